@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the process's environment says about places, as a value that a test can make up.
+
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use crate::{ASSETS_VARIABLE, ETCD_VERSION, KUBERNETES_VERSION};
+
+/// The directories that the search depends on.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    assets: Option<PathBuf>,
+    cache: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Nothing is set.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// What the variables of this process say.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let set = |name: &str| {
+            env::var_os(name)
+                .filter(|value: &OsString| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let platform = if cfg!(target_os = "macos") {
+            "Library/Caches"
+        } else {
+            ".cache"
+        };
+        Self {
+            assets: set(ASSETS_VARIABLE),
+            cache: set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(platform))),
+        }
+    }
+
+    /// Sets what `KUBEBUILDER_ASSETS` says.
+    #[must_use]
+    pub fn with_assets(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.assets = Some(dir.into());
+        self
+    }
+
+    /// Sets the user's cache directory.
+    #[must_use]
+    pub fn with_cache(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.cache = Some(dir.into());
+        self
+    }
+
+    pub(crate) fn assets(&self) -> Option<&Path> {
+        self.assets.as_deref()
+    }
+
+    /// The directory of this pair of versions, below which everything that is built lives.
+    pub(crate) fn version_dir(&self) -> Option<PathBuf> {
+        let name = format!("kube-{KUBERNETES_VERSION}-etcd-{ETCD_VERSION}");
+        Some(self.cache.as_ref()?.join("steersman").join(name))
+    }
+
+    /// Where finished binaries are. The directory appears by a rename, so it is whole or absent.
+    pub(crate) fn built_dir(&self) -> Option<PathBuf> {
+        Some(self.version_dir()?.join("bin"))
+    }
+}
