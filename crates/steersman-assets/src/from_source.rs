@@ -254,6 +254,7 @@ fn go(source: &Path, args: &[&str], packages: &[&str]) -> Command {
 }
 
 /// Which of a command's two streams is read line by line.
+#[derive(Clone, Copy)]
 enum Stream {
     Stdout,
     Stderr,

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs a test on a server. This is what `#[steersman_testing::test]` calls.
+
+use std::{
+    env,
+    fmt::{self, Debug},
+    fs,
+    future::Future,
+    io::{Read, Seek, SeekFrom},
+    panic::{AssertUnwindSafe, resume_unwind},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use serde::{Deserialize, Serialize};
+use tokio::{runtime, sync::OnceCell, time};
+
+use crate::{Endpoint, Fixture, Identity, RealServer};
+
+/// The variable that names the file with the server that all test binaries share; `cargo xtask test` sets it.
+pub const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
+
+/// A test that takes longer than this hangs.
+pub const TEST_LIMIT: Duration = Duration::from_secs(300);
+
+/// How many lines of a server's log are shown when a test fails.
+const LOG_LINES: usize = 40;
+
+/// The API servers that a test can run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServerKind {
+    /// `kube-apiserver` with `etcd`.
+    Real,
+}
+
+impl fmt::Display for ServerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Real => "the real kube-apiserver",
+        })
+    }
+}
+
+/// What one process tells others about the server that it runs for them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SharedServer {
+    endpoint: Endpoint,
+    admin: Identity,
+    log: PathBuf,
+}
+
+impl SharedServer {
+    /// What others need to know of `server`.
+    #[must_use]
+    pub fn of(server: &RealServer) -> Self {
+        Self {
+            endpoint: server.endpoint().clone(),
+            admin: server.admin().clone(),
+            log: server.log_path(),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self, String> {
+        let hint = format!(
+            "run `cargo xtask test`, or unset {SHARED_SERVER_VARIABLE} to start a server for this binary alone"
+        );
+        let text = fs::read(path).map_err(|error| {
+            format!(
+                "cannot read the shared server of {}: {error}; {hint}",
+                path.display()
+            )
+        })?;
+        serde_json::from_slice(&text)
+            .map_err(|error| format!("{} does not describe a server: {error}; {hint}", path.display()))
+    }
+}
+
+/// What a test function may return: nothing, or a `Result` whose error fails the test.
+pub trait Outcome {
+    /// The error in words, if there is one.
+    fn failure(self) -> Option<String>;
+}
+
+impl Outcome for () {
+    fn failure(self) -> Option<String> {
+        None
+    }
+}
+
+impl<E: Debug> Outcome for Result<(), E> {
+    fn failure(self) -> Option<String> {
+        self.err().map(|error| format!("{error:?}"))
+    }
+}
+
+/// Runs `body` on a runtime of its own with a fresh [`Fixture`], and shows the server's log if it fails.
+///
+/// # Panics
+/// When the test fails, when no server can be had, and when the test takes longer than [`TEST_LIMIT`].
+pub fn run<F, Fut>(kind: ServerKind, test: &str, body: F)
+where
+    F: FnOnce(Fixture) -> Fut,
+    Fut: Future<Output: Outcome>,
+{
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime starts where threads do");
+    runtime.block_on(async {
+        let server = shared_server()
+            .await
+            .unwrap_or_else(|error| panic!("no server for {test}: {error}"));
+        let log = LogMark::now(&server.log);
+        let fixture = Fixture::create(kind, server.endpoint.clone(), server.admin.clone()).await;
+        let clean_up = fixture.cleaner();
+        let result = AssertUnwindSafe(time::timeout(TEST_LIMIT, body(fixture)))
+            .catch_unwind()
+            .await;
+        let failure = match result {
+            Ok(Ok(outcome)) => outcome.failure(),
+            Ok(Err(_)) => Some(format!("it was not done after {TEST_LIMIT:?}")),
+            Err(panic) => {
+                log.show(kind);
+                resume_unwind(panic);
+            }
+        };
+        if let Some(failure) = failure {
+            log.show(kind);
+            panic!("{test} on {kind}: {failure}");
+        }
+        clean_up.await;
+    });
+}
+
+/// The one that all binaries share, or the one of this binary.
+async fn shared_server() -> Result<&'static SharedServer, String> {
+    // Never dropped: the watchdog ends the server with the process.
+    static OWN: OnceCell<(SharedServer, Option<RealServer>)> = OnceCell::const_new();
+    let start = || async {
+        if let Some(path) = env::var_os(SHARED_SERVER_VARIABLE) {
+            return SharedServer::read(Path::new(&path)).map(|shared| (shared, None));
+        }
+        let server = RealServer::builder()
+            .start()
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok((SharedServer::of(&server), Some(server)))
+    };
+    OWN.get_or_try_init(start).await.map(|(shared, _)| shared)
+}
+
+/// A place in a log, to show later what came after it.
+struct LogMark {
+    path: PathBuf,
+    offset: u64,
+}
+
+impl LogMark {
+    fn now(path: &Path) -> Self {
+        let offset = fs::metadata(path)
+            .map(|metadata| metadata.len())
+            .unwrap_or_default();
+        Self {
+            path: path.to_path_buf(),
+            offset,
+        }
+    }
+
+    #[expect(
+        clippy::print_stderr,
+        reason = "the test harness captures it and shows it for failed tests only"
+    )]
+    fn show(&self, kind: ServerKind) {
+        let mut text = Vec::new();
+        let read = fs::File::open(&self.path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(self.offset))?;
+            file.read_to_end(&mut text)
+        });
+        if read.is_err() {
+            return;
+        }
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        eprintln!("--- the last lines that {kind} logged during the test");
+        for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
+            eprintln!("{line}");
+        }
+        eprintln!("---");
+    }
+}

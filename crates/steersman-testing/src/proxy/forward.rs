@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The way of one request through the proxy.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header, uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::{Value, json};
+use tokio::time;
+
+use super::{
+    Shared, StartError,
+    body::{self, Body},
+    fault::Kind,
+    record::{Ended, Recorder},
+};
+use crate::{ClientError, Endpoint};
+
+/// The server behind the proxy.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    client: Client<HttpsConnector<HttpConnector>, Incoming>,
+    authority: uri::Authority,
+}
+
+/// Instead of an answer the client sees its connection break.
+#[derive(Debug, thiserror::Error)]
+#[error("the proxy breaks the connection on purpose, or the server behind it is gone")]
+pub(super) struct Broken;
+
+impl Upstream {
+    pub(super) fn new(server: &Endpoint) -> Result<Self, StartError> {
+        let url: Uri = server.url().parse().map_err(|source| {
+            StartError::Server(ClientError::Url {
+                url: server.url().to_owned(),
+                source,
+            })
+        })?;
+        let authority = url
+            .authority()
+            .cloned()
+            .expect("an address with a scheme has a host");
+        let mut roots = rustls::RootCertStore::empty();
+        roots
+            .add(server.ca().map_err(StartError::Server)?)
+            .map_err(StartError::Tls)?;
+        let tls =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(StartError::Tls)?
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_only()
+            .enable_http1()
+            .build();
+        Ok(Self {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            authority,
+        })
+    }
+
+    async fn send(&self, mut request: Request<Incoming>) -> Result<Response<Incoming>, Broken> {
+        let path = request.uri().path_and_query().cloned();
+        let uri = Uri::builder().scheme("https").authority(self.authority.clone());
+        *request.uri_mut() = uri
+            .path_and_query(path.map_or("/".to_owned(), |path| path.to_string()))
+            .build()
+            .map_err(|_| Broken)?;
+        *request.version_mut() = http::Version::HTTP_11;
+        remove_hop_by_hop(request.headers_mut());
+        request.headers_mut().remove(header::HOST);
+        self.client.request(request).await.map_err(|_| Broken)
+    }
+}
+
+pub(super) async fn forward(
+    shared: &Arc<Shared>,
+    connection: u64,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Broken> {
+    let (parts, body) = request.into_parts();
+    let recorder = shared.log.begin(connection, &parts);
+    let request = Request::from_parts(parts, body);
+    let rule = recorder
+        .exchange()
+        .and_then(|exchange| shared.faults.on_arrival(&exchange));
+    let fault = rule.as_ref().map(|rule| &rule.fault.0);
+
+    match fault {
+        Some(&Kind::Answer { code, retry_after }) => return Ok(answer(&recorder, code, retry_after)),
+        Some(&Kind::ErrorEvent { code }) => return Ok(error_event(&recorder, code)),
+        Some(&Kind::Delay(delay)) => time::sleep(delay).await,
+        _ => {}
+    }
+    let answered = shared.upstream.send(request).await;
+    let mut response = answered.inspect_err(|_| recorder.ended(Ended::ServerGone))?;
+    let mut cut_after = None;
+    match (fault, &rule) {
+        (Some(Kind::DropResponse), _) => {
+            // The server has done its work when its whole answer is here.
+            let _ = response.body_mut().collect().await;
+            recorder.ended(Ended::Cut);
+            return Err(Broken);
+        }
+        (Some(Kind::Stall), Some(rule)) => rule.released().await,
+        (Some(&Kind::CutAfterLines { lines, cut }), _) => cut_after = Some((lines, cut)),
+        _ => {}
+    }
+
+    remove_hop_by_hop(response.headers_mut());
+    recorder.answered(response.status().as_u16());
+    Ok(response.map(|upstream| body::pass(upstream, recorder, Arc::clone(shared), cut_after)))
+}
+
+/// Headers that are between two neighbours only; the next connection has its own.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE] {
+        headers.remove(name);
+    }
+}
+
+fn answer(recorder: &Recorder, code: u16, retry_after: Option<u64>) -> Response<Body> {
+    let mut response = whole(recorder, code, &status(code));
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn error_event(recorder: &Recorder, code: u16) -> Response<Body> {
+    whole(recorder, 200, &json!({"type": "ERROR", "object": status(code)}))
+}
+
+fn whole(recorder: &Recorder, code: u16, body: &Value) -> Response<Body> {
+    let bytes = Bytes::from(format!("{body}\n"));
+    recorder.answered(code);
+    recorder.handed_on(bytes.len());
+    recorder.ended(Ended::Complete);
+    let mut response = Response::new(Full::new(bytes).map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json"),
+    );
+    response
+}
+
+/// The body that an API server sends with an error.
+fn status(code: u16) -> Value {
+    let reason = match code {
+        400 => "BadRequest",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        409 => "Conflict",
+        410 => "Expired",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        500 => "InternalError",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "Unknown",
+    };
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("injected by the fault proxy: {reason}"), "reason": reason, "code": code,
+    })
+}

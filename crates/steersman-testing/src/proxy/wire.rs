@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The network below TLS: connections that can be cut, frozen and refused.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    task::{Context, Poll, Waker},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+/// The state that all connections share.
+#[derive(Debug, Default)]
+pub(super) struct Wire(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Connections of an earlier era are cut.
+    era: u64,
+    /// How many handles keep the wire frozen.
+    frozen: usize,
+    /// How many handles keep it unplugged.
+    unplugged: usize,
+    connections: Vec<Weak<Mutex<Wakers>>>,
+}
+
+/// The tasks that wait for a connection: the one that reads and the one that writes.
+#[derive(Debug, Default)]
+struct Wakers {
+    read: Option<Waker>,
+    write: Option<Waker>,
+}
+
+/// No byte passes the proxy while this lives. Made by [`FaultProxy::freeze`](super::FaultProxy::freeze).
+#[derive(Debug)]
+#[must_use = "bytes flow again when this drops"]
+pub struct Frozen(Arc<Mutex<State>>);
+
+/// The proxy refuses connections while this lives. Made by [`FaultProxy::unplug`](super::FaultProxy::unplug).
+#[derive(Debug)]
+#[must_use = "connections are accepted again when this drops"]
+pub struct Unplugged(Arc<Mutex<State>>);
+
+/// A connection on the wire.
+#[derive(Debug)]
+pub(super) struct Plugged {
+    stream: TcpStream,
+    era: u64,
+    wire: Arc<Mutex<State>>,
+    wakers: Arc<Mutex<Wakers>>,
+}
+
+impl Wire {
+    /// Puts a connection on the wire, unless that is unplugged.
+    pub(super) fn plug(&self, stream: TcpStream) -> Option<Plugged> {
+        let mut state = lock(&self.0);
+        if state.unplugged > 0 {
+            return None;
+        }
+        let wakers = Arc::default();
+        state
+            .connections
+            .retain(|connection| connection.strong_count() > 0);
+        state.connections.push(Arc::downgrade(&wakers));
+        Some(Plugged {
+            stream,
+            era: state.era,
+            wire: Arc::clone(&self.0),
+            wakers,
+        })
+    }
+
+    pub(super) fn cut(&self) {
+        change(&self.0, |state| state.era += 1);
+    }
+
+    pub(super) fn freeze(&self) -> Frozen {
+        change(&self.0, |state| state.frozen += 1);
+        Frozen(Arc::clone(&self.0))
+    }
+
+    pub(super) fn unplug(&self) -> Unplugged {
+        change(&self.0, |state| {
+            state.unplugged += 1;
+            state.era += 1;
+        });
+        Unplugged(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        change(&self.0, |state| state.frozen -= 1);
+    }
+}
+
+impl Drop for Unplugged {
+    fn drop(&mut self) {
+        change(&self.0, |state| state.unplugged -= 1);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes the state, then wakes every connection to look at it.
+fn change(wire: &Mutex<State>, change: impl FnOnce(&mut State)) {
+    let connections = {
+        let mut state = lock(wire);
+        change(&mut state);
+        state.connections.clone()
+    };
+    for wakers in connections.iter().filter_map(Weak::upgrade) {
+        let mut wakers = lock(&wakers);
+        let both = [wakers.read.take(), wakers.write.take()];
+        both.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl Plugged {
+    /// Ready if bytes may pass now. The waker is left behind first, so that no change is missed.
+    fn poll_open(
+        &self,
+        cx: &Context<'_>,
+        side: fn(&mut Wakers) -> &mut Option<Waker>,
+    ) -> Poll<io::Result<()>> {
+        *side(&mut lock(&self.wakers)) = Some(cx.waker().clone());
+        let state = lock(&self.wire);
+        if state.era != self.era {
+            Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        } else if state.frozen > 0 {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(()))
+        }
+    }
+}
+
+impl AsyncRead for Plugged {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        std::task::ready!(self.poll_open(cx, |wakers| &mut wakers.read))?;
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Plugged {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        std::task::ready!(self.poll_open(cx, |wakers| &mut wakers.write))?;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        std::task::ready!(self.poll_open(cx, |wakers| &mut wakers.write))?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A real `kube-apiserver` with its `etcd`, for the length of a test.
+//!
+//! # Guarantees
+//! 1. [`Builder::start`] returns when the server is ready, or an error in one sentence.
+//! 2. Every process and every file ends when the handle drops, and when this process dies in any way, `SIGKILL`
+//!    included.
+//! 3. Each server has its own ports, certificates, tokens and data; any number run side by side.
+//! 4. The address stays the same over [`RealServer::stop`] and [`RealServer::restart`], and no other program can take
+//!    the port in between.
+//!
+//! # Not promised
+//! That the data survive a crash of the machine: etcd writes without fsync.
+
+mod process;
+mod start_error;
+mod watchdog;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rcgen::KeyPair;
+use rustix::process::Signal;
+use steersman_assets::Assets;
+use tokio::{net::TcpSocket, time};
+
+pub use start_error::StartError;
+
+use crate::{Endpoint, Identity, certificates::Authority, token};
+use process::Process;
+use watchdog::Watchdog;
+
+/// How long a server may take until it is ready. It takes about four seconds on two idle cores.
+const READY_LIMIT: Duration = Duration::from_secs(90);
+const READY_POLL: Duration = Duration::from_millis(50);
+
+/// What to start; made by [`RealServer::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Builder {
+    assets: Option<Assets>,
+    port: Option<u16>,
+    controller_manager: bool,
+    flags: Vec<String>,
+}
+
+/// A running server. Dropping it ends all of its processes and removes its files.
+#[derive(Debug)]
+pub struct RealServer {
+    endpoint: Endpoint,
+    admin: Identity,
+    dir: PathBuf,
+    assets: Assets,
+    flags: Vec<String>,
+    // Fields drop in this order: first the watchdog ends the processes, then their handles collect them.
+    _watchdog: Watchdog,
+    etcd: Process,
+    apiserver: Option<Process>,
+    controller_manager: Option<Process>,
+    // Bound but not listening: keeps the port for this server while the API server itself is down.
+    _port: TcpSocket,
+}
+
+impl Builder {
+    /// Takes the binaries from here instead of searching for them.
+    pub fn assets(mut self, assets: Assets) -> Self {
+        self.assets = Some(assets);
+        self
+    }
+
+    /// Listens on this port of the loopback address. Default: one that is free.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Also starts `kube-controller-manager`, with garbage collection and namespace deletion.
+    pub fn controller_manager(mut self) -> Self {
+        self.controller_manager = true;
+        self
+    }
+
+    /// Adds a flag to the command line of `kube-apiserver`, such as `--feature-gates=ShardedListAndWatch=true`.
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// Starts the server and waits until it is ready.
+    ///
+    /// # Errors
+    /// When a binary is missing, the port is taken, a file cannot be written, a process ends, or the server is not
+    /// ready in time.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends what was started so far.
+    pub async fn start(self) -> Result<RealServer, StartError> {
+        let assets = match self.assets {
+            Some(assets) => assets,
+            None => steersman_assets::find().map_err(StartError::Assets)?,
+        };
+        let (socket, address) = reserve(self.port)?;
+        let dir = private_dir()?;
+        let watchdog = Watchdog::start(&dir)?;
+        let ca_pem = write_certificates(&dir)?;
+        let admin = Identity::new("admin", token::random() + &token::random());
+        write(
+            &dir,
+            "tokens.csv",
+            &format!("{},admin,admin,system:masters\n", admin.token()),
+        )?;
+        let endpoint = Endpoint::new(format!("https://{address}"), ca_pem);
+
+        let etcd = Process::start(&dir, "etcd", &assets.etcd(), &etcd_flags())?;
+        let mut server = RealServer {
+            endpoint,
+            admin,
+            dir,
+            assets,
+            flags: apiserver_flags(address, self.flags),
+            _watchdog: watchdog,
+            etcd,
+            apiserver: None,
+            controller_manager: None,
+            _port: socket,
+        };
+        server.restart().await?;
+        if self.controller_manager {
+            server.start_controller_manager()?;
+        }
+        Ok(server)
+    }
+}
+
+impl RealServer {
+    /// A server with the default settings: a free port, no controller manager.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The administrator, who may do everything.
+    #[must_use]
+    pub fn admin(&self) -> &Identity {
+        &self.admin
+    }
+
+    /// The private directory with certificates, data and logs. It goes with the server.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the API server has logged.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        process::log_path(&self.dir, "kube-apiserver")
+    }
+
+    /// The process ids of the programs that run, etcd first.
+    #[must_use]
+    pub fn process_ids(&self) -> Vec<u32> {
+        let rest = [&self.apiserver, &self.controller_manager];
+        std::iter::once(&self.etcd)
+            .chain(rest.into_iter().flatten())
+            .map(Process::id)
+            .collect()
+    }
+
+    /// Ends the API server at once, as a crash would. Its data stay, and [`Self::restart`] brings it back.
+    pub fn stop(&mut self) {
+        self.apiserver = None;
+    }
+
+    /// Starts the API server again (ending it first if it runs) and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`Builder::start`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the server starting.
+    pub async fn restart(&mut self) -> Result<(), StartError> {
+        self.stop();
+        let binary = self.assets.kube_apiserver();
+        self.apiserver = Some(Process::start(&self.dir, "kube-apiserver", &binary, &self.flags)?);
+        self.ready().await
+    }
+
+    /// Stops the API server in mid-step: connections stay open and nothing is answered, until [`Self::resume`].
+    pub fn stall(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a stalled API server go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(apiserver) = &self.apiserver {
+            apiserver.signal(signal);
+        }
+    }
+
+    fn start_controller_manager(&mut self) -> Result<(), StartError> {
+        let binary =
+            self.assets
+                .kube_controller_manager()
+                .ok_or_else(|| StartError::NoControllerManager {
+                    dir: self.assets.dir().to_path_buf(),
+                })?;
+        write(&self.dir, "kubeconfig", &self.endpoint.kubeconfig(&self.admin))?;
+        let flags = controller_manager_flags();
+        self.controller_manager = Some(Process::start(
+            &self.dir,
+            "kube-controller-manager",
+            &binary,
+            &flags,
+        )?);
+        Ok(())
+    }
+
+    /// Asks for `/readyz` until it says so, while the processes live.
+    async fn ready(&mut self) -> Result<(), StartError> {
+        let client = self.endpoint.client(&self.admin).map_err(StartError::Client)?;
+        let polls = READY_LIMIT.as_millis() / READY_POLL.as_millis();
+        let mut last = "it did not answer".to_owned();
+        for _ in 0..polls {
+            for process in std::iter::once(&mut self.etcd).chain(&mut self.apiserver) {
+                process.check()?;
+            }
+            let request = http::Request::get("/readyz")
+                .body(Vec::new())
+                .expect("a fixed path makes a request");
+            match client.request_text(request).await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = error.to_string(),
+            }
+            time::sleep(READY_POLL).await;
+        }
+        Err(StartError::NotReady {
+            limit: READY_LIMIT,
+            last,
+        })
+    }
+}
+
+/// Binds the port without listening. `kube-apiserver` shares it by `--permit-port-sharing`; nobody else can take it.
+fn reserve(port: Option<u16>) -> Result<(TcpSocket, SocketAddr), StartError> {
+    let wanted = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or(0)));
+    let bind = || -> std::io::Result<(TcpSocket, SocketAddr)> {
+        // A port on which somebody listens who also allows sharing would be shared with them: ask without sharing first.
+        drop(std::net::TcpListener::bind(wanted)?);
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseport(true)?;
+        socket.bind(wanted)?;
+        let address = socket.local_addr()?;
+        Ok((socket, address))
+    };
+    bind().map_err(|source| match source.kind() {
+        std::io::ErrorKind::AddrInUse => StartError::PortTaken { address: wanted },
+        _ => StartError::Bind {
+            address: wanted,
+            source,
+        },
+    })
+}
+
+fn private_dir() -> Result<PathBuf, StartError> {
+    let parent = std::env::temp_dir();
+    // The watchdog removes it, also when this process cannot.
+    match tempfile::Builder::new().prefix("steersman-").tempdir() {
+        Ok(dir) => Ok(dir.keep()),
+        Err(source) => Err(StartError::write(parent, source)),
+    }
+}
+
+/// Writes the serving certificate and the key for service account tokens; returns the authority.
+fn write_certificates(dir: &Path) -> Result<String, StartError> {
+    let authority = Authority::new("steersman test authority").map_err(StartError::Certificates)?;
+    let serving = authority.serving().map_err(StartError::Certificates)?;
+    let service_accounts = KeyPair::generate().map_err(StartError::Certificates)?;
+    write(dir, "server.crt", &serving.certificate.pem())?;
+    write(dir, "server.key", &serving.key.serialize_pem())?;
+    write(dir, "service-account.key", &service_accounts.serialize_pem())?;
+    write(dir, "service-account.pub", &service_accounts.public_key_pem())?;
+    Ok(authority.pem())
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> Result<(), StartError> {
+    let path = dir.join(name);
+    fs::write(&path, text).map_err(|source| StartError::write(path, source))
+}
+
+/// All paths are relative: each process runs in the private directory. Sockets of etcd are files in it, whose names
+/// must look like a host and a port.
+fn etcd_flags() -> Vec<String> {
+    [
+        "--data-dir=etcd-data",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+        "--listen-client-urls=unix://etcd.sock:0",
+        "--advertise-client-urls=unix://etcd.sock:0",
+        "--listen-peer-urls=unix://peer.sock:0",
+        "--initial-advertise-peer-urls=unix://peer.sock:0",
+        "--initial-cluster=default=unix://peer.sock:0",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+fn apiserver_flags(address: SocketAddr, extra: Vec<String>) -> Vec<String> {
+    let mut flags = [
+        "--etcd-servers=unix://etcd.sock:0",
+        "--bind-address=127.0.0.1",
+        "--permit-port-sharing",
+        // The loopback address may not be advertised, so nothing is.
+        "--endpoint-reconciler-type=none",
+        "--tls-cert-file=server.crt",
+        "--tls-private-key-file=server.key",
+        "--token-auth-file=tokens.csv",
+        "--authorization-mode=RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--service-account-key-file=service-account.pub",
+        "--service-account-signing-key-file=service-account.key",
+        // Without a controller manager no namespace gets its default service account, and Pods would be refused.
+        "--disable-admission-plugins=ServiceAccount",
+        "--service-cluster-ip-range=10.0.0.0/24",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    flags.push(format!("--secure-port={}", address.port()));
+    flags.extend(extra);
+    flags
+}
+
+fn controller_manager_flags() -> Vec<String> {
+    [
+        "--kubeconfig=kubeconfig",
+        "--authentication-kubeconfig=kubeconfig",
+        "--authorization-kubeconfig=kubeconfig",
+        "--service-account-private-key-file=service-account.key",
+        "--use-service-account-credentials=false",
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--controllers=garbage-collector-controller,namespace-controller",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}

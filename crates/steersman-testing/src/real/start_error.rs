@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a server did not start.
+
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+
+/// A real API server could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The binaries are missing.
+    #[error(transparent)]
+    Assets(steersman_assets::FindError),
+    /// The assets came without a controller manager.
+    #[error(
+        "{} has no kube-controller-manager, which this test asks for: unset KUBEBUILDER_ASSETS and run `cargo xtask kube`",
+        dir.display()
+    )]
+    NoControllerManager {
+        /// The assets' directory.
+        dir: PathBuf,
+    },
+    /// Somebody listens on the port that was asked for.
+    #[error("{address} is taken by another program: name another port, or none to get a free one")]
+    PortTaken {
+        /// The address that was asked for.
+        address: SocketAddr,
+    },
+    /// The port cannot be bound for another reason.
+    #[error("cannot bind {address}")]
+    Bind {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk is full.
+    #[error("the disk is full at {}: free some space, or set TMPDIR to a directory that has it", path.display())]
+    DiskFull {
+        /// The file or directory that could not be written.
+        path: PathBuf,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Certificates cannot be made.
+    #[error("cannot make certificates")]
+    Certificates(#[source] rcgen::Error),
+    /// A program cannot be run.
+    #[error("cannot run {}", program.display())]
+    Run {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A program ended instead of serving.
+    #[error("{program} ended with {status} instead of serving; the last it said: {last}")]
+    Ended {
+        /// The program's name.
+        program: &'static str,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// The end of its log.
+        last: String,
+    },
+    /// No client can be made.
+    #[error("cannot make a client for the new server")]
+    Client(#[source] crate::ClientError),
+    /// The server runs, but is not ready in time.
+    #[error("kube-apiserver was not ready within {limit:?}: {last}")]
+    NotReady {
+        /// How long it had.
+        limit: Duration,
+        /// The last answer to the question whether it is.
+        last: String,
+    },
+}
+
+impl StartError {
+    pub(crate) fn write(path: PathBuf, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::StorageFull => Self::DiskFull { path },
+            _ => Self::Write { path, source },
+        }
+    }
+}
