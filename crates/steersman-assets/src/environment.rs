@@ -10,17 +10,22 @@ use std::{
 use crate::{ASSETS_VARIABLE, ETCD_VERSION, KUBERNETES_VERSION};
 
 /// The directories that the search depends on.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Environment {
     assets: Option<PathBuf>,
     cache: Option<PathBuf>,
+    go: PathBuf,
 }
 
 impl Environment {
-    /// Nothing is set.
+    /// Nothing is set, and `go` is looked for on the PATH.
     #[must_use]
     pub fn empty() -> Self {
-        Self::default()
+        Self {
+            assets: None,
+            cache: None,
+            go: PathBuf::from("go"),
+        }
     }
 
     /// What the variables of this process say.
@@ -39,6 +44,7 @@ impl Environment {
         Self {
             assets: set(ASSETS_VARIABLE),
             cache: set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(platform))),
+            ..Self::empty()
         }
     }
 
@@ -54,6 +60,17 @@ impl Environment {
     pub fn with_cache(mut self, dir: impl Into<PathBuf>) -> Self {
         self.cache = Some(dir.into());
         self
+    }
+
+    /// Sets the Go command that builds.
+    #[must_use]
+    pub fn with_go(mut self, program: impl Into<PathBuf>) -> Self {
+        self.go = program.into();
+        self
+    }
+
+    pub(crate) fn go(&self) -> &Path {
+        &self.go
     }
 
     pub(crate) fn assets(&self) -> Option<&Path> {

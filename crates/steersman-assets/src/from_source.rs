@@ -63,6 +63,8 @@ pub enum Progress {
     Downloading {
         /// Which of the two Go modules.
         module: &'static str,
+        /// How many were begun so far.
+        begun: usize,
     },
     /// Packages are being compiled.
     Compiling {
@@ -83,7 +85,9 @@ impl fmt::Display for Progress {
             Self::WaitingForOtherBuild => {
                 write!(f, "waiting for another process that builds the same binaries")
             }
-            Self::Downloading { module } => write!(f, "{module}: downloading Go modules"),
+            Self::Downloading { module, begun } => {
+                write!(f, "{module}: downloading Go modules, {begun} so far")
+            }
             Self::Compiling { module, done, of } => {
                 write!(f, "{module}: compiled {done} of at most {of} packages")
             }
@@ -162,7 +166,7 @@ pub(crate) fn build(
     let partial = dir.join("bin.partial");
     fs::create_dir_all(&partial).map_err(BuildError::write(&partial))?;
     for module in &MODULES {
-        build_module(module, &dir, &partial, progress)?;
+        build_module(environment.go(), module, &dir, &partial, progress)?;
     }
     fs::rename(&partial, &bin).map_err(BuildError::write(&bin))?;
     progress(Progress::Finished);
@@ -181,6 +185,7 @@ fn lock(dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<File, BuildErr
 }
 
 fn build_module(
+    go: &Path,
     module: &Module,
     dir: &Path,
     partial: &Path,
@@ -193,16 +198,30 @@ fn build_module(
         fs::write(&path, text).map_err(BuildError::write(&path))?;
     }
 
-    progress(Progress::Downloading { module: module.name });
-    let mut of = 0;
-    let list = go(&source, &["list", "-deps"], module.packages);
-    run(list, partial, Stream::Stdout, &mut |_| of += 1)?;
+    let (mut begun, mut of) = (0, 0);
+    progress(Progress::Downloading {
+        module: module.name,
+        begun,
+    });
+    let list = command(go, &source, &["list", "-deps"], module.packages);
+    run(list, partial, Stream::Stdout, &mut |line| {
+        if is_package(line) {
+            of += 1;
+        } else if line.starts_with("go: downloading ") {
+            begun += 1;
+            progress(Progress::Downloading {
+                module: module.name,
+                begun,
+            });
+        }
+    })?;
 
     let output = partial.join(module.output.unwrap_or(""));
     let output = output.to_string_lossy();
     // Without the stamp the server calls itself v0.0.0-master, and clients that check versions misbehave.
     let stamp = stamp();
-    let compile = go(
+    let compile = command(
+        go,
         &source,
         &["build", "-v", "-ldflags", &stamp, "-o", &output],
         module.packages,
@@ -239,8 +258,8 @@ fn is_package(line: &str) -> bool {
     !line.is_empty() && !line.contains(' ')
 }
 
-fn go(source: &Path, args: &[&str], packages: &[&str]) -> Command {
-    let mut command = Command::new("go");
+fn command(go: &Path, source: &Path, args: &[&str], packages: &[&str]) -> Command {
+    let mut command = Command::new(go);
     command
         .args(args)
         .args(packages)

@@ -152,10 +152,20 @@ pub fn find_in(environment: &Environment) -> Result<Assets, FindError> {
 /// # Errors
 /// When the variable is wrong, when Go is missing, or when the build fails.
 pub fn find_or_build(progress: &mut dyn FnMut(Progress)) -> Result<Assets, BuildError> {
-    let environment = Environment::of_process();
-    match find_in(&environment) {
+    find_or_build_in(&Environment::of_process(), progress)
+}
+
+/// As [`find_or_build`], in the given environment.
+///
+/// # Errors
+/// As [`find_or_build`].
+pub fn find_or_build_in(
+    environment: &Environment,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Assets, BuildError> {
+    match find_in(environment) {
         Ok(assets) => Ok(assets),
-        Err(FindError::NotBuilt { dir }) => from_source::build(&environment, dir, progress),
+        Err(FindError::NotBuilt { dir }) => from_source::build(environment, dir, progress),
         Err(error) => Err(BuildError::Find(error)),
     }
 }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A watch through the fault proxy, on a real API server: what is on the wire, and what a cut looks like.
+//!
+//! ```text
+//! cargo run -p steersman-testing --example wire
+//! ```
+
+use std::{error::Error, io::Write};
+
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, api::PostParams, client::Body};
+use serde_json::json;
+use steersman_testing::{
+    FaultProxy, RealServer,
+    proxy::{Cut, Fault, Matching},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut out = std::io::stdout();
+    let assets = steersman_assets::find_or_build(&mut |step| eprintln!("{step}"))
+        .map_err(|error| error.to_string())?;
+    writeln!(
+        out,
+        "starting kube-apiserver and etcd from {}",
+        assets.dir().display()
+    )?;
+    let server = RealServer::builder().assets(assets).start().await?;
+    let proxy = FaultProxy::start(server.endpoint()).await?;
+    let client = proxy.client(server.admin())?;
+
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    for name in ["one", "two", "three"] {
+        let map = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        maps.create(&PostParams::default(), &map).await?;
+    }
+
+    writeln!(out, "\na watch that breaks in the middle of its third line:")?;
+    let _cut = proxy.inject(Matching::watches(), Fault::cut_after_lines(2, Cut::MidLine));
+    let request = http::Request::get("/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0");
+    let mut body = client.send(request.body(Body::empty())?).await?.into_body();
+    let mut bytes = Vec::new();
+    let end = loop {
+        match body.frame().await {
+            Some(Ok(frame)) => bytes.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            Some(Err(error)) => break format!("the connection broke: {error}"),
+            None => break "it ended in good order".to_owned(),
+        }
+    };
+    for line in String::from_utf8_lossy(&bytes).lines() {
+        let short: String = line.chars().take(100).collect();
+        writeln!(out, "  {short}… ({} bytes)", line.len())?;
+    }
+    writeln!(out, "  {end}")?;
+
+    writeln!(out, "\na write whose answer is lost:")?;
+    let _lost = proxy.inject(Matching::method("POST"), Fault::drop_response());
+    let map = serde_json::from_value(json!({"metadata": {"name": "four"}}))?;
+    let answer = maps.create(&PostParams::default(), &map).await;
+    writeln!(
+        out,
+        "  the client saw: {}",
+        answer.map_or_else(|error| error.to_string(), |_| "success".to_owned())
+    )?;
+    let there = maps.get_opt("four").await?.is_some();
+    writeln!(out, "  the object is on the server: {there}")?;
+
+    writeln!(out, "\nwhat was on the wire:")?;
+    for exchange in proxy.exchanges() {
+        let status = exchange
+            .status
+            .map_or_else(|| "–".to_owned(), |status| status.to_string());
+        let end = exchange
+            .ended
+            .map_or_else(|| "open".to_owned(), |end| format!("{end:?}"));
+        writeln!(
+            out,
+            "  connection {} {:6} {:4} {:10} {:6} bytes  {}{}{}",
+            exchange.connection,
+            exchange.method,
+            status,
+            end,
+            exchange.bytes,
+            exchange.path,
+            if exchange.query.is_empty() { "" } else { "?" },
+            exchange.query,
+        )?;
+    }
+    Ok(())
+}

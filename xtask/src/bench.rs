@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask bench`: runs benchmark programs, ours and the peers' in the same run, and shows their figures.
+//!
+//! A program prints one JSON object a line: `bench`, `who`, `n`, `wall_s`, `cpu_s`, `peak_mb`, and what the benchmark
+//! adds. Programs live in `bench/`, those of peers in `bench/peers/`.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    Failure, root,
+    step::{cargo, command, step, succeed},
+};
+
+/// A benchmark and the programs that take part in it.
+struct Bench {
+    name: &'static str,
+    programs: &'static [Program],
+}
+
+enum Program {
+    /// A package of this workspace.
+    #[expect(dead_code, reason = "the first benchmark comes with the queue")]
+    Rust { package: &'static str },
+    /// A Go module in `bench/peers/go`.
+    #[expect(dead_code, reason = "the first benchmark comes with the queue")]
+    Go { module: &'static str },
+}
+
+const BENCHES: &[Bench] = &[];
+
+/// The columns that every benchmark has, in the order of the table.
+const COLUMNS: [&str; 6] = ["bench", "who", "n", "wall_s", "cpu_s", "peak_mb"];
+
+/// What to run and how to show it.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    names: Vec<String>,
+    quick: bool,
+    json: bool,
+    save: bool,
+}
+
+impl Plan {
+    pub(crate) fn parse(words: &[&str]) -> Result<Self, Failure> {
+        let mut plan = Self::default();
+        for word in words {
+            match *word {
+                "--quick" => plan.quick = true,
+                "--json" => plan.json = true,
+                "--save" => plan.save = true,
+                flag if flag.starts_with('-') => {
+                    return Err(format!(
+                        "`cargo xtask bench` has no option {flag}; it has --quick, --json and --save"
+                    ));
+                }
+                name => plan.names.push(name.to_owned()),
+            }
+        }
+        if plan.quick && plan.save {
+            return Err(
+                "figures of a --quick run are not worth keeping: leave one of --quick and --save out"
+                    .to_owned(),
+            );
+        }
+        Ok(plan)
+    }
+
+    fn chosen(&self) -> Result<Vec<&'static Bench>, Failure> {
+        if self.names.is_empty() {
+            return Ok(BENCHES.iter().collect());
+        }
+        self.names
+            .iter()
+            .map(|name| {
+                BENCHES
+                    .iter()
+                    .find(|bench| bench.name == name.as_str())
+                    .ok_or_else(|| {
+                        let known: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
+                        format!("there is no benchmark `{name}`; there are: {}", known.join(", "))
+                    })
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn run(plan: &Plan) -> Result<(), Failure> {
+    for bench in plan.chosen()? {
+        let programs = step(&format!("building {}", bench.name), || {
+            bench
+                .programs
+                .iter()
+                .map(Program::build)
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let rows = step(&format!("measuring {}", bench.name), || {
+            let mut rows = Vec::new();
+            for program in programs {
+                rows.extend(measure(program, plan)?);
+            }
+            Ok(rows)
+        })?;
+        if !plan.json {
+            print!("{}", table(&rows));
+        }
+        if plan.save {
+            save(bench.name, &rows)?;
+        }
+    }
+    Ok(())
+}
+
+impl Program {
+    fn build(&self) -> Result<PathBuf, Failure> {
+        match self {
+            Self::Rust { package } => {
+                succeed(cargo().args(["build", "--release", "--quiet", "-p", package]))?;
+                Ok(target().join("release").join(package))
+            }
+            Self::Go { module } => {
+                let output = target().join("bench").join(module);
+                let source = root().join("bench/peers/go").join(module);
+                let mut build = command("go");
+                build
+                    .args(["build", "-o"])
+                    .arg(&output)
+                    .arg(".")
+                    .current_dir(source)
+                    .env("CGO_ENABLED", "0");
+                succeed(&mut build)?;
+                Ok(output)
+            }
+        }
+    }
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Runs one program. Its lines are passed on as they are where JSON is asked for.
+fn measure(program: PathBuf, plan: &Plan) -> Result<Vec<Map<String, Value>>, Failure> {
+    let shown = program.display().to_string();
+    let mut run = Command::new(program);
+    if plan.quick {
+        run.arg("--quick");
+    }
+    let output = run
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("{shown} cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{shown} failed with {}", output.status));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines
+        .map(|line| {
+            if plan.json {
+                println!("{line}");
+            }
+            parse(line).ok_or_else(|| format!("{shown} printed a line that is no measurement: {line}"))
+        })
+        .collect()
+}
+
+fn parse(line: &str) -> Option<Map<String, Value>> {
+    let Ok(Value::Object(row)) = serde_json::from_str(line) else {
+        return None;
+    };
+    COLUMNS
+        .iter()
+        .all(|column| row.contains_key(*column))
+        .then_some(row)
+}
+
+/// A Markdown table: the common columns first, then what the benchmark adds.
+fn table(rows: &[Map<String, Value>]) -> String {
+    let mut columns: Vec<&str> = COLUMNS.to_vec();
+    for key in rows.iter().flat_map(Map::keys) {
+        if !columns.contains(&key.as_str()) {
+            columns.push(key);
+        }
+    }
+    let mut lines = vec![
+        columns
+            .iter()
+            .map(|column| (*column).to_owned())
+            .collect::<Vec<_>>(),
+    ];
+    lines.extend(
+        rows.iter()
+            .map(|row| columns.iter().map(|column| cell(row.get(*column))).collect()),
+    );
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|index| {
+            lines
+                .iter()
+                .map(|line| line[index].chars().count())
+                .max()
+                .unwrap_or_default()
+        })
+        .collect();
+    let rule = widths.iter().map(|width| "-".repeat(*width)).collect();
+    lines.insert(1, rule);
+    let pad = |line: &Vec<String>| {
+        let cells = line
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
+    lines.iter().map(pad).collect()
+}
+
+fn cell(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => match number.as_f64() {
+            Some(float) if number.is_f64() => format!("{float:.3}"),
+            _ => number.to_string(),
+        },
+        Some(other) => other.to_string(),
+    }
+}
+
+fn save(name: &str, rows: &[Map<String, Value>]) -> Result<(), Failure> {
+    let path = root().join("bench/results").join(format!("{name}.md"));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let text = format!(
+        "# {name}\n\nThe last table of `cargo xtask bench {name} --save`, on a machine with {cores} cores. Only ratios within \
+         one table mean something.\n\n{}",
+        table(rows)
+    );
+    fs::create_dir_all(root().join("bench/results"))
+        .and_then(|()| fs::write(&path, text))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_common_columns_first() {
+        let row = parse(r#"{"extra":1.5,"bench":"b","who":"us","n":1,"wall_s":0.25,"cpu_s":2,"peak_mb":3}"#)
+            .unwrap();
+        let expected = "\
+| bench | who | n | wall_s | cpu_s | peak_mb | extra |
+| ----- | --- | - | ------ | ----- | ------- | ----- |
+| b     | us  | 1 | 0.250  | 2     | 3       | 1.500 |
+";
+        assert_eq!(table(&[row]), expected);
+    }
+
+    #[test]
+    fn a_line_without_the_common_columns_is_no_measurement() {
+        assert!(parse(r#"{"bench":"b"}"#).is_none());
+        assert!(parse("starting up").is_none());
+    }
+
+    #[test]
+    fn an_unknown_benchmark_is_refused() {
+        Plan::parse(&["no-such-bench"])
+            .unwrap()
+            .chosen()
+            .map(|_| ())
+            .unwrap_err();
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Builds or finds the real API server.
+
+use std::{
+    io::{IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+use steersman_assets::{Assets, BuildError, Progress};
+
+use crate::Failure;
+
+/// Where nobody watches a terminal, progress is said this often.
+const SAY_EVERY: Duration = Duration::from_secs(20);
+
+/// `cargo xtask kube`: the directory on standard output, everything else on standard error.
+pub(crate) fn print() -> Result<(), Failure> {
+    let assets = find_or_build().map_err(|error| describe(&error))?;
+    println!("{}", assets.dir().display());
+    Ok(())
+}
+
+pub(crate) fn find_or_build() -> Result<Assets, BuildError> {
+    let mut reporter = Reporter::new();
+    let result = steersman_assets::find_or_build(&mut |progress| reporter.report(&progress));
+    reporter.end();
+    result
+}
+
+/// An error with what caused it, in one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// One line that is written over and over on a terminal; elsewhere a line now and then.
+struct Reporter {
+    start: Instant,
+    said: Option<(Instant, std::mem::Discriminant<Progress>)>,
+    terminal: bool,
+}
+
+impl Reporter {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            said: None,
+            terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    fn report(&mut self, progress: &Progress) {
+        let kind = std::mem::discriminant(progress);
+        if self.said.is_none() {
+            eprintln!("building the real API server from Go modules, once: about ten minutes on two cores");
+        }
+        let seconds = self.start.elapsed().as_secs();
+        if self.terminal {
+            eprint!("\r\x1b[K  {progress} ({seconds} s)");
+            let _ = std::io::stderr().flush();
+        } else if self
+            .said
+            .is_none_or(|(when, what)| what != kind || when.elapsed() >= SAY_EVERY)
+        {
+            eprintln!("  {progress} ({seconds} s)");
+        } else {
+            return;
+        }
+        self.said = Some((Instant::now(), kind));
+    }
+
+    fn end(&self) {
+        if self.terminal && self.said.is_some() {
+            eprintln!();
+        }
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Formatting, clippy and documentation.
+
+use crate::{
+    Failure,
+    step::{cargo, step, succeed},
+};
+
+pub(crate) fn run() -> Result<(), Failure> {
+    step("formatting", || {
+        succeed(cargo().args(["fmt", "--all", "--check"]))
+    })?;
+    step("clippy", || {
+        succeed(cargo().args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+    })?;
+    step("documentation", || {
+        succeed(
+            cargo()
+                .args(["doc", "--workspace", "--no-deps", "--quiet"])
+                .env("RUSTDOCFLAGS", "-D warnings"),
+        )
+    })
+}

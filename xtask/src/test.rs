@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask test`: everything that must hold, or the tests alone.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Stdio},
+};
+
+use steersman_assets::{Assets, BuildError};
+
+use crate::{
+    Failure, kube, lint,
+    step::{cargo, step, succeed},
+};
+
+/// What `steersman-testing` reads to find the shared server.
+const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
+
+/// What to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Formatting, clippy, documentation and the model checker, before and after the tests.
+    everything: bool,
+    embedded: bool,
+    real: bool,
+    filter: Option<String>,
+}
+
+impl Plan {
+    pub(crate) fn parse(words: &[&str]) -> Result<Self, Failure> {
+        let mut plan = Self {
+            everything: words.is_empty(),
+            embedded: true,
+            real: true,
+            filter: None,
+        };
+        for word in words {
+            match *word {
+                "--embedded" => plan.real = false,
+                "--real" => plan.embedded = false,
+                flag if flag.starts_with('-') => {
+                    return Err(format!(
+                        "`cargo xtask test` has no option {flag}; it has --embedded and --real"
+                    ));
+                }
+                filter if plan.filter.is_none() => plan.filter = Some(filter.to_owned()),
+                extra => return Err(format!("one filter at a time: `{extra}` is one too many")),
+            }
+        }
+        if !plan.embedded && !plan.real {
+            return Err("--embedded and --real exclude each other; without both, all tests run".to_owned());
+        }
+        Ok(plan)
+    }
+
+    /// What is skipped, by the names that `#[steersman_testing::test]` gives.
+    fn skipped(&self) -> Vec<&'static str> {
+        let halves = [(self.embedded, "on_embedded"), (self.real, "on_real")];
+        halves
+            .into_iter()
+            .filter(|(wanted, _)| !wanted)
+            .map(|(_, name)| name)
+            .collect()
+    }
+}
+
+pub(crate) fn run(mut plan: Plan) -> Result<(), Failure> {
+    if plan.everything {
+        lint::run()?;
+    }
+    let assets = if plan.real { real_server()? } else { None };
+    plan.real = assets.is_some();
+    step("building tests", || {
+        succeed(cargo().args(["test", "--workspace", "--all-targets", "--no-run", "--quiet"]))
+    })?;
+    let server = match &assets {
+        Some(assets) => Some(step("starting the real API server", || {
+            SharedServer::start(assets)
+        })?),
+        None => None,
+    };
+    step("tests", || {
+        let mut tests = cargo();
+        tests
+            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(&plan.filter)
+            .arg("--");
+        tests.args(plan.skipped().iter().flat_map(|name| ["--skip", name]));
+        if let (Some(server), Some(assets)) = (&server, &assets) {
+            tests
+                .env(SHARED_SERVER_VARIABLE, &server.file)
+                .env(steersman_assets::ASSETS_VARIABLE, assets.dir());
+        }
+        succeed(&mut tests)
+    })
+}
+
+/// The real half: there, or left out with one clear line. On a build server it may not be left out.
+fn real_server() -> Result<Option<Assets>, Failure> {
+    match kube::find_or_build() {
+        Ok(assets) => Ok(Some(assets)),
+        Err(error @ BuildError::NoGo) if env::var_os("CI").is_none() => {
+            eprintln!("tests on the real API server are left out: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(kube::describe(&error)),
+    }
+}
+
+/// The server that all test binaries of this run share. It ends when its standard input does, so also when this
+/// program is killed.
+struct SharedServer {
+    process: Child,
+    file: PathBuf,
+}
+
+impl SharedServer {
+    fn start(assets: &Assets) -> Result<Self, Failure> {
+        let mut process = cargo()
+            .args([
+                "run",
+                "--quiet",
+                "-p",
+                "steersman-testing",
+                "--example",
+                "serve_real",
+                "--",
+                "--shared",
+            ])
+            .env(steersman_assets::ASSETS_VARIABLE, assets.dir())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("the real API server cannot be run: {error}"))?;
+        let mut line = String::new();
+        if let Some(output) = process.stdout.take() {
+            let _ = BufReader::new(output).read_line(&mut line);
+        }
+        if line.trim().is_empty() {
+            return Err("the real API server did not start; the reason stands above".to_owned());
+        }
+        Ok(Self {
+            process,
+            file: PathBuf::from(line.trim()),
+        })
+    }
+}
+
+impl Drop for SharedServer {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_words_mean_everything() {
+        let plan = Plan::parse(&[]).unwrap();
+        assert!(plan.everything && plan.embedded && plan.real);
+    }
+
+    #[test]
+    fn one_half_skips_the_other() {
+        assert_eq!(
+            Plan::parse(&["--real", "watch"]).unwrap().skipped(),
+            ["on_embedded"]
+        );
+        assert_eq!(Plan::parse(&["--embedded"]).unwrap().skipped(), ["on_real"]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        Plan::parse(&["--real", "--embedded"]).unwrap_err();
+        Plan::parse(&["--quick"]).unwrap_err();
+        Plan::parse(&["a", "b"]).unwrap_err();
+    }
+}

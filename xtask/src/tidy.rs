@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask tidy`: the rules of the tree. It is a test as well, so that a plain `cargo test` keeps them.
+
+mod documents;
+mod layers;
+mod manifests;
+mod modules;
+mod requirements;
+mod text;
+mod tree;
+
+use crate::{Failure, root};
+use tree::Tree;
+
+/// Whether to complain or to repair what can be derived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Check,
+    Fix,
+}
+
+/// Something that breaks a rule, as `place: what is wrong and what to do`.
+type Complaint = String;
+
+const RULES: [fn(&Tree) -> Vec<Complaint>; 8] = [
+    modules::every_file_is_reached,
+    layers::crates_depend_downwards,
+    documents::every_crate_is_in_the_code_map,
+    documents::features_in_documents_exist,
+    requirements::the_column_of_tests_is_true,
+    text::no_path_of_a_machine,
+    text::no_unfinished_mark_without_a_link,
+    text::no_file_is_too_long,
+];
+
+pub(crate) fn run(mode: Mode) -> Result<(), Failure> {
+    let tree = Tree::read(&root())?;
+    if mode == Mode::Fix {
+        requirements::fix(&tree)?;
+        return run(Mode::Check);
+    }
+    let complaints: Vec<Complaint> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(format!("the tree is not tidy:\n  {}", complaints.join("\n  ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_tidy() {
+        run(Mode::Check).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What documents say of the code is true.
+
+use super::{Complaint, manifests::packages, tree::Tree};
+
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+
+pub(super) fn every_crate_is_in_the_code_map(tree: &Tree) -> Vec<Complaint> {
+    let text = tree
+        .get(ARCHITECTURE)
+        .map(|file| file.text.as_str())
+        .unwrap_or_default();
+    let map = text
+        .split("\n## ")
+        .find(|section| section.starts_with("Code map"))
+        .unwrap_or_default();
+    let missing = packages(tree).into_iter().filter(|package| {
+        let path = package.dir().trim_end_matches('/');
+        !map.contains(&format!("`{path}`")) && !map.contains(&format!("`{}`", package.name))
+    });
+    missing
+        .map(|package| format!("{ARCHITECTURE}: the code map does not name `{}`", package.name))
+        .collect()
+}
+
+/// A feature is named as "feature `name`" or "`name` feature".
+pub(super) fn features_in_documents_exist(tree: &Tree) -> Vec<Complaint> {
+    let ours: Vec<String> = packages(tree)
+        .into_iter()
+        .flat_map(|package| package.features)
+        .collect();
+    let manifests: Vec<&str> = tree
+        .with_extension("Cargo.toml")
+        .map(|file| file.text.as_str())
+        .collect();
+    // A dependency's feature exists if we ask for it somewhere.
+    let exists = |name: &str| {
+        ours.iter().any(|ours| ours == name)
+            || manifests.iter().any(|text| text.contains(&format!("\"{name}\"")))
+    };
+    let mut complaints = Vec::new();
+    for file in tree
+        .files
+        .iter()
+        .filter(|file| file.path.ends_with(".md") || file.path.ends_with("/lib.rs"))
+    {
+        for (number, line) in file.text.lines().enumerate() {
+            for name in named_features(line).filter(|name| !exists(name)) {
+                complaints.push(format!(
+                    "{}:{}: there is no feature `{name}`",
+                    file.path,
+                    number + 1
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+fn named_features(line: &str) -> impl Iterator<Item = &str> {
+    // Every second piece between backticks is code; what stands around it tells whether it is a feature.
+    let pieces: Vec<&str> = line.split('`').collect();
+    let code = (1..pieces.len().saturating_sub(1)).step_by(2);
+    code.filter(move |at| {
+        pieces[at - 1].to_lowercase().ends_with("feature ") || pieces[at + 1].starts_with(" feature")
+    })
+    .map(|at| line.split('`').nth(at).unwrap_or_default())
+    .collect::<Vec<_>>()
+    .into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: (&str, &str) = (
+        "crates/a/Cargo.toml",
+        "[package]\nname = \"a\"\n[features]\nfast = []\n[dependencies]\nb = { features = [\"c\"] }\n",
+    );
+
+    #[test]
+    fn a_crate_outside_the_code_map_is_found() {
+        let absent = Tree::of(&[MANIFEST, (ARCHITECTURE, "# A\n\n`a`\n\n## Code map\n\nnothing\n")]);
+        assert_eq!(every_crate_is_in_the_code_map(&absent).len(), 1);
+        let named = Tree::of(&[MANIFEST, (ARCHITECTURE, "# A\n\n## Code map\n\n`crates/a`\n")]);
+        assert_eq!(every_crate_is_in_the_code_map(&named).len(), 0);
+    }
+
+    #[test]
+    fn a_feature_that_does_not_exist_is_found() {
+        let text = "The feature `fast`, the `c` feature, and feature `slow`; code `x` is none.\n";
+        let complaints = features_in_documents_exist(&Tree::of(&[MANIFEST, ("README.md", text)]));
+        assert_eq!(complaints, ["README.md:1: there is no feature `slow`"]);
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What may not stand in any file.
+
+use std::env;
+
+use super::{Complaint, tree::Tree};
+
+/// Lines that a Rust file may have.
+const LONGEST: usize = 800;
+
+pub(super) fn no_path_of_a_machine(tree: &Tree) -> Vec<Complaint> {
+    // Put together here, or this file would be the first to break the rule.
+    let mut forbidden: Vec<String> = ["home", "root", "Users", "work", "mnt"]
+        .iter()
+        .map(|dir| format!("/{dir}/"))
+        .collect();
+    forbidden.extend(env::var("HOME").ok().filter(|home| home.len() > 1));
+    forbidden.push(tree.root.to_string_lossy().into_owned());
+    find(tree, |line| {
+        let path = forbidden.iter().find(|path| is_path(line, path))?;
+        Some(format!("`{path}` is a path of somebody's machine"))
+    })
+}
+
+/// Whether `path` starts a path in `line`, rather than being the middle of a longer one or of a URL.
+fn is_path(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
+        !line[..at].ends_with(|before: char| {
+            before.is_alphanumeric() || matches!(before, '.' | '-' | '_' | '}' | '/')
+        })
+    })
+}
+
+pub(super) fn no_unfinished_mark_without_a_link(tree: &Tree) -> Vec<Complaint> {
+    let marks = [
+        ["TO", "DO"].concat(),
+        ["FIX", "ME"].concat(),
+        ["XX", "X"].concat(),
+    ];
+    find(tree, |line| {
+        let mark = marks.iter().find(|mark| {
+            line.match_indices(mark.as_str()).any(|(at, _)| {
+                let is_word = |c: char| c.is_alphanumeric() || c == '_';
+                !line[..at].ends_with(is_word) && !line[at + mark.len()..].starts_with(is_word)
+            })
+        })?;
+        (!line.contains("https://")).then(|| format!("a {mark} needs a link to where it is followed up"))
+    })
+}
+
+pub(super) fn no_file_is_too_long(tree: &Tree) -> Vec<Complaint> {
+    let long = tree
+        .with_extension(".rs")
+        .map(|file| (file, file.text.lines().count()));
+    long.filter(|(_, lines)| *lines > LONGEST)
+        .map(|(file, lines)| format!("{}: {lines} lines; split it before {LONGEST}", file.path))
+        .collect()
+}
+
+/// Complaints about single lines of files that people write; lock files and the like are written by tools.
+fn find(tree: &Tree, complaint: impl Fn(&str) -> Option<String>) -> Vec<Complaint> {
+    let written = tree
+        .files
+        .iter()
+        .filter(|file| !file.path.ends_with(".lock") && !file.path.ends_with("go.sum"));
+    written
+        .flat_map(|file| {
+            file.text
+                .lines()
+                .enumerate()
+                .map(move |(number, line)| (file, number, line))
+        })
+        .filter_map(|(file, number, line)| {
+            complaint(line).map(|what| format!("{}:{}: {what}", file.path, number + 1))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_a_machine_is_found() {
+        let path = ["/ho", "me/somebody/src"].concat();
+        let text = format!("see {path}\nhttps://example.com{path}\n");
+        assert_eq!(no_path_of_a_machine(&Tree::of(&[("a.md", &text)])).len(), 1);
+    }
+
+    #[test]
+    fn an_unfinished_mark_needs_a_link() {
+        let mark = ["TO", "DO"].concat();
+        let text = format!("// {mark}: later\n// {mark}: https://example.com/1\nlet {mark}S = 1;\n");
+        let complaints = no_unfinished_mark_without_a_link(&Tree::of(&[("a.rs", &text)]));
+        assert_eq!(complaints.len(), 1);
+        assert!(complaints[0].starts_with("a.rs:1: "));
+    }
+
+    #[test]
+    fn a_long_file_is_found() {
+        assert_eq!(
+            no_file_is_too_long(&Tree::of(&[("a.rs", &"\n".repeat(LONGEST + 1))])).len(),
+            1
+        );
+    }
+}
