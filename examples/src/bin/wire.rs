@@ -2,7 +2,7 @@
 //! A watch through the fault proxy, on a real API server: what is on the wire, and what a cut looks like.
 //!
 //! ```text
-//! cargo run -p steersman-testing --example wire
+//! cargo run -p steersman-examples --bin wire
 //! ```
 
 use std::{error::Error, io::Write};
