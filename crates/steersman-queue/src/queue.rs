@@ -43,19 +43,17 @@ impl<K: Key> Shared<K> {
     pub(crate) fn locked<R>(&self, step: impl FnOnce(&mut State<K>) -> R) -> R {
         let mut state = self.state.lock();
         let result = step(&mut state);
-        let effects = state.settle();
+        let became_ready = state.take_became_ready();
+        // Nobody to wake is the usual case of a busy queue.
+        let wakes = state.must_settle().then(|| state.settle());
         drop(state);
-        for waker in [effects.taker, effects.keeper]
-            .into_iter()
-            .flatten()
-            .chain(effects.all)
-        {
-            waker.wake();
+        if let Some(wakes) = wakes {
+            wakes.wake();
         }
-        if effects.became_ready > 0
+        if became_ready > 0
             && let Some(metrics) = &self.metrics
         {
-            metrics.added(effects.became_ready);
+            metrics.added(became_ready);
         }
         result
     }

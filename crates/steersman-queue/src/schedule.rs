@@ -20,9 +20,7 @@
 //! allocates nothing.
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use slab::Slab;
 
@@ -42,7 +40,8 @@ struct Lane {
     links: Links,
     entries: List<InLane>,
     outer: u32,
-    inner_id: u64,
+    priority: i32,
+    group: Group,
     /// How many passed keys will come back to this lane.
     held: usize,
 }
@@ -52,6 +51,7 @@ struct Outer {
     links: Links,
     lanes: List<InOuter>,
     level: u32,
+    priority: i32,
     id: u64,
 }
 
@@ -92,6 +92,8 @@ pub(crate) struct Schedule {
     outers: Slab<Outer>,
     levels: Slab<Level>,
     lane_of: HashTable<u32>,
+    /// The lane that was asked for last; most queues have few.
+    last_lane: Option<(i32, Group, u32)>,
     outer_of: HashTable<u32>,
     level_of: BTreeMap<i32, u32>,
     /// The levels in which keys stand, the highest priority last.
@@ -113,6 +115,7 @@ impl Schedule {
             outers: Slab::new(),
             levels: Slab::new(),
             lane_of: HashTable::new(),
+            last_lane: None,
             outer_of: HashTable::new(),
             level_of: BTreeMap::new(),
             active: Vec::new(),
@@ -322,41 +325,55 @@ impl Schedule {
 /// Finding lanes and forgetting them.
 impl Schedule {
     fn lane(&mut self, priority: i32, group: Group) -> u32 {
-        let hash = hash_of((priority, group));
-        let same = |&lane: &u32| self.group_of(lane) == (priority, group);
+        if let Some((last_priority, last_group, lane)) = self.last_lane
+            && (last_priority, last_group) == (priority, group)
+        {
+            return lane;
+        }
+        let lane = self.find_lane(priority, group);
+        self.last_lane = Some((priority, group, lane));
+        lane
+    }
+
+    fn find_lane(&mut self, priority: i32, group: Group) -> u32 {
+        let hash = mix(priority, group.outer, group.inner);
+        let lanes = &self.lanes;
+        let same = |&lane: &u32| {
+            let lane = &lanes[lane as usize];
+            (lane.priority, lane.group) == (priority, group)
+        };
         if let Some(&lane) = self.lane_of.find(hash, same) {
             return lane;
         }
         if self.lanes.len() >= self.sweep_at {
             self.sweep();
         }
-        let outer = self.outer(priority, group.outer);
-        let links = Links::NONE;
+        let outer = self.find_outer(priority, group.outer);
         let lane = Lane {
-            links,
+            links: Links::NONE,
             entries: List::default(),
             outer,
-            inner_id: group.inner,
+            priority,
+            group,
             held: 0,
         };
         let lane = self.lanes.insert(lane) as u32;
-        let (lanes, outers, levels) = (&self.lanes, &self.outers, &self.levels);
-        let rehash = |&lane: &u32| hash_of(describe(lanes, outers, levels, lane));
-        self.lane_of.insert_unique(hash, lane, rehash);
+        let lanes = &self.lanes;
+        self.lane_of.insert_unique(hash, lane, |&lane| {
+            let Lane { priority, group, .. } = lanes[lane as usize];
+            mix(priority, group.outer, group.inner)
+        });
         lane
     }
 
-    fn outer(&mut self, priority: i32, id: u64) -> u32 {
-        let hash = hash_of((priority, id));
-        let (outers, levels) = (&self.outers, &self.levels);
-        let describe = |&outer: &u32| {
-            let Outer { level, id, .. } = outers[outer as usize];
-            (levels[level as usize].priority, id)
+    fn find_outer(&mut self, priority: i32, id: u64) -> u32 {
+        let hash = mix(priority, id, 0);
+        let outers = &self.outers;
+        let same = |&outer: &u32| {
+            let outer = &outers[outer as usize];
+            (outer.priority, outer.id) == (priority, id)
         };
-        if let Some(&outer) = self
-            .outer_of
-            .find(hash, |outer| describe(outer) == (priority, id))
-        {
+        if let Some(&outer) = self.outer_of.find(hash, same) {
             return outer;
         }
         let level = *self.level_of.entry(priority).or_insert_with(|| {
@@ -372,24 +389,22 @@ impl Schedule {
             links: Links::NONE,
             lanes: List::default(),
             level,
+            priority,
             id,
         };
         let outer = self.outers.insert(outer) as u32;
-        let (outers, levels) = (&self.outers, &self.levels);
+        let outers = &self.outers;
         self.outer_of.insert_unique(hash, outer, |&outer| {
-            let Outer { level, id, .. } = outers[outer as usize];
-            hash_of((levels[level as usize].priority, id))
+            let Outer { priority, id, .. } = outers[outer as usize];
+            mix(priority, id, 0)
         });
         outer
-    }
-
-    fn group_of(&self, lane: u32) -> (i32, Group) {
-        describe(&self.lanes, &self.outers, &self.levels, lane)
     }
 
     /// Forgets all that is empty. Waits for twice as many lanes as are left before the next time, so that its cost
     /// is spread over the lanes made in between.
     fn sweep(&mut self) {
+        self.last_lane = None;
         let (lanes, outers, levels) = (&mut self.lanes, &mut self.outers, &mut self.levels);
         self.lane_of.retain(|&mut lane| {
             let keep = !lanes[lane as usize].entries.is_empty() || lanes[lane as usize].held > 0;
@@ -423,16 +438,10 @@ impl Schedule {
     }
 }
 
-fn describe(lanes: &Slab<Lane>, outers: &Slab<Outer>, levels: &Slab<Level>, lane: u32) -> (i32, Group) {
-    let Lane {
-        outer,
-        inner_id: inner,
-        ..
-    } = lanes[lane as usize];
-    let Outer { level, id: outer, .. } = outers[outer as usize];
-    (levels[level as usize].priority, Group { outer, inner })
-}
-
-fn hash_of<T: std::hash::Hash>(value: T) -> u64 {
-    FixedState::with_seed(0).hash_one(value)
+/// A hash of what names a lane. The parts of a group are hashes already, so one multiplication is enough.
+fn mix(priority: i32, outer: u64, inner: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let left = outer ^ ODD ^ u64::from(priority.cast_unsigned()).wrapping_mul(ODD);
+    let product = u128::from(left) * u128::from(inner ^ ODD.rotate_left(32));
+    (product as u64) ^ ((product >> 64) as u64)
 }

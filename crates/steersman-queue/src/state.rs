@@ -41,18 +41,25 @@ pub(crate) struct State<K> {
     /// When the queue was last resumed.
     activated: Moment,
     shutdown: Option<Shutdown>,
-    /// How many keys became ready since the last [`settle`](Self::settle).
+    /// How many keys became ready since somebody asked.
     became_ready: u64,
 }
 
-/// What is to be done once the lock is free.
+/// Who is to be woken once the lock is free.
 #[derive(Default)]
 #[must_use]
-pub(crate) struct Effects {
-    pub(crate) taker: Option<Waker>,
-    pub(crate) keeper: Option<Waker>,
-    pub(crate) all: Vec<Waker>,
-    pub(crate) became_ready: u64,
+pub(crate) struct Wakes {
+    taker: Option<Waker>,
+    keeper: Option<Waker>,
+    all: Vec<Waker>,
+}
+
+impl Wakes {
+    pub(crate) fn wake(self) {
+        for waker in self.taker.into_iter().chain(self.keeper).chain(self.all) {
+            waker.wake();
+        }
+    }
 }
 
 /// How a key is to be put in.
@@ -185,22 +192,29 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Restores the invariants of the waiters, and says what to do once the lock is free.
-    pub(crate) fn settle(&mut self) -> Effects {
-        let mut effects = Effects {
-            became_ready: std::mem::take(&mut self.became_ready),
-            ..Effects::default()
-        };
+    /// How many keys became ready since this was last asked.
+    pub(crate) fn take_became_ready(&mut self) -> u64 {
+        std::mem::take(&mut self.became_ready)
+    }
+
+    /// Whether there is anybody whom [`settle`](Self::settle) could wake, or an end that it could note.
+    pub(crate) fn must_settle(&self) -> bool {
+        !self.waiters.is_empty() || self.shutdown.is_some()
+    }
+
+    /// Restores the invariants of the waiters, and says whom to wake once the lock is free.
+    pub(crate) fn settle(&mut self) -> Wakes {
+        let mut wakes = Wakes::default();
         if self.shutdown.is_some() {
-            self.settle_shutdown(&mut effects);
+            self.settle_shutdown(&mut wakes);
         } else if !self.paused {
-            effects.taker = self.waiters.notify(self.schedule.eligible());
-            effects.keeper = self
+            wakes.taker = self.waiters.notify(self.schedule.eligible());
+            wakes.keeper = self
                 .timers
                 .earliest()
                 .and_then(|earliest| self.waiters.keep_time(earliest));
         }
-        effects
+        wakes
     }
 
     fn find(&self, key: &K, hash: u64) -> Option<u32> {

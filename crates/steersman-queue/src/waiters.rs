@@ -55,6 +55,10 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
     /// Enters or renews a waiter, who found nothing to take. Answers until when it must sleep, if it is the keeper.
     pub(crate) fn wait(
         &mut self,

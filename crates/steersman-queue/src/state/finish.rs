@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use steersman_core::Moment;
 
-use super::{Effects, Entrance, State};
+use super::{Entrance, State, Wakes};
 use crate::Key;
 use crate::entry::{Place, Trouble};
 use crate::inspect::{Stage, Status};
@@ -72,16 +72,16 @@ impl<K: Key> State<K> {
         }
     }
 
-    pub(super) fn settle_shutdown(&mut self, effects: &mut Effects) {
+    pub(super) fn settle_shutdown(&mut self, wakes: &mut Wakes) {
         if !self.is_over() {
-            effects.taker = self.waiters.notify(self.schedule.eligible());
+            wakes.taker = self.waiters.notify(self.schedule.eligible());
             return;
         }
         // Workers have been or are being sent home, so nobody would take what still comes back from a flight.
         self.shutdown = Some(Shutdown::Abandon);
-        effects.all = self.waiters.notify_all();
+        wakes.all = self.waiters.notify_all();
         if self.in_flight == 0 {
-            effects.all.extend(self.drainers.drain());
+            wakes.all.extend(self.drainers.drain());
         }
     }
 
