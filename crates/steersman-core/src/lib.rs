@@ -5,14 +5,20 @@
 //! decides what time it is and which numbers are drawn.
 //!
 //! # Features
-//! - `tokio` (off by default): `TokioClock`, the clock of production.
+//! - `tokio` (off by default): `TokioClock`, the clock of production, and `Spawner`, which starts tasks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
+mod key;
 mod random;
+#[cfg(feature = "tokio")]
+mod spawner;
 
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, Moment, Sleep, TestClock};
+pub use key::{InvalidKey, ObjectKey};
 pub use random::Random;
+#[cfg(feature = "tokio")]
+pub use spawner::{Spawner, Task};

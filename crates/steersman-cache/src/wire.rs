@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the bytes of a response to objects: framing and the one walk over each object.
+
+pub(crate) mod lines;
+pub(crate) mod list;
+pub(crate) mod pairs;
+pub(crate) mod scan;

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Watches: lines of events.
+
+use kube::core::Status;
+
+use super::scan::{Members, Stop, scan, skip_space, skip_value};
+use crate::{
+    Revision,
+    object::{InvalidObject, Object},
+};
+
+/// The annotation of the bookmark that closes the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// Cuts a stream into lines.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// The beginning of a line whose end has not come yet.
+    rest: Vec<u8>,
+    limit: usize,
+}
+
+/// A line is longer than anything that an API server sends.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an object is longer than {limit} bytes")]
+pub(crate) struct TooLong {
+    pub(crate) limit: usize,
+}
+
+impl Lines {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            rest: Vec::new(),
+            limit,
+        }
+    }
+
+    /// Hands on every line that ends in `chunk`. Lines within it are not copied.
+    pub(crate) fn push(&mut self, mut chunk: &[u8], mut line: impl FnMut(&[u8])) -> Result<(), TooLong> {
+        while let Some(end) = memchr::memchr(b'\n', chunk) {
+            if self.rest.is_empty() {
+                line(&chunk[..end]);
+            } else {
+                self.rest.extend_from_slice(&chunk[..end]);
+                line(&self.rest);
+                self.rest.clear();
+            }
+            chunk = &chunk[end + 1..];
+        }
+        if self.rest.len() + chunk.len() > self.limit {
+            return Err(TooLong { limit: self.limit });
+        }
+        self.rest.extend_from_slice(chunk);
+        // One large object should not keep its buffer for the life of the watch.
+        if self.rest.is_empty() && self.rest.capacity() > (1 << 16) {
+            self.rest = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// What came of a line that never ended.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.rest
+    }
+}
+
+/// What a line of a watch says.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Added(Object),
+    Modified(Object),
+    Deleted(Object),
+    Bookmark {
+        revision: Revision,
+        ends_initial_events: bool,
+    },
+    Error(Box<Status>),
+    /// An event about an object that is of no use.
+    Invalid(InvalidObject),
+}
+
+impl Event {
+    pub(crate) fn parse(line: &[u8]) -> Self {
+        Self::walk(line).unwrap_or_else(|stop| Self::Invalid(InvalidObject::stopped(stop, line.len())))
+    }
+
+    /// Kubernetes writes the type before the object, so that one walk is enough.
+    fn walk(line: &[u8]) -> Result<Self, Stop> {
+        let mut members = Members::enter(line, skip_space(line, 0))?;
+        let (mut kind, mut object): (Option<&[u8]>, Option<&[u8]>) = (None, None);
+        while let Some(member) = members.next()? {
+            let value = member.value;
+            members.at = match (member.key(line), kind) {
+                (b"type", _) => {
+                    let end = skip_value(line, value)?;
+                    kind = Some(&line[value..end]);
+                    end
+                }
+                (b"object", Some(kind @ (b"\"ADDED\"" | b"\"MODIFIED\"" | b"\"DELETED\""))) => {
+                    let (parsed, _) = Object::from_prefix(&line[value..])?;
+                    return Ok(parsed.map_or_else(Self::Invalid, |object| Self::of_object(kind, object)));
+                }
+                (b"object", _) => {
+                    let end = skip_value(line, value)?;
+                    object = Some(&line[value..end]);
+                    end
+                }
+                _ => skip_value(line, value)?,
+            };
+        }
+        match (kind, object) {
+            (Some(kind), Some(object)) => Self::of_parts(kind, object),
+            _ => Err(Stop::Malformed { at: 0 }),
+        }
+    }
+
+    fn of_object(kind: &[u8], object: Object) -> Self {
+        match kind {
+            b"\"ADDED\"" => Self::Added(object),
+            b"\"MODIFIED\"" => Self::Modified(object),
+            _ => Self::Deleted(object),
+        }
+    }
+
+    fn of_parts(kind: &[u8], object: &[u8]) -> Result<Self, Stop> {
+        match kind {
+            b"\"ADDED\"" | b"\"MODIFIED\"" | b"\"DELETED\"" => {
+                let parsed = Object::from_slice(object);
+                Ok(parsed.map_or_else(Self::Invalid, |object| Self::of_object(kind, object)))
+            }
+            b"\"BOOKMARK\"" => bookmark(object),
+            b"\"ERROR\"" => {
+                let status = serde_json::from_slice(object);
+                Ok(status.map_or_else(
+                    |error| {
+                        Self::Invalid(InvalidObject::Json {
+                            reason: error.to_string(),
+                        })
+                    },
+                    Self::Error,
+                ))
+            }
+            _ => Err(Stop::Malformed { at: 0 }),
+        }
+    }
+}
+
+fn bookmark(object: &[u8]) -> Result<Event, Stop> {
+    let found = scan(object)?;
+    let text = |range: Option<std::ops::Range<usize>>| range.map(|range| &object[range]).unwrap_or_default();
+    let revision = std::str::from_utf8(text(found.resource_version)).unwrap_or_default();
+    let mut annotations = super::pairs::Pairs::new(text(found.annotations));
+    Ok(Event::Bookmark {
+        revision: Revision::new(revision),
+        ends_initial_events: annotations.any(|(key, value)| key == INITIAL_EVENTS_END && value == "true"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(chunks: &[&str]) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut lines = Lines::new(64);
+        for chunk in chunks {
+            lines
+                .push(chunk.as_bytes(), |line| {
+                    found.push(String::from_utf8_lossy(line).into_owned())
+                })
+                .unwrap();
+        }
+        found
+    }
+
+    #[test]
+    fn lines_are_the_same_however_the_stream_is_cut() {
+        assert_eq!(
+            lines(&["a\nbc", "d\n", "\n", "e", "f\ng"]),
+            ["a", "bcd", "", "ef"]
+        );
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused_in_time() {
+        let mut lines = Lines::new(4);
+        lines.push(b"abcd", |_| {}).unwrap();
+        assert_eq!(lines.push(b"e", |_| {}), Err(TooLong { limit: 4 }));
+    }
+
+    #[test]
+    fn events_are_what_their_type_says() {
+        let object = r#"{"metadata":{"name":"a"}}"#;
+        let event = |text: &str| Event::parse(text.as_bytes());
+        assert!(matches!(
+            event(&format!(r#"{{"type":"ADDED","object":{object}}}"#)),
+            Event::Added(_)
+        ));
+        assert!(matches!(
+            event(&format!(r#"{{"object":{object},"type":"MODIFIED"}}"#)),
+            Event::Modified(_)
+        ));
+        assert!(matches!(
+            event(&format!(r#"{{ "type" : "DELETED" , "object" : {object} }}"#)),
+            Event::Deleted(_)
+        ));
+        let end = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
+        assert!(
+            matches!(event(end), Event::Bookmark { ends_initial_events: true, revision } if revision.as_str() == "7")
+        );
+        let error =
+            r#"{"type":"ERROR","object":{"status":"Failure","code":410,"reason":"Expired","message":"m"}}"#;
+        assert!(matches!(event(error), Event::Error(status) if status.code == 410));
+    }
+
+    #[test]
+    fn nonsense_is_an_invalid_event() {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"type":"ADDED"}"#,
+            r#"{"type":"NEW","object":{}}"#,
+            r#"{"type":"ADDED","object":{"metadata":{}}}"#,
+            r#"{"type":"ADDED","object":{"metadata":{"name":"a"}"#,
+        ] {
+            let event = Event::parse(text.as_bytes());
+            assert!(matches!(event, Event::Invalid(_)), "{text}: {event:?}");
+        }
+    }
+}

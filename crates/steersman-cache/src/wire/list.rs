@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lists: one long JSON object whose items are taken out as they arrive.
+
+use serde::Deserialize;
+
+use super::{
+    lines::TooLong,
+    scan::{Stop, skip_space, skip_value},
+};
+use crate::object::{InvalidObject, Object};
+
+/// Takes the items out of a list without ever holding more than the one that is under way.
+#[derive(Debug)]
+pub(crate) struct ListSplitter {
+    buffer: Vec<u8>,
+    /// How much of the buffer is done with.
+    done: usize,
+    /// No use to look again before the buffer is as long as this: what is under way was not complete. It doubles, so
+    /// that even a very large object is walked over only a few times.
+    retry_at: usize,
+    place: Place,
+    first: bool,
+    metadata: ListMetadata,
+    limit: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before the opening brace.
+    Start,
+    /// Between the members of the list object.
+    Members,
+    /// Between its items.
+    Items,
+    /// Behind the closing brace.
+    End,
+}
+
+/// What a list says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ListMetadata {
+    pub(crate) resource_version: String,
+    #[serde(rename = "continue")]
+    pub(crate) continue_token: String,
+}
+
+/// The response is no list.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoList {
+    #[error("the list is no JSON: something else begins at byte {at}")]
+    Malformed { at: usize },
+    #[error("the list ends in the middle")]
+    Incomplete,
+    #[error(transparent)]
+    TooLong(TooLong),
+}
+
+impl ListSplitter {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            done: 0,
+            retry_at: 0,
+            place: Place::Start,
+            first: true,
+            metadata: ListMetadata::default(),
+            limit,
+        }
+    }
+
+    /// Takes the items that are complete with `chunk`; a large one perhaps with a later one.
+    pub(crate) fn push(
+        &mut self,
+        chunk: &[u8],
+        item: impl FnMut(Result<Object, InvalidObject>),
+    ) -> Result<(), NoList> {
+        self.buffer.extend_from_slice(chunk);
+        if self.buffer.len() < self.retry_at {
+            return Ok(());
+        }
+        self.take_all(item)?;
+        if self.buffer.len() > self.limit {
+            return Err(NoList::TooLong(TooLong { limit: self.limit }));
+        }
+        self.retry_at = self.buffer.len() * 2;
+        Ok(())
+    }
+
+    /// Takes what is left, and says what the list said about itself.
+    pub(crate) fn finish(
+        mut self,
+        item: impl FnMut(Result<Object, InvalidObject>),
+    ) -> Result<ListMetadata, NoList> {
+        self.take_all(item)?;
+        if self.place == Place::End {
+            Ok(self.metadata)
+        } else {
+            Err(NoList::Incomplete)
+        }
+    }
+
+    fn take_all(&mut self, mut item: impl FnMut(Result<Object, InvalidObject>)) -> Result<(), NoList> {
+        loop {
+            match self.step(&mut item) {
+                Ok(()) => {}
+                Err(Stop::Malformed { at }) => return Err(NoList::Malformed { at: self.done + at }),
+                Err(Stop::Incomplete | Stop::Unusual) => break,
+            }
+        }
+        self.buffer.drain(..self.done);
+        self.done = 0;
+        Ok(())
+    }
+
+    /// Does one thing, and moves `done` behind it.
+    fn step(&mut self, item: &mut impl FnMut(Result<Object, InvalidObject>)) -> Result<(), Stop> {
+        let rest = &self.buffer[self.done..];
+        let mut at = skip_space(rest, 0);
+        let next = *rest.get(at).ok_or(Stop::Incomplete)?;
+        match (self.place, next) {
+            (Place::Start, b'{') => {
+                self.place = Place::Members;
+                self.done += at + 1;
+            }
+            (Place::Members, b'}') => {
+                self.place = Place::End;
+                self.done += at + 1;
+            }
+            (Place::Items, b']') => {
+                self.place = Place::Members;
+                self.first = false;
+                self.done += at + 1;
+            }
+            (Place::Members | Place::Items, _) => {
+                if !self.first {
+                    if next != b',' {
+                        return Err(Stop::Malformed { at });
+                    }
+                    at = skip_space(rest, at + 1);
+                }
+                if self.place == Place::Items {
+                    let (object, length) = Object::from_prefix(rest.get(at..).unwrap_or_default())
+                        .map_err(|stop| behind(stop, at))?;
+                    self.first = false;
+                    self.done += at + length;
+                    item(object);
+                } else {
+                    self.member(at)?;
+                }
+            }
+            (Place::Start | Place::End, _) => return Err(Stop::Malformed { at }),
+        }
+        Ok(())
+    }
+
+    /// A member of the list object, from the quote of its key on.
+    fn member(&mut self, at: usize) -> Result<(), Stop> {
+        let rest = &self.buffer[self.done..];
+        if *rest.get(at).ok_or(Stop::Incomplete)? != b'"' {
+            return Err(Stop::Malformed { at });
+        }
+        let key_end = skip_value(rest, at)?;
+        let colon = skip_space(rest, key_end);
+        if *rest.get(colon).ok_or(Stop::Incomplete)? != b':' {
+            return Err(Stop::Malformed { at: colon });
+        }
+        let value = skip_space(rest, colon + 1);
+        let first = *rest.get(value).ok_or(Stop::Incomplete)?;
+        if &rest[at..key_end] == b"\"items\"" && first == b'[' {
+            self.place = Place::Items;
+            self.first = true;
+            self.done += value + 1;
+            return Ok(());
+        }
+        let end = skip_value(rest, value)?;
+        if &rest[at..key_end] == b"\"metadata\"" {
+            self.metadata =
+                serde_json::from_slice(&rest[value..end]).map_err(|_| Stop::Malformed { at: value })?;
+        }
+        self.first = false;
+        self.done += end;
+        Ok(())
+    }
+}
+
+fn behind(stop: Stop, offset: usize) -> Stop {
+    match stop {
+        Stop::Malformed { at } => Stop::Malformed { at: at + offset },
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = r#" {"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"42","continue":"next"},"items":[{"metadata":{"name":"a"}} , {"metadata":{"name":"b","managedFields":[]},"spec":{"x":"]"}},{"metadata":{}}],"more":[{"metadata":{}}]}
+"#;
+
+    fn split(chunks: impl Iterator<Item = Vec<u8>>) -> (Vec<String>, Result<ListMetadata, NoList>) {
+        let mut names = Vec::new();
+        let mut splitter = ListSplitter::new(1 << 20);
+        for chunk in chunks {
+            let pushed = splitter.push(&chunk, |item| {
+                names.push(item.map_or_else(|error| error.to_string(), |object| object.name().to_owned()));
+            });
+            if let Err(error) = pushed {
+                return (names, Err(error));
+            }
+        }
+        let metadata = splitter.finish(|item| {
+            names.push(item.map_or_else(|error| error.to_string(), |object| object.name().to_owned()))
+        });
+        (names, metadata)
+    }
+
+    #[test]
+    fn items_are_the_same_however_the_response_is_cut() {
+        for size in 1..=LIST.len() {
+            let (names, metadata) = split(LIST.as_bytes().chunks(size).map(<[u8]>::to_vec));
+            assert_eq!(names, ["a", "b", "it has no metadata.name"], "{size}");
+            let expected = ListMetadata {
+                resource_version: "42".to_owned(),
+                continue_token: "next".to_owned(),
+            };
+            assert_eq!(metadata, Ok(expected), "{size}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_has_no_items() {
+        for text in [
+            r#"{"items":[],"metadata":{"resourceVersion":"1"}}"#,
+            r#"{"metadata":{"resourceVersion":"1"},"items":null}"#,
+        ] {
+            let (names, metadata) = split(std::iter::once(text.as_bytes().to_vec()));
+            assert!(names.is_empty());
+            assert_eq!(metadata.unwrap().resource_version, "1");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_an_error() {
+        let no_list = |text: &str| split(std::iter::once(text.as_bytes().to_vec())).1.unwrap_err();
+        assert_eq!(
+            no_list(r#"{"items":[{"metadata":{"name":"a"}}"#),
+            NoList::Incomplete
+        );
+        assert_eq!(no_list("404 page not found"), NoList::Malformed { at: 0 });
+        assert!(matches!(no_list(r#"{"items":[1]}"#), NoList::Malformed { .. }));
+    }
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One walk over the bytes of an object: where it ends, where its header fields are, and what to cut out.
+//!
+//! It looks at keys on the first two levels only and skips the rest by counting braces, so it checks no more than it
+//! needs; whoever decodes the bytes later checks all of it. It never allocates and never recurses.
+
+use std::ops::Range;
+
+/// What a walk found. All places are offsets into the input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// Behind the closing brace.
+    pub(crate) end: usize,
+    pub(crate) kind: Option<Range<usize>>,
+    pub(crate) api_version: Option<Range<usize>>,
+    pub(crate) name: Option<Range<usize>>,
+    pub(crate) namespace: Option<Range<usize>>,
+    pub(crate) uid: Option<Range<usize>>,
+    pub(crate) resource_version: Option<Range<usize>>,
+    pub(crate) generation: Option<Range<usize>>,
+    /// The objects and the list themselves, braces included.
+    pub(crate) labels: Option<Range<usize>>,
+    pub(crate) annotations: Option<Range<usize>>,
+    pub(crate) owners: Option<Range<usize>>,
+    pub(crate) deleting: bool,
+    /// The member `managedFields` with one comma beside it.
+    pub(crate) managed_fields: Option<Range<usize>>,
+}
+
+/// Why a walk ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The input ends inside the object: more bytes may help.
+    Incomplete,
+    /// This is no JSON object.
+    Malformed {
+        /// Where it goes wrong.
+        at: usize,
+    },
+    /// It may be well-formed, but a key or a header field is written in a way that needs a full parser: with escapes,
+    /// twice, or not as the type that it has in Kubernetes.
+    Unusual,
+}
+
+type Walk<T> = Result<T, Stop>;
+
+/// Walks over the object that starts at the beginning of `input`, white space aside.
+pub(crate) fn scan(input: &[u8]) -> Walk<Scanned> {
+    let mut found = Scanned::default();
+    let mut members = Members::enter(input, skip_space(input, 0))?;
+    let mut has_metadata = false;
+    while let Some(member) = members.next()? {
+        let value = member.value;
+        members.at = match member.key(input) {
+            b"metadata" => {
+                if std::mem::replace(&mut has_metadata, true) {
+                    return Err(Stop::Unusual);
+                }
+                metadata(input, value, &mut found)?
+            }
+            b"kind" => text(input, value, &mut found.kind)?,
+            b"apiVersion" => text(input, value, &mut found.api_version)?,
+            _ => skip_value(input, value)?,
+        };
+    }
+    found.end = members.at;
+    Ok(found)
+}
+
+fn metadata(input: &[u8], at: usize, found: &mut Scanned) -> Walk<usize> {
+    if *byte(input, at)? != b'{' {
+        return Err(Stop::Unusual);
+    }
+    let mut members = Members::enter(input, at)?;
+    while let Some(member) = members.next()? {
+        let value = member.value;
+        members.at = match member.key(input) {
+            b"name" => text(input, value, &mut found.name)?,
+            b"namespace" => text(input, value, &mut found.namespace)?,
+            b"uid" => text(input, value, &mut found.uid)?,
+            b"resourceVersion" => text(input, value, &mut found.resource_version)?,
+            b"generation" => {
+                let end = skip_value(input, value)?;
+                note(&mut found.generation, value..end)?;
+                end
+            }
+            b"labels" => composite(input, value, b'{', &mut found.labels)?,
+            b"annotations" => composite(input, value, b'{', &mut found.annotations)?,
+            b"ownerReferences" => composite(input, value, b'[', &mut found.owners)?,
+            b"deletionTimestamp" => {
+                found.deleting = *byte(input, value)? == b'"';
+                skip_value(input, value)?
+            }
+            b"managedFields" => {
+                let end = skip_value(input, value)?;
+                let comma_behind = member.comma.is_none() && input.get(end) == Some(&b',');
+                let from = member.comma.unwrap_or(member.start);
+                note(&mut found.managed_fields, from..end + usize::from(comma_behind))?;
+                end
+            }
+            _ => skip_value(input, value)?,
+        };
+    }
+    Ok(members.at)
+}
+
+/// The content of a string without escapes.
+fn text(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Walk<usize> {
+    match *byte(input, at)? {
+        b'"' => {
+            let (end, escaped) = skip_string(input, at)?;
+            let content = at + 1..end - 1;
+            if escaped || std::str::from_utf8(&input[content.clone()]).is_err() {
+                return Err(Stop::Unusual);
+            }
+            note(slot, content)?;
+            Ok(end)
+        }
+        b'n' => skip_value(input, at),
+        _ => Err(Stop::Unusual),
+    }
+}
+
+/// An object or a list, or nothing where it is `null`.
+fn composite(input: &[u8], at: usize, open: u8, slot: &mut Option<Range<usize>>) -> Walk<usize> {
+    let end = skip_value(input, at)?;
+    match input[at] {
+        first if first == open => note(slot, at..end)?,
+        b'n' => {}
+        _ => return Err(Stop::Unusual),
+    }
+    Ok(end)
+}
+
+/// A field that is there twice is unusual.
+fn note(slot: &mut Option<Range<usize>>, range: Range<usize>) -> Walk<()> {
+    slot.replace(range).map_or(Ok(()), |_| Err(Stop::Unusual))
+}
+
+/// The members of an object, one after the other. The caller moves `at` behind each value.
+pub(super) struct Members<'a> {
+    input: &'a [u8],
+    pub(super) at: usize,
+    first: bool,
+}
+
+pub(super) struct Member {
+    /// The opening quote of the key.
+    start: usize,
+    /// The comma before it, if there is one.
+    comma: Option<usize>,
+    key: Range<usize>,
+    pub(super) value: usize,
+}
+
+impl Member {
+    pub(super) fn key<'a>(&self, input: &'a [u8]) -> &'a [u8] {
+        &input[self.key.clone()]
+    }
+}
+
+impl<'a> Members<'a> {
+    pub(super) fn enter(input: &'a [u8], at: usize) -> Walk<Self> {
+        match *byte(input, at)? {
+            b'{' => Ok(Self {
+                input,
+                at: at + 1,
+                first: true,
+            }),
+            _ => Err(Stop::Malformed { at }),
+        }
+    }
+
+    /// The next member, or nothing with `at` behind the closing brace.
+    pub(super) fn next(&mut self) -> Walk<Option<Member>> {
+        let input = self.input;
+        let mut at = skip_space(input, self.at);
+        let mut comma = None;
+        match (*byte(input, at)?, self.first) {
+            (b'}', _) => {
+                self.at = at + 1;
+                return Ok(None);
+            }
+            (b',', false) => {
+                comma = Some(at);
+                at = skip_space(input, at + 1);
+            }
+            (_, true) => self.first = false,
+            _ => return Err(Stop::Malformed { at }),
+        }
+        let start = at;
+        if *byte(input, at)? != b'"' {
+            return Err(Stop::Malformed { at });
+        }
+        let (end, escaped) = skip_string(input, at)?;
+        if escaped {
+            return Err(Stop::Unusual);
+        }
+        let colon = skip_space(input, end);
+        if *byte(input, colon)? != b':' {
+            return Err(Stop::Malformed { at: colon });
+        }
+        let value = skip_space(input, colon + 1);
+        Ok(Some(Member {
+            start,
+            comma,
+            key: start + 1..end - 1,
+            value,
+        }))
+    }
+}
+
+fn byte(input: &[u8], at: usize) -> Walk<&u8> {
+    input.get(at).ok_or(Stop::Incomplete)
+}
+
+#[inline]
+pub(crate) fn skip_space(input: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\r' | b'\t') = input.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// Behind the value that starts at `at`.
+pub(crate) fn skip_value(input: &[u8], at: usize) -> Walk<usize> {
+    match *byte(input, at)? {
+        b'"' => skip_string(input, at).map(|(end, _)| end),
+        b'{' | b'[' => skip_nested(input, at),
+        b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => skip_scalar(input, at),
+        _ => Err(Stop::Malformed { at }),
+    }
+}
+
+fn skip_scalar(input: &[u8], at: usize) -> Walk<usize> {
+    let rest = &input[at..];
+    // A scalar ends where something else begins; at the end of the input it may go on.
+    let length = rest
+        .iter()
+        .position(|byte| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t'));
+    length.map(|length| at + length).ok_or(Stop::Incomplete)
+}
+
+/// Skips an object or a list with all that is in it, by counting what opens and closes.
+fn skip_nested(input: &[u8], at: usize) -> Walk<usize> {
+    let mut depth = 0_usize;
+    let mut at = at;
+    while let Some(&byte) = input.get(at) {
+        match byte {
+            b'"' => {
+                at = skip_string(input, at)?.0;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Ok(at + 1);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    Err(Stop::Incomplete)
+}
+
+/// Behind the string that starts with the quote at `at`, and whether it has escapes.
+#[inline]
+fn skip_string(input: &[u8], at: usize) -> Walk<(usize, bool)> {
+    let mut at = at + 1;
+    let mut escaped = false;
+    loop {
+        // Most strings are short: a plain loop is faster for them than a search that sets itself up first.
+        let near = input.len().min(at + 24);
+        while at < near && input[at] != b'"' && input[at] != b'\\' {
+            at += 1;
+        }
+        if at == near {
+            at +=
+                memchr::memchr2(b'"', b'\\', input.get(at..).unwrap_or_default()).ok_or(Stop::Incomplete)?;
+        }
+        if input[at] == b'"' {
+            return Ok((at + 1, escaped));
+        }
+        escaped = true;
+        at += 2;
+        if at > input.len() {
+            return Err(Stop::Incomplete);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at<'a>(input: &'a str, range: Option<Range<usize>>) -> &'a str {
+        range.map_or("", |range| &input[range])
+    }
+
+    #[test]
+    fn header_fields_are_found_where_they_are() {
+        let input = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","generation":3,"labels":{"x":"{\"y\"}"},"managedFields":[{"a":[{}]}],"ownerReferences":[{"uid":"o"}],"deletionTimestamp":"t"},"spec":{"deep":[{"a":"]}"}]}}  tail"#;
+        let found = scan(input.as_bytes()).unwrap();
+        assert_eq!(&input[found.end..], "  tail");
+        assert_eq!(at(input, found.name), "a");
+        assert_eq!(at(input, found.namespace), "n");
+        assert_eq!(at(input, found.uid), "u");
+        assert_eq!(at(input, found.resource_version), "7");
+        assert_eq!(at(input, found.generation), "3");
+        assert_eq!(at(input, found.labels), r#"{"x":"{\"y\"}"}"#);
+        assert_eq!(at(input, found.owners), r#"[{"uid":"o"}]"#);
+        assert_eq!(
+            at(input, found.managed_fields),
+            r#","managedFields":[{"a":[{}]}]"#
+        );
+        assert_eq!(
+            (at(input, found.kind), at(input, found.api_version)),
+            ("Pod", "v1")
+        );
+        assert!(found.deleting);
+    }
+
+    #[test]
+    fn managed_fields_are_cut_with_the_comma_behind_where_there_is_none_before() {
+        let input = r#"{"metadata":{"managedFields":[],"name":"a"}}"#;
+        let found = scan(input.as_bytes()).unwrap();
+        assert_eq!(at(input, found.managed_fields), r#""managedFields":[],"#);
+        let input = r#"{"metadata":{"managedFields":[]}}"#;
+        assert_eq!(
+            at(input, scan(input.as_bytes()).unwrap().managed_fields),
+            r#""managedFields":[]"#
+        );
+    }
+
+    #[test]
+    fn every_beginning_of_an_object_is_incomplete() {
+        let input = br#"{"metadata":{"name":"a\\","generation":12},"spec":["\"",1,{"x":null}]}"#;
+        let whole = scan(input);
+        assert_eq!(whole, Err(Stop::Unusual), "the name has an escape");
+        let input = br#"{"metadata":{"name":"a","generation":12},"spec":["\"",1,{"x":null}]}"#;
+        assert_eq!(scan(input).unwrap().end, input.len());
+        for end in 0..input.len() {
+            assert_eq!(scan(&input[..end]), Err(Stop::Incomplete), "{end}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_full_parser_says_so() {
+        for input in [
+            r#"{"metadata":{"name":"a","name":"b"}}"#,
+            r#"{"metadata":{"name":7}}"#,
+            r#"{"metadata":{"na\u006de":"a"}}"#,
+            r#"{"metadata":[]}"#,
+            r#"{"metadata":{},"metadata":{}}"#,
+            r#"{"metadata":{"labels":"x"}}"#,
+        ] {
+            assert_eq!(scan(input.as_bytes()), Err(Stop::Unusual), "{input}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_says_where() {
+        for (input, at) in [
+            ("[]", 0),
+            ("{]", 1),
+            (r#"{"a" 1}"#, 5),
+            (r#"{"a":1 "b":2}"#, 7),
+            (r#"{"a":}"#, 5),
+        ] {
+            assert_eq!(scan(input.as_bytes()), Err(Stop::Malformed { at }), "{input}");
+        }
+    }
+}
