@@ -57,11 +57,6 @@ impl Lines {
         }
         Ok(())
     }
-
-    /// What came of a line that never ended.
-    pub(crate) fn rest(&self) -> &[u8] {
-        &self.rest
-    }
 }
 
 /// What a line of a watch says.

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lists and watches one resource in one scope.
+//!
+//! # Guarantees
+//! 1. What the sink was told adds up to the server's state at the revision that it was told last.
+//! 2. A list never goes back behind a revision that was seen, and no request says `resourceVersion=0`.
+//! 3. An object that went while nobody watched is found by the next list; the sink is told the end of each list.
+//! 4. Trouble is a state with a name, and ends when it is over; the reflector never gives up.
+//! 5. A server that asks for patience gets it.
+//! 6. One object that cannot be read is reported, and everything else goes on.
+
+mod backoff;
+mod listing;
+mod options;
+mod request;
+mod response;
+#[cfg(test)]
+mod tests;
+mod trouble;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::client::Client;
+use steersman_core::{Clock, Random};
+use tokio::sync::watch;
+
+pub use options::ReflectorOptions;
+pub use trouble::Trouble;
+
+use crate::{
+    Resource, Revision, Scope,
+    object::{InvalidObject, Object},
+    wire::lines::{Event, Lines},
+};
+use backoff::Backoff;
+use response::Response;
+
+/// No object of a real server is longer.
+const OBJECT_LIMIT: usize = 64 << 20;
+
+/// A watch that ends sooner than this without a word counts as a failure, so that a server which ends each watch at
+/// once is not asked without a pause.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+
+/// Who is told what the reflector learns: the one writer of a store.
+pub(crate) trait Sink: Send {
+    /// A list begins. What is not in it is gone.
+    fn begin(&mut self);
+    /// An object of the list.
+    fn listed(&mut self, object: Object);
+    /// The list was whole, and is of this revision.
+    fn end(&mut self, revision: &Revision);
+    /// The list broke off: forget that it began.
+    fn abandon(&mut self);
+    /// An object is new or different.
+    fn changed(&mut self, object: Object);
+    /// An object is gone; this was its last state.
+    fn deleted(&mut self, object: Object);
+    /// Nothing else happened up to this revision.
+    fn progressed(&mut self, revision: &Revision);
+    /// An object cannot be read.
+    fn invalid(&mut self, error: &InvalidObject);
+}
+
+/// How a reflector stands with its server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// A list was handed on completely, and since then every change that the server told of.
+    pub synced: bool,
+    /// What keeps it from being in step now. The last known state stays in the store meanwhile.
+    pub trouble: Option<Arc<Trouble>>,
+    /// How often it listed.
+    pub lists: u64,
+    /// How often it opened a watch.
+    pub watches: u64,
+}
+
+pub(crate) struct Reflector<S> {
+    client: Client,
+    resource: Resource,
+    scope: Scope,
+    options: ReflectorOptions,
+    clock: Arc<dyn Clock>,
+    random: Arc<Random>,
+    sink: S,
+    health: watch::Sender<Health>,
+    backoff: Backoff,
+    /// The newest revision that the sink was told. Nothing older is ever asked for or taken.
+    revision: Revision,
+    /// Whether lists are streamed. It ends when the server turns out not to do it.
+    streaming: bool,
+    /// How many streamed lists in a row broke.
+    broken_streams: u32,
+    /// Whether the next list asks for pages.
+    paging: bool,
+}
+
+/// A watch that is under way.
+#[derive(Debug)]
+struct Stream {
+    response: Response,
+    lines: Lines,
+}
+
+impl<S: Sink> Reflector<S> {
+    pub(crate) fn new(
+        client: Client,
+        (resource, scope): (Resource, Scope),
+        options: ReflectorOptions,
+        (clock, random): (Arc<dyn Clock>, Arc<Random>),
+        sink: S,
+        health: watch::Sender<Health>,
+    ) -> Self {
+        let (streaming, paging) = (options.is_streaming(), true);
+        let backoff = Backoff::new(Arc::clone(&random));
+        let revision = Revision::new("");
+        Self {
+            client,
+            resource,
+            scope,
+            options,
+            clock,
+            random,
+            sink,
+            health,
+            backoff,
+            revision,
+            streaming,
+            broken_streams: 0,
+            paging,
+        }
+    }
+
+    /// Goes on until it is dropped.
+    pub(crate) async fn run(mut self) {
+        let mut stream = None;
+        let mut needs_list = true;
+        loop {
+            let result = if needs_list {
+                self.synchronise().await.map(|opened| {
+                    stream = opened;
+                    needs_list = false;
+                })
+            } else if let Some(interval) = self.options.poll_interval() {
+                self.clock.sleep_until(self.clock.now() + interval).await;
+                needs_list = true;
+                Ok(())
+            } else {
+                self.follow(stream.take()).await
+            };
+            if let Err(trouble) = result {
+                // Whatever it was, the history may have a hole, except where the watch could not even be asked for.
+                needs_list |= !matches!(trouble, Trouble::Unreachable { .. } | Trouble::Busy { .. });
+                self.wait_out(trouble).await;
+            }
+        }
+    }
+
+    async fn wait_out(&mut self, trouble: Trouble) {
+        let now = self.clock.now();
+        let resource = &self.resource;
+        // History that ran out is nobody's fault: the first time it costs no waiting.
+        let at_once = matches!(trouble, Trouble::Expired { .. }) && self.backoff.is_fresh(now);
+        let delay = self.backoff.failed(now, trouble.retry_after());
+        tracing::debug!(%resource, %trouble, ?delay, "a reflector is in trouble");
+        let known = Arc::new(trouble);
+        self.health.send_if_modified(|health| {
+            let changed = health.trouble.as_ref() != Some(&known);
+            health.trouble = Some(known);
+            changed
+        });
+        if !at_once {
+            self.clock.sleep_until(now + delay).await;
+        }
+    }
+
+    /// Hands on changes until the watch ends. It goes on from the last revision, so an end in good order is no trouble.
+    async fn follow(&mut self, stream: Option<Stream>) -> Result<(), Trouble> {
+        let start = self.clock.now();
+        let mut stream = match stream {
+            Some(stream) => stream,
+            None => {
+                let query = self.watch_query(&[("resourceVersion", self.revision.as_str())]);
+                self.open(&query, self.options.idle_limit()).await?
+            }
+        };
+        self.health
+            .send_if_modified(|health| health.trouble.take().is_some());
+        let mut heard = false;
+        loop {
+            let ended = match stream.response.chunk().await {
+                Ok(Some(chunk)) => {
+                    heard |= !chunk.is_empty();
+                    self.take_events(&mut stream, &chunk)?;
+                    continue;
+                }
+                Ok(None) => Trouble::Unreachable {
+                    reason: "the server ended the watch at once".to_owned(),
+                },
+                Err(trouble) => trouble,
+            };
+            // A watch that broke after it worked goes on at once; one that never did is a failure.
+            let lasted = self.clock.now().saturating_since(start);
+            return if heard || lasted >= SHORT_WATCH {
+                Ok(())
+            } else {
+                Err(ended)
+            };
+        }
+    }
+
+    fn take_events(&mut self, stream: &mut Stream, chunk: &[u8]) -> Result<(), Trouble> {
+        let (sink, revision) = (&mut self.sink, &mut self.revision);
+        let mut trouble = None;
+        let pushed = stream.lines.push(chunk, |line| {
+            if trouble.is_none() {
+                trouble = apply(sink, revision, Event::parse(line)).err();
+            }
+        });
+        match trouble {
+            Some(trouble) => Err(trouble),
+            None => pushed.map_err(|error| Trouble::Undecodable {
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    async fn open(&mut self, query: &str, idle: Duration) -> Result<Stream, Trouble> {
+        self.health.send_modify(|health| health.watches += 1);
+        let request = self.request(query, false);
+        let response = Response::to(
+            &self.client,
+            request,
+            &self.clock,
+            idle.min(self.options.answer_limit()),
+        )
+        .await;
+        let mut response = response?;
+        response.set_idle(idle);
+        Ok(Stream {
+            response,
+            lines: Lines::new(OBJECT_LIMIT),
+        })
+    }
+}
+
+/// Tells the sink of one event behind the initial ones.
+fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<(), Trouble> {
+    match event {
+        Event::Added(object) | Event::Modified(object) => {
+            *revision = object.revision();
+            sink.changed(object);
+        }
+        Event::Deleted(object) => {
+            *revision = object.revision();
+            sink.deleted(object);
+        }
+        Event::Bookmark {
+            revision: reached, ..
+        } => {
+            sink.progressed(&reached);
+            *revision = reached;
+        }
+        Event::Invalid(error) => sink.invalid(&error),
+        Event::Error(status) => return Err(Trouble::of_status(&status)),
+    }
+    Ok(())
+}

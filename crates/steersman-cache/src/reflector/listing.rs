@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The whole state of a resource: as a stream where the server has that, otherwise in pages.
+
+use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, response::Response, trouble::Trouble};
+use crate::{
+    Revision,
+    object::{InvalidObject, Object},
+    wire::{
+        lines::Event,
+        list::{ListMetadata, ListSplitter, NoList},
+    },
+};
+
+/// After so many streamed lists in a row that broke, pages are tried.
+const STREAMS_TRIED: u32 = 3;
+
+/// Why a streamed list did not come about.
+enum NoStream {
+    Unsupported,
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for NoStream {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+impl<S: Sink> Reflector<S> {
+    /// Hands on a whole list, by whichever way the server has. A streamed one goes on as a watch.
+    pub(super) async fn synchronise(&mut self) -> Result<Option<Stream>, Trouble> {
+        self.health.send_modify(|health| health.lists += 1);
+        self.sink.begin();
+        let result = if self.streaming {
+            self.stream_list().await
+        } else {
+            self.page_list().await.map(|()| None)
+        };
+        match &result {
+            Ok(_) => self.health.send_modify(|health| {
+                health.synced = true;
+                health.trouble = None;
+            }),
+            Err(_) => self.sink.abandon(),
+        }
+        result
+    }
+
+    /// A watch that begins with the state: the bookmark at its end makes it a list.
+    async fn stream_list(&mut self) -> Result<Option<Stream>, Trouble> {
+        match self.try_stream_list().await {
+            Ok(stream) => {
+                self.broken_streams = 0;
+                Ok(Some(stream))
+            }
+            Err(NoStream::Trouble(trouble)) => {
+                self.broken_streams += 1;
+                self.streaming = self.broken_streams < STREAMS_TRIED;
+                Err(trouble)
+            }
+            Err(NoStream::Unsupported) => {
+                let resource = &self.resource;
+                tracing::debug!(%resource, "the server streams no lists, so they come in pages");
+                self.streaming = false;
+                self.sink.abandon();
+                self.sink.begin();
+                self.page_list().await.map(|()| None)
+            }
+        }
+    }
+
+    async fn try_stream_list(&mut self) -> Result<Stream, NoStream> {
+        let initial = [
+            ("sendInitialEvents", "true"),
+            ("resourceVersionMatch", "NotOlderThan"),
+        ];
+        let floor = self
+            .revision
+            .is_known()
+            .then(|| ("resourceVersion", self.revision.as_str()));
+        let query = self.watch_query(&initial.into_iter().chain(floor).collect::<Vec<_>>());
+        let mut stream = match self.open(&query, self.options.initial_events_limit()).await {
+            // How servers that do not have it say so: they refuse the parameters.
+            Err(Trouble::Refused { code: 400 | 422, .. }) => return Err(NoStream::Unsupported),
+            opened => opened?,
+        };
+        loop {
+            let chunk = match stream.response.chunk().await {
+                // An aggregated server that takes the parameters and ignores them.
+                Err(Trouble::Silent { .. }) => return Err(NoStream::Unsupported),
+                Ok(None) => {
+                    let reason = "the server ended a streamed list in the middle".to_owned();
+                    return Err(Trouble::Unreachable { reason }.into());
+                }
+                chunk => chunk?.unwrap_or_default(),
+            };
+            let (sink, floor) = (&mut self.sink, &self.revision);
+            let (mut end, mut taken): (Option<Revision>, _) = (None, Ok(()));
+            let pushed = stream.lines.push(&chunk, |line| {
+                if taken.is_ok() {
+                    let event = Event::parse(line);
+                    taken = match &mut end {
+                        Some(revision) => apply(sink, revision, event),
+                        None => take_initial(sink, floor, event).map(|revision| end = revision),
+                    };
+                }
+            });
+            if let Some(revision) = end {
+                self.revision = revision;
+                stream.response.set_idle(self.options.idle_limit());
+                taken?;
+                return Ok(stream);
+            }
+            taken?;
+            pushed.map_err(|error| Trouble::Undecodable {
+                reason: error.to_string(),
+            })?;
+        }
+    }
+
+    /// A list in pages, each read as it comes.
+    async fn page_list(&mut self) -> Result<(), Trouble> {
+        let mut token = String::new();
+        loop {
+            let metadata = match self.page(&token).await {
+                Ok(metadata) => metadata,
+                // The rest of the list is too old by now. The next one is asked for in one piece, which cannot expire.
+                Err(trouble @ Trouble::Expired { .. }) if !token.is_empty() => {
+                    self.paging = false;
+                    return Err(trouble);
+                }
+                Err(trouble) => return Err(trouble),
+            };
+            if metadata.continue_token.is_empty() {
+                let revision = Revision::new(&metadata.resource_version);
+                check(&self.revision, &revision)?;
+                self.sink.end(&revision);
+                self.revision = revision;
+                self.paging = true;
+                return Ok(());
+            }
+            token = metadata.continue_token;
+        }
+    }
+
+    async fn page(&mut self, token: &str) -> Result<ListMetadata, Trouble> {
+        let limit = self
+            .options
+            .page_limit()
+            .filter(|_| self.paging)
+            .map(|size| size.to_string());
+        let limit = limit.as_deref().map(|size| ("limit", size));
+        let token = Some(("continue", token)).filter(|(_, token)| !token.is_empty());
+        let query = self.list_query(&limit.into_iter().chain(token).collect::<Vec<_>>());
+        let request = self.request(&query, true);
+        let mut response =
+            Response::to(&self.client, request, &self.clock, self.options.answer_limit()).await?;
+        let mut splitter = ListSplitter::new(OBJECT_LIMIT);
+        let sink = &mut self.sink;
+        let mut item = |item: Result<Object, InvalidObject>| match item {
+            Ok(object) => sink.listed(object),
+            Err(error) => sink.invalid(&error),
+        };
+        while let Some(chunk) = response.chunk().await? {
+            splitter
+                .push(&chunk, &mut item)
+                .map_err(|error| no_list(&error))?;
+        }
+        splitter.finish(&mut item).map_err(|error| no_list(&error))
+    }
+}
+
+/// A state that is older than one that was seen is not taken.
+fn check(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
+    match revision.compare(floor) {
+        Some(std::cmp::Ordering::Less) => Err(Trouble::Busy {
+            code: 200,
+            reason: format!("its state is of revision {revision}, behind {floor}, which it had told before"),
+            retry_after: None,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn no_list(error: &NoList) -> Trouble {
+    Trouble::Undecodable {
+        reason: error.to_string(),
+    }
+}
+
+/// Tells the sink of one event of a streamed list. The revision is there when it is the last one.
+fn take_initial(sink: &mut impl Sink, floor: &Revision, event: Event) -> Result<Option<Revision>, Trouble> {
+    match event {
+        Event::Added(object) | Event::Modified(object) => sink.listed(object),
+        Event::Deleted(object) => sink.deleted(object),
+        Event::Bookmark {
+            revision,
+            ends_initial_events: true,
+        } => {
+            check(floor, &revision)?;
+            sink.end(&revision);
+            return Ok(Some(revision));
+        }
+        // Initial events come in no order of revisions, so nothing has progressed before their end.
+        Event::Bookmark { .. } => {}
+        Event::Invalid(error) => sink.invalid(&error),
+        Event::Error(status) => return Err(Trouble::of_status(&status)),
+    }
+    Ok(None)
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a reflector lists and watches.
+
+use std::time::Duration;
+
+/// How a reflector lists and watches. The default suits every server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct ReflectorOptions {
+    page_size: Option<u32>,
+    streaming: bool,
+    compressed: bool,
+    poll: Option<Duration>,
+    watch_timeout: Duration,
+    initial_events_limit: Duration,
+    answer_limit: Duration,
+}
+
+impl Default for ReflectorOptions {
+    fn default() -> Self {
+        Self {
+            page_size: Some(500),
+            streaming: true,
+            compressed: false,
+            poll: None,
+            watch_timeout: Duration::from_secs(300),
+            initial_events_limit: Duration::from_secs(10),
+            answer_limit: Duration::from_secs(60),
+        }
+    }
+}
+
+impl ReflectorOptions {
+    /// Lists come in pages of this size; 0 asks for all in one piece. Default: 500.
+    pub fn page_size(mut self, size: u32) -> Self {
+        self.page_size = (size > 0).then_some(size);
+        self
+    }
+
+    /// Whether lists are streamed where the server has that. Default: yes.
+    pub fn streaming(mut self, streaming: bool) -> Self {
+        self.streaming = streaming;
+        self
+    }
+
+    /// Whether the server may compress. It saves bandwidth and costs CPU on both sides. Default: no.
+    pub fn compressed(mut self, compressed: bool) -> Self {
+        self.compressed = compressed;
+        self
+    }
+
+    /// Lists at this interval instead of watching, for resources that cannot be watched. Default: off.
+    pub fn poll(mut self, interval: Duration) -> Self {
+        self.poll = Some(interval);
+        self
+    }
+
+    /// After this time, and up to as much again, the server is asked to end a watch in good order, so that watches move
+    /// between servers. Default: 5 min.
+    pub fn watch_for(mut self, time: Duration) -> Self {
+        self.watch_timeout = time;
+        self
+    }
+
+    /// So long may a streamed list be silent before it is taken for one that the server does not do. Default: 10 s.
+    pub fn initial_events_within(mut self, limit: Duration) -> Self {
+        self.initial_events_limit = limit;
+        self
+    }
+
+    /// So long may an answer or a list be silent before the server is taken for gone. Default: 60 s.
+    pub fn answer_within(mut self, limit: Duration) -> Self {
+        self.answer_limit = limit;
+        self
+    }
+
+    pub(super) fn page_limit(&self) -> Option<u32> {
+        self.page_size
+    }
+
+    pub(super) fn is_streaming(&self) -> bool {
+        self.streaming
+    }
+
+    pub(super) fn is_compressed(&self) -> bool {
+        self.compressed
+    }
+
+    pub(super) fn poll_interval(&self) -> Option<Duration> {
+        self.poll
+    }
+
+    /// Spread by chance, so that watches opened together do not end together.
+    pub(super) fn watch_timeout(&self, chance: f64) -> Duration {
+        self.watch_timeout.mul_f64(1.0 + chance)
+    }
+
+    /// A watch may be silent for as long as it may take, and a little longer for the server to end it.
+    pub(super) fn idle_limit(&self) -> Duration {
+        self.watch_timeout * 2 + Duration::from_secs(15)
+    }
+
+    pub(super) fn initial_events_limit(&self) -> Duration {
+        self.initial_events_limit
+    }
+
+    pub(super) fn answer_limit(&self) -> Duration {
+        self.answer_limit
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a reflector asks the server for.
+
+use form_urlencoded::Serializer;
+use http::{Request, header};
+use kube::client::Body;
+
+use super::Reflector;
+
+impl<S> Reflector<S> {
+    /// The parameters of a list, with these besides.
+    pub(super) fn list_query(&self, more: &[(&str, &str)]) -> String {
+        Serializer::new(String::new())
+            .extend_pairs(self.scope.selectors())
+            .extend_pairs(more)
+            .finish()
+    }
+
+    /// The parameters of a watch, with these besides.
+    pub(super) fn watch_query(&self, more: &[(&str, &str)]) -> String {
+        let timeout = self
+            .options
+            .watch_timeout(self.random.fraction())
+            .as_secs()
+            .to_string();
+        let watch = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", &timeout),
+        ];
+        self.list_query(&[&watch[..], more].concat())
+    }
+
+    pub(super) fn request(&self, query: &str, is_list: bool) -> Request<Body> {
+        let path = self.resource.path(self.scope.namespace_name());
+        let accept = match (self.scope.is_metadata_only(), is_list) {
+            (false, _) => "application/json",
+            (true, true) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            (true, false) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        };
+        Request::get(format!("{path}?{query}"))
+            .header(header::ACCEPT, accept)
+            // Said in so many words: a client built with decompression would add gzip, and reads one member only.
+            .header(
+                header::ACCEPT_ENCODING,
+                if self.options.is_compressed() {
+                    "gzip"
+                } else {
+                    "identity"
+                },
+            )
+            .body(Body::empty())
+            .expect("names of resources and encoded parameters make a path")
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading an answer as it comes, and noticing when it does not come any more.
+
+use std::{io::Write, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use http::{Request, header};
+use http_body_util::BodyExt;
+use kube::client::{Body, Client};
+use steersman_core::{Clock, Moment, Sleep};
+
+use super::trouble::Trouble;
+
+/// How much of an error's body is read.
+const ERROR_LIMIT: usize = 1 << 16;
+
+/// The body of a successful answer.
+pub(super) struct Response {
+    body: Body,
+    decoder: Option<MultiGzDecoder<Vec<u8>>>,
+    idle: Idle,
+}
+
+impl std::fmt::Debug for Response {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Response").finish_non_exhaustive()
+    }
+}
+
+/// The time for which nothing may come.
+struct Idle {
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+    heard: Moment,
+    timer: Sleep,
+}
+
+impl Idle {
+    fn new(clock: &Arc<dyn Clock>, limit: Duration) -> Self {
+        let heard = clock.now();
+        Self {
+            clock: Arc::clone(clock),
+            limit,
+            heard,
+            timer: clock.sleep_until(heard + limit),
+        }
+    }
+
+    /// Ends when nothing was heard for the limit. The timer is only set anew when it has run out, not with each byte.
+    async fn over(&mut self) -> Trouble {
+        loop {
+            (&mut self.timer).await;
+            let due = self.heard + self.limit;
+            if self.clock.now() >= due {
+                return Trouble::Silent { limit: self.limit };
+            }
+            self.timer = self.clock.sleep_until(due);
+        }
+    }
+}
+
+impl Response {
+    /// Sends a request; anything but success is trouble.
+    pub(super) async fn to(
+        client: &Client,
+        request: Request<Body>,
+        clock: &Arc<dyn Clock>,
+        idle: Duration,
+    ) -> Result<Self, Trouble> {
+        let mut idle = Idle::new(clock, idle);
+        let answer = tokio::select! {
+            biased;
+            answer = client.send(request) => answer.map_err(|error| Trouble::unreachable(&error))?,
+            trouble = idle.over() => return Err(trouble),
+        };
+        idle.heard = clock.now();
+        let (head, body) = answer.into_parts();
+        let is_gzip = head
+            .headers
+            .get(header::CONTENT_ENCODING)
+            .is_some_and(|encoding| encoding == "gzip");
+        // A server may answer a watch with one gzip member per event: a decoder of the first member would go silent.
+        let decoder = is_gzip.then(|| MultiGzDecoder::new(Vec::new()));
+        let mut response = Self { body, decoder, idle };
+        if head.status.is_success() {
+            return Ok(response);
+        }
+        let mut text = Vec::new();
+        while text.len() < ERROR_LIMIT
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            text.extend_from_slice(&chunk);
+        }
+        Err(Trouble::of_answer(head.status, &head.headers, &text))
+    }
+
+    /// From now on this much silence is too much.
+    pub(super) fn set_idle(&mut self, limit: Duration) {
+        self.idle = Idle::new(&self.idle.clock, limit);
+    }
+
+    /// What comes next; nothing at the end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = self.body.frame() => frame,
+                trouble = self.idle.over() => return Err(trouble),
+            };
+            self.idle.heard = self.idle.clock.now();
+            match frame {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(Trouble::unreachable(&error)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return self.decode(data).map(Some);
+                    }
+                }
+            }
+        }
+    }
+
+    fn decode(&mut self, data: Bytes) -> Result<Bytes, Trouble> {
+        let Some(decoder) = &mut self.decoder else {
+            return Ok(data);
+        };
+        let decoded = decoder.write_all(&data).and_then(|()| decoder.flush());
+        decoded.map_err(|error| Trouble::Undecodable {
+            reason: format!("gzip: {error}"),
+        })?;
+        Ok(std::mem::take(decoder.get_mut()).into())
+    }
+}

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The reflector against a server that follows a script, on a clock that is moved by hand.
+
+use std::{
+    collections::VecDeque,
+    io::Write,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use kube::client::{Body, Client};
+use steersman_core::{Clock, Random, Spawner, Task, TestClock};
+use tokio::{sync::watch, task::yield_now};
+
+use super::{Health, Reflector, ReflectorOptions, Sink, Trouble};
+use crate::{InvalidObject, Object, Resource, Revision, Scope};
+
+/// What the sink was told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    fn say(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Sink for Told {
+    fn begin(&mut self) {
+        self.say("begin".to_owned());
+    }
+    fn listed(&mut self, object: Object) {
+        self.say(format!("listed {}", object.name()));
+    }
+    fn end(&mut self, revision: &Revision) {
+        self.say(format!("end {revision}"));
+    }
+    fn abandon(&mut self) {
+        self.say("abandon".to_owned());
+    }
+    fn changed(&mut self, object: Object) {
+        self.say(format!("changed {}", object.name()));
+    }
+    fn deleted(&mut self, object: Object) {
+        self.say(format!("deleted {}", object.name()));
+    }
+    fn progressed(&mut self, revision: &Revision) {
+        self.say(format!("progressed {revision}"));
+    }
+    fn invalid(&mut self, error: &InvalidObject) {
+        self.say(format!("invalid: {error}"));
+    }
+}
+
+/// One answer of the scripted server.
+struct Answer {
+    code: u16,
+    headers: Vec<(&'static str, &'static str)>,
+    chunks: Vec<Bytes>,
+    /// How the body ends: in good order, by a broken connection, or not at all.
+    end: End,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Good,
+    Broken,
+    Never,
+}
+
+fn answer(code: u16, body: &str) -> Answer {
+    Answer {
+        code,
+        headers: Vec::new(),
+        chunks: vec![Bytes::from(body.to_owned())],
+        end: End::Good,
+    }
+}
+
+fn watch_of(lines: &[String], end: End) -> Answer {
+    Answer {
+        end,
+        ..answer(
+            200,
+            &lines.iter().map(|line| format!("{line}\n")).collect::<String>(),
+        )
+    }
+}
+
+fn refusal(code: u16) -> Answer {
+    answer(
+        code,
+        &format!(r#"{{"kind":"Status","message":"no {code}","code":{code}}}"#),
+    )
+}
+
+fn object(name: &str, revision: u32) -> String {
+    format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{revision}"}}}}"#)
+}
+
+fn event(kind: &str, name: &str, revision: u32) -> String {
+    format!(r#"{{"type":"{kind}","object":{}}}"#, object(name, revision))
+}
+
+fn bookmark(revision: u32, is_end: bool) -> String {
+    let annotations = if is_end {
+        r#","annotations":{"k8s.io/initial-events-end":"true"}"#
+    } else {
+        ""
+    };
+    format!(
+        r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"{revision}"{annotations}}}}}}}"#
+    )
+}
+
+fn error_event(code: u16) -> String {
+    format!(r#"{{"type":"ERROR","object":{{"kind":"Status","message":"no {code}","code":{code}}}}}"#)
+}
+
+fn list(names: &[&str], revision: u32, token: &str) -> Answer {
+    let items: Vec<String> = names.iter().map(|name| object(name, revision)).collect();
+    answer(
+        200,
+        &format!(
+            r#"{{"kind":"List","metadata":{{"resourceVersion":"{revision}","continue":"{token}"}},"items":[{}]}}"#,
+            items.join(",")
+        ),
+    )
+}
+
+/// A reflector, its server and its clock.
+struct Scene {
+    told: Told,
+    requests: Arc<Mutex<Vec<String>>>,
+    script: Arc<Mutex<VecDeque<Answer>>>,
+    clock: TestClock,
+    health: watch::Receiver<Health>,
+    _task: Task,
+}
+
+impl Scene {
+    fn start(options: ReflectorOptions, script: impl IntoIterator<Item = Answer>) -> Self {
+        let script = Arc::new(Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (answers, seen) = (Arc::clone(&script), Arc::clone(&requests));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            seen.lock().unwrap().push(request.uri().to_string());
+            let answer = answers.lock().unwrap().pop_front();
+            async move {
+                match answer {
+                    Some(answer) => Ok(respond(answer)),
+                    None => Err(std::io::Error::other("the script is over")),
+                }
+            }
+        });
+        let (clock, told) = (TestClock::new(), Told::default());
+        let (sender, health) = watch::channel(Health::default());
+        let reflector = Reflector::new(
+            Client::new(service, "default"),
+            (
+                Resource::new("", "v1", "ConfigMap", "configmaps"),
+                Scope::all().labels("a=b"),
+            ),
+            options,
+            (Arc::new(clock.clone()), Arc::new(Random::from_seed(1))),
+            told.clone(),
+            sender,
+        );
+        let task = Spawner::current().spawn("reflector", reflector.run());
+        Self {
+            told,
+            requests,
+            script,
+            clock,
+            health,
+            _task: task,
+        }
+    }
+
+    /// Lets every task run until all of them wait.
+    async fn settle(&self) {
+        for _ in 0..200 {
+            yield_now().await;
+        }
+    }
+
+    /// What was told, after the script so far.
+    async fn told(&self) -> Vec<String> {
+        self.settle().await;
+        self.told.take()
+    }
+
+    /// Moves the clock on to the next deadline, and says how far that was.
+    async fn wait(&self) -> Duration {
+        self.settle().await;
+        let before = self.clock.now();
+        self.clock.advance_to_next();
+        self.settle().await;
+        self.clock.now().saturating_since(before)
+    }
+
+    fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock().unwrap())
+    }
+
+    fn then(&self, answer: Answer) {
+        self.script.lock().unwrap().push_back(answer);
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        self.health.borrow().trouble.as_deref().cloned()
+    }
+}
+
+fn respond(
+    answer: Answer,
+) -> Response<StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>>> {
+    let frames = stream::iter(answer.chunks.into_iter().map(|chunk| Ok(Frame::data(chunk))));
+    let tail = match answer.end {
+        End::Good => stream::empty().boxed(),
+        End::Broken => stream::once(async { Err(std::io::Error::other("cut")) }).boxed(),
+        End::Never => stream::pending().boxed(),
+    };
+    let mut response = Response::builder().status(answer.code);
+    for (name, value) in answer.headers {
+        response = response.header(name, value);
+    }
+    response
+        .body(StreamBody::new(frames.chain(tail).boxed()))
+        .unwrap()
+}
+
+fn paged() -> ReflectorOptions {
+    ReflectorOptions::default().streaming(false)
+}
+
+fn has(request: &str, parameter: &str) -> bool {
+    request.split(['?', '&']).any(|found| found == parameter)
+}
+
+// R123
+#[tokio::test]
+async fn a_streamed_list_goes_on_as_a_watch_on_the_same_request() {
+    let lines = [
+        event("ADDED", "a", 5),
+        event("ADDED", "b", 3),
+        bookmark(9, true),
+        event("MODIFIED", "a", 10),
+    ];
+    let scene = Scene::start(ReflectorOptions::default(), [watch_of(&lines, End::Never)]);
+    assert_eq!(
+        scene.told().await,
+        ["begin", "listed a", "listed b", "end 9", "changed a"]
+    );
+    let requests = scene.requests();
+    assert_eq!(requests.len(), 1);
+    for parameter in [
+        "sendInitialEvents=true",
+        "resourceVersionMatch=NotOlderThan",
+        "watch=true",
+        "labelSelector=a%3Db",
+    ] {
+        assert!(has(&requests[0], parameter), "{requests:?}");
+    }
+    assert!(scene.health.borrow().synced);
+}
+
+// R123
+#[tokio::test]
+async fn a_server_that_refuses_streamed_lists_is_asked_for_pages() {
+    let script = [
+        refusal(422),
+        list(&["a"], 7, "more"),
+        list(&["b"], 7, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(ReflectorOptions::default().page_size(1), script);
+    assert_eq!(
+        scene.told().await,
+        ["begin", "abandon", "begin", "listed a", "listed b", "end 7"]
+    );
+    let requests = scene.requests();
+    assert!(
+        has(&requests[1], "limit=1") && !requests[1].contains("resourceVersion"),
+        "{requests:?}"
+    );
+    assert!(has(&requests[2], "continue=more"));
+    assert!(has(&requests[3], "watch=true") && has(&requests[3], "resourceVersion=7"));
+}
+
+// R123
+#[tokio::test]
+async fn a_server_that_never_sends_the_bookmark_is_asked_for_pages_in_time() {
+    let script = [
+        watch_of(&[event("ADDED", "a", 5)], End::Never),
+        list(&["a"], 7, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(ReflectorOptions::default(), script);
+    assert_eq!(scene.told().await, ["begin", "listed a"]);
+    assert_eq!(scene.wait().await, Duration::from_secs(10));
+    assert_eq!(scene.told().await, ["abandon", "begin", "listed a", "end 7"]);
+}
+
+#[tokio::test]
+async fn a_streamed_list_that_breaks_is_tried_again_as_a_stream() {
+    let script = [
+        watch_of(&[event("ADDED", "a", 5)], End::Broken),
+        watch_of(&[event("ADDED", "a", 5), bookmark(6, true)], End::Never),
+    ];
+    let scene = Scene::start(ReflectorOptions::default(), script);
+    assert_eq!(scene.told().await, ["begin", "listed a", "abandon"]);
+    assert!(matches!(scene.trouble(), Some(Trouble::Unreachable { .. })));
+    scene.wait().await;
+    assert_eq!(scene.told().await, ["begin", "listed a", "end 6"]);
+    assert_eq!(scene.trouble(), None);
+}
+
+#[tokio::test]
+async fn guarantee_2_a_list_after_410_asks_for_nothing_older_than_was_seen() {
+    let script = [
+        watch_of(
+            &[bookmark(9, true), event("ADDED", "a", 12), error_event(410)],
+            End::Good,
+        ),
+        watch_of(&[bookmark(12, true)], End::Never),
+    ];
+    let scene = Scene::start(ReflectorOptions::default(), script);
+    assert_eq!(
+        scene.told().await,
+        ["begin", "end 9", "changed a", "abandon", "begin", "end 12"]
+    );
+    let requests = scene.requests();
+    assert!(
+        has(&requests[1], "resourceVersion=12") && has(&requests[1], "sendInitialEvents=true"),
+        "{requests:?}"
+    );
+    assert!(requests.iter().all(|request| !has(request, "resourceVersion=0")));
+}
+
+#[tokio::test]
+async fn guarantee_2_a_list_that_is_older_than_what_was_seen_is_not_taken() {
+    let script = [
+        list(&["a"], 20, ""),
+        refusal(410),
+        list(&["old"], 19, ""),
+        list(&["a"], 21, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    let told = scene.told().await;
+    assert_eq!(
+        told,
+        ["begin", "listed a", "end 20", "begin", "listed old", "abandon"]
+    );
+    scene.wait().await;
+    assert_eq!(scene.told().await, ["begin", "listed a", "end 21"]);
+}
+
+#[tokio::test]
+async fn guarantee_3_a_watch_refused_with_410_is_followed_by_a_list() {
+    let script = [
+        list(&["a", "b"], 7, ""),
+        refusal(410),
+        list(&["a"], 8, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    let expected = [
+        "begin", "listed a", "listed b", "end 7", "begin", "listed a", "end 8",
+    ];
+    assert_eq!(scene.told().await, expected, "at once, the first time");
+}
+
+#[tokio::test]
+async fn pages_that_expire_are_followed_by_a_list_in_one_piece() {
+    let script = [
+        list(&["a"], 7, "more"),
+        refusal(410),
+        list(&["a", "b"], 8, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    scene.settle().await;
+    let requests = scene.requests();
+    assert!(has(&requests[0], "limit=500") && has(&requests[1], "continue=more"));
+    assert!(
+        !requests[2].contains("limit=") && !requests[2].contains("continue="),
+        "{requests:?}"
+    );
+    assert_eq!(scene.told().await.last().unwrap(), "end 8");
+}
+
+#[tokio::test]
+async fn guarantee_5_retry_after_is_obeyed() {
+    let busy = Answer {
+        headers: vec![("retry-after", "17")],
+        ..refusal(429)
+    };
+    let scene = Scene::start(paged(), [busy, list(&[], 1, ""), watch_of(&[], End::Never)]);
+    scene.settle().await;
+    assert!(matches!(scene.trouble(), Some(Trouble::Busy { code: 429, .. })));
+    assert_eq!(scene.wait().await, Duration::from_secs(17));
+    assert_eq!(scene.told().await, ["begin", "abandon", "begin", "end 1"]);
+}
+
+#[tokio::test]
+async fn guarantee_4_trouble_has_a_name_and_ends() {
+    let script = [
+        refusal(404),
+        refusal(403),
+        answer(200, "surprise"),
+        list(&[], 1, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    scene.settle().await;
+    assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    scene.wait().await;
+    assert_eq!(
+        scene.trouble(),
+        Some(Trouble::Forbidden {
+            reason: "no 403".to_owned()
+        })
+    );
+    scene.wait().await;
+    assert!(matches!(scene.trouble(), Some(Trouble::Undecodable { .. })));
+    assert!(!scene.health.borrow().synced);
+    scene.wait().await;
+    assert_eq!(scene.trouble(), None);
+    assert!(scene.health.borrow().synced);
+}
+
+#[tokio::test]
+async fn guarantee_1_a_watch_goes_on_from_the_last_revision() {
+    let script = [
+        list(&[], 5, ""),
+        watch_of(&[event("ADDED", "a", 6), bookmark(9, false)], End::Good),
+        watch_of(&[event("DELETED", "a", 11)], End::Broken),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    assert_eq!(
+        scene.told().await,
+        ["begin", "end 5", "changed a", "progressed 9", "deleted a"]
+    );
+    let requests = scene.requests();
+    let from: Vec<bool> = [5, 9, 11]
+        .iter()
+        .zip(&requests[1..])
+        .map(|(revision, request)| has(request, &format!("resourceVersion={revision}")))
+        .collect();
+    assert_eq!(from, [true, true, true], "{requests:?}");
+}
+
+#[tokio::test]
+async fn guarantee_1_half_a_line_is_never_taken() {
+    let half = &event("ADDED", "b", 7)[..20];
+    let broken = Answer {
+        end: End::Broken,
+        ..answer(200, &format!("{}\n{half}", event("ADDED", "a", 6)))
+    };
+    let scene = Scene::start(
+        paged(),
+        [
+            list(&[], 5, ""),
+            broken,
+            watch_of(&[event("ADDED", "b", 7)], End::Never),
+        ],
+    );
+    assert_eq!(scene.told().await, ["begin", "end 5", "changed a", "changed b"]);
+    assert!(has(&scene.requests()[2], "resourceVersion=6"));
+}
+
+// R150
+#[tokio::test]
+async fn guarantee_6_one_bad_object_does_not_stop_the_stream() {
+    let bad = r#"{"type":"ADDED","object":{"metadata":{"name":7}}}"#.to_owned();
+    let scene = Scene::start(
+        paged(),
+        [
+            list(&[], 5, ""),
+            watch_of(&[bad, event("ADDED", "a", 6)], End::Never),
+        ],
+    );
+    let told = scene.told().await;
+    assert!(told[2].starts_with("invalid: "), "{told:?}");
+    assert_eq!(told[3], "changed a");
+}
+
+#[tokio::test]
+async fn a_watch_in_several_gzip_members_is_read_to_its_end() {
+    let member = |text: &str| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        Bytes::from(encoder.finish().unwrap())
+    };
+    let mut chunks = vec![member(&format!("{}\n", bookmark(1, true)))];
+    chunks.push(member(&format!("{}\n", event("ADDED", "a", 2))));
+    let split = member(&format!("{}\n", event("ADDED", "b", 3)));
+    chunks.extend([split.slice(..7), split.slice(7..)]);
+    let gzip = Answer {
+        chunks,
+        headers: vec![("content-encoding", "gzip")],
+        end: End::Never,
+        ..answer(200, "")
+    };
+    let scene = Scene::start(ReflectorOptions::default().compressed(true), [gzip]);
+    assert_eq!(scene.told().await, ["begin", "end 1", "changed a", "changed b"]);
+}
+
+#[tokio::test]
+async fn a_server_that_ends_every_watch_at_once_is_given_time() {
+    let script = [
+        list(&[], 5, ""),
+        watch_of(&[], End::Good),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    scene.settle().await;
+    assert_eq!(scene.requests().len(), 2);
+    assert!(scene.wait().await >= Duration::from_millis(800));
+    assert_eq!(scene.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_silent_list_is_given_up_in_time() {
+    let stalled = Answer {
+        end: End::Never,
+        ..answer(200, r#"{"items":["#)
+    };
+    let scene = Scene::start(paged(), [stalled, list(&["a"], 5, ""), watch_of(&[], End::Never)]);
+    assert_eq!(scene.wait().await, Duration::from_secs(60));
+    assert_eq!(
+        scene.trouble(),
+        Some(Trouble::Silent {
+            limit: Duration::from_secs(60)
+        })
+    );
+    scene.wait().await;
+    assert_eq!(
+        scene.told().await,
+        ["begin", "abandon", "begin", "listed a", "end 5"]
+    );
+}
+
+#[tokio::test]
+async fn a_resource_that_cannot_be_watched_is_listed_at_an_interval() {
+    let every = Duration::from_secs(30);
+    let scene = Scene::start(paged().poll(every), [list(&["a"], 5, "")]);
+    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
+    scene.then(list(&["b"], 6, ""));
+    assert_eq!(scene.wait().await, every);
+    assert_eq!(scene.told().await, ["begin", "listed b", "end 6"]);
+    assert!(scene.requests().iter().all(|request| !request.contains("watch")));
+}

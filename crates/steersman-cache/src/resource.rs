@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which objects an informer is about: a resource and a part of it.
+
+use std::fmt;
+
+use kube::{Resource as KubeResource, core::ApiResource};
+
+/// A kind of objects as a server names it.
+///
+/// ```
+/// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
+/// use steersman_cache::Resource;
+///
+/// assert_eq!(Resource::of::<Deployment>().to_string(), "deployments.apps/v1");
+/// assert_eq!(Resource::of::<Node>().to_string(), "nodes/v1");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Resource {
+    group: String,
+    version: String,
+    kind: String,
+    plural: String,
+}
+
+/// The part of a resource that is listed and watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Scope {
+    namespace: Option<String>,
+    labels: Option<String>,
+    fields: Option<String>,
+    metadata_only: bool,
+}
+
+impl Resource {
+    /// The resource of a type whose names are known when the program is compiled.
+    #[must_use]
+    pub fn of<K: KubeResource<DynamicType = ()>>() -> Self {
+        Self::from(&ApiResource::erase::<K>(&()))
+    }
+
+    /// A resource by its names.
+    #[must_use]
+    pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            plural: plural.into(),
+        }
+    }
+
+    /// The API group, empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The version, such as `v1`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The kind, such as `Deployment`.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The plural by which paths name it, such as `deployments`.
+    #[must_use]
+    pub fn plural(&self) -> &str {
+        &self.plural
+    }
+
+    /// Group and version as objects carry them.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The path of its collection.
+    pub(crate) fn path(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        let namespace = namespace
+            .map(|namespace| format!("/namespaces/{namespace}"))
+            .unwrap_or_default();
+        format!("{root}/{}{namespace}/{}", self.api_version(), self.plural)
+    }
+}
+
+impl From<&ApiResource> for Resource {
+    fn from(resource: &ApiResource) -> Self {
+        Self::new(
+            &resource.group,
+            &resource.version,
+            &resource.kind,
+            &resource.plural,
+        )
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group.as_str() {
+            "" => write!(f, "{}/{}", self.plural, self.version),
+            group => write!(f, "{}.{group}/{}", self.plural, self.version),
+        }
+    }
+}
+
+impl Scope {
+    /// All objects of the resource.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Those of one namespace.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Those that a label selector selects, such as `tier=front,env!=test`.
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.labels = Some(selector.into());
+        self
+    }
+
+    /// Those that a field selector selects, such as `spec.nodeName=node-1`.
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.fields = Some(selector.into());
+        self
+    }
+
+    /// Only the metadata of the objects.
+    pub fn metadata_only(mut self) -> Self {
+        self.metadata_only = true;
+        self
+    }
+
+    pub(crate) fn namespace_name(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    pub(crate) fn is_metadata_only(&self) -> bool {
+        self.metadata_only
+    }
+
+    /// The selectors as parameters of a request.
+    pub(crate) fn selectors(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let labels = self.labels.as_deref().map(|labels| ("labelSelector", labels));
+        labels
+            .into_iter()
+            .chain(self.fields.as_deref().map(|fields| ("fieldSelector", fields)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        let widgets = Resource::new("example.com", "v1", "Widget", "widgets");
+        assert_eq!(
+            widgets.path(Some("ns")),
+            "/apis/example.com/v1/namespaces/ns/widgets"
+        );
+        assert_eq!(Resource::new("", "v1", "Pod", "pods").path(None), "/api/v1/pods");
+    }
+}
