@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading typed objects through a cache.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use kube::{Api, Resource as KubeResource, api::ListParams};
+use serde::de::DeserializeOwned;
+
+use super::{Cache, Held};
+use crate::{DecodeError, Query, Resource, Trouble};
+
+/// What to do with a kind that has no informer yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// Start one, and wait until it is in sync.
+    #[default]
+    Start,
+    /// Ask the server.
+    Live,
+    /// Refuse.
+    Refuse,
+}
+
+/// Reads typed objects through a cache.
+///
+/// Informers that its reads start belong to it: they end some time after it does.
+#[derive(Debug)]
+pub struct Reader {
+    cache: Cache,
+    missing: Missing,
+    held: Mutex<HashMap<Resource, Held>>,
+}
+
+/// A cached read has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// There is no informer for the kind, and the reader may not start one.
+    #[error("{resource} is not cached: watch it, or let the reader start an informer or read live")]
+    NotCached {
+        /// The kind that was asked for.
+        resource: Resource,
+    },
+    /// The server does not have the kind.
+    #[error("the server does not have {resource}")]
+    Absent {
+        /// The kind that was asked for.
+        resource: Resource,
+    },
+    /// The informer is not in sync, so that what it holds may be a part only.
+    #[error("{resource} is not in sync: {reason}")]
+    NotSynced {
+        /// The kind that was asked for.
+        resource: Resource,
+        /// What is in the way.
+        reason: Arc<Trouble>,
+    },
+    /// The cache holds other namespaces only.
+    #[error("{resource} is cached in namespace {cached} only, not in {asked}")]
+    UnknownNamespace {
+        /// The kind that was asked for.
+        resource: Resource,
+        /// The namespace that is cached.
+        cached: String,
+        /// The one that was asked for.
+        asked: String,
+    },
+    /// The object does not have the shape of the type.
+    #[error(transparent)]
+    Decode(DecodeError),
+    /// The server refused a live read.
+    #[error("reading {resource} live failed")]
+    Live {
+        /// The kind that was asked for.
+        resource: Resource,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+impl Reader {
+    pub(super) fn new(cache: Cache, missing: Missing) -> Self {
+        Self { cache, missing, held: Mutex::default() }
+    }
+
+    /// The object of this name, or nothing if there is none. The namespace is empty for a cluster-scoped kind.
+    ///
+    /// # Errors
+    /// When the cache cannot say.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, ReadError>
+    where
+        K: KubeResource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let resource = Resource::of::<K>();
+        let Some(informer) = self.informer(&resource)? else {
+            let api = self.live::<K>(namespace);
+            let found = api.get_opt(name).await;
+            return found.map(|object| object.map(Arc::new)).map_err(|source| live(resource, source));
+        };
+        ready(&informer, namespace).await?;
+        match informer.store().get(namespace, name) {
+            None => Ok(None),
+            Some(object) => object.decoded::<K>().map(Some).map_err(ReadError::Decode),
+        }
+    }
+
+    /// The objects that `query` selects.
+    ///
+    /// # Errors
+    /// When the cache cannot say, or one of the objects does not have the shape of a `K`.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn list<K>(&self, query: &Query) -> Result<Vec<Arc<K>>, ReadError>
+    where
+        K: KubeResource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let resource = Resource::of::<K>();
+        let namespace = query.namespace().unwrap_or_default();
+        let Some(informer) = self.informer(&resource)? else {
+            let api = self.live::<K>(namespace);
+            let params = query.labels_text().map_or_else(ListParams::default, |labels| ListParams::default().labels(&labels));
+            let found = api.list(&params).await.map_err(|source| live(resource, source))?;
+            return Ok(found.items.into_iter().map(Arc::new).collect());
+        };
+        ready(&informer, namespace).await?;
+        let objects = informer.store().list(query);
+        objects.iter().map(|object| object.decoded::<K>()).collect::<Result<_, _>>().map_err(ReadError::Decode)
+    }
+
+    /// The informer to read from, or nothing where the server is to be asked.
+    fn informer(&self, resource: &Resource) -> Result<Option<Held>, ReadError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(informer) = held.get(resource) {
+            return Ok(Some(informer.clone()));
+        }
+        let informer = match (self.cache.running(resource), self.missing) {
+            (Some(informer), _) => informer,
+            (None, Missing::Start) => self.cache.informer(resource),
+            (None, Missing::Live) => return Ok(None),
+            (None, Missing::Refuse) => return Err(ReadError::NotCached { resource: resource.clone() }),
+        };
+        held.insert(resource.clone(), informer.clone());
+        Ok(Some(informer))
+    }
+
+    fn live<K: KubeResource<DynamicType = ()>>(&self, namespace: &str) -> Api<K> {
+        let client = self.cache.surroundings().client().clone();
+        match namespace {
+            "" => Api::all(client),
+            namespace => Api::all_in(client, namespace),
+        }
+    }
+}
+
+/// Waits until the informer can answer for this namespace, or something is in the way.
+async fn ready(informer: &Held, namespace: &str) -> Result<(), ReadError> {
+    let resource = informer.resource();
+    if let Some(cached) = informer.scope().namespace_name().filter(|cached| *cached != namespace) {
+        let (cached, asked) = (cached.to_owned(), namespace.to_owned());
+        return Err(ReadError::UnknownNamespace { resource: resource.clone(), cached, asked });
+    }
+    match informer.settled().await {
+        Ok(()) => Ok(()),
+        Err(reason) if *reason == Trouble::Absent => Err(ReadError::Absent { resource: resource.clone() }),
+        Err(reason) => Err(ReadError::NotSynced { resource: resource.clone(), reason }),
+    }
+}
+
+fn live(resource: Resource, source: kube::Error) -> ReadError {
+    ReadError::Live { resource, source: Box::new(source) }
+}

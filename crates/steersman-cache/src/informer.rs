@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A reflector, its store and everybody who wants to hear of changes.
+//!
+//! # Guarantees
+//! 1. A handler hears of every change once and in order, and the store is at least as new as what it hears.
+//! 2. A handler that comes late hears of every object that is there, marked as initial, and misses nothing after that.
+//! 3. An object that went unseen is reported as deleted, marked as of unknown final state.
+//! 4. A handler that panics or is slow is named, and harms no other.
+//! 5. A raw subscriber delays nobody. If it falls behind it gets the newest state of each object once, and is told how
+//!    much it skipped; a deletion followed by a creation is never merged away.
+//! 6. When the last handle drops, the watch is closed and the store's memory is free.
+//!
+//! # Where handlers run
+//! On the task that reads from the server, one after the other, so they must be quick: turn events into keys and put
+//! them into a queue. They must not call the informer that calls them.
+
+mod dispatch;
+mod event;
+mod registration;
+mod subscription;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::Client;
+use steersman_core::{Clock, Random, Spawner, Task};
+use tokio::sync::watch;
+
+pub use event::Event;
+pub use registration::{Handler, Registration};
+pub use subscription::{Delivery, Subscription};
+
+use crate::{
+    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble,
+    reflector::Reflector,
+    store::store,
+};
+use dispatch::Dispatch;
+use registration::Registered;
+
+/// What every informer of a cluster has in common: connection, time, chance and tasks.
+#[derive(Clone)]
+pub struct Surroundings {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    random: Arc<Random>,
+    spawner: Spawner,
+}
+
+impl std::fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+impl Surroundings {
+    /// Requests go through `client`, and tasks run on `spawner`.
+    ///
+    /// For large caches give both a thread of their own (a current-thread runtime): then bytes are read where they are
+    /// parsed, and do not travel between threads, which would double the cost of a list.
+    #[must_use]
+    pub fn new(client: Client, clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
+        Self { client, clock, random, spawner }
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// What starts tasks.
+    #[must_use]
+    pub fn spawner(&self) -> &Spawner {
+        &self.spawner
+    }
+}
+
+/// How an informer works.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct InformerOptions {
+    reflector: ReflectorOptions,
+    store: StoreOptions,
+}
+
+impl InformerOptions {
+    /// How it lists and watches.
+    pub fn reflector(mut self, options: ReflectorOptions) -> Self {
+        self.reflector = options;
+        self
+    }
+
+    /// How it keeps objects.
+    pub fn store(mut self, options: StoreOptions) -> Self {
+        self.store = options;
+        self
+    }
+}
+
+/// A handle on an informer. Clones share it; it ends with the last one.
+#[derive(Clone, Debug)]
+pub struct Informer(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    resource: Resource,
+    scope: Scope,
+    surroundings: Surroundings,
+    store: Store,
+    dispatch: Arc<Dispatch>,
+    health: watch::Receiver<Health>,
+    // Ends with the last handle, and the watch with it.
+    task: Mutex<Option<Task>>,
+}
+
+impl Informer {
+    /// Starts listing and watching.
+    pub fn start(
+        surroundings: &Surroundings,
+        resource: Resource,
+        scope: Scope,
+        options: InformerOptions,
+    ) -> Self {
+        let (writer, store) = store(options.store);
+        let dispatch = Arc::new(Dispatch::new(resource.clone(), writer, Arc::clone(&surroundings.clock)));
+        let (sender, health) = watch::channel(Health::default());
+        let reflector = Reflector::new(
+            surroundings.client.clone(),
+            (resource.clone(), scope.clone()),
+            options.reflector,
+            (Arc::clone(&surroundings.clock), Arc::clone(&surroundings.random)),
+            Arc::clone(&dispatch),
+            sender,
+        );
+        let task = surroundings.spawner.spawn("reflector", reflector.run());
+        let surroundings = surroundings.clone();
+        Self(Arc::new(Shared { resource, scope, surroundings, store, dispatch, health, task: Mutex::new(Some(task)) }))
+    }
+
+    /// Which resource it is about.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.0.resource
+    }
+
+    /// Which part of it.
+    pub fn scope(&self) -> &Scope {
+        &self.0.scope
+    }
+
+    /// The objects.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// How it stands with the server now.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.0.health.borrow().clone()
+    }
+
+    /// Waits until a whole list was handed on.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn synced(&self) {
+        // The sender lives as long as the task, which lives as long as `self`.
+        let _ = self.0.health.clone().wait_for(|health| health.synced).await;
+    }
+
+    /// Waits until a whole list was handed on, or something is known to be in the way.
+    ///
+    /// # Errors
+    /// What is in the way. The informer goes on trying.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn settled(&self) -> Result<(), Arc<Trouble>> {
+        let mut health = self.0.health.clone();
+        let settled = health.wait_for(|health| health.synced || health.trouble.is_some()).await;
+        match settled {
+            Ok(health) if !health.synced => health.trouble.clone().map_or(Ok(()), Err),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends it for everybody: the watch is closed, and what handles see is what was there last.
+    pub fn end(&self) {
+        self.0.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Waits until somebody has ended it, or its cache was told to remove it.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn ended(&self) {
+        let mut health = self.0.health.clone();
+        while health.changed().await.is_ok() {}
+    }
+
+    /// Calls `handler` for every object that is there and for every change from now on, until the registration drops.
+    pub fn handle(&self, name: &str, handler: impl Handler) -> Registration {
+        self.register(Registered::new(name, Box::new(handler)), None)
+    }
+
+    /// As [`Self::handle`], and for every object again at about this interval.
+    pub fn handle_with_resync(&self, name: &str, every: Duration, handler: impl Handler) -> Registration {
+        self.register(Registered::new(name, Box::new(handler)), Some(every))
+    }
+
+    /// A stream of events for those who cannot turn them into keys. It may fall behind by `lag` events before it skips.
+    #[must_use]
+    pub fn subscribe(&self, name: &str, lag: usize) -> Subscription {
+        let (subscriber, queue) = subscription::subscription(lag);
+        Subscription::new(self.handle(name, subscriber), queue)
+    }
+
+    fn register(&self, registered: Registered, resync: Option<Duration>) -> Registration {
+        let registered = Arc::new(registered);
+        self.0.dispatch.register(Arc::clone(&registered));
+        let task = resync.map(|every| {
+            let resync = registration::resync(
+                Arc::clone(&registered),
+                Arc::downgrade(&self.0.dispatch),
+                every,
+                (Arc::clone(&self.0.surroundings.clock), Arc::clone(&self.0.surroundings.random)),
+            );
+            self.0.surroundings.spawner.spawn("resync", resync)
+        });
+        Registration::new(registered, task)
+    }
+
+    /// What it has seen and what it holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let health = self.health();
+        let dispatched = self.0.dispatch.counters();
+        Stats {
+            objects: self.0.store.len(),
+            bytes: self.0.store.bytes(),
+            events: dispatched.events,
+            invalid: dispatched.invalid,
+            lists: health.lists,
+            watches: health.watches,
+            silent_for: dispatched.last_event.map(|last| self.0.surroundings.clock.now().saturating_since(last)),
+            synced: health.synced,
+            slow_handlers: dispatched.slow,
+        }
+    }
+}
+
+/// Figures about an informer, for metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Objects in the store.
+    pub objects: usize,
+    /// Bytes that they take.
+    pub bytes: usize,
+    /// Events that handlers were called for.
+    pub events: u64,
+    /// Objects that could not be read.
+    pub invalid: u64,
+    /// Lists that were begun.
+    pub lists: u64,
+    /// Watches that were opened.
+    pub watches: u64,
+    /// The time since the last event.
+    pub silent_for: Option<Duration>,
+    /// Whether a whole list was handed on.
+    pub synced: bool,
+    /// Calls of handlers that took too long, by the handler's name.
+    pub slow_handlers: Vec<(String, u64)>,
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Handlers, and the ends of their registrations.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use steersman_core::{Clock, Random, Task};
+use tokio::sync::watch;
+
+use super::{Event, dispatch::Dispatch};
+
+/// Turns events into something else, quickly. Closures implement it.
+pub trait Handler: Send + Sync + 'static {
+    /// Called once for each event, in order, on the informer's task.
+    fn on(&self, event: &Event);
+}
+
+impl<F: Fn(&Event) + Send + Sync + 'static> Handler for F {
+    fn on(&self, event: &Event) {
+        self(event);
+    }
+}
+
+/// A handler that is being called. Dropping this ends that.
+#[derive(Debug)]
+#[must_use = "the handler is not called any more when this drops"]
+pub struct Registration {
+    registered: Arc<Registered>,
+    _resync: Option<Task>,
+}
+
+pub(super) struct Registered {
+    name: String,
+    handler: Box<dyn Handler>,
+    active: AtomicBool,
+    slow: AtomicU64,
+    synced: watch::Sender<bool>,
+}
+
+impl Registration {
+    pub(super) fn new(registered: Arc<Registered>, resync: Option<Task>) -> Self {
+        Self { registered, _resync: resync }
+    }
+
+    /// Waits until the handler was called for every object of the first list.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn synced(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.registered.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// Whether the handler was called for every object of the first list.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        *self.registered.synced.borrow()
+    }
+}
+
+impl Drop for Registration {
+    /// Only a mark: the informer takes it off its list when it comes by. So a handler may drop its own registration.
+    fn drop(&mut self) {
+        self.registered.active.store(false, Ordering::Release);
+    }
+}
+
+impl Registered {
+    pub(super) fn new(name: &str, handler: Box<dyn Handler>) -> Self {
+        Self {
+            name: name.to_owned(),
+            handler,
+            active: AtomicBool::new(true),
+            slow: AtomicU64::new(0),
+            synced: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
+    pub(super) fn call(&self, event: &Event) {
+        self.handler.on(event);
+    }
+
+    pub(super) fn was_slow(&self) {
+        self.slow.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn slow(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_synced(&self) {
+        self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+    }
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registered").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Calls one handler for all objects at about this interval, as long as its informer lives.
+pub(super) fn resync(
+    registered: Arc<Registered>,
+    dispatch: Weak<Dispatch>,
+    every: Duration,
+    (clock, random): (Arc<dyn Clock>, Arc<Random>),
+) -> impl Future<Output = ()> + Send {
+    async move {
+        loop {
+            // A tenth up or down, so that not all come at once.
+            let interval = every.mul_f64(0.9 + 0.2 * random.fraction());
+            clock.sleep_until(clock.now() + interval).await;
+            let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else { return };
+            // In small portions, between which changes get their turn.
+            for portion in keys.chunks(256) {
+                let Some(dispatch) = dispatch.upgrade() else { return };
+                dispatch.resync(&registered, portion);
+                drop(dispatch);
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}

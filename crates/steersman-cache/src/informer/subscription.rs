@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Events as a stream, for readers who may be slow.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use steersman_core::ObjectKey;
+use tokio::sync::Notify;
+
+use super::{Event, Handler, Registration};
+
+/// A stream of events that its reader takes at its own pace.
+#[derive(Debug)]
+pub struct Subscription {
+    registration: Registration,
+    queue: Arc<Queue>,
+}
+
+/// What a subscription gives.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Delivery {
+    /// A change.
+    Event(Event),
+    /// The reader fell behind: so many events were merged into the newest state of each object, which comes next.
+    Skipped(u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    lag: usize,
+    pending: Mutex<Pending>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    events: VecDeque<Event>,
+    merged: Merged,
+    skipped: u64,
+}
+
+/// What is left of events that were too many.
+#[derive(Debug, Default)]
+struct Merged {
+    order: VecDeque<ObjectKey>,
+    newest: HashMap<ObjectKey, Newest>,
+}
+
+/// The deletion that came first, if there was one, and then the newest state.
+#[derive(Debug, Default)]
+struct Newest {
+    deleted: Option<Event>,
+    present: Option<Event>,
+}
+
+pub(super) fn subscription(lag: usize) -> (impl Handler, Arc<Queue>) {
+    let queue = Arc::new(Queue { lag: lag.max(1), pending: Mutex::default(), arrived: Notify::new() });
+    let subscriber = Arc::clone(&queue);
+    (move |event: &Event| subscriber.push(event.clone()), queue)
+}
+
+impl Subscription {
+    pub(super) fn new(registration: Registration, queue: Arc<Queue>) -> Self {
+        Self { registration, queue }
+    }
+
+    /// The next delivery.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub async fn next(&mut self) -> Delivery {
+        loop {
+            let arrived = self.queue.arrived.notified();
+            if let Some(delivery) = self.queue.lock().pop() {
+                return delivery;
+            }
+            arrived.await;
+        }
+    }
+
+    /// Waits until every object of the first list is among what was or will be delivered.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn synced(&self) {
+        self.registration.synced().await;
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, event: Event) {
+        self.lock().push(event, self.lag);
+        self.arrived.notify_one();
+    }
+}
+
+impl Pending {
+    fn push(&mut self, event: Event, lag: usize) {
+        if self.merged.order.is_empty() && self.events.len() < lag {
+            self.events.push_back(event);
+            return;
+        }
+        // Once there is something merged, everything is, until the reader has caught up: order is kept by that.
+        let before = self.events.len() as u64 + 1;
+        let many = std::mem::take(&mut self.events);
+        many.into_iter().chain([event]).for_each(|event| self.merged.add(event));
+        self.skipped += before;
+    }
+
+    fn pop(&mut self) -> Option<Delivery> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(Delivery::Event(event));
+        }
+        match std::mem::take(&mut self.skipped) {
+            0 => self.merged.pop().map(Delivery::Event),
+            skipped => Some(Delivery::Skipped(skipped)),
+        }
+    }
+}
+
+impl Merged {
+    fn add(&mut self, event: Event) {
+        let key = event.object().key();
+        let newest = self.newest.entry(key.clone()).or_insert_with(|| {
+            self.order.push_back(key);
+            Newest::default()
+        });
+        newest.present = match (newest.present.take(), event) {
+            // Its reader has not heard of it, or has heard of a deletion only: nothing is left to say of this one.
+            (Some(Event::Added { .. }), Event::Deleted { .. }) => None,
+            (_, deletion @ Event::Deleted { .. }) => {
+                newest.deleted = Some(deletion);
+                None
+            }
+            (Some(Event::Added { initial, .. }), later) => {
+                Some(Event::Added { object: Arc::clone(later.object()), initial })
+            }
+            (Some(Event::Updated { old, .. }), later) => {
+                Some(Event::Updated { old, new: Arc::clone(later.object()) })
+            }
+            (_, event) => Some(event),
+        };
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        while let Some(key) = self.order.front() {
+            if let Some(newest) = self.newest.get_mut(key)
+                && let Some(event) = newest.deleted.take().or_else(|| newest.present.take())
+            {
+                return Some(event);
+            }
+            self.newest.remove(key);
+            self.order.pop_front();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Object;
+
+    fn object(name: &str, revision: u32) -> Arc<Object> {
+        let text = format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{revision}"}}}}"#);
+        Arc::new(Object::from_slice(text.as_bytes()).unwrap())
+    }
+
+    fn added(name: &str, revision: u32) -> Event {
+        Event::Added { object: object(name, revision), initial: false }
+    }
+
+    fn updated(name: &str, old: u32, new: u32) -> Event {
+        Event::Updated { old: object(name, old), new: object(name, new) }
+    }
+
+    fn deleted(name: &str, revision: u32) -> Event {
+        Event::Deleted { object: object(name, revision), final_state_known: true }
+    }
+
+    fn say(delivery: &Delivery) -> String {
+        match delivery {
+            Delivery::Skipped(count) => format!("skipped {count}"),
+            Delivery::Event(event) => {
+                let object = event.object();
+                let word = match event {
+                    Event::Added { .. } => "added",
+                    Event::Updated { .. } => "updated",
+                    Event::Deleted { .. } => "deleted",
+                    Event::Resynced { .. } => "resynced",
+                };
+                format!("{word} {}@{}", object.name(), object.resource_version())
+            }
+        }
+    }
+
+    /// What a reader gets who reads only after all of this, and may lag by two.
+    fn read(events: impl IntoIterator<Item = Event>) -> Vec<String> {
+        let mut pending = Pending::default();
+        events.into_iter().for_each(|event| pending.push(event, 2));
+        std::iter::from_fn(|| pending.pop()).map(|delivery| say(&delivery)).collect()
+    }
+
+    #[test]
+    fn guarantee_5_a_reader_in_time_gets_every_step() {
+        assert_eq!(read([added("a", 1), updated("a", 1, 2)]), ["added a@1", "updated a@2"]);
+    }
+
+    // R130, R131
+    #[test]
+    fn guarantee_5_a_late_reader_gets_the_newest_state_once_and_is_told() {
+        let events = [added("a", 1), updated("b", 1, 2), updated("b", 2, 3), updated("a", 1, 4), updated("b", 3, 5)];
+        assert_eq!(read(events), ["skipped 5", "added a@4", "updated b@5"]);
+    }
+
+    // R130
+    #[test]
+    fn guarantee_5_a_deletion_before_a_creation_is_kept() {
+        let events = [updated("a", 1, 2), deleted("a", 3), added("a", 4), updated("a", 4, 5)];
+        assert_eq!(read(events), ["skipped 4", "deleted a@3", "added a@5"]);
+        let events = [deleted("a", 3), added("a", 4), deleted("a", 5), added("a", 6)];
+        assert_eq!(read(events), ["skipped 4", "deleted a@3", "added a@6"]);
+    }
+
+    #[test]
+    fn guarantee_5_what_came_and_went_unseen_is_not_told() {
+        assert_eq!(read([added("a", 1), deleted("a", 2), added("b", 3)]), ["skipped 3", "added b@3"]);
+    }
+
+    #[test]
+    fn guarantee_5_what_comes_while_catching_up_is_in_order() {
+        let mut pending = Pending::default();
+        for event in [updated("a", 1, 2), updated("b", 1, 2), updated("c", 1, 2)] {
+            pending.push(event, 2);
+        }
+        assert_eq!(say(&pending.pop().unwrap()), "skipped 3");
+        assert_eq!(say(&pending.pop().unwrap()), "updated a@2");
+        pending.push(updated("a", 2, 9), 2);
+        let rest: Vec<String> = std::iter::from_fn(|| pending.pop()).map(|delivery| say(&delivery)).collect();
+        assert_eq!(rest, ["skipped 1", "updated a@9", "updated b@2", "updated c@2"]);
+    }
+}
