@@ -6,14 +6,24 @@
 //! 2. The header says what the bytes say, also where keys are escaped, doubled or out of order.
 //! 3. `managedFields` is never kept.
 //! 4. No input makes it panic: what is no Kubernetes object is an [`InvalidObject`].
+//! 5. A decoded value is shared: while somebody holds it, the same is given out again.
 
-use std::{borrow::Cow, fmt, ops::Range};
+mod decoded;
+mod sharing;
+
+use std::{
+    borrow::Cow,
+    fmt,
+    ops::Range,
+    sync::{Arc, Mutex, atomic::AtomicBool},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use steersman_core::ObjectKey;
 
+pub use self::decoded::DecodeError;
+pub(crate) use self::{decoded::Shared, sharing::Sharing};
 use crate::{
     revision::Revision,
     wire::{
@@ -44,9 +54,23 @@ pub struct Object {
     labels: Span,
     annotations: Span,
     owners: Span,
-    generation: Option<i64>,
+    /// [`NO_GENERATION`] if there is none; an `Option` would take twice the room.
+    generation: i64,
     deleting: bool,
+    /// Whether some of the object was left out of the bytes, so that only [`kept`](Self::kept) tells of it.
+    partial: bool,
+    /// Whether the decoded value was asked for lately.
+    used: AtomicBool,
+    /// What the representation of the kind keeps beside the bytes.
+    kept: Option<Shared>,
+    /// The value that was decoded last, for as long as somebody holds it.
+    decoded: Mutex<decoded::Slot>,
+    /// Those that share the decoded values of the same store.
+    sharing: Option<Arc<Sharing>>,
 }
+
+/// No server gives this generation: they count up from 1.
+const NO_GENERATION: i64 = i64::MIN;
 
 /// A place in the bytes. An empty one says that there is nothing.
 #[derive(Clone, Copy, Default)]
@@ -71,25 +95,6 @@ pub enum InvalidObject {
     /// It is longer than 4 GiB.
     #[error("it is longer than 4 GiB")]
     TooLong,
-}
-
-/// The bytes do not have the shape of the type that was asked for.
-#[derive(Debug, thiserror::Error)]
-#[error("{key} is not a {type_name}")]
-pub struct DecodeError {
-    key: ObjectKey,
-    type_name: &'static str,
-    /// Where and why.
-    #[source]
-    source: serde_json::Error,
-}
-
-impl DecodeError {
-    /// The object that it is about.
-    #[must_use]
-    pub fn key(&self) -> &ObjectKey {
-        &self.key
-    }
 }
 
 impl Object {
@@ -150,7 +155,8 @@ impl Object {
         let generation = found
             .generation
             .clone()
-            .and_then(|range| std::str::from_utf8(&input[range]).ok()?.parse().ok());
+            .and_then(|range| std::str::from_utf8(&input[range]).ok()?.parse().ok())
+            .unwrap_or(NO_GENERATION);
         Ok(Self {
             name: span(&Some(name)),
             namespace: span(&found.namespace),
@@ -161,6 +167,11 @@ impl Object {
             owners: span(&found.owners),
             generation,
             deleting: found.deleting,
+            partial: false,
+            used: AtomicBool::new(false),
+            kept: None,
+            decoded: Mutex::default(),
+            sharing: None,
             bytes: bytes.into_boxed_slice(),
         })
     }
@@ -220,7 +231,7 @@ impl Object {
     /// The generation, if there is one.
     #[must_use]
     pub fn generation(&self) -> Option<i64> {
-        self.generation
+        (self.generation != NO_GENERATION).then_some(self.generation)
     }
 
     /// Whether it is being deleted.
@@ -237,9 +248,7 @@ impl Object {
     /// One label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
-        self.labels()
-            .find(|(found, _)| found == key)
-            .map(|(_, value)| value)
+        value_of(self.labels(), key)
     }
 
     /// The annotations.
@@ -250,9 +259,7 @@ impl Object {
     /// One annotation.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
-        self.annotations()
-            .find(|(found, _)| found == key)
-            .map(|(_, value)| value)
+        value_of(self.annotations(), key)
     }
 
     /// The owner references; those that do not have the shape of one are left out.
@@ -268,18 +275,6 @@ impl Object {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// Decodes the object.
-    ///
-    /// # Errors
-    /// When it does not have the shape of a `K`.
-    pub fn decode<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
-        serde_json::from_slice(&self.bytes).map_err(|source| DecodeError {
-            key: self.key(),
-            type_name: short_type_name::<K>(),
-            source,
-        })
     }
 
     fn slice(&self, span: Span) -> &[u8] {
@@ -316,9 +311,8 @@ impl InvalidObject {
     }
 }
 
-fn short_type_name<K>() -> &'static str {
-    let name = std::any::type_name::<K>();
-    // Without the path, but with what stands in angle brackets.
-    let end = name.find('<').unwrap_or(name.len());
-    name[..end].rfind("::").map_or(name, |at| &name[at + 2..])
+/// Of a key that is there twice, the last counts, as it does for those who decode the object.
+fn value_of<'a>(pairs: Pairs<'a>, key: &str) -> Option<Cow<'a, str>> {
+    let (_, value) = pairs.filter(|(found, _)| found == key).last()?;
+    Some(value)
 }

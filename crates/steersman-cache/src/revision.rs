@@ -40,12 +40,7 @@ impl Revision {
     /// Which is newer, where that can be told.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
-        if self == other {
-            return Some(Ordering::Equal);
-        }
-        let (a, b) = (self.digits()?, other.digits()?);
-        // Numbers without leading zeros compare by length first; they may be longer than any integer type.
-        Some(a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
+        compare(&self.0, &other.0)
     }
 
     /// Whether this is `other`, or known to be newer.
@@ -53,12 +48,18 @@ impl Revision {
     pub fn reached(&self, other: &Self) -> bool {
         self.compare(other).is_some_and(Ordering::is_ge)
     }
+}
 
-    fn digits(&self) -> Option<&str> {
-        let is_number =
-            self.is_known() && !self.0.starts_with('0') && self.0.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then_some(&*self.0)
+/// [`Revision::compare`] for revisions that are only looked at.
+pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
+    if a == b {
+        return Some(Ordering::Equal);
     }
+    let is_number = |text: &str| {
+        !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    // Numbers without leading zeros compare by length first; they may be longer than any integer type.
+    (is_number(a) && is_number(b)).then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
 }
 
 impl fmt::Display for Revision {

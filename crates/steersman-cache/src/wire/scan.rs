@@ -93,9 +93,11 @@ fn metadata(input: &[u8], at: usize, found: &mut Scanned) -> Walk<usize> {
             }
             b"managedFields" => {
                 let end = skip_value(input, value)?;
-                let comma_behind = member.comma.is_none() && input.get(end) == Some(&b',');
+                let behind = skip_space(input, end);
+                let comma_behind = member.comma.is_none() && *byte(input, behind)? == b',';
                 let from = member.comma.unwrap_or(member.start);
-                note(&mut found.managed_fields, from..end + usize::from(comma_behind))?;
+                let to = if comma_behind { behind + 1 } else { end };
+                note(&mut found.managed_fields, from..to)?;
                 end
             }
             _ => skip_value(input, value)?,
@@ -116,7 +118,8 @@ fn text(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Walk<usize>
             note(slot, content)?;
             Ok(end)
         }
-        b'n' => skip_value(input, at),
+        // A null after a text takes it back.
+        b'n' if slot.is_none() => skip_value(input, at),
         _ => Err(Stop::Unusual),
     }
 }
@@ -126,7 +129,7 @@ fn composite(input: &[u8], at: usize, open: u8, slot: &mut Option<Range<usize>>)
     let end = skip_value(input, at)?;
     match input[at] {
         first if first == open => note(slot, at..end)?,
-        b'n' => {}
+        b'n' if slot.is_none() => {}
         _ => return Err(Stop::Unusual),
     }
     Ok(end)
@@ -138,29 +141,29 @@ fn note(slot: &mut Option<Range<usize>>, range: Range<usize>) -> Walk<()> {
 }
 
 /// The members of an object, one after the other. The caller moves `at` behind each value.
-pub(super) struct Members<'a> {
+pub(crate) struct Members<'a> {
     input: &'a [u8],
-    pub(super) at: usize,
+    pub(crate) at: usize,
     first: bool,
 }
 
-pub(super) struct Member {
+pub(crate) struct Member {
     /// The opening quote of the key.
-    start: usize,
+    pub(crate) start: usize,
     /// The comma before it, if there is one.
     comma: Option<usize>,
     key: Range<usize>,
-    pub(super) value: usize,
+    pub(crate) value: usize,
 }
 
 impl Member {
-    pub(super) fn key<'a>(&self, input: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn key<'a>(&self, input: &'a [u8]) -> &'a [u8] {
         &input[self.key.clone()]
     }
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn enter(input: &'a [u8], at: usize) -> Walk<Self> {
+    pub(crate) fn enter(input: &'a [u8], at: usize) -> Walk<Self> {
         match *byte(input, at)? {
             b'{' => Ok(Self {
                 input,
@@ -172,7 +175,7 @@ impl<'a> Members<'a> {
     }
 
     /// The next member, or nothing with `at` behind the closing brace.
-    pub(super) fn next(&mut self) -> Walk<Option<Member>> {
+    pub(crate) fn next(&mut self) -> Walk<Option<Member>> {
         let input = self.input;
         let mut at = skip_space(input, self.at);
         let mut comma = None;
@@ -295,7 +298,7 @@ fn skip_string(input: &[u8], at: usize) -> Walk<(usize, bool)> {
 mod tests {
     use super::*;
 
-    fn at<'a>(input: &'a str, range: Option<Range<usize>>) -> &'a str {
+    fn at(input: &str, range: Option<Range<usize>>) -> &str {
         range.map_or("", |range| &input[range])
     }
 

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Named, typed secondary lookups that are kept with a store.
+//!
+//! An [`Index`] says how values follow from an object. It is data, like the plan of a controller: a store keeps it
+//! once it was [added](crate::Store::add_index), and a new store of a later run takes the same one again.
+//!
+//! # Guarantees
+//! 1. Values are computed once per change of an object, before readers see the change.
+//! 2. An index that is added to a running store is complete before the first lookup uses it.
+//! 3. Two indexes of one name in one store are the same index, or the second is refused with an error.
+//! 4. A lookup with an index that a store does not keep gives the same objects, by looking at all of them.
+//! 5. An index is kept as long as somebody holds it; then it goes with the next change of the store.
+//!
+//! # Not promised
+//! That the function runs only once: a relist gives it the objects that changed, and a reader runs it on what it wrote
+//! itself and the store has not seen yet.
+
+use std::{any::Any, fmt, hash::Hash, sync::Arc};
+
+use foldhash::fast::FixedState;
+use serde::de::DeserializeOwned;
+
+use crate::{Object, store::postings::Postings};
+
+/// A value that can be looked up.
+pub trait IndexValue: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static {}
+
+impl<V: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> IndexValue for V {}
+
+/// A named way from an object to values.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use steersman_cache::{Index, Query, StoreOptions, store};
+///
+/// let by_node = Index::on("node", |pod: &Pod| pod.spec.as_ref()?.node_name.clone());
+/// let by_owner = Index::on_header("owner", |object| object.owners().into_iter().map(|owner| owner.uid));
+///
+/// let (_writer, store) = store(StoreOptions::new());
+/// store.add_index(&by_node)?;
+/// store.add_index(&by_owner)?;
+/// let pods = store.list(&Query::new().index(&by_node, "node-1").index(&by_owner, "4711"));
+/// assert!(pods.is_empty());
+/// # Ok::<(), steersman_cache::IndexConflict>(())
+/// ```
+pub struct Index<V> {
+    definition: Arc<Definition<V>>,
+}
+
+struct Definition<V> {
+    name: Box<str>,
+    values: Box<Function<V>>,
+}
+
+type Function<V> = dyn Fn(&Arc<Object>) -> Vec<V> + Send + Sync;
+
+/// There is another index of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store has another index `{name}`: clone that one, or choose another name")]
+#[non_exhaustive]
+pub struct IndexConflict {
+    /// The name that both have.
+    pub name: String,
+}
+
+impl<V: IndexValue> Index<V> {
+    /// From what the header says: key, labels, annotations, owners.
+    pub fn on_header<F, I>(name: &str, values: F) -> Self
+    where
+        F: Fn(&Object) -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = V>,
+    {
+        Self::new(name, move |object| values(object).into_iter().collect())
+    }
+
+    /// From the object as a `T`: the projection or the type that the store keeps, which costs nothing, or any other
+    /// type, which is decoded once per change. An object that is no `T` has no values, and is counted as a failure.
+    pub fn on<T, F, I>(name: &str, values: F) -> Self
+    where
+        T: DeserializeOwned + Send + Sync + 'static,
+        F: Fn(&T) -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = V>,
+    {
+        Self::new(name, move |object| {
+            let decoded = object.decoded::<T>();
+            decoded.map_or_else(|_| Vec::new(), |value| values(&value).into_iter().collect())
+        })
+    }
+
+    fn new(name: &str, values: impl Fn(&Arc<Object>) -> Vec<V> + Send + Sync + 'static) -> Self {
+        Self {
+            definition: Arc::new(Definition {
+                name: name.into(),
+                values: Box::new(values),
+            }),
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    /// The values of one object.
+    #[must_use]
+    pub fn values(&self, object: &Arc<Object>) -> Vec<V> {
+        (self.definition.values)(object)
+    }
+
+    /// Whether this is the index that is kept there.
+    pub(crate) fn is_in(&self, kept: &dyn AnyKept) -> bool {
+        self.kept_in(kept).is_some()
+    }
+
+    fn kept_in<'a>(&self, kept: &'a dyn AnyKept) -> Option<&'a Kept<V>> {
+        let kept = (kept as &dyn Any).downcast_ref::<Kept<V>>()?;
+        Arc::ptr_eq(&kept.definition, &self.definition).then_some(kept)
+    }
+
+    pub(crate) fn kept(&self, hasher: FixedState) -> Kept<V> {
+        Kept {
+            definition: Arc::clone(&self.definition),
+            postings: Postings::new(hasher),
+        }
+    }
+}
+
+impl<V> Clone for Index<V> {
+    fn clone(&self) -> Self {
+        Self {
+            definition: Arc::clone(&self.definition),
+        }
+    }
+}
+
+impl<V> fmt::Debug for Index<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Index").field(&self.definition.name).finish()
+    }
+}
+
+/// An index without its type: from an object to a `Vec<V>`, which needs no lock.
+pub(crate) trait Compute: Send + Sync {
+    fn compute(&self, object: &Arc<Object>) -> Box<dyn Any + Send>;
+}
+
+impl<V: IndexValue> Compute for Definition<V> {
+    fn compute(&self, object: &Arc<Object>) -> Box<dyn Any + Send> {
+        Box::new((self.values)(object))
+    }
+}
+
+/// An index without its type, with the values of all objects of a store.
+pub(crate) trait AnyKept: Any + Send + Sync {
+    fn name(&self) -> &str;
+    fn compute(&self) -> Arc<dyn Compute>;
+    fn set(&mut self, slot: u32, values: Box<dyn Any + Send>);
+    fn remove(&mut self, slot: u32);
+    fn clear(&mut self);
+    /// Whether somebody beside the store holds the index.
+    fn is_wanted(&self) -> bool;
+}
+
+/// An index with the values of all objects of a store.
+pub(crate) struct Kept<V> {
+    definition: Arc<Definition<V>>,
+    postings: Postings<V>,
+}
+
+impl<V: IndexValue> AnyKept for Kept<V> {
+    fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    fn compute(&self) -> Arc<dyn Compute> {
+        Arc::clone(&self.definition) as Arc<dyn Compute>
+    }
+
+    fn set(&mut self, slot: u32, values: Box<dyn Any + Send>) {
+        let values = values.downcast::<Vec<V>>();
+        self.postings
+            .set::<V, V>(slot, *values.expect("an index is given what it computed"));
+    }
+
+    fn remove(&mut self, slot: u32) {
+        self.postings.remove(slot);
+    }
+
+    fn clear(&mut self) {
+        self.postings.clear();
+    }
+
+    fn is_wanted(&self) -> bool {
+        // One is here and one in the list of what is to be computed.
+        Arc::strong_count(&self.definition) > 2
+    }
+}
+
+/// An equality that a query asks for.
+pub(crate) trait Term: fmt::Debug + Send + Sync {
+    /// How many objects have the value, if this index is the one that the query means.
+    fn count(&self, kept: &dyn AnyKept) -> Option<usize>;
+    /// The slots that have the value.
+    fn slots<'a>(&'a self, kept: &'a dyn AnyKept) -> Box<dyn Iterator<Item = u32> + 'a>;
+    fn has(&self, kept: &dyn AnyKept, slot: u32) -> bool;
+    /// Whether an object has the value, wherever it comes from.
+    fn matches(&self, object: &Arc<Object>) -> bool;
+}
+
+#[derive(Debug)]
+pub(crate) struct Equals<V> {
+    pub(crate) index: Index<V>,
+    pub(crate) value: V,
+}
+
+impl<V: IndexValue> Term for Equals<V> {
+    fn count(&self, kept: &dyn AnyKept) -> Option<usize> {
+        Some(self.index.kept_in(kept)?.postings.count(&self.value))
+    }
+
+    fn slots<'a>(&'a self, kept: &'a dyn AnyKept) -> Box<dyn Iterator<Item = u32> + 'a> {
+        match self.index.kept_in(kept) {
+            Some(kept) => Box::new(kept.postings.slots(&self.value)),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn has(&self, kept: &dyn AnyKept, slot: u32) -> bool {
+        self.index
+            .kept_in(kept)
+            .is_some_and(|kept| kept.postings.has(slot, &self.value))
+    }
+
+    fn matches(&self, object: &Arc<Object>) -> bool {
+        self.index.values(object).contains(&self.value)
+    }
+}

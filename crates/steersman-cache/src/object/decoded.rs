@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects as values of Rust types.
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
+};
+
+use serde::de::DeserializeOwned;
+use steersman_core::ObjectKey;
+
+use super::{Object, Sharing};
+
+/// A decoded value of some type.
+pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
+
+/// The value that was decoded last.
+pub(super) type Slot = Option<Weak<dyn Any + Send + Sync>>;
+
+/// The object cannot be had as the type that was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} cannot be read as {type_name}")]
+pub struct DecodeError {
+    key: ObjectKey,
+    type_name: &'static str,
+    /// Where and why.
+    #[source]
+    reason: Reason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("at {path}: {message}")]
+    Shape {
+        path: String,
+        message: serde_json::Error,
+    },
+    #[error("the store keeps only a projection of it: ask for that, or let it keep the bytes as well")]
+    Partial,
+}
+
+impl DecodeError {
+    fn new<K>(key: ObjectKey, reason: Reason) -> Self {
+        Self {
+            key,
+            type_name: short_type_name::<K>(),
+            reason,
+        }
+    }
+
+    /// The object that it is about.
+    #[must_use]
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// The field that does not have the shape which the type asks for, such as `spec.replicas`; nothing if the object
+    /// is not kept whole.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match &self.reason {
+            Reason::Shape { path, .. } => Some(path),
+            Reason::Partial => None,
+        }
+    }
+}
+
+impl Object {
+    /// Decodes the object, for this caller alone.
+    ///
+    /// # Errors
+    /// When it does not have the shape of a `K`, or is not kept whole.
+    pub fn decode<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
+        if self.partial {
+            return Err(DecodeError::new::<K>(self.key(), Reason::Partial));
+        }
+        serde_json::from_slice(&self.bytes).map_err(|error| self.explain::<K>(error))
+    }
+
+    /// The object as a `K`: what the store keeps or somebody else still holds, and decoded otherwise.
+    ///
+    /// Nothing is decoded twice while the first value lives, whoever asks. Two that ask at the same moment may both
+    /// decode it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use steersman_cache::Object;
+    ///
+    /// let object = Arc::new(Object::from_slice(br#"{"metadata":{"name":"a"},"data":{"x":"y"}}"#)?);
+    /// let first = object.decoded::<ConfigMap>()?;
+    /// assert!(Arc::ptr_eq(&first, &object.decoded()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it does not have the shape of a `K`, or is not kept whole.
+    pub fn decoded<K>(self: &Arc<Self>) -> Result<Arc<K>, DecodeError>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
+        if let Some(kept) = self.at_hand() {
+            return Ok(kept);
+        }
+        let decoded = self.decode::<K>().map(Arc::new);
+        match (&decoded, &self.sharing) {
+            (Ok(value), sharing) => {
+                let value: Shared = Arc::clone(value) as Shared;
+                let remembered = self.slot().replace(Arc::downgrade(&value));
+                if let Some(sharing) = sharing {
+                    sharing.decoded(self, value, remembered.is_none());
+                }
+            }
+            (Err(_), Some(sharing)) => sharing.failed(),
+            (Err(_), None) => {}
+        }
+        decoded
+    }
+
+    /// The value if nothing has to be decoded for it.
+    pub(crate) fn at_hand<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
+        if let Some(kept) = &self.kept
+            && kept.is::<K>()
+        {
+            return Arc::clone(kept).downcast().ok();
+        }
+        let value = self.slot().as_ref()?.upgrade()?.downcast().ok()?;
+        self.used.store(true, Ordering::Relaxed);
+        Some(value)
+    }
+
+    /// What the representation of the kind keeps, if it is a `P`.
+    #[must_use]
+    pub fn projection<P: Send + Sync + 'static>(&self) -> Option<&P> {
+        self.kept.as_ref()?.downcast_ref()
+    }
+
+    /// Puts an object that nobody else has yet into a store.
+    pub(crate) fn enter(&mut self, sharing: &Arc<Sharing>, kept: Option<Shared>) {
+        self.sharing = Some(Arc::clone(sharing));
+        self.kept = kept;
+    }
+
+    /// Marks that some of the object was left out.
+    pub(crate) fn mark_partial(&mut self) {
+        self.partial = true;
+    }
+
+    pub(crate) fn has_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    pub(super) fn slot(&self) -> MutexGuard<'_, Slot> {
+        lock(&self.decoded)
+    }
+
+    /// Says which field it is. Only failures pay for keeping track of the path, by being decoded a second time.
+    fn explain<K: DeserializeOwned>(&self, error: serde_json::Error) -> DecodeError {
+        let mut deserializer = serde_json::Deserializer::from_slice(&self.bytes);
+        let (path, message) = match serde_path_to_error::deserialize::<_, K>(&mut deserializer) {
+            Err(error) => (error.path().to_string(), error.into_inner()),
+            // The value is fine, and something follows it.
+            Ok(_) => (".".to_owned(), error),
+        };
+        DecodeError::new::<K>(self.key(), Reason::Shape { path, message })
+    }
+}
+
+/// What is locked here is whole after every statement, so that a panic elsewhere leaves nothing broken.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn short_type_name<K>() -> &'static str {
+    let name = std::any::type_name::<K>();
+    // Without the path, but with what stands in angle brackets.
+    let end = name.find('<').unwrap_or(name.len());
+    name[..end].rfind("::").map_or(name, |at| &name[at + 2..])
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn object(json: &str) -> Arc<Object> {
+        Arc::new(Object::from_slice(json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn guarantee_5_a_value_is_shared_while_somebody_holds_it() {
+        let object = object(r#"{"metadata":{"name":"a"}}"#);
+        let first = object.decoded::<Value>().unwrap();
+        assert!(Arc::ptr_eq(&first, &object.decoded().unwrap()));
+        drop(first);
+        assert!(object.at_hand::<Value>().is_none());
+        assert!(object.decoded::<Value>().is_ok());
+    }
+
+    #[test]
+    fn another_type_is_decoded_anew() {
+        let object = object(r#"{"metadata":{"name":"a"},"spec":{"replicas":2,"selector":{},"template":{}}}"#);
+        let value = object.decoded::<Value>().unwrap();
+        let deployment = object.decoded::<Deployment>().unwrap();
+        assert_eq!(value["spec"]["replicas"], 2);
+        assert_eq!(deployment.spec.replicas, Some(2));
+    }
+
+    // R165
+    #[test]
+    fn an_error_names_key_type_and_field() {
+        let object = object(
+            r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"replicas":"two","selector":{},"template":{}}}"#,
+        );
+        let error = object.decoded::<Deployment>().unwrap_err();
+        assert_eq!(error.to_string(), "n/a cannot be read as Deployment");
+        assert_eq!(error.path(), Some("spec.replicas"));
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(
+            source.starts_with("at spec.replicas: invalid type: string \"two\""),
+            "{source}"
+        );
+    }
+}

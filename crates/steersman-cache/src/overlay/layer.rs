@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The entries of an overlay, and when each ends.
+//!
+//! Whoever calls in here holds the lock of the store: the store's before the layer's, never the other way round.
+
+use std::{
+    cmp::Ordering,
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use steersman_core::{Clock, Moment, ObjectKey};
+
+use crate::{Object, Query, Revision, revision::compare, store::State};
+
+/// How many entries there may be.
+const ENTRIES_MAX: usize = 10_000;
+
+pub(crate) struct Layer {
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+    /// How many entries there are, so that readers need no lock when there are none.
+    count: AtomicUsize,
+    entries: Mutex<BTreeMap<ObjectKey, Entry>>,
+}
+
+struct Entry {
+    what: What,
+    uid: Box<str>,
+    since: Moment,
+    /// The last relist that had begun by then.
+    epoch: u32,
+}
+
+enum What {
+    Written(Arc<Object>),
+    Gone {
+        /// When it was deleted, if that is known.
+        at: Option<Revision>,
+        /// A revision that the object had, if one is known: whatever has this key and is older went before it.
+        after: Option<Revision>,
+    },
+}
+
+/// What lies over a store at some moment, in the order of keys.
+pub(crate) struct Laid(Vec<(ObjectKey, Option<Arc<Object>>)>);
+
+impl Layer {
+    pub(super) fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
+        Self {
+            clock,
+            limit,
+            count: AtomicUsize::new(0),
+            entries: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+
+    pub(super) fn wrote(&self, state: &State, object: Arc<Object>) {
+        let key = object.key();
+        let mut entries = self.lock();
+        if let Some(known) = entries.get(&key) {
+            let is_late = match &known.what {
+                What::Written(known) => is_reached(known.resource_version(), object.resource_version()),
+                What::Gone { .. } => *known.uid == *object.uid(),
+            };
+            if is_late {
+                return;
+            }
+        }
+        let uid: Box<str> = object.uid().into();
+        let entry = self.entry(state, uid, What::Written(object));
+        self.lay(&mut entries, state, key, entry);
+    }
+
+    pub(super) fn deleted(&self, state: &State, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
+        let mut entries = self.lock();
+        let after = match entries.get(key).map(|known| &known.what) {
+            Some(What::Written(known)) if known.uid() == uid => Some(known.revision()),
+            // Something was created in its place already.
+            Some(What::Written(_)) => return,
+            _ => state
+                .get(key.namespace(), key.name())
+                .filter(|stored| stored.uid() == uid)
+                .map(|stored| stored.revision()),
+        };
+        let what = What::Gone {
+            at: revision.cloned(),
+            after,
+        };
+        let entry = self.entry(state, uid.into(), what);
+        self.lay(&mut entries, state, key.clone(), entry);
+    }
+
+    /// One object as readers see it.
+    pub(crate) fn get(&self, state: &State, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        let stored = state.get(namespace, name);
+        let key = ObjectKey::new(namespace, name);
+        let mut entries = self.lock();
+        let Some(entry) = entries.get(&key) else {
+            return stored.cloned();
+        };
+        if self.has_ended(entry, state, stored) {
+            entries.remove(&key);
+            self.count.store(entries.len(), Relaxed);
+            return stored.cloned();
+        }
+        entry.shows()
+    }
+
+    /// All that lies over the store now.
+    pub(crate) fn laid(&self, state: &State) -> Laid {
+        let mut entries = self.lock();
+        entries.retain(|key, entry| !self.has_ended(entry, state, state.get(key.namespace(), key.name())));
+        self.count.store(entries.len(), Relaxed);
+        let shown = entries.iter().map(|(key, entry)| (key.clone(), entry.shows()));
+        Laid(shown.collect())
+    }
+
+    /// The store has just entered an object.
+    pub(crate) fn came(&self, object: &Object) {
+        self.end_if(&object.key(), |entry| match &entry.what {
+            What::Written(written) => written.resource_version() == object.resource_version(),
+            What::Gone { after, .. } => *entry.uid != *object.uid() && !is_older(object, after.as_ref()),
+        });
+    }
+
+    /// The store has just taken an object out.
+    pub(crate) fn went(&self, object: &Object) {
+        self.end_if(&object.key(), |entry| {
+            matches!(entry.what, What::Gone { .. }) && *entry.uid == *object.uid()
+        });
+    }
+
+    /// The store has just got as far as this revision.
+    pub(crate) fn reached(&self, revision: &str) {
+        let mut entries = self.lock();
+        entries.retain(|_, entry| match &entry.what {
+            What::Written(written) => !is_reached(revision, written.resource_version()),
+            What::Gone { at, .. } => at.as_ref().is_none_or(|at| !is_reached(revision, at.as_str())),
+        });
+        self.count.store(entries.len(), Relaxed);
+    }
+
+    fn end_if(&self, key: &ObjectKey, ends: impl FnOnce(&Entry) -> bool) {
+        let mut entries = self.lock();
+        if entries.get(key).is_some_and(ends) {
+            entries.remove(key);
+            self.count.store(entries.len(), Relaxed);
+        }
+    }
+
+    fn entry(&self, state: &State, uid: Box<str>, what: What) -> Entry {
+        Entry {
+            what,
+            uid,
+            since: self.clock.now(),
+            epoch: state.relists().0,
+        }
+    }
+
+    fn lay(&self, entries: &mut BTreeMap<ObjectKey, Entry>, state: &State, key: ObjectKey, entry: Entry) {
+        let stored = state.get(key.namespace(), key.name());
+        if self.has_ended(&entry, state, stored) {
+            entries.remove(&key);
+        } else {
+            entries.insert(key, entry);
+        }
+        if entries.len() > ENTRIES_MAX {
+            let oldest = entries.iter().min_by_key(|(_, entry)| entry.since);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                entries.remove(&oldest);
+            }
+        }
+        self.count.store(entries.len(), Relaxed);
+    }
+
+    fn has_ended(&self, entry: &Entry, state: &State, stored: Option<&Arc<Object>>) -> bool {
+        let is_relisted = state.relists().1 > entry.epoch;
+        let is_old = || self.clock.now().saturating_since(entry.since) >= self.limit;
+        match &entry.what {
+            What::Written(written) => {
+                let written = written.resource_version();
+                let has_come = is_reached(state.revision(), written)
+                    || stored.is_some_and(|stored| is_reached(stored.resource_version(), written));
+                let is_ordered = is_number(written)
+                    && (state.revision().is_empty() || is_number(state.revision()))
+                    && stored.is_none_or(|stored| is_number(stored.resource_version()));
+                has_come || (!is_ordered && (is_relisted || is_old()))
+            }
+            What::Gone { at, after } => match (at, stored) {
+                (Some(at), _) if is_reached(state.revision(), at.as_str()) => true,
+                (_, Some(stored)) if stored.uid() == &*entry.uid => is_relisted,
+                (_, Some(stored)) => !is_older(stored, after.as_ref()),
+                (_, None) => is_relisted || is_old(),
+            },
+        }
+    }
+
+    // The map is whole after every statement.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn shows(&self) -> Option<Arc<Object>> {
+        match &self.what {
+            What::Written(object) => Some(Arc::clone(object)),
+            What::Gone { .. } => None,
+        }
+    }
+}
+
+fn is_reached(revision: &str, wanted: &str) -> bool {
+    compare(revision, wanted).is_some_and(Ordering::is_ge)
+}
+
+fn is_number(revision: &str) -> bool {
+    compare(revision, "1").is_some()
+}
+
+fn is_older(object: &Object, than: Option<&Revision>) -> bool {
+    than.is_some_and(|than| compare(object.resource_version(), than.as_str()) == Some(Ordering::Less))
+}
+
+impl Laid {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Makes the answer of a store to a query what readers see: what is covered is replaced in its place or left out,
+    /// what is new follows in the order of keys.
+    pub(crate) fn cover(&self, objects: &mut Vec<Arc<Object>>, query: &Query) {
+        let mut wanted: Vec<Option<&Arc<Object>>> = self
+            .0
+            .iter()
+            .map(|(_, object)| object.as_ref().filter(|object| query.matches(object)))
+            .collect();
+        objects.retain_mut(|object| {
+            let key = (object.namespace(), object.name());
+            let found = self
+                .0
+                .binary_search_by(|(laid, _)| (laid.namespace(), laid.name()).cmp(&key));
+            let Ok(at) = found else { return true };
+            match wanted[at].take() {
+                Some(laid) => {
+                    *object = Arc::clone(laid);
+                    true
+                }
+                None => false,
+            }
+        });
+        objects.extend(wanted.into_iter().flatten().cloned());
+    }
+}

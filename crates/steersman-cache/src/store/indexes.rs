@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All indexes of a store: over namespaces and labels, which queries bring about, and those that were added.
+
+use std::{any::Any, fmt, sync::Arc};
+
+use foldhash::fast::FixedState;
+
+use super::postings::Postings;
+use crate::{
+    Object,
+    index::{AnyKept, Compute},
+};
+
+/// Queries for the values of more labels than this look at all objects instead of adding another index.
+const LABELS_MAX: usize = 16;
+
+pub(crate) struct Indexes {
+    hasher: FixedState,
+    namespaces: Option<Postings<Box<str>>>,
+    labels: Vec<(Box<str>, Postings<Box<str>>)>,
+    kept: Vec<Box<dyn AnyKept>>,
+    /// The functions of `kept`, in its order, for those who want to run them without a lock.
+    functions: Functions,
+}
+
+/// The functions of all indexes at some time.
+pub(super) type Functions = Arc<[Arc<dyn Compute>]>;
+
+/// What they made of one object.
+pub(super) type Values = Vec<Box<dyn Any + Send>>;
+
+impl Indexes {
+    pub(super) fn new(hasher: FixedState) -> Self {
+        Self {
+            hasher,
+            namespaces: None,
+            labels: Vec::new(),
+            kept: Vec::new(),
+            functions: Arc::new([]),
+        }
+    }
+
+    pub(super) fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    pub(super) fn has_functions(&self) -> bool {
+        !self.functions.is_empty()
+    }
+
+    pub(super) fn kept(&self) -> &[Box<dyn AnyKept>] {
+        &self.kept
+    }
+
+    pub(super) fn namespaces(&self) -> Option<&Postings<Box<str>>> {
+        self.namespaces.as_ref()
+    }
+
+    pub(super) fn label(&self, key: &str) -> Option<&Postings<Box<str>>> {
+        let found = self.labels.iter().find(|(found, _)| **found == *key)?;
+        Some(&found.1)
+    }
+
+    /// Whether a query for this label should bring an index about.
+    pub(super) fn wants_label(&self, key: &str) -> bool {
+        self.labels.len() < LABELS_MAX && self.label(key).is_none()
+    }
+
+    pub(super) fn add_namespaces<'a>(&mut self, objects: impl Iterator<Item = (u32, &'a Arc<Object>)>) {
+        let mut postings = Postings::new(self.hasher.clone());
+        for (slot, object) in objects {
+            postings.set::<_, str>(slot, [object.namespace()]);
+        }
+        self.namespaces = Some(postings);
+    }
+
+    pub(super) fn add_label<'a>(&mut self, key: &str, objects: impl Iterator<Item = (u32, &'a Arc<Object>)>) {
+        let mut postings = Postings::new(self.hasher.clone());
+        for (slot, object) in objects {
+            postings.set::<_, str>(slot, object.label(key));
+        }
+        self.labels.push((key.into(), postings));
+    }
+
+    pub(super) fn add(&mut self, kept: Box<dyn AnyKept>) {
+        self.kept.push(kept);
+        self.list_functions();
+    }
+
+    /// An object came into a slot, and these are the values that `functions` made of it.
+    pub(super) fn set(
+        &mut self,
+        slot: u32,
+        object: &Arc<Object>,
+        functions: &Functions,
+        values: Option<Values>,
+    ) {
+        if let Some(namespaces) = &mut self.namespaces {
+            namespaces.set::<_, str>(slot, [object.namespace()]);
+        }
+        for (key, postings) in &mut self.labels {
+            postings.set::<_, str>(slot, object.label(key));
+        }
+        if self.kept.is_empty() {
+            return;
+        }
+        // An index that was added a moment ago is computed here; that is rare, and the lock keeps it complete.
+        let values = values
+            .filter(|_| Arc::ptr_eq(functions, &self.functions))
+            .unwrap_or_else(|| compute(&self.functions, object));
+        for (kept, values) in self.kept.iter_mut().zip(values) {
+            kept.set(slot, values);
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) {
+        if let Some(namespaces) = &mut self.namespaces {
+            namespaces.remove(slot);
+        }
+        for (_, postings) in &mut self.labels {
+            postings.remove(slot);
+        }
+        for kept in &mut self.kept {
+            kept.remove(slot);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        for postings in self
+            .namespaces
+            .iter_mut()
+            .chain(self.labels.iter_mut().map(|(_, postings)| postings))
+        {
+            postings.clear();
+        }
+        for kept in &mut self.kept {
+            kept.clear();
+        }
+    }
+
+    /// Lets go of indexes that nobody holds.
+    pub(super) fn forget_unwanted(&mut self) {
+        if self.kept.iter().all(|kept| kept.is_wanted()) {
+            return;
+        }
+        self.kept.retain(|kept| kept.is_wanted());
+        self.list_functions();
+    }
+
+    fn list_functions(&mut self) {
+        self.functions = self.kept.iter().map(|kept| kept.compute()).collect();
+    }
+}
+
+pub(super) fn compute(functions: &Functions, object: &Arc<Object>) -> Values {
+    functions
+        .iter()
+        .map(|function| function.compute(object))
+        .collect()
+}
+
+impl fmt::Debug for Indexes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.kept.iter().map(|kept| kept.name()))
+            .finish()
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a reader asks a store for.
+
+use std::{borrow::Cow, sync::Arc};
+
+use kube::core::Expression;
+
+use crate::{
+    Object,
+    index::{Equals, Index, IndexValue, Term},
+};
+
+/// Which objects are wanted. Everything that is said must hold; an empty query wants all.
+///
+/// A namespace, a label that equals something, and an index are looked up; the store makes an index of namespaces and
+/// of a label when it is asked for one the first time. The smallest of the lookups is then looked through for the
+/// rest. A query without any looks at every object.
+///
+/// ```
+/// use kube::core::{Expression, Selector};
+/// use steersman_cache::Query;
+///
+/// let front = Query::new().namespace("web").label("tier", "front").limit(10);
+/// let not_old = Query::new().labels(Expression::NotEqual("release".into(), "old".into()));
+/// let same = Query::new().labels(Selector::from_iter([("tier", "front")]));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    namespace: Option<Box<str>>,
+    labels: Vec<Expression>,
+    terms: Vec<Arc<dyn Term>>,
+    limit: Option<usize>,
+}
+
+impl Query {
+    /// All objects.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only those in this namespace. Said twice, the last counts; default: all namespaces.
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Only those on which this label has this value.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels
+            .push(Expression::Equal(key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Only those whose labels fit: a [`Selector`](kube::core::Selector) or an [`Expression`].
+    #[must_use]
+    pub fn labels(mut self, selector: impl IntoIterator<Item = Expression>) -> Self {
+        self.labels.extend(selector);
+        self
+    }
+
+    /// Only those that have this value in an index.
+    #[must_use]
+    pub fn index<V: IndexValue>(mut self, index: &Index<V>, value: impl Into<V>) -> Self {
+        self.terms.push(Arc::new(Equals {
+            index: index.clone(),
+            value: value.into(),
+        }));
+        self
+    }
+
+    /// At most so many. Default: all.
+    #[must_use]
+    pub fn limit(mut self, objects: usize) -> Self {
+        self.limit = Some(objects);
+        self
+    }
+
+    /// Whether an object is wanted, the limit aside. It is what a store does, for objects that are in none.
+    #[must_use]
+    pub fn matches(&self, object: &Arc<Object>) -> bool {
+        self.matches_header(object) && self.terms.iter().all(|term| term.matches(object))
+    }
+
+    pub(super) fn matches_header(&self, object: &Object) -> bool {
+        let in_namespace = self
+            .namespace
+            .as_ref()
+            .is_none_or(|namespace| **namespace == *object.namespace());
+        in_namespace
+            && self
+                .labels
+                .iter()
+                .all(|expression| holds(expression, |key| object.label(key)))
+    }
+
+    pub(super) fn wanted_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    pub(super) fn wanted_labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().filter_map(equality)
+    }
+
+    pub(super) fn terms(&self) -> &[Arc<dyn Term>] {
+        &self.terms
+    }
+
+    pub(crate) fn limited(&self) -> usize {
+        self.limit.unwrap_or(usize::MAX)
+    }
+
+    /// The same with room for `more` objects.
+    pub(crate) fn with_room(&self, more: usize) -> Self {
+        let mut query = self.clone();
+        query.limit = self.limit.map(|limit| limit.saturating_add(more));
+        query
+    }
+}
+
+fn equality(expression: &Expression) -> Option<(&str, &str)> {
+    match expression {
+        Expression::Equal(key, value) => Some((key, value)),
+        Expression::In(key, values) if values.len() == 1 => Some((key, values.first()?)),
+        _ => None,
+    }
+}
+
+/// Our own, because kube's takes a map of owned strings, which would have to be made for every object.
+fn holds<'a>(expression: &Expression, label: impl Fn(&str) -> Option<Cow<'a, str>>) -> bool {
+    match expression {
+        Expression::In(key, values) => label(key).is_some_and(|value| values.contains(&*value)),
+        Expression::NotIn(key, values) => label(key).is_none_or(|value| !values.contains(&*value)),
+        Expression::Equal(key, value) => label(key).is_some_and(|found| found == *value),
+        Expression::NotEqual(key, value) => label(key).is_none_or(|found| found != *value),
+        Expression::Exists(key) => label(key).is_some(),
+        Expression::DoesNotExist(key) => label(key).is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kube::core::SelectorExt;
+
+    use super::*;
+
+    #[test]
+    fn selectors_mean_what_kube_says_they_mean() {
+        let expressions = [
+            Expression::In("a".into(), ["1".into(), "2".into()].into()),
+            Expression::NotIn("a".into(), ["1".into()].into()),
+            Expression::Equal("a".into(), "1".into()),
+            Expression::NotEqual("a".into(), "1".into()),
+            Expression::Exists("a".into()),
+            Expression::DoesNotExist("a".into()),
+        ];
+        for labels in [&[][..], &[("a", "1")], &[("a", "3"), ("b", "1")], &[("b", "1")]] {
+            let map: BTreeMap<String, String> = labels
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect();
+            for expression in &expressions {
+                let ours = holds(expression, |key| {
+                    map.get(key).map(|value| Cow::Borrowed(value.as_str()))
+                });
+                assert_eq!(ours, expression.matches(&map), "{expression} {map:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a query is answered: the smallest lookup first, the rest by looking at what it gives.
+
+use std::sync::Arc;
+
+use super::{query::Query, state::State};
+use crate::{
+    Object,
+    index::{AnyKept, Term},
+};
+
+/// The objects that a query wants as far as the store's indexes can tell.
+pub(super) struct Selected {
+    objects: Vec<Arc<Object>>,
+    /// Whether the query has terms that are still to be tried, because the store does not keep their index.
+    is_partial: bool,
+}
+
+impl Selected {
+    /// Tries the rest, perhaps beyond the limit. That runs functions of users, which is not done under a lock.
+    pub(super) fn finish(mut self, query: &Query) -> Vec<Arc<Object>> {
+        if self.is_partial {
+            let fits = |object: &Arc<Object>| query.terms().iter().all(|term| term.matches(object));
+            self.objects.retain(fits);
+        }
+        self.objects
+    }
+}
+
+impl State {
+    /// Whether the answer would be quicker after [`build_for`](Self::build_for).
+    pub(super) fn lacks_index_for(&self, query: &Query) -> bool {
+        (query.wanted_namespace().is_some() && self.indexes.namespaces().is_none())
+            || query
+                .wanted_labels()
+                .any(|(key, _)| self.indexes.wants_label(key))
+    }
+
+    pub(super) fn build_for(&mut self, query: &Query) {
+        if query.wanted_namespace().is_some() && self.indexes.namespaces().is_none() {
+            self.index_namespaces();
+        }
+        for (key, _) in query.wanted_labels() {
+            if self.indexes.wants_label(key) {
+                self.index_label(key);
+            }
+        }
+    }
+
+    pub(super) fn select(&self, query: &Query) -> Selected {
+        let mut objects = Vec::new();
+        let is_partial = self.visit(query, |object| objects.push(Arc::clone(object)));
+        Selected { objects, is_partial }
+    }
+
+    /// Shows what the query wants in the order of slots, and says whether it has terms that are still to be tried; then
+    /// no limit is kept to.
+    pub(super) fn visit(&self, query: &Query, mut show: impl FnMut(&Arc<Object>)) -> bool {
+        let terms = self.terms(query);
+        let is_partial = terms.len() < query.terms().len();
+        let limit = if is_partial { usize::MAX } else { query.limited() };
+        let is_wanted = |slot: u32, object: &Object| {
+            query.matches_header(object) && terms.iter().all(|(kept, term)| term.has(*kept, slot))
+        };
+        match self.smallest(query, &terms) {
+            Some(mut slots) => {
+                // The order of a list must not tell of how it was found.
+                slots.sort_unstable();
+                let found = slots
+                    .into_iter()
+                    .filter_map(|slot| Some((slot, self.object(slot)?)));
+                let wanted = found.filter(|(slot, object)| is_wanted(*slot, object));
+                wanted.take(limit).for_each(|(_, object)| show(object));
+            }
+            None => {
+                let wanted = self.objects().filter(|(slot, object)| is_wanted(*slot, object));
+                wanted.take(limit).for_each(|(_, object)| show(object));
+            }
+        }
+        is_partial
+    }
+
+    /// The terms whose index is kept.
+    fn terms<'a>(&'a self, query: &'a Query) -> Vec<(&'a dyn AnyKept, &'a dyn Term)> {
+        let kept_for = |term: &'a Arc<dyn Term>| {
+            let mut kept = self.indexes.kept().iter().map(AsRef::as_ref);
+            let found = kept.find(|kept| term.count(*kept).is_some())?;
+            Some((found, term.as_ref()))
+        };
+        query.terms().iter().filter_map(kept_for).collect()
+    }
+
+    /// The slots of the lookup that gives fewest, if there is any lookup.
+    fn smallest(&self, query: &Query, terms: &[(&dyn AnyKept, &dyn Term)]) -> Option<Vec<u32>> {
+        let namespace = query
+            .wanted_namespace()
+            .and_then(|namespace| Some((self.indexes.namespaces()?, namespace)));
+        let labels = query
+            .wanted_labels()
+            .filter_map(|(key, value)| Some((self.indexes.label(key)?, value)));
+        let of_header = namespace
+            .into_iter()
+            .chain(labels)
+            .map(|(postings, value)| (postings.count(value), postings, value))
+            .min_by_key(|(count, ..)| *count);
+        let of_terms = terms
+            .iter()
+            .filter_map(|(kept, term)| Some((term.count(*kept)?, *kept, *term)))
+            .min_by_key(|(count, ..)| *count);
+        match (of_header, of_terms) {
+            (Some((fewer, postings, value)), terms)
+                if terms.as_ref().is_none_or(|(count, ..)| fewer <= *count) =>
+            {
+                Some(postings.slots(value).collect())
+            }
+            (_, Some((_, kept, term))) => Some(term.slots(kept).collect()),
+            _ => None,
+        }
+    }
+}

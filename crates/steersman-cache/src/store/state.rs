@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a store holds: objects in slots, a table of their keys, and indexes over the slots.
+//!
+//! The table keeps slot numbers and finds the keys in the bytes of the objects, so that no key is there twice. A
+//! slot remembers the hash of its key, so that a growing table does not touch the objects.
+
+use std::{
+    cmp::Ordering,
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+use super::indexes::{Functions, Indexes, Values};
+use crate::{Index, IndexConflict, Object, index::IndexValue, overlay::Layer, revision::compare};
+
+pub(crate) struct State {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    table: HashTable<u32>,
+    hasher: FixedState,
+    pub(super) indexes: Indexes,
+    bytes: usize,
+    decoded_bytes: usize,
+    /// The number of the relist that runs or ran last.
+    epoch: u32,
+    is_replacing: bool,
+    /// The number of the relist that was last carried through.
+    replaced: u32,
+    revision: String,
+    /// Overlays, which want to know what comes and goes.
+    layers: Vec<Arc<Layer>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    object: Option<Arc<Object>>,
+    hash: u32,
+    /// In which relist it was last seen.
+    epoch: u32,
+}
+
+/// What became of an object that was to be stored.
+#[derive(Debug)]
+pub(super) enum Stored {
+    /// It is there now, instead of this one.
+    Now { slot: u32, old: Option<Arc<Object>> },
+    /// What is there is the same or newer.
+    Refused,
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            table: HashTable::new(),
+            hasher: hasher.clone(),
+            indexes: Indexes::new(hasher),
+            bytes: 0,
+            decoded_bytes: 0,
+            epoch: 0,
+            is_replacing: false,
+            replaced: 0,
+            revision: String::new(),
+            layers: Vec::new(),
+        }
+    }
+
+    pub(super) fn hasher(&self) -> FixedState {
+        self.hasher.clone()
+    }
+
+    /// Whether this very index is kept.
+    pub(super) fn has_index<V: IndexValue>(&self, index: &Index<V>) -> Result<bool, IndexConflict> {
+        let mut kept = self.indexes.kept().iter();
+        match kept.find(|kept| kept.name() == index.name()) {
+            None => Ok(false),
+            Some(kept) if !kept.is_wanted() => Ok(false),
+            Some(kept) if index.is_in(kept.as_ref()) => Ok(true),
+            Some(_) => Err(IndexConflict {
+                name: index.name().to_owned(),
+            }),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The bytes of the objects that are kept decoded.
+    pub(super) fn decoded_bytes(&self) -> usize {
+        self.decoded_bytes
+    }
+
+    pub(crate) fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    /// The number of the last relist that was begun, and of the last that was carried through.
+    pub(crate) fn relists(&self) -> (u32, u32) {
+        (self.epoch, self.replaced)
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Object>> {
+        let slot = self.find(self.hash(namespace, name), namespace, name)?;
+        self.object(slot)
+    }
+
+    pub(super) fn object(&self, slot: u32) -> Option<&Arc<Object>> {
+        self.slots.get(slot as usize)?.object.as_ref()
+    }
+
+    /// All objects in the order of their slots.
+    pub(super) fn objects(&self) -> impl Iterator<Item = (u32, &Arc<Object>)> {
+        occupied(&self.slots)
+    }
+
+    pub(super) fn index_namespaces(&mut self) {
+        self.indexes.add_namespaces(occupied(&self.slots));
+    }
+
+    pub(super) fn index_label(&mut self, key: &str) {
+        self.indexes.add_label(key, occupied(&self.slots));
+    }
+
+    /// Whether `object` would be refused, which marks what is there as seen.
+    pub(super) fn refuses(&mut self, object: &Object) -> bool {
+        let (namespace, name) = (object.namespace(), object.name());
+        let Some(slot) = self.find(self.hash(namespace, name), namespace, name) else {
+            return false;
+        };
+        let slot = &mut self.slots[slot as usize];
+        let refused = slot
+            .object
+            .as_ref()
+            .is_some_and(|stored| is_as_new(stored, object));
+        if refused {
+            slot.epoch = self.epoch;
+        }
+        refused
+    }
+
+    /// Stores an object with the values that index functions made of it.
+    pub(super) fn enter(
+        &mut self,
+        object: &Arc<Object>,
+        functions: &Functions,
+        values: Option<Values>,
+    ) -> Stored {
+        self.indexes.forget_unwanted();
+        let stored = self.store(Arc::clone(object));
+        if let Stored::Now { slot, .. } = &stored {
+            self.indexes.set(*slot, object, functions, values);
+        }
+        // An object that is refused may still be the one that was written.
+        self.tell(|layer| layer.came(object));
+        stored
+    }
+
+    /// Tells an overlay from now on, for as long as somebody else holds it.
+    pub(super) fn add_layer(&mut self, layer: &Arc<Layer>) {
+        self.layers.retain(|layer| Arc::strong_count(layer) > 1);
+        self.layers.push(Arc::clone(layer));
+    }
+
+    fn tell(&self, tell: impl Fn(&Layer)) {
+        let with_entries = self.layers.iter().filter(|layer| !layer.is_empty());
+        with_entries.for_each(|layer| tell(layer));
+    }
+
+    fn store(&mut self, object: Arc<Object>) -> Stored {
+        let (namespace, name) = (object.namespace(), object.name());
+        let hash = self.hash(namespace, name);
+        if let Some(slot) = self.find(hash, namespace, name) {
+            let found = &mut self.slots[slot as usize];
+            found.epoch = self.epoch;
+            if found
+                .object
+                .as_ref()
+                .is_some_and(|stored| is_as_new(stored, &object))
+            {
+                return Stored::Refused;
+            }
+            let weighs = weight(&object);
+            let old = found.object.replace(object);
+            self.account(weighs, old.as_deref().map_or((0, 0), weight));
+            return Stored::Now { slot, old };
+        }
+        let weighs = weight(&object);
+        let new = Slot {
+            object: Some(object),
+            hash,
+            epoch: self.epoch,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = new;
+                slot
+            }
+            None => {
+                self.slots.push(new);
+                u32::try_from(self.slots.len() - 1).expect("four billion objects do not fit into memory")
+            }
+        };
+        let slots = &self.slots;
+        self.table
+            .insert_unique(spread(hash), slot, |slot| spread(slots[*slot as usize].hash));
+        self.account(weighs, (0, 0));
+        Stored::Now { slot, old: None }
+    }
+
+    /// Takes out what `object` is about, unless what is there is newer.
+    pub(super) fn remove(&mut self, object: &Object) -> Option<Arc<Object>> {
+        let (namespace, name) = (object.namespace(), object.name());
+        let slot = self.find(self.hash(namespace, name), namespace, name)?;
+        let is_newer = compare(self.object(slot)?.resource_version(), object.resource_version())
+            == Some(Ordering::Greater);
+        if is_newer { None } else { self.take(slot) }
+    }
+
+    pub(super) fn begin_replace(&mut self) {
+        self.epoch += 1;
+        self.is_replacing = true;
+    }
+
+    pub(super) fn abandon_replace(&mut self) {
+        self.is_replacing = false;
+    }
+
+    /// Takes out what the relist has not shown.
+    pub(super) fn end_replace(&mut self) -> Vec<Arc<Object>> {
+        if !std::mem::take(&mut self.is_replacing) {
+            return Vec::new();
+        }
+        self.replaced = self.epoch;
+        let is_unseen = |slot: &Slot| slot.epoch != self.epoch && slot.object.is_some();
+        let numbered = self.slots.iter().enumerate();
+        let unseen: Vec<u32> = numbered
+            .filter(|(_, slot)| is_unseen(slot))
+            .map(|(at, _)| at as u32)
+            .collect();
+        unseen.into_iter().filter_map(|slot| self.take(slot)).collect()
+    }
+
+    pub(super) fn clear(&mut self) -> Vec<Arc<Object>> {
+        let slots = std::mem::take(&mut self.slots);
+        self.free = Vec::new();
+        self.table = HashTable::new();
+        self.indexes.clear();
+        self.revision.clear();
+        self.is_replacing = false;
+        (self.bytes, self.decoded_bytes) = (0, 0);
+        slots.into_iter().filter_map(|slot| slot.object).collect()
+    }
+
+    /// Goes on to a revision, never back. Where two cannot be compared, the one that came last counts.
+    pub(super) fn advance(&mut self, revision: &str) {
+        let is_older = compare(revision, &self.revision).is_some_and(Ordering::is_le);
+        if !is_older && !matches!(revision, "" | "0") {
+            self.revision.clear();
+            self.revision.push_str(revision);
+            self.tell(|layer| layer.reached(revision));
+        }
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Arc<Object>> {
+        let found = &mut self.slots[slot as usize];
+        let object = found.object.take()?;
+        if let Ok(entry) = self.table.find_entry(spread(found.hash), |at| *at == slot) {
+            entry.remove();
+        }
+        self.free.push(slot);
+        self.indexes.remove(slot);
+        self.account((0, 0), weight(&object));
+        self.tell(|layer| layer.went(&object));
+        Some(object)
+    }
+
+    fn account(&mut self, came: (usize, usize), went: (usize, usize)) {
+        self.bytes = self.bytes + came.0 - went.0;
+        self.decoded_bytes = self.decoded_bytes + came.1 - went.1;
+    }
+
+    fn find(&self, hash: u32, namespace: &str, name: &str) -> Option<u32> {
+        let is_it = |slot: &u32| {
+            let slot = &self.slots[*slot as usize];
+            slot.hash == hash
+                && slot
+                    .object
+                    .as_ref()
+                    .is_some_and(|object| object.name() == name && object.namespace() == namespace)
+        };
+        self.table.find(spread(hash), is_it).copied()
+    }
+
+    fn hash(&self, namespace: &str, name: &str) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(name.as_bytes());
+        hasher.write(namespace.as_bytes());
+        hasher.finish() as u32
+    }
+}
+
+fn occupied(slots: &[Slot]) -> impl Iterator<Item = (u32, &Arc<Object>)> {
+    let numbered = slots.iter().enumerate();
+    numbered.filter_map(|(at, slot)| Some((at as u32, slot.object.as_ref()?)))
+}
+
+/// The bytes of an object, and those of them that are kept decoded.
+fn weight(object: &Object) -> (usize, usize) {
+    let bytes = object.bytes().len();
+    (bytes, if object.has_kept() { bytes } else { 0 })
+}
+
+/// Whether `stored` is the same as `object` or newer. Without revisions, the content decides.
+fn is_as_new(stored: &Object, object: &Object) -> bool {
+    match object.resource_version() {
+        "" => stored.uid() == object.uid() && stored.bytes() == object.bytes(),
+        revision => compare(stored.resource_version(), revision).is_some_and(Ordering::is_ge),
+    }
+}
+
+/// The table takes its buckets from the low bits and its tags from the high ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_costs_less_than_300_bytes_beside_its_own() {
+        // An allocation has a header of 8 bytes and is a multiple of 16 long.
+        let malloc = |bytes: usize| (bytes + 8).next_multiple_of(16);
+        let arc = malloc(2 * size_of::<usize>() + size_of::<Object>());
+        let bytes_rounded_up = 8 + 15;
+        // Arrays double when they are full.
+        let slot = 2 * size_of::<Slot>();
+        // One byte of tag per bucket, and at most 7/8 of the buckets are taken; after doubling, half of that.
+        let table = (size_of::<u32>() + 1) * 16 / 7 + 1;
+        let total = arc + bytes_rounded_up + slot + table;
+        assert!(total <= 240, "{total}");
+        // And room for the namespaces and one label as indexes, while it grows.
+        assert!(total + 2 * 24 <= 300, "{total}");
+    }
+}

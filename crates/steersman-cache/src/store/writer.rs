@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The one who writes a store.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    Inner,
+    indexes::{self, Functions},
+    state::Stored,
+};
+use crate::{Object, Revision};
+
+/// Writes a store. There is one, so that changes have an order.
+///
+/// Readers may go on when it is dropped; the store stays as it is.
+pub struct StoreWriter {
+    inner: Arc<Inner>,
+}
+
+/// What a write changed.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "an object comes, changes or goes, there is nothing else"
+)]
+pub enum Change {
+    /// It was not there before.
+    Added(Arc<Object>),
+    /// It was there. With another uid it was deleted and created again meanwhile.
+    Updated {
+        /// As it was.
+        old: Arc<Object>,
+        /// As it is.
+        new: Arc<Object>,
+    },
+    /// It is there no more, because the transform [leaves it out](crate::Transform::only) now.
+    Removed(Arc<Object>),
+}
+
+impl Change {
+    /// The object as it was, if it was there.
+    #[must_use]
+    pub fn before(&self) -> Option<&Arc<Object>> {
+        match self {
+            Self::Added(_) => None,
+            Self::Updated { old, .. } | Self::Removed(old) => Some(old),
+        }
+    }
+
+    /// The object as it is, if it is there.
+    #[must_use]
+    pub fn after(&self) -> Option<&Arc<Object>> {
+        match self {
+            Self::Added(new) | Self::Updated { new, .. } => Some(new),
+            Self::Removed(_) => None,
+        }
+    }
+}
+
+impl StoreWriter {
+    pub(super) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    /// Enters an object that came. Nothing changes if the store has the same revision, or a newer one.
+    ///
+    /// The [revision](Self::set_revision) of the store is another matter: the items of a list do not say how far it has
+    /// got.
+    pub fn apply(&mut self, object: Object) -> Option<Change> {
+        let (object, functions, values) =
+            if self.inner.is_plain() && !self.inner.read().indexes.has_functions() {
+                (self.inner.shape(object), Functions::default(), None)
+            } else {
+                // Before anything is spent on an object that changes nothing, as most of a relist do not.
+                let functions = {
+                    let mut state = self.inner.write();
+                    if state.refuses(&object) {
+                        return None;
+                    }
+                    Arc::clone(state.indexes.functions())
+                };
+                let transform = self.inner.transform.as_ref();
+                if transform.is_some_and(|transform| !transform.admits(&object)) {
+                    return self.remove(&object).map(Change::Removed);
+                }
+                let object = self.inner.shape(object);
+                let values = indexes::compute(&functions, &object);
+                (object, functions, Some(values))
+            };
+        let mut state = self.inner.write();
+        match state.enter(&object, &functions, values) {
+            Stored::Refused => None,
+            Stored::Now { old: Some(old), .. } => Some(Change::Updated { old, new: object }),
+            Stored::Now { old: None, .. } => Some(Change::Added(object)),
+        }
+    }
+
+    /// Takes an object out that was deleted, and gives what the store had; nothing if it had none or a newer one.
+    pub fn remove(&mut self, object: &Object) -> Option<Arc<Object>> {
+        self.inner.write().remove(object)
+    }
+
+    /// Begins a relist: from now on it is noted which objects come. One that is under way is given up.
+    pub fn begin_replace(&mut self) {
+        self.inner.write().begin_replace();
+    }
+
+    /// Ends a relist: what has not come since it began is taken out and given back. Nothing happens if none was begun.
+    pub fn end_replace(&mut self) -> Vec<Arc<Object>> {
+        self.inner.write().end_replace()
+    }
+
+    /// Gives a relist up. What came with it stays, as does what did not.
+    pub fn abandon_replace(&mut self) {
+        self.inner.write().abandon_replace();
+    }
+
+    /// Notes how far the store has got: all changes up to this revision are in it. It never goes back.
+    pub fn set_revision(&mut self, revision: &Revision) {
+        self.advance_to(revision.as_str());
+    }
+
+    /// [`set_revision`](Self::set_revision) for a revision as it is written, such as that of an event's object.
+    pub fn advance_to(&mut self, resource_version: &str) {
+        self.inner.write().advance(resource_version);
+    }
+
+    /// Takes everything out, the revision included, and gives it back. Indexes stay.
+    pub fn clear(&mut self) -> Vec<Arc<Object>> {
+        self.inner.write().clear()
+    }
+}
+
+impl fmt::Debug for StoreWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreWriter")
+            .field("representation", &self.inner.representation)
+            .field("transform", &self.inner.transform)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What of an object is kept.
+//!
+//! # Guarantees
+//! 1. `apiVersion`, `kind` and of the metadata `name`, `namespace`, `uid`, `resourceVersion`, `generation` and
+//!    `deletionTimestamp` stay, whatever is dropped: the store lives on them.
+//! 2. What is left has the order and the text that it had.
+//! 3. A store without a transform pays nothing for it.
+
+mod cut;
+
+use std::{fmt, sync::Arc};
+
+use self::cut::Paths;
+use crate::Object;
+
+/// Leaves fields or whole objects out of a store.
+///
+/// A path names a field by the way to it, with dots between: `spec.template`. It goes through lists: `spec.containers.env`
+/// is the `env` of each container. A dot that is part of a name has a backslash before it.
+///
+/// ```
+/// use steersman_cache::Transform;
+///
+/// let transform = Transform::drop_fields([
+///     "status",
+///     r"metadata.annotations.kubectl\.kubernetes\.io/last-applied-configuration",
+/// ])
+/// .only(|object| object.namespace() != "kube-system");
+/// ```
+#[derive(Clone)]
+pub struct Transform {
+    fields: Fields,
+    only: Option<Arc<Holds>>,
+}
+
+type Holds = dyn Fn(&Object) -> bool + Send + Sync;
+
+#[derive(Clone, Debug)]
+enum Fields {
+    All,
+    Except { paths: Paths, always: Paths },
+    Only(Paths),
+}
+
+/// What stays.
+const ALWAYS: [&str; 8] = [
+    "apiVersion",
+    "kind",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "metadata.resourceVersion",
+    "metadata.generation",
+    "metadata.deletionTimestamp",
+];
+
+impl Transform {
+    /// Keeps everything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            fields: Fields::All,
+            only: None,
+        }
+    }
+
+    /// Leaves these fields out.
+    #[must_use]
+    pub fn drop_fields<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        Self {
+            fields: Fields::Except {
+                paths: Paths::new(paths),
+                always: Paths::new(ALWAYS),
+            },
+            only: None,
+        }
+    }
+
+    /// Leaves everything out but these fields.
+    #[must_use]
+    pub fn keep_fields<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        let paths = ALWAYS.into_iter().chain(paths);
+        Self {
+            fields: Fields::Only(Paths::new(paths)),
+            only: None,
+        }
+    }
+
+    /// Keeps only the objects for which this holds, which sees them whole. It must answer from the object alone: one
+    /// that changes so that it no longer holds is removed. Default: all.
+    #[must_use]
+    pub fn only(mut self, holds: impl Fn(&Object) -> bool + Send + Sync + 'static) -> Self {
+        self.only = Some(Arc::new(holds));
+        self
+    }
+
+    /// Whether an object is kept at all.
+    #[must_use]
+    pub fn admits(&self, object: &Object) -> bool {
+        self.only.as_ref().is_none_or(|holds| holds(object))
+    }
+
+    /// The object without what is left out.
+    #[must_use]
+    pub fn apply(&self, object: Object) -> Object {
+        self.cut(&object).unwrap_or(object)
+    }
+
+    /// The object without what is left out, if that is something else.
+    pub(crate) fn cut(&self, object: &Object) -> Option<Object> {
+        let cut = match &self.fields {
+            Fields::All => return None,
+            Fields::Except { paths, always } => cut::without(object.bytes(), paths, always),
+            Fields::Only(paths) => cut::only(object.bytes(), paths),
+        };
+        // What comes out has all that an object needs, so that this always gives one.
+        Object::from_slice(&cut?).ok()
+    }
+}
+
+impl Default for Transform {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Transform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transform")
+            .field("fields", &self.fields)
+            .field("only", &self.only.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":{"x":"y"},"annotations":{"a.b/c":"long","d":"e"}},"spec":{"node":"1","containers":[{"name":"c","env":[{"name":"E"}]},{"name":"d"}]},"status":{"phase":"Running"}}"#;
+
+    fn kept(transform: &Transform) -> String {
+        let object = Object::from_slice(OBJECT.as_bytes()).unwrap();
+        String::from_utf8(transform.apply(object).bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn guarantee_2_dropped_fields_leave_the_rest_as_it_was() {
+        let transform = Transform::drop_fields([
+            "status",
+            r"metadata.annotations.a\.b/c",
+            "spec.containers.env",
+            "nothing",
+        ]);
+        assert_eq!(
+            kept(&transform),
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":{"x":"y"},"annotations":{"d":"e"}},"spec":{"node":"1","containers":[{"name":"c"},{"name":"d"}]}}"#
+        );
+    }
+
+    #[test]
+    fn guarantee_1_the_header_stays_whatever_is_dropped() {
+        let header = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}"#;
+        let drop = Transform::drop_fields(["metadata", "kind", "metadata.name", "spec", "status"]);
+        assert_eq!(kept(&drop), header);
+        assert_eq!(kept(&Transform::keep_fields([])), header);
+    }
+
+    #[test]
+    fn kept_fields_are_all_that_is_left() {
+        let transform = Transform::keep_fields(["metadata.labels", "spec.containers.name", "spec.nothing"]);
+        assert_eq!(
+            kept(&transform),
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":{"x":"y"}},"spec":{"containers":[{"name":"c"},{"name":"d"}]}}"#
+        );
+    }
+
+    #[test]
+    fn keys_with_escapes_are_dropped_all_the_same() {
+        let json = r#"{"metadata":{"name":"a"},"spec":{"se\u0063ret":1,"b":{}}}"#;
+        let object = Object::from_slice(json.as_bytes()).unwrap();
+        let left = Transform::drop_fields(["spec.secret"]).apply(object);
+        assert_eq!(left.bytes(), br#"{"metadata":{"name":"a"},"spec":{"b":{}}}"#);
+    }
+
+    #[test]
+    fn white_space_and_empty_lists_do_no_harm() {
+        let json = r#"{ "metadata" : { "name" : "a" } , "spec" : [ ] , "x" : [ { "y" : 1 , "z" : 2 } ] }"#;
+        let object = Object::from_slice(json.as_bytes()).unwrap();
+        let left = Transform::drop_fields(["spec.a", "x.y"]).apply(object);
+        let left: serde_json::Value = left.decode().unwrap();
+        assert_eq!(
+            left,
+            serde_json::json!({"metadata":{"name":"a"},"spec":[],"x":[{"z":2}]})
+        );
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Copies JSON without some of its members, in one walk and without parsing what is kept.
+
+use serde_json::Value;
+
+use crate::wire::scan::{Members, Stop, skip_space, skip_value};
+
+/// Paths of fields, as a tree of their names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Paths {
+    below: Vec<(Box<str>, Self)>,
+    /// A path ends here.
+    ends: bool,
+}
+
+impl Paths {
+    pub(super) fn new<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut root = Self::default();
+        for path in paths {
+            let mut node = &mut root;
+            for name in names(path) {
+                let at = node.below.iter().position(|(found, _)| **found == *name);
+                let at = at.unwrap_or_else(|| {
+                    node.below.push((name.into(), Self::default()));
+                    node.below.len() - 1
+                });
+                node = &mut node.below[at].1;
+            }
+            node.ends = true;
+        }
+        root
+    }
+
+    fn below(&self, name: &[u8]) -> Option<&Self> {
+        let found = self.below.iter().find(|(found, _)| found.as_bytes() == name)?;
+        Some(&found.1)
+    }
+}
+
+/// The names of a path; a dot after a backslash is part of one.
+fn names(path: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut escaped = false;
+    for letter in path.chars() {
+        match letter {
+            '\\' if !escaped => escaped = true,
+            '.' if !escaped => names.push(String::new()),
+            _ => {
+                names
+                    .last_mut()
+                    .expect("one is there from the start")
+                    .push(letter);
+                escaped = false;
+            }
+        }
+    }
+    names
+}
+
+/// What becomes of a value.
+#[derive(Clone, Copy)]
+enum Rule<'a> {
+    Copy,
+    Omit,
+    /// Only what the paths lead to.
+    Only(&'a Paths),
+    /// All but what the first lead to, where the second do not.
+    Without(&'a Paths, Option<&'a Paths>),
+}
+
+impl<'a> Rule<'a> {
+    fn of_member(self, name: &[u8]) -> Self {
+        match self {
+            Self::Copy | Self::Omit => self,
+            Self::Only(paths) => paths.below(name).map_or(Self::Omit, Self::only),
+            Self::Without(paths, always) => {
+                let always = always.and_then(|always| always.below(name));
+                match paths.below(name) {
+                    None => Self::Copy,
+                    Some(paths) if paths.ends => always.map_or(Self::Omit, Self::only),
+                    Some(paths) => Self::Without(paths, always),
+                }
+            }
+        }
+    }
+
+    fn only(paths: &'a Paths) -> Self {
+        if paths.ends { Self::Copy } else { Self::Only(paths) }
+    }
+}
+
+/// The JSON without what `paths` lead to, but with what `always` leads to. Nothing if it is no JSON.
+pub(super) fn without(json: &[u8], paths: &Paths, always: &Paths) -> Option<Vec<u8>> {
+    run(json, Rule::Without(paths, Some(always)))
+}
+
+/// The JSON of what `paths` lead to. Nothing if it is no JSON.
+pub(super) fn only(json: &[u8], paths: &Paths) -> Option<Vec<u8>> {
+    run(json, Rule::Only(paths))
+}
+
+fn run(json: &[u8], rule: Rule<'_>) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(json.len());
+    match value(json, 0, rule, &mut out) {
+        Ok(_) => Some(out),
+        // Keys with escapes: parsed and written again, there are none left that need them.
+        Err(Stop::Unusual) => {
+            let mut parsed: Value = serde_json::from_slice(json).ok()?;
+            prune(&mut parsed, rule);
+            serde_json::to_vec(&parsed).ok()
+        }
+        Err(_) => None,
+    }
+}
+
+/// Writes the value at `at` as the rule says, and gives the place behind it.
+fn value(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<usize, Stop> {
+    match (rule, json.get(at)) {
+        (Rule::Only(_) | Rule::Without(..), Some(b'{')) => object(json, at, rule, out),
+        (Rule::Only(_) | Rule::Without(..), Some(b'[')) => list(json, at, rule, out),
+        _ => {
+            let end = skip_value(json, at)?;
+            out.extend_from_slice(&json[at..end]);
+            Ok(end)
+        }
+    }
+}
+
+fn object(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<usize, Stop> {
+    let mut members = Members::enter(json, at)?;
+    let mut separator = b'{';
+    while let Some(member) = members.next()? {
+        members.at = match rule.of_member(member.key(json)) {
+            Rule::Omit => skip_value(json, member.value)?,
+            rule => {
+                out.push(separator);
+                separator = b',';
+                out.extend_from_slice(&json[member.start..member.value]);
+                value(json, member.value, rule, out)?
+            }
+        };
+    }
+    if separator == b'{' {
+        out.push(separator);
+    }
+    out.push(b'}');
+    Ok(members.at)
+}
+
+fn list(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<usize, Stop> {
+    out.push(b'[');
+    let mut at = skip_space(json, at + 1);
+    while *json.get(at).ok_or(Stop::Incomplete)? != b']' {
+        at = skip_space(json, value(json, at, rule, out)?);
+        match json.get(at) {
+            Some(b',') => {
+                out.push(b',');
+                at = skip_space(json, at + 1);
+            }
+            Some(b']') => {}
+            _ => return Err(Stop::Malformed { at }),
+        }
+    }
+    out.push(b']');
+    Ok(at + 1)
+}
+
+/// The same on a parsed value.
+fn prune(value: &mut Value, rule: Rule<'_>) {
+    match (rule, value) {
+        (Rule::Only(_) | Rule::Without(..), Value::Object(members)) => {
+            members.retain(|name, _| !matches!(rule.of_member(name.as_bytes()), Rule::Omit));
+            for (name, value) in members {
+                prune(value, rule.of_member(name.as_bytes()));
+            }
+        }
+        (Rule::Only(_) | Rule::Without(..), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| prune(item, rule));
+        }
+        _ => {}
+    }
+}
