@@ -196,8 +196,8 @@ impl<K: Key> Queue<K> {
     /// Shuts down with [`Shutdown::Finish`] unless that was said before, waits until the workers are done but no
     /// longer than `within`, and takes out all that is left.
     ///
-    /// The answer has every key that waited, was delayed or was still in flight, once, in the order in which they
-    /// began to wait. [`restore`](Self::restore) puts them into the queue of a later run.
+    /// The answer has every key that was ready, delayed or still in flight, once: first those in flight and ready in
+    /// the order of their arrival, then the delayed ones by deadline. [`restore`](Self::restore) puts them into the queue of a later run.
     ///
     /// # Cancel safety
     /// It may be dropped at any time and called again: what is left stays in the queue until it is answered.

@@ -284,7 +284,8 @@ impl<K: Key> State<K> {
         let entry = &mut self.entries[index as usize];
         entry.place = Place::Delayed;
         entry.since = now;
-        self.timers.insert(&mut self.entries, at, index);
+        let arrival = self.timers.insert(&mut self.entries, at, index);
+        self.entries[index as usize].order = arrival;
     }
 
     fn group(&self, index: u32) -> Group {

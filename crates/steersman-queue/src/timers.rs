@@ -50,7 +50,8 @@ impl Timers {
         self.heap[element.position() as usize].at
     }
 
-    pub(crate) fn insert<T: Timed>(&mut self, slab: &mut Slab<T>, at: Moment, index: u32) {
+    /// Puts an element in, and answers how many were put in before it and with it.
+    pub(crate) fn insert<T: Timed>(&mut self, slab: &mut Slab<T>, at: Moment, index: u32) -> u64 {
         self.arrivals += 1;
         self.heap.push(Timer {
             at,
@@ -58,6 +59,7 @@ impl Timers {
             index,
         });
         self.rise(slab, self.heap.len() - 1);
+        self.arrivals
     }
 
     /// Takes out the earliest if it is due.

@@ -105,13 +105,15 @@ impl<K: Key> State<K> {
         self.drainers.try_remove(id as usize);
     }
 
-    /// Takes out all that waits, and reports it with what is in flight, each key once.
+    /// Takes out all that waits, and reports it with what is in flight, each key once. First what is in flight or
+    /// ready, in its order, then what is delayed, by deadline.
     pub(crate) fn take_remains(&mut self, now: Moment) -> Vec<Status<K>> {
         self.promote(now);
         let mut indexes: Vec<u32> = self.entries.iter().map(|(index, _)| index as u32).collect();
         indexes.sort_by_key(|&index| {
             let entry = &self.entries[index as usize];
-            (entry.since, entry.order)
+            let until = (entry.place == Place::Delayed).then(|| self.timers.deadline_of(entry));
+            (until, entry.order)
         });
         let mut remains = Vec::new();
         for index in indexes {
