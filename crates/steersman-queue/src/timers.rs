@@ -134,6 +134,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn timers_come_out_by_deadline_then_arrival(
             deadlines in proptest::collection::vec(0_u64..20, 1..60),

@@ -99,10 +99,7 @@ fn guarantee_2_an_add_in_flight_is_never_lost() {
             let queue = queue.clone();
             thread::spawn(move || queue.add(1))
         };
-        let worker = {
-            let queue = queue.clone();
-            thread::spawn(move || work(&queue))
-        };
+        let worker = thread::spawn(move || work(&queue));
         item.done();
         adder.join().unwrap();
         assert_eq!(worker.join().unwrap(), Some(1));
@@ -140,10 +137,7 @@ fn guarantee_9_a_dropped_item_wakes_the_next_worker() {
         let (queue, _) = queue();
         queue.add(1);
         let item = queue.try_next().unwrap();
-        let worker = {
-            let queue = queue.clone();
-            thread::spawn(move || work(&queue))
-        };
+        let worker = thread::spawn(move || work(&queue));
         drop(item);
         assert_eq!(worker.join().unwrap(), Some(1));
     });
@@ -179,10 +173,7 @@ fn guarantee_12_a_cancelled_keeper_of_the_time_is_replaced() {
                 );
             })
         };
-        let worker = {
-            let queue = queue.clone();
-            thread::spawn(move || work(&queue))
-        };
+        let worker = thread::spawn(move || work(&queue));
         clock.advance(SECOND);
         cancelled.join().unwrap();
         assert_eq!(worker.join().unwrap(), Some(1));

@@ -124,7 +124,7 @@ fn guarantee_11_an_outcome_during_shutdown_is_reported() {
     let remains = drain.expect_ready();
     assert_eq!(keys(&remains), ["again", "fails"]);
     assert_eq!(
-        (remains[0].failures(), remains[0].last_error()),
+        (remains[1].failures(), remains[1].last_error()),
         (1, Some("broken"))
     );
 }
