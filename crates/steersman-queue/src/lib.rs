@@ -30,7 +30,8 @@
 //!
 //! # Not promised
 //! That keys of different groups or priorities are *worked on* in a certain order: only the handing out is ordered.
-//! Which of several waiting workers gets a key.
+//! Which of several waiting workers gets a key. When very many delays end at the same time, their keys become ready
+//! in the order of their deadlines, but some at a time, so that a key added just then may go before some of them.
 //!
 //! # Shutdown
 //! [`Queue::shut_down`] stops the intake and says whether ready keys are still handed out; [`Queue::drain`] waits for

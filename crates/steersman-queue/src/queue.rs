@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use steersman_core::Clock;
+use steersman_core::{Clock, Moment};
 
 use crate::Key;
 use crate::inspect::{Cause, Depth, Status};
@@ -250,7 +250,7 @@ impl<K: Key> Queue<K> {
     /// How much is in the queue, by what keeps it there.
     #[must_use]
     pub fn depth(&self) -> Depth {
-        let now = self.shared.clock.now();
+        let now = self.catch_up();
         self.shared.locked(|state| state.depth(now))
     }
 
@@ -258,15 +258,16 @@ impl<K: Key> Queue<K> {
     /// that were used a moment ago are listed with zero.
     #[must_use]
     pub fn depth_by_priority(&self) -> Vec<(i32, usize)> {
-        let now = self.shared.clock.now();
-        self.shared.locked(|state| state.depth_by_priority(now))
+        self.catch_up();
+        self.shared.locked(|state| state.depth_by_priority())
     }
 
     /// What the queue knows about a key.
     #[must_use]
     pub fn status(&self, key: &K) -> Option<Status<K>> {
-        let (hash, now) = (self.hash(key), self.shared.clock.now());
-        self.shared.locked(|state| state.status(key, hash, now))
+        self.catch_up();
+        let hash = self.hash(key);
+        self.shared.locked(|state| state.status(key, hash))
     }
 
     /// What the queue knows about all keys for which `matches` is true, those first that wait the longest.
@@ -275,15 +276,22 @@ impl<K: Key> Queue<K> {
     /// its old state or its new one. `matches` must not call the queue.
     #[must_use]
     pub fn statuses(&self, mut matches: impl FnMut(&K) -> bool) -> Vec<Status<K>> {
-        let now = self.shared.clock.now();
+        self.catch_up();
         let mut found = Vec::new();
         let places = self.shared.locked(|state| state.places());
         for from in (0..places).step_by(CHUNK) {
             self.shared
-                .locked(|state| state.statuses_in(from..from + CHUNK, &mut matches, now, &mut found));
+                .locked(|state| state.statuses_in(from..from + CHUNK, &mut matches, &mut found));
         }
         found.sort_by_key(Status::since);
         found
+    }
+
+    /// Makes all ready whose time has come, so that what is seen is true now.
+    fn catch_up(&self) -> Moment {
+        let now = self.shared.clock.now();
+        while self.shared.locked(|state| state.promote(now)) {}
+        now
     }
 }
 

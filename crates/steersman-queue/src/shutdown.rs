@@ -49,13 +49,12 @@ impl<K: Key> Future for Drain<'_, K> {
         let this = &mut *self;
         let late = this.deadline.as_mut().poll(cx).is_ready();
         let shared = &this.queue.shared;
-        let now = shared.clock.now();
         shared.locked(|state| {
             if late {
                 state.shut_down(Shutdown::Abandon);
             }
             if late || state.is_drained() {
-                return Poll::Ready(state.take_remains(now));
+                return Poll::Ready(state.take_remains());
             }
             this.id = Some(state.wait_for_drain(this.id, cx.waker()));
             Poll::Pending

@@ -25,6 +25,12 @@ use crate::shutdown::Shutdown;
 use crate::timers::Timers;
 use crate::waiters::Waiters;
 
+/// How many keys become ready by their time in one step.
+const PROMOTED_MAX: usize = 128;
+
+/// A queue that ran empty gives its memory back if it had room for more keys than this.
+const KEPT_CAPACITY: usize = 16 * 1024;
+
 pub(crate) struct State<K> {
     entries: Slab<Entry<K>>,
     index: HashTable<u32>,
@@ -130,11 +136,18 @@ impl<K: Key> State<K> {
         self.enqueue(index, entrance, now)
     }
 
-    /// Makes those ready whose time has come.
-    pub(crate) fn promote(&mut self, now: Moment) {
-        while let Some((at, index)) = self.timers.pop_due(&mut self.entries, now) {
+    /// Makes keys ready whose time has come, and says whether there are more.
+    ///
+    /// Some at a time, so that the lock is never held for long: after hours of standby a million may be due at once.
+    /// Every step makes more of them ready, and nobody waits while any is due.
+    pub(crate) fn promote(&mut self, now: Moment) -> bool {
+        for _ in 0..PROMOTED_MAX {
+            let Some((at, index)) = self.timers.pop_due(&mut self.entries, now) else {
+                return false;
+            };
             self.make_ready(index, at);
         }
+        self.timers.earliest().is_some_and(|earliest| earliest <= now)
     }
 
     /// Takes the next key, or enters the one who asks as a waiter.
@@ -155,7 +168,8 @@ impl<K: Key> State<K> {
     }
 
     pub(crate) fn take(&mut self, now: Moment) -> Option<Taken<K>> {
-        self.promote(now);
+        // Those that were made ready may all be in flight.
+        while self.promote(now) && self.schedule.eligible() == 0 {}
         if self.paused || self.is_over() {
             return None;
         }
@@ -315,6 +329,11 @@ impl<K: Key> State<K> {
                 found.remove();
             }
             self.entries.remove(index as usize);
+            if self.entries.is_empty() && self.entries.capacity() > KEPT_CAPACITY {
+                self.entries = Slab::new();
+                self.index = HashTable::new();
+                self.timers.release();
+            }
         }
     }
 }

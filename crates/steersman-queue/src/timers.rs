@@ -41,6 +41,11 @@ impl Timers {
         self.heap.len()
     }
 
+    /// Gives back the memory of a heap that ran empty.
+    pub(crate) fn release(&mut self) {
+        self.heap.shrink_to_fit();
+    }
+
     /// The earliest deadline.
     pub(crate) fn earliest(&self) -> Option<Moment> {
         self.heap.first().map(|timer| timer.at)

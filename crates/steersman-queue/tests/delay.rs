@@ -60,6 +60,32 @@ fn guarantee_4_delayed_keys_come_in_the_order_of_their_deadlines() {
 }
 
 #[test]
+fn guarantee_4_thousands_of_delays_that_end_at_once_keep_their_order() {
+    let (queue, clock) = queue();
+    for key in 0..5000 {
+        queue.add_with(key, Add::new().after(seconds(1 + key)));
+    }
+    clock.advance(seconds(10_000));
+    assert_eq!(queue.depth().ready(), 5000);
+    assert_eq!(take_all(&queue), (0..5000).collect::<Vec<_>>());
+}
+
+#[test]
+fn guarantee_7_keys_that_are_due_are_found_behind_many_that_are_in_flight() {
+    let (queue, clock) = queue();
+    for key in 0..1000 {
+        queue.add(key);
+    }
+    let flights: Vec<_> = std::iter::from_fn(|| queue.try_next()).collect();
+    for key in 0..=1000 {
+        queue.add_with(key, Add::new().after(seconds(1 + key)));
+    }
+    clock.advance(seconds(10_000));
+    assert_eq!(*take(&queue).key(), 1000);
+    assert_eq!(flights.len(), 1000);
+}
+
+#[test]
 fn a_delay_beyond_all_time_does_not_overflow() {
     let (queue, clock) = queue();
     clock.advance(seconds(1));

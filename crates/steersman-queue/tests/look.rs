@@ -93,6 +93,19 @@ fn all_keys_are_listed_the_longest_waiting_first() {
 }
 
 #[test]
+fn a_queue_that_ran_empty_after_a_burst_goes_on() {
+    let (queue, clock) = queue();
+    for round in 0..3 {
+        for key in 0..20_000 {
+            queue.add_with(key, Add::new().after(seconds(key % 2)));
+        }
+        clock.advance(seconds(1));
+        assert_eq!(take_all(&queue).len(), 20_000, "round {round}");
+    }
+    assert_eq!(queue.depth(), Depth::default());
+}
+
+#[test]
 fn depth_tells_apart_what_keeps_keys() {
     let (queue, clock) = queue();
     for key in ["a", "b", "c"] {

@@ -107,8 +107,7 @@ impl<K: Key> State<K> {
 
     /// Takes out all that waits, and reports it with what is in flight, each key once. First what is in flight or
     /// ready, in its order, then what is delayed, by deadline.
-    pub(crate) fn take_remains(&mut self, now: Moment) -> Vec<Status<K>> {
-        self.promote(now);
+    pub(crate) fn take_remains(&mut self) -> Vec<Status<K>> {
         let mut indexes: Vec<u32> = self.entries.iter().map(|(index, _)| index as u32).collect();
         indexes.sort_by_key(|&index| {
             let entry = &self.entries[index as usize];
