@@ -44,8 +44,8 @@
 //! Fewer than 2³² keys at once. An operation costs the same for one key and for a million, except those with a
 //! delay, which cost the logarithm of the number of delayed keys, and those that walk all keys
 //! ([`Queue::purge`], [`Queue::statuses`], [`Queue::drain`]). Priorities are meant to be few: a priority that
-//! comes into use costs the number of those in use. `Eq`, `Hash` and `Clone` of a key must not panic or call the
-//! queue; a key is cloned once for each time it is handed out, so it should be cheap to clone. Error texts are cut
+//! comes into use costs the number of those in use. `Eq`, `Hash`, `Clone` and `Drop` of a key must not panic or call
+//! the queue; a key is cloned once for each time it is handed out, so it should be cheap to clone. Error texts are cut
 //! after 1 KiB.
 //!
 //! # Example

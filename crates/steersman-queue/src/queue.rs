@@ -46,7 +46,9 @@ impl<K: Key> Shared<K> {
         let became_ready = state.take_became_ready();
         // Nobody to wake is the usual case of a busy queue.
         let wakes = state.must_settle().then(|| state.settle());
+        let retired = state.take_retired();
         drop(state);
+        drop(retired);
         if let Some(wakes) = wakes {
             wakes.wake();
         }

@@ -139,8 +139,12 @@ impl<K: Key> State<K> {
     /// Makes keys ready whose time has come, and says whether there are more.
     ///
     /// Some at a time, so that the lock is never held for long: after hours of standby a million may be due at once.
-    /// Every step makes more of them ready, and nobody waits while any is due.
+    /// Every step makes more of them ready, and nobody waits while any is due. After shutdown none become ready:
+    /// they are left for the report, or else a key that fails and fails would keep the workers from ending.
     pub(crate) fn promote(&mut self, now: Moment) -> bool {
+        if self.shutdown.is_some() {
+            return false;
+        }
         for _ in 0..PROMOTED_MAX {
             let Some((at, index)) = self.timers.pop_due(&mut self.entries, now) else {
                 return false;
@@ -209,6 +213,11 @@ impl<K: Key> State<K> {
     /// How many keys became ready since this was last asked.
     pub(crate) fn take_became_ready(&mut self) -> u64 {
         std::mem::take(&mut self.became_ready)
+    }
+
+    /// A waker to be dropped once the lock is free.
+    pub(crate) fn take_retired(&mut self) -> Option<Waker> {
+        self.waiters.take_retired()
     }
 
     /// Whether there is anybody whom [`settle`](Self::settle) could wake, or an end that it could note.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All interleavings of a few threads. Run with `RUSTFLAGS="--cfg loom" cargo test --release --test loom`.
+//! All interleavings of a few threads. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p steersman-queue --test loom`; it takes some seconds.
 
 #![cfg(loom)]
 

@@ -176,3 +176,15 @@ fn guarantee_11_a_dropped_drain_takes_nothing_with_it() {
     item.finish(Outcome::retry("broken"));
     assert_eq!(keys(&Task::new(queue.drain(seconds(30))).expect_ready()), ["key"]);
 }
+
+#[test]
+fn guarantee_11_a_delay_that_ends_during_shutdown_is_reported_and_not_handed_out() {
+    let (queue, clock) = queue();
+    queue.add_with("delayed", Add::new().after(seconds(1)));
+    queue.add("ready");
+    queue.shut_down(Shutdown::Finish);
+    clock.advance(seconds(5));
+    assert_eq!(take_all(&queue), ["ready"]);
+    let remains = Task::new(queue.drain(seconds(30))).expect_ready();
+    assert_eq!(keys(&remains), ["delayed"]);
+}

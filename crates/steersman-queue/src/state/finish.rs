@@ -91,18 +91,13 @@ impl<K: Key> State<K> {
     }
 
     /// Enters one who waits for the drain. All are woken and struck off together.
-    pub(crate) fn wait_for_drain(&mut self, id: Option<u32>, waker: &Waker) -> u32 {
-        if let Some(id) = id
-            && let Some(entered) = self.drainers.get_mut(id as usize)
-        {
-            entered.clone_from(waker);
-            return id;
-        }
+    pub(crate) fn wait_for_drain(&mut self, waker: &Waker) -> u32 {
         self.drainers.insert(waker.clone()) as u32
     }
 
-    pub(crate) fn leave_drain(&mut self, id: u32) {
-        self.drainers.try_remove(id as usize);
+    /// Strikes one off who waited for the drain, and hands its waker out to be dropped once the lock is free.
+    pub(crate) fn leave_drain(&mut self, id: u32) -> Option<Waker> {
+        self.drainers.try_remove(id as usize)
     }
 
     /// Takes out all that waits, and reports it with what is in flight, each key once. First what is in flight or
