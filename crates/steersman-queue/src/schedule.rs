@@ -254,8 +254,7 @@ impl Schedule {
                 continue;
             }
             entry.place = Place::Idle;
-            let lane_stays = !self.lanes[lane as usize].entries.is_empty();
-            if lane_stays {
+            if !self.lanes[lane as usize].entries.is_empty() {
                 self.outers[outer as usize].lanes.rotate(&mut self.lanes);
             }
             if !self.close_if_empty(lane) {
