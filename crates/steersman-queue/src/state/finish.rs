@@ -112,9 +112,11 @@ impl<K: Key> State<K> {
         let mut remains = Vec::new();
         for index in indexes {
             let entry = &mut self.entries[index as usize];
-            let reported = std::mem::replace(&mut entry.discard, entry.in_flight);
-            let rests = !entry.in_flight && entry.place == Place::Idle;
-            if !reported && !rests {
+            // A flight that is marked was purged or reported before; what was added since then is news.
+            let counts = entry.in_flight && !entry.discard;
+            let waits = entry.place != Place::Idle;
+            entry.discard = entry.in_flight;
+            if counts || waits {
                 remains.push(self.status_at(index));
             }
             self.unqueue(index);

@@ -284,6 +284,19 @@ impl Model {
         Some((stage, known.priority, known.failures))
     }
 
+    /// What is left if the queue ends now.
+    pub(crate) fn remains(&self) -> Vec<u8> {
+        let is_left = |known: &Known| {
+            let counts = known.in_flight_since.is_some() && !known.discard;
+            counts || known.waits != Waits::No
+        };
+        self.keys
+            .iter()
+            .filter(|(_, known)| is_left(known))
+            .map(|(&key, _)| key)
+            .collect()
+    }
+
     fn is_in_lane(&self, key: u8) -> bool {
         let mut lanes = self
             .levels
