@@ -195,7 +195,7 @@ impl<K: Key> Queue<K> {
         self.shared.locked(|state| state.is_shutting_down())
     }
 
-    /// Shuts down with [`Shutdown::Finish`] unless that was said before, waits until the workers are done but no
+    /// Shuts down with [`Shutdown::Finish`] unless that was said before (at this call, not when awaited), waits until the workers are done but no
     /// longer than `within`, and takes out all that is left.
     ///
     /// The answer has every key that was ready, delayed or still in flight, once: first those in flight and ready in
