@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A clock that moves only when a test says so.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::{Clock, Moment, Sleep};
+
+/// A clock that is moved by hand, so that no test ever waits.
+///
+/// Clones show the same time. It starts at [`Moment::ORIGIN`].
+///
+/// ```
+/// use std::{task::{Context, Waker}, time::Duration};
+/// use steersman_core::{Clock, TestClock};
+///
+/// let clock = TestClock::new();
+/// let mut sleep = clock.sleep_until(clock.now() + Duration::from_secs(10));
+/// let mut cx = Context::from_waker(Waker::noop());
+/// assert!(sleep.as_mut().poll(&mut cx).is_pending());
+///
+/// clock.advance_to_next();
+/// assert!(sleep.as_mut().poll(&mut cx).is_ready());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TestClock {
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    now: Moment,
+    /// Sleepers by deadline; the number keeps apart those with the same one and wakes them in order of arrival.
+    sleepers: BTreeMap<(Moment, u64), Waker>,
+    arrivals: u64,
+}
+
+impl TestClock {
+    /// A clock that shows [`Moment::ORIGIN`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves the time on and wakes those whose deadline is reached, the earliest first.
+    pub fn advance(&self, by: Duration) {
+        let now = self.lock().now + by;
+        self.advance_to(now);
+    }
+
+    /// Moves the time on to `moment`; does nothing if that is in the past.
+    pub fn advance_to(&self, moment: Moment) {
+        let mut shared = self.lock();
+        let now = shared.now.max(moment);
+        shared.now = now;
+        let later = shared.sleepers.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut shared.sleepers, later);
+        // A waker may run anything, also something that asks this clock.
+        drop(shared);
+        for waker in due.into_values() {
+            waker.wake();
+        }
+    }
+
+    /// Moves the time on to the earliest deadline that somebody waits for, and says which that was.
+    pub fn advance_to_next(&self) -> Option<Moment> {
+        let deadline = self.next_deadline()?;
+        self.advance_to(deadline);
+        Some(deadline)
+    }
+
+    /// The earliest deadline that somebody waits for.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.lock().sleepers.keys().next().map(|(deadline, _)| *deadline)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Moment {
+        self.lock().now
+    }
+
+    fn sleep_until(&self, deadline: Moment) -> Sleep {
+        Box::pin(ManualSleep {
+            clock: self.clone(),
+            deadline,
+            arrival: None,
+        })
+    }
+}
+
+struct ManualSleep {
+    clock: TestClock,
+    deadline: Moment,
+    arrival: Option<u64>,
+}
+
+impl Future for ManualSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        // A waker may run anything when it is cloned or dropped, so neither is done under the lock.
+        let waker = cx.waker().clone();
+        let mut shared = this.clock.lock();
+        if shared.now >= this.deadline {
+            return Poll::Ready(());
+        }
+        let arrival = *this.arrival.get_or_insert_with(|| {
+            shared.arrivals += 1;
+            shared.arrivals
+        });
+        let old = shared.sleepers.insert((this.deadline, arrival), waker);
+        drop(shared);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for ManualSleep {
+    fn drop(&mut self) {
+        if let Some(arrival) = self.arrival {
+            let waker = self.clock.lock().sleepers.remove(&(self.deadline, arrival));
+            drop(waker);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ready(sleep: &mut Sleep) -> bool {
+        sleep
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    }
+
+    #[test]
+    fn guarantee_1_moving_to_the_past_changes_nothing() {
+        let clock = TestClock::new();
+        clock.advance(Duration::from_secs(2));
+        clock.advance_to(Moment::ORIGIN);
+        assert_eq!(clock.now(), Moment::ORIGIN + Duration::from_secs(2));
+    }
+
+    #[test]
+    fn guarantee_2_a_sleep_ends_at_its_deadline_and_not_before() {
+        let clock = TestClock::new();
+        let deadline = Moment::from_nanos(10);
+        let mut sleep = clock.sleep_until(deadline);
+        assert!(!is_ready(&mut sleep));
+        clock.advance_to(Moment::from_nanos(9));
+        assert!(!is_ready(&mut sleep));
+        clock.advance_to(deadline);
+        assert!(is_ready(&mut sleep));
+    }
+
+    #[test]
+    fn guarantee_3_a_dropped_sleep_is_forgotten() {
+        let clock = TestClock::new();
+        let mut sleep = clock.sleep_until(Moment::from_nanos(10));
+        assert!(!is_ready(&mut sleep));
+        assert_eq!(clock.next_deadline(), Some(Moment::from_nanos(10)));
+        drop(sleep);
+        assert_eq!(clock.next_deadline(), None);
+    }
+}

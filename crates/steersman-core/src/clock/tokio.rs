@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The clock of production.
+
+use tokio::time::Instant;
+
+use super::{Clock, Moment, Sleep};
+
+/// Real time, waited for with tokio's timer. Its origin is the moment it was made.
+///
+/// [`Clock::sleep_until`] must be called within a tokio runtime; [`Clock::now`] may be called anywhere.
+///
+/// ```
+/// # use std::time::Duration;
+/// use steersman_core::{Clock, TokioClock};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let clock = TokioClock::new();
+/// let deadline = clock.now() + Duration::from_millis(1);
+/// clock.sleep_until(deadline).await;
+/// assert!(clock.now() >= deadline);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TokioClock {
+    origin: Instant,
+}
+
+impl TokioClock {
+    /// A clock that begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            origin: Instant::now(),
+        }
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment::ORIGIN + self.origin.elapsed()
+    }
+
+    fn sleep_until(&self, deadline: Moment) -> Sleep {
+        let wait = deadline.saturating_since(Moment::ORIGIN);
+        match self.origin.checked_add(wait) {
+            Some(instant) => Box::pin(tokio::time::sleep_until(instant)),
+            // Centuries away, and more than the platform can express.
+            None => Box::pin(std::future::pending()),
+        }
+    }
+}

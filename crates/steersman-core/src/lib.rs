@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The words that all crates of Steersman share. It knows neither Kubernetes nor HTTP nor a runtime.
+//!
+//! Time and chance come from outside: whoever needs them is handed a [`Clock`] and a [`Random`], so that a test
+//! decides what time it is and which numbers are drawn.
+//!
+//! # Features
+//! - `tokio` (off by default): `TokioClock`, the clock of production.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod clock;
+mod random;
+
+#[cfg(feature = "tokio")]
+pub use clock::TokioClock;
+pub use clock::{Clock, Moment, Sleep, TestClock};
+pub use random::Random;

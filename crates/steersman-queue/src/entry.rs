@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the queue keeps about one key.
+
+use steersman_core::Moment;
+
+use crate::inspect::Cause;
+use crate::list::{Linked, Links, NIL};
+use crate::timers::Timed;
+
+/// The list of a lane, in which keys wait for their turn.
+#[derive(Debug)]
+pub(crate) struct InLane;
+
+/// The list of keys that are with a worker, the longest running first.
+#[derive(Debug)]
+pub(crate) struct InFlight;
+
+/// Where a key waits. It is independent of whether the key is also in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nowhere: it is only in flight, or only remembered because it failed.
+    Idle,
+    /// In its lane.
+    Ready,
+    /// Its turn came while it was in flight; it gets its place at the front back when that ends.
+    Passed,
+    /// Among the timers.
+    Delayed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry<K> {
+    pub(crate) key: K,
+    /// Kept so that the key is hashed once.
+    pub(crate) hash: u64,
+    pub(crate) lane_links: Links,
+    pub(crate) flight_links: Links,
+    /// Since when it waits in its present place.
+    pub(crate) since: Moment,
+    /// Since when it is in flight.
+    pub(crate) started: Moment,
+    /// The order of arrival in the lane or among the timers.
+    pub(crate) order: u64,
+    /// The lane while ready or passed, the position in the heap while delayed.
+    pub(crate) seat: u32,
+    pub(crate) priority: i32,
+    pub(crate) place: Place,
+    pub(crate) cause: Cause,
+    pub(crate) in_flight: bool,
+    /// It was purged or reported while in flight, so that its outcome no longer counts.
+    pub(crate) discard: bool,
+    /// Boxed because few keys have it, and there may be a million entries.
+    pub(crate) trouble: Option<Box<Trouble>>,
+}
+
+/// How a key failed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trouble {
+    /// How often in succession.
+    pub(crate) failures: u32,
+    pub(crate) error: Option<Box<str>>,
+}
+
+impl<K> Entry<K> {
+    pub(crate) fn new(key: K, hash: u64) -> Self {
+        Self {
+            key,
+            hash,
+            lane_links: Links::NONE,
+            flight_links: Links::NONE,
+            since: Moment::ORIGIN,
+            started: Moment::ORIGIN,
+            order: 0,
+            seat: NIL,
+            priority: 0,
+            place: Place::Idle,
+            cause: Cause::Added,
+            in_flight: false,
+            discard: false,
+            trouble: None,
+        }
+    }
+
+    pub(crate) fn failures(&self) -> u32 {
+        self.trouble.as_ref().map_or(0, |trouble| trouble.failures)
+    }
+}
+
+impl<K> Linked<InLane> for Entry<K> {
+    fn links(&self) -> &Links {
+        &self.lane_links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.lane_links
+    }
+}
+
+impl<K> Linked<InFlight> for Entry<K> {
+    fn links(&self) -> &Links {
+        &self.flight_links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.flight_links
+    }
+}
+
+impl<K> Timed for Entry<K> {
+    fn position(&self) -> u32 {
+        self.seat
+    }
+
+    fn set_position(&mut self, position: u32) {
+        self.seat = position;
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A key that is being worked on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steersman_core::Moment;
+
+use crate::Key;
+use crate::inspect::Cause;
+use crate::outcome::{Finished, Kind, Outcome};
+use crate::queue::Shared;
+use crate::state::{Entrance, Taken};
+
+/// A key that was handed out. Nobody else gets it until this is finished or dropped.
+///
+/// [`finish`](Self::finish) says how it went. If it is dropped instead, because the work panicked or its task was
+/// cancelled, the key goes back and waits for its back-off as if it had failed.
+#[must_use = "dropping it says that the work was broken off"]
+pub struct Item<K: Key> {
+    shared: Arc<Shared<K>>,
+    key: K,
+    index: u32,
+    priority: i32,
+    failures: u32,
+    started: Moment,
+    finished: bool,
+}
+
+impl<K: Key> Item<K> {
+    pub(crate) fn new(shared: &Arc<Shared<K>>, taken: Taken<K>, now: Moment) -> Self {
+        let Taken {
+            key,
+            index,
+            priority,
+            failures,
+            queued,
+        } = taken;
+        if let Some(metrics) = &shared.metrics {
+            metrics.taken(queued);
+        }
+        Self {
+            shared: Arc::clone(shared),
+            key,
+            index,
+            priority,
+            failures,
+            started: now,
+            finished: false,
+        }
+    }
+
+    /// What to work on.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The priority it was handed out with.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// How often in succession it has failed or asked to be done again before this time.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// When it was handed out.
+    #[must_use]
+    pub fn started(&self) -> Moment {
+        self.started
+    }
+
+    /// Says how the work ended.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use steersman_core::TestClock;
+    /// # use steersman_queue::{Options, Outcome, Queue};
+    /// let clock = TestClock::new();
+    /// let queue = Queue::new(Arc::new(clock.clone()), Options::new());
+    /// queue.add("web-1");
+    ///
+    /// let item = queue.try_next().expect("a key is ready");
+    /// let finished = item.finish(Outcome::requeue_after(Duration::from_secs(30)));
+    /// assert_eq!(finished.delay(), Some(Duration::from_secs(30)));
+    ///
+    /// clock.advance(Duration::from_secs(30));
+    /// assert_eq!(queue.try_next().expect("its time has come").key(), &"web-1");
+    /// ```
+    pub fn finish(mut self, outcome: Outcome) -> Finished {
+        self.finished = true;
+        self.end(outcome)
+    }
+
+    /// The same as finishing it with [`Outcome::done`].
+    pub fn done(self) {
+        self.finish(Outcome::done());
+    }
+
+    fn end(&self, outcome: Outcome) -> Finished {
+        let Self { shared, index, .. } = self;
+        let Outcome { kind, priority } = outcome;
+        // The usual end needs to know the time only if somebody measures.
+        if matches!(kind, Kind::Done) && shared.metrics.is_none() {
+            shared.locked(|state| state.finish(*index, true, None));
+            return Finished {
+                failures: 0,
+                delay: None,
+            };
+        }
+        let now = shared.clock.now();
+        let reset = matches!(kind, Kind::Done | Kind::RequeueAfter(_));
+        let fail = |error, counts| shared.locked(|state| state.note_failure(*index, error, counts));
+        let (failures, again) = match kind {
+            Kind::Done => (0, None),
+            Kind::RequeueAfter(delay) => (0, Some((delay, Cause::RequeueAfter))),
+            Kind::Fail(error) => (fail(Some(error), false), None),
+            Kind::Retry(error) => self.back_off(fail(error, true), Cause::Retry, now),
+            Kind::Dropped => {
+                let error = Some(Box::from("dropped without an outcome"));
+                self.back_off(fail(error, true), Cause::Dropped, now)
+            }
+        };
+        let priority = priority.unwrap_or(self.priority);
+        let entrance = again.map(|(delay, cause)| {
+            (
+                Entrance {
+                    priority,
+                    at: Some(now + delay),
+                    cause,
+                },
+                now,
+            )
+        });
+        shared.locked(|state| state.finish(*index, reset, entrance));
+        let delay = again.map(|(delay, _)| delay);
+        if let Some(metrics) = &shared.metrics {
+            metrics.finished(now.saturating_since(self.started));
+            if delay.is_some_and(|delay| !delay.is_zero()) {
+                metrics.retried();
+            }
+        }
+        Finished { failures, delay }
+    }
+
+    fn back_off(&self, failures: u32, cause: Cause, now: Moment) -> (u32, Option<(Duration, Cause)>) {
+        (
+            failures,
+            Some((self.shared.limiter.delay(&self.key, failures, now), cause)),
+        )
+    }
+}
+
+impl<K: Key> Drop for Item<K> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.end(Outcome::of(Kind::Dropped));
+        }
+    }
+}
+
+impl<K: Key + fmt::Debug> fmt::Debug for Item<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            key,
+            priority,
+            failures,
+            started,
+            ..
+        } = self;
+        f.debug_struct("Item")
+            .field("key", key)
+            .field("priority", priority)
+            .field("failures", failures)
+            .field("started", started)
+            .finish_non_exhaustive()
+    }
+}

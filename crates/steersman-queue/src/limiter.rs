@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long a key that failed has to wait.
+
+use std::time::Duration;
+
+use steersman_core::{Moment, Random};
+
+/// Decides after which delay a key that failed is tried again.
+///
+/// The queue itself counts how often each key failed in succession; a limiter only turns the count into a delay,
+/// and needs state only for limits over all keys. It is called outside the queue's lock.
+///
+/// ```
+/// use std::time::Duration;
+/// use steersman_core::Moment;
+/// use steersman_queue::Limiter;
+///
+/// /// A quick first try, then a steady pace.
+/// struct FastSlow;
+///
+/// impl<K> Limiter<K> for FastSlow {
+///     fn delay(&self, _key: &K, failures: u32, _now: Moment) -> Duration {
+///         if failures == 1 { Duration::from_millis(5) } else { Duration::from_secs(10) }
+///     }
+/// }
+/// ```
+pub trait Limiter<K>: Send + Sync + 'static {
+    /// The delay of `key`, which has now failed `failures` times in succession (at least once).
+    fn delay(&self, key: &K, failures: u32, now: Moment) -> Duration;
+}
+
+/// Doubles the delay with each failure, up to a limit.
+///
+/// The numbers are client-go's: 5 ms · 2ⁿ, at most 1000 s. Unlike client-go's it draws each delay from the last
+/// tenth below that value, so that keys which failed together do not come back together. The limit is never
+/// exceeded.
+///
+/// ```
+/// use std::time::Duration;
+/// use steersman_core::Moment;
+/// use steersman_queue::{Backoff, Limiter};
+///
+/// let backoff = Backoff::new().jitter(0.0);
+/// assert_eq!(backoff.delay(&"key", 1, Moment::ORIGIN), Duration::from_millis(5));
+/// assert_eq!(backoff.delay(&"key", 8, Moment::ORIGIN), Duration::from_millis(640));
+/// assert_eq!(backoff.delay(&"key", 99, Moment::ORIGIN), Duration::from_secs(1000));
+/// ```
+#[derive(Debug)]
+pub struct Backoff {
+    base: Duration,
+    max: Duration,
+    jitter: f64,
+    random: Random,
+}
+
+impl Backoff {
+    /// 5 ms · 2ⁿ, at most 1000 s, a tenth of jitter, seed 0.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            base: Duration::from_millis(5),
+            max: Duration::from_secs(1000),
+            jitter: 0.1,
+            random: Random::from_seed(0),
+        }
+    }
+
+    /// The delay after the first failure. Default: 5 ms.
+    #[must_use]
+    pub fn base(self, base: Duration) -> Self {
+        Self { base, ..self }
+    }
+
+    /// The longest delay. Default: 1000 s.
+    #[must_use]
+    pub fn max(self, max: Duration) -> Self {
+        Self { max, ..self }
+    }
+
+    /// Which part of the delay is left to chance, between 0 and 1; values outside are brought to the nearer end.
+    /// Default: 0.1.
+    #[must_use]
+    pub fn jitter(self, jitter: f64) -> Self {
+        Self {
+            jitter: jitter.clamp(0.0, 1.0),
+            ..self
+        }
+    }
+
+    /// Where chance starts from. Replicas should differ, and a test should say its own. Default: 0.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self {
+            random: Random::from_seed(seed),
+            ..self
+        }
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K> Limiter<K> for Backoff {
+    fn delay(&self, _key: &K, failures: u32, _now: Moment) -> Duration {
+        let doublings = failures.saturating_sub(1);
+        let grown = 1_u32
+            .checked_shl(doublings)
+            .map(|factor| self.base.saturating_mul(factor));
+        let delay = grown.unwrap_or(self.max).min(self.max);
+        if self.jitter > 0.0 {
+            delay.mul_f64(1.0 - self.jitter * self.random.fraction())
+        } else {
+            delay
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_stay_within_the_jitter_and_differ() {
+        let backoff = Backoff::new().seed(3);
+        let drawn: Vec<_> = (0..100)
+            .map(|_| Limiter::<u8>::delay(&backoff, &0, 8, Moment::ORIGIN))
+            .collect();
+        assert!(
+            drawn
+                .iter()
+                .all(|d| (Duration::from_millis(576)..=Duration::from_millis(640)).contains(d))
+        );
+        assert!(drawn.windows(2).any(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn the_delay_never_exceeds_the_maximum() {
+        let backoff = Backoff::new().base(Duration::from_secs(1)).jitter(1.0);
+        for failures in [1, 10, 11, 32, 33, 64, u32::MAX] {
+            assert!(
+                Limiter::<u8>::delay(&backoff, &0, failures, Moment::ORIGIN) <= Duration::from_secs(1000)
+            );
+        }
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What becomes of a key when the work on it ends, and of all keys when the queue ends.
+
+use std::task::Waker;
+
+use steersman_core::Moment;
+
+use super::{Entrance, State, Wakes};
+use crate::Key;
+use crate::entry::{Place, Trouble};
+use crate::inspect::{Stage, Status};
+use crate::shutdown::Shutdown;
+
+impl<K: Key> State<K> {
+    /// Notes a failure of a key in flight, and answers how many that are.
+    ///
+    /// A step of its own, so that the limiter is asked outside the lock. Nobody else ends this flight meanwhile.
+    pub(crate) fn note_failure(&mut self, index: u32, error: Option<Box<str>>, counts: bool) -> u32 {
+        let trouble = self.entries[index as usize].trouble.get_or_insert_default();
+        trouble.error = error;
+        trouble.failures = trouble.failures.saturating_add(u32::from(counts));
+        trouble.failures
+    }
+
+    /// Ends a flight. `reset` forgets the failures; `again` puts the key back.
+    pub(crate) fn finish(&mut self, index: u32, reset: bool, again: Option<(Entrance, Moment)>) {
+        self.flights.remove(&mut self.entries, index);
+        self.in_flight -= 1;
+        let entry = &mut self.entries[index as usize];
+        self.started_nanos -= u128::from(entry.started.as_nanos());
+        entry.in_flight = false;
+        let discard = std::mem::take(&mut entry.discard);
+        if reset || discard {
+            entry.trouble = None;
+        }
+        if matches!(entry.place, Place::Ready | Place::Passed) {
+            self.schedule.release(&mut self.entries, index);
+        }
+        match again {
+            Some((entrance, now)) if !discard => {
+                self.promote(now);
+                self.enqueue(index, entrance, now);
+            }
+            _ => self.forget_if_idle(index),
+        }
+    }
+
+    /// Resets the back-off of a key.
+    pub(crate) fn forget(&mut self, key: &K, hash: u64) {
+        if let Some(index) = self.find(key, hash) {
+            self.entries[index as usize].trouble = None;
+            self.forget_if_idle(index);
+        }
+    }
+
+    pub(crate) fn shut_down(&mut self, how: Shutdown) {
+        if self.shutdown != Some(Shutdown::Abandon) {
+            self.shutdown = Some(how);
+        }
+    }
+
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.shutdown.is_some()
+    }
+
+    /// Whether nothing more will be handed out.
+    pub(crate) fn is_over(&self) -> bool {
+        match self.shutdown {
+            None => false,
+            Some(Shutdown::Abandon) => true,
+            Some(Shutdown::Finish) => self.paused || self.schedule.queued() == 0,
+        }
+    }
+
+    pub(super) fn settle_shutdown(&mut self, wakes: &mut Wakes) {
+        if !self.is_over() {
+            wakes.taker = self.waiters.notify(self.schedule.eligible());
+            return;
+        }
+        // Workers have been or are being sent home, so nobody would take what still comes back from a flight.
+        self.shutdown = Some(Shutdown::Abandon);
+        wakes.all = self.waiters.notify_all();
+        if self.in_flight == 0 {
+            wakes.all.extend(self.drainers.drain());
+        }
+    }
+
+    /// Whether a drain has nothing more to wait for.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_over() && self.in_flight == 0
+    }
+
+    /// Enters one who waits for the drain. All are woken and struck off together.
+    pub(crate) fn wait_for_drain(&mut self, waker: &Waker) -> u32 {
+        self.drainers.insert(waker.clone()) as u32
+    }
+
+    /// Strikes one off who waited for the drain, and hands its waker out to be dropped once the lock is free.
+    pub(crate) fn leave_drain(&mut self, id: u32) -> Option<Waker> {
+        self.drainers.try_remove(id as usize)
+    }
+
+    /// Takes out all that waits, and reports it with what is in flight, each key once. First what is in flight or
+    /// ready, in its order, then what is delayed, by deadline.
+    pub(crate) fn take_remains(&mut self) -> Vec<Status<K>> {
+        let mut indexes: Vec<u32> = self.entries.iter().map(|(index, _)| index as u32).collect();
+        indexes.sort_by_key(|&index| {
+            let entry = &self.entries[index as usize];
+            let until = (entry.place == Place::Delayed).then(|| self.timers.deadline_of(entry));
+            (until, entry.order)
+        });
+        let mut remains = Vec::new();
+        for index in indexes {
+            let entry = &mut self.entries[index as usize];
+            // A flight that is marked was purged or reported before; what was added since then is news.
+            let counts = entry.in_flight && !entry.discard;
+            let waits = entry.place != Place::Idle;
+            entry.discard = entry.in_flight;
+            if counts || waits {
+                remains.push(self.status_at(index));
+            }
+            self.unqueue(index);
+            self.entries[index as usize].trouble = None;
+            self.forget_if_idle(index);
+        }
+        remains
+    }
+
+    /// Puts in what an earlier run left, with its priority, deadline and failures.
+    pub(crate) fn restore(&mut self, status: Status<K>, hash: u64, now: Moment) -> bool {
+        if self.shutdown.is_some() {
+            return false;
+        }
+        let Status {
+            key,
+            stage,
+            priority,
+            cause,
+            failures,
+            last_error,
+            ..
+        } = status;
+        let at = match stage {
+            Stage::Delayed { until } => Some(until),
+            _ => None,
+        };
+        let index = self.find_or_insert(key, hash);
+        if failures > 0 {
+            let trouble = Trouble {
+                failures,
+                error: last_error,
+            };
+            self.entries[index as usize]
+                .trouble
+                .get_or_insert_with(|| Box::new(trouble));
+        }
+        self.enqueue(index, Entrance { priority, at, cause }, now);
+        true
+    }
+}

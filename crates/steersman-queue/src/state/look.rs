@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Looking at keys, and purging them.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use steersman_core::Moment;
+
+use super::State;
+use crate::Key;
+use crate::entry::Place;
+use crate::inspect::{Depth, Stage, Status};
+
+impl<K: Key> State<K> {
+    pub(crate) fn depth(&self, now: Moment) -> Depth {
+        let eligible = self.schedule.eligible();
+        let unfinished = u128::from(now.as_nanos()) * self.in_flight as u128;
+        let oldest = self
+            .flights
+            .front()
+            .map(|index| self.entries[index as usize].started);
+        Depth {
+            ready: if self.paused { 0 } else { eligible },
+            warm: if self.paused { eligible } else { 0 },
+            delayed: self.timers.len(),
+            in_flight: self.in_flight,
+            dirty: self.schedule.queued() - eligible,
+            unfinished_work: duration_from_nanos(unfinished.saturating_sub(self.started_nanos)),
+            longest_running: oldest.map_or(Duration::ZERO, |started| now.saturating_since(started)),
+        }
+    }
+
+    pub(crate) fn depth_by_priority(&self) -> Vec<(i32, usize)> {
+        let paused = self.paused;
+        self.schedule
+            .eligible_by_priority()
+            .map(|(priority, n)| (priority, if paused { 0 } else { n }))
+            .collect()
+    }
+
+    pub(crate) fn status(&self, key: &K, hash: u64) -> Option<Status<K>> {
+        self.find(key, hash).map(|index| self.status_at(index))
+    }
+
+    pub(super) fn status_at(&self, index: u32) -> Status<K> {
+        let entry = &self.entries[index as usize];
+        let stage = match entry.place {
+            place if entry.in_flight => Stage::InFlight {
+                since: entry.started,
+                again: place != Place::Idle,
+            },
+            Place::Idle => Stage::Failed,
+            Place::Ready | Place::Passed => Stage::Ready,
+            Place::Delayed => Stage::Delayed {
+                until: self.timers.deadline_of(entry),
+            },
+        };
+        Status {
+            key: entry.key.clone(),
+            stage,
+            priority: entry.priority,
+            since: entry.since,
+            cause: entry.cause,
+            failures: entry.failures(),
+            last_error: entry.trouble.as_ref().and_then(|trouble| trouble.error.clone()),
+        }
+    }
+
+    /// One more than the highest place that an entry can have.
+    pub(crate) fn places(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// The status of all keys in these places of the slab that match.
+    pub(crate) fn statuses_in(
+        &self,
+        places: Range<usize>,
+        matches: &mut dyn FnMut(&K) -> bool,
+        into: &mut Vec<Status<K>>,
+    ) {
+        for place in places {
+            if self.entries.get(place).is_some_and(|entry| matches(&entry.key)) {
+                into.push(self.status_at(place as u32));
+            }
+        }
+    }
+
+    /// Removes all keys in these places of the slab that match, and says how many.
+    pub(crate) fn purge_in(&mut self, places: Range<usize>, matches: &mut dyn FnMut(&K) -> bool) -> usize {
+        let mut purged = 0;
+        for place in places {
+            if self.entries.get(place).is_some_and(|entry| matches(&entry.key)) {
+                let index = place as u32;
+                self.unqueue(index);
+                let entry = &mut self.entries[place];
+                entry.discard = entry.in_flight;
+                entry.trouble = None;
+                self.forget_if_idle(index);
+                purged += 1;
+            }
+        }
+        purged
+    }
+}
+
+fn duration_from_nanos(nanos: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Those who wait in `next()`, and which of them keeps the time.
+//!
+//! A waiter is *waiting*, *notified* (told to come and take) or the *keeper*, who waits as the others do and also
+//! sleeps until the earliest deadline, since the queue has no task of its own. The keeper is told to take only when
+//! nobody else is there, so that the office does not change with every key.
+//!
+//! All of this is under the queue's lock. A waker is only ever handed out, to be woken or dropped after the lock is
+//! free: both may run anything, and the last waker of a task may drop a future that waits here.
+//!
+//! # Invariants
+//! After every change to the queue:
+//! 1. If a key may be taken and somebody is waiting, somebody is notified. A notified waiter either takes and
+//!    settles again, or goes (also by being dropped) and settles again; so the notice is never lost.
+//! 2. If a timer runs and somebody is waiting, there is a keeper, who sleeps no longer than the earliest deadline
+//!    or has been woken to look.
+
+use std::task::Waker;
+
+use slab::Slab;
+use steersman_core::Moment;
+
+use crate::list::{Linked, Links, List};
+
+#[derive(Debug)]
+struct Waiter {
+    links: Links,
+    stand: Stand,
+    waker: Waker,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Waiting,
+    Keeper,
+    Notified,
+}
+
+impl Linked<()> for Waiter {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    slab: Slab<Waiter>,
+    waiting: List<()>,
+    keeper: Option<u32>,
+    /// Until when the keeper sleeps, or will when it has looked.
+    armed: Option<Moment>,
+    notified: usize,
+    /// A waker that is no longer needed.
+    retired: Option<Waker>,
+}
+
+impl Waiters {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// A waker to be dropped once the lock is free. No step leaves more than one.
+    pub(crate) fn take_retired(&mut self) -> Option<Waker> {
+        self.retired.take()
+    }
+
+    /// Enters or renews a waiter, who found nothing to take. Answers until when it must sleep, if it is the keeper.
+    pub(crate) fn wait(
+        &mut self,
+        id: &mut Option<u32>,
+        waker: &Waker,
+        earliest: Option<Moment>,
+    ) -> Option<Moment> {
+        let index = match *id {
+            None => {
+                let waiter = Waiter {
+                    links: Links::NONE,
+                    stand: Stand::Waiting,
+                    waker: waker.clone(),
+                };
+                let index = self.slab.insert(waiter) as u32;
+                self.waiting.push_back(&mut self.slab, index);
+                *id = Some(index);
+                index
+            }
+            Some(index) => {
+                let waiter = &mut self.slab[index as usize];
+                if !waiter.waker.will_wake(waker) {
+                    self.retired = Some(std::mem::replace(&mut waiter.waker, waker.clone()));
+                }
+                if waiter.stand == Stand::Notified {
+                    waiter.stand = Stand::Waiting;
+                    self.notified -= 1;
+                    self.waiting.push_back(&mut self.slab, index);
+                }
+                index
+            }
+        };
+        if self.keeper.is_none() && earliest.is_some() {
+            self.appoint(index);
+        }
+        if self.keeper != Some(index) {
+            return None;
+        }
+        self.armed = earliest;
+        earliest
+    }
+
+    /// Strikes a waiter off, who took a key, was sent home or was dropped.
+    pub(crate) fn leave(&mut self, id: u32) {
+        match self.slab[id as usize].stand {
+            Stand::Waiting => self.waiting.remove(&mut self.slab, id),
+            Stand::Keeper => self.dismiss(),
+            Stand::Notified => self.notified -= 1,
+        }
+        self.retired = Some(self.slab.remove(id as usize).waker);
+    }
+
+    /// Notifies one more waiter if there are more keys than notified ones.
+    pub(crate) fn notify(&mut self, eligible: usize) -> Option<Waker> {
+        if self.notified >= eligible {
+            return None;
+        }
+        let index = self.waiting.front().or(self.keeper)?;
+        let waiter = &mut self.slab[index as usize];
+        match std::mem::replace(&mut waiter.stand, Stand::Notified) {
+            Stand::Keeper => self.dismiss(),
+            _ => self.waiting.remove(&mut self.slab, index),
+        }
+        self.notified += 1;
+        Some(self.slab[index as usize].waker.clone())
+    }
+
+    /// Sees to it that somebody keeps the time, and answers whom to wake for it.
+    pub(crate) fn keep_time(&mut self, earliest: Moment) -> Option<Waker> {
+        let keeper = match self.keeper {
+            Some(_) if self.armed.is_some_and(|armed| armed <= earliest) => return None,
+            Some(keeper) => keeper,
+            None => {
+                let index = self.waiting.front()?;
+                self.appoint(index);
+                index
+            }
+        };
+        self.armed = Some(earliest);
+        Some(self.slab[keeper as usize].waker.clone())
+    }
+
+    /// Notifies everybody, because there is nothing more to wait for.
+    pub(crate) fn notify_all(&mut self) -> Vec<Waker> {
+        std::iter::from_fn(|| self.notify(usize::MAX)).collect()
+    }
+
+    fn appoint(&mut self, index: u32) {
+        self.waiting.remove(&mut self.slab, index);
+        self.slab[index as usize].stand = Stand::Keeper;
+        self.keeper = Some(index);
+    }
+
+    fn dismiss(&mut self) {
+        self.keeper = None;
+        self.armed = None;
+    }
+}
