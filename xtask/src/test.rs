@@ -94,7 +94,28 @@ pub(crate) fn run(mut plan: Plan) -> Result<(), Failure> {
                 .env(steersman_assets::ASSETS_VARIABLE, assets.dir());
         }
         succeed(&mut tests)
-    })
+    })?;
+    if plan.everything {
+        step("interleavings, by loom", loom)
+    } else {
+        Ok(())
+    }
+}
+
+/// All interleavings of the concurrent parts. Code under `cfg(loom)` is other code, so it has its own directory.
+fn loom() -> Result<(), Failure> {
+    let mut loom = cargo();
+    loom.args([
+        "test",
+        "--release",
+        "-p",
+        "steersman-queue",
+        "--test",
+        "loom",
+        "--target-dir",
+        "target/loom",
+    ]);
+    succeed(loom.env("RUSTFLAGS", "--cfg loom"))
 }
 
 /// The real half: there, or left out with one clear line. On a build server it may not be left out.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the work queue: add, take and done of one key, and with a million keys waiting.
+//! Measures the work queue: add, take and done of one key, with a million keys waiting, and of a million keys that
+//! come at once.
 //!
 //! Prints one JSON object per line; `--quick` does a tenth of the operations, `--case=NAME` only one case. The peers in `bench/peers/go/queue` run the same loops. As they do, the queue
 //! reports to a metrics hook, takes the time from the real clock, and has keys of a namespace and a name. The case
@@ -35,54 +36,97 @@ fn main() {
     let cases = [
         ("one_key", 1, Options::new()),
         ("waiting_1m", WAITING, Options::new()),
+        ("fill_drain_1m", WAITING, Options::new()),
         ("waiting_1m_groups", WAITING, Options::new().grouping(grouping)),
     ];
     for (case, waiting, options) in cases {
         if only.is_none_or(|only| only == case) {
-            measure(case, waiting, options, operations);
+            match case {
+                "fill_drain_1m" => fill_and_drain(case, options),
+                _ => measure(case, waiting, options, operations),
+            }
         }
     }
 }
 
 /// Keeps `waiting` keys in the queue (or works on a single one) and times take, done and add.
 fn measure(case: &str, waiting: usize, options: Options<Request>, operations: u32) {
-    reset_peak();
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let queue = Queue::new(Arc::clone(&clock), options.metrics(Arc::new(Counts::default())));
-    let namespaces: Vec<Arc<str>> = (0..100).map(|n| Arc::from(format!("namespace-{n}"))).collect();
-    let key = |i: usize| Request {
-        namespace: Arc::clone(&namespaces[i % namespaces.len()]),
-        name: Arc::from(format!("object-{i}")),
-    };
-    let single = key(0);
+    let run = Run::new(options);
+    let single = run.key(0);
     if waiting > 1 {
         for i in 0..waiting {
-            queue.add(key(i));
+            run.queue.add(run.key(i));
         }
     }
-    let (cpu, start) = (cpu(), clock.now());
-    for _ in 0..operations {
-        if waiting == 1 {
-            queue.add(single.clone());
+    run.time(case, operations, || {
+        for _ in 0..operations {
+            if waiting == 1 {
+                run.queue.add(single.clone());
+                take(&run.queue).done();
+            } else {
+                let item = take(&run.queue);
+                let key = item.key().clone();
+                item.done();
+                run.queue.add(key);
+            }
         }
-        let item = take(&queue);
-        if waiting == 1 {
-            item.done();
-        } else {
-            let key = item.key().clone();
-            item.done();
-            queue.add(key);
+    });
+}
+
+/// Adds a million keys, as a first list does, and then works them off.
+fn fill_and_drain(case: &str, options: Options<Request>) {
+    let run = Run::new(options);
+    let keys: Vec<_> = (0..WAITING).map(|i| run.key(i)).collect();
+    run.time(case, WAITING as u32, || {
+        for key in keys {
+            run.queue.add(key);
+        }
+        for _ in 0..WAITING {
+            take(&run.queue).done();
+        }
+    });
+}
+
+struct Run {
+    clock: Arc<dyn Clock>,
+    queue: Queue<Request>,
+    namespaces: Vec<Arc<str>>,
+}
+
+impl Run {
+    fn new(options: Options<Request>) -> Self {
+        reset_peak();
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let queue = Queue::new(Arc::clone(&clock), options.metrics(Arc::new(Counts::default())));
+        let namespaces = (0..100).map(|n| Arc::from(format!("namespace-{n}"))).collect();
+        Self {
+            clock,
+            queue,
+            namespaces,
         }
     }
-    let wall = clock.now().saturating_since(start);
-    let cpu = self::cpu().saturating_sub(cpu);
-    println!(
-        r#"{{"bench":"queue","who":"steersman","case":"{case}","n":{operations},"wall_s":{:.6},"cpu_s":{:.6},"peak_mb":{:.1},"ns_per_op":{:.1}}}"#,
-        wall.as_secs_f64(),
-        cpu.as_secs_f64(),
-        peak_mb(),
-        wall.as_nanos() as f64 / f64::from(operations),
-    );
+
+    fn key(&self, i: usize) -> Request {
+        let namespace = Arc::clone(&self.namespaces[i % self.namespaces.len()]);
+        Request {
+            namespace,
+            name: Arc::from(format!("object-{i}")),
+        }
+    }
+
+    fn time(&self, case: &str, operations: u32, work: impl FnOnce()) {
+        let (cpu_before, start) = (cpu(), self.clock.now());
+        work();
+        let wall = self.clock.now().saturating_since(start);
+        let cpu = cpu().saturating_sub(cpu_before);
+        println!(
+            r#"{{"bench":"queue","who":"steersman","case":"{case}","n":{operations},"wall_s":{:.6},"cpu_s":{:.6},"peak_mb":{:.1},"ns_per_op":{:.1}}}"#,
+            wall.as_secs_f64(),
+            cpu.as_secs_f64(),
+            peak_mb(),
+            wall.as_nanos() as f64 / f64::from(operations),
+        );
+    }
 }
 
 /// Takes as a worker does, by the future; it never has to wait here.

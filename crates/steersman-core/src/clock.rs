@@ -96,8 +96,12 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(nanos))
+        let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+        Self(
+            self.0
+                .saturating_add(seconds)
+                .saturating_add(u64::from(duration.subsec_nanos())),
+        )
     }
 }
 

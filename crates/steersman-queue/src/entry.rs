@@ -39,7 +39,7 @@ pub(crate) struct Entry<K> {
     pub(crate) since: Moment,
     /// Since when it is in flight.
     pub(crate) started: Moment,
-    /// The order of arrival in the lane.
+    /// The order of arrival in the lane or among the timers.
     pub(crate) order: u64,
     /// The lane while ready or passed, the position in the heap while delayed.
     pub(crate) seat: u32,

@@ -30,7 +30,8 @@
 //!
 //! # Not promised
 //! That keys of different groups or priorities are *worked on* in a certain order: only the handing out is ordered.
-//! Which of several waiting workers gets a key.
+//! Which of several waiting workers gets a key. When very many delays end at the same time, their keys become ready
+//! in the order of their deadlines, but some at a time, so that a key added just then may go before some of them.
 //!
 //! # Shutdown
 //! [`Queue::shut_down`] stops the intake and says whether ready keys are still handed out; [`Queue::drain`] waits for
@@ -43,8 +44,8 @@
 //! Fewer than 2³² keys at once. An operation costs the same for one key and for a million, except those with a
 //! delay, which cost the logarithm of the number of delayed keys, and those that walk all keys
 //! ([`Queue::purge`], [`Queue::statuses`], [`Queue::drain`]). Priorities are meant to be few: a priority that
-//! comes into use costs the number of those in use. `Eq`, `Hash` and `Clone` of a key must not panic or call the
-//! queue; a key is cloned once for each time it is handed out, so it should be cheap to clone. Error texts are cut
+//! comes into use costs the number of those in use. `Eq`, `Hash`, `Clone` and `Drop` of a key must not panic or call
+//! the queue; a key is cloned once for each time it is handed out, so it should be cheap to clone. Error texts are cut
 //! after 1 KiB.
 //!
 //! # Example

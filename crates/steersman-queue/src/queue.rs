@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use steersman_core::Clock;
+use steersman_core::{Clock, Moment};
 
 use crate::Key;
 use crate::inspect::{Cause, Depth, Status};
@@ -46,7 +46,9 @@ impl<K: Key> Shared<K> {
         let became_ready = state.take_became_ready();
         // Nobody to wake is the usual case of a busy queue.
         let wakes = state.must_settle().then(|| state.settle());
+        let retired = state.take_retired();
         drop(state);
+        drop(retired);
         if let Some(wakes) = wakes {
             wakes.wake();
         }
@@ -193,11 +195,11 @@ impl<K: Key> Queue<K> {
         self.shared.locked(|state| state.is_shutting_down())
     }
 
-    /// Shuts down with [`Shutdown::Finish`] unless that was said before, waits until the workers are done but no
+    /// Shuts down with [`Shutdown::Finish`] unless that was said before (at this call, not when awaited), waits until the workers are done but no
     /// longer than `within`, and takes out all that is left.
     ///
-    /// The answer has every key that waited, was delayed or was still in flight, once, in the order in which they
-    /// began to wait. [`restore`](Self::restore) puts them into the queue of a later run.
+    /// The answer has every key that was ready, delayed or still in flight, once: first those in flight and ready in
+    /// the order of their arrival, then the delayed ones by deadline. [`restore`](Self::restore) puts them into the queue of a later run.
     ///
     /// # Cancel safety
     /// It may be dropped at any time and called again: what is left stays in the queue until it is answered.
@@ -250,7 +252,7 @@ impl<K: Key> Queue<K> {
     /// How much is in the queue, by what keeps it there.
     #[must_use]
     pub fn depth(&self) -> Depth {
-        let now = self.shared.clock.now();
+        let now = self.catch_up();
         self.shared.locked(|state| state.depth(now))
     }
 
@@ -258,15 +260,16 @@ impl<K: Key> Queue<K> {
     /// that were used a moment ago are listed with zero.
     #[must_use]
     pub fn depth_by_priority(&self) -> Vec<(i32, usize)> {
-        let now = self.shared.clock.now();
-        self.shared.locked(|state| state.depth_by_priority(now))
+        self.catch_up();
+        self.shared.locked(|state| state.depth_by_priority())
     }
 
     /// What the queue knows about a key.
     #[must_use]
     pub fn status(&self, key: &K) -> Option<Status<K>> {
-        let (hash, now) = (self.hash(key), self.shared.clock.now());
-        self.shared.locked(|state| state.status(key, hash, now))
+        self.catch_up();
+        let hash = self.hash(key);
+        self.shared.locked(|state| state.status(key, hash))
     }
 
     /// What the queue knows about all keys for which `matches` is true, those first that wait the longest.
@@ -275,15 +278,22 @@ impl<K: Key> Queue<K> {
     /// its old state or its new one. `matches` must not call the queue.
     #[must_use]
     pub fn statuses(&self, mut matches: impl FnMut(&K) -> bool) -> Vec<Status<K>> {
-        let now = self.shared.clock.now();
+        self.catch_up();
         let mut found = Vec::new();
         let places = self.shared.locked(|state| state.places());
         for from in (0..places).step_by(CHUNK) {
             self.shared
-                .locked(|state| state.statuses_in(from..from + CHUNK, &mut matches, now, &mut found));
+                .locked(|state| state.statuses_in(from..from + CHUNK, &mut matches, &mut found));
         }
         found.sort_by_key(Status::since);
         found
+    }
+
+    /// Makes all ready whose time has come, so that what is seen is true now.
+    fn catch_up(&self) -> Moment {
+        let now = self.shared.clock.now();
+        while self.shared.locked(|state| state.promote(now)) {}
+        now
     }
 }
 

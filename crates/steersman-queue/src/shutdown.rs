@@ -40,6 +40,12 @@ impl<'q, K: Key> Drain<'q, K> {
             id: None,
         }
     }
+
+    fn leave(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.queue.shared.locked(|state| state.leave_drain(id));
+        }
+    }
 }
 
 impl<K: Key> Future for Drain<'_, K> {
@@ -48,16 +54,15 @@ impl<K: Key> Future for Drain<'_, K> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let late = this.deadline.as_mut().poll(cx).is_ready();
-        let shared = &this.queue.shared;
-        let now = shared.clock.now();
-        shared.locked(|state| {
+        this.leave();
+        this.queue.shared.locked(|state| {
             if late {
                 state.shut_down(Shutdown::Abandon);
             }
             if late || state.is_drained() {
-                return Poll::Ready(state.take_remains(now));
+                return Poll::Ready(state.take_remains());
             }
-            this.id = Some(state.wait_for_drain(this.id, cx.waker()));
+            this.id = Some(state.wait_for_drain(cx.waker()));
             Poll::Pending
         })
     }
@@ -65,9 +70,7 @@ impl<K: Key> Future for Drain<'_, K> {
 
 impl<K: Key> Drop for Drain<'_, K> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.queue.shared.locked(|state| state.leave_drain(id));
-        }
+        self.leave();
     }
 }
 

@@ -25,6 +25,12 @@ use crate::shutdown::Shutdown;
 use crate::timers::Timers;
 use crate::waiters::Waiters;
 
+/// How many keys become ready by their time in one step.
+const PROMOTED_MAX: usize = 128;
+
+/// A queue that ran empty gives its memory back if it had room for more keys than this.
+const KEPT_CAPACITY: usize = 16 * 1024;
+
 pub(crate) struct State<K> {
     entries: Slab<Entry<K>>,
     index: HashTable<u32>,
@@ -130,11 +136,22 @@ impl<K: Key> State<K> {
         self.enqueue(index, entrance, now)
     }
 
-    /// Makes those ready whose time has come.
-    pub(crate) fn promote(&mut self, now: Moment) {
-        while let Some((at, index)) = self.timers.pop_due(&mut self.entries, now) {
+    /// Makes keys ready whose time has come, and says whether there are more.
+    ///
+    /// Some at a time, so that the lock is never held for long: after hours of standby a million may be due at once.
+    /// Every step makes more of them ready, and nobody waits while any is due. After shutdown none become ready:
+    /// they are left for the report, or else a key that fails and fails would keep the workers from ending.
+    pub(crate) fn promote(&mut self, now: Moment) -> bool {
+        if self.shutdown.is_some() {
+            return false;
+        }
+        for _ in 0..PROMOTED_MAX {
+            let Some((at, index)) = self.timers.pop_due(&mut self.entries, now) else {
+                return false;
+            };
             self.make_ready(index, at);
         }
+        self.timers.earliest().is_some_and(|earliest| earliest <= now)
     }
 
     /// Takes the next key, or enters the one who asks as a waiter.
@@ -155,7 +172,8 @@ impl<K: Key> State<K> {
     }
 
     pub(crate) fn take(&mut self, now: Moment) -> Option<Taken<K>> {
-        self.promote(now);
+        // Those that were made ready may all be in flight.
+        while self.promote(now) && self.schedule.eligible() == 0 {}
         if self.paused || self.is_over() {
             return None;
         }
@@ -195,6 +213,11 @@ impl<K: Key> State<K> {
     /// How many keys became ready since this was last asked.
     pub(crate) fn take_became_ready(&mut self) -> u64 {
         std::mem::take(&mut self.became_ready)
+    }
+
+    /// A waker to be dropped once the lock is free.
+    pub(crate) fn take_retired(&mut self) -> Option<Waker> {
+        self.waiters.take_retired()
     }
 
     /// Whether there is anybody whom [`settle`](Self::settle) could wake, or an end that it could note.
@@ -284,7 +307,8 @@ impl<K: Key> State<K> {
         let entry = &mut self.entries[index as usize];
         entry.place = Place::Delayed;
         entry.since = now;
-        self.timers.insert(&mut self.entries, at, index);
+        let arrival = self.timers.insert(&mut self.entries, at, index);
+        self.entries[index as usize].order = arrival;
     }
 
     fn group(&self, index: u32) -> Group {
@@ -314,6 +338,11 @@ impl<K: Key> State<K> {
                 found.remove();
             }
             self.entries.remove(index as usize);
+            if self.entries.is_empty() && self.entries.capacity() > KEPT_CAPACITY {
+                self.entries = Slab::new();
+                self.index = HashTable::new();
+                self.timers.release();
+            }
         }
     }
 }

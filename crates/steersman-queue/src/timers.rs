@@ -41,6 +41,11 @@ impl Timers {
         self.heap.len()
     }
 
+    /// Gives back the memory of a heap that ran empty.
+    pub(crate) fn release(&mut self) {
+        self.heap.shrink_to_fit();
+    }
+
     /// The earliest deadline.
     pub(crate) fn earliest(&self) -> Option<Moment> {
         self.heap.first().map(|timer| timer.at)
@@ -50,7 +55,8 @@ impl Timers {
         self.heap[element.position() as usize].at
     }
 
-    pub(crate) fn insert<T: Timed>(&mut self, slab: &mut Slab<T>, at: Moment, index: u32) {
+    /// Puts an element in, and answers how many were put in before it and with it.
+    pub(crate) fn insert<T: Timed>(&mut self, slab: &mut Slab<T>, at: Moment, index: u32) -> u64 {
         self.arrivals += 1;
         self.heap.push(Timer {
             at,
@@ -58,6 +64,7 @@ impl Timers {
             index,
         });
         self.rise(slab, self.heap.len() - 1);
+        self.arrivals
     }
 
     /// Takes out the earliest if it is due.
@@ -132,6 +139,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn timers_come_out_by_deadline_then_arrival(
             deadlines in proptest::collection::vec(0_u64..20, 1..60),

@@ -5,7 +5,8 @@
 //! sleeps until the earliest deadline, since the queue has no task of its own. The keeper is told to take only when
 //! nobody else is there, so that the office does not change with every key.
 //!
-//! All of this is under the queue's lock. A waker is only ever handed out, to be woken after the lock is free.
+//! All of this is under the queue's lock. A waker is only ever handed out, to be woken or dropped after the lock is
+//! free: both may run anything, and the last waker of a task may drop a future that waits here.
 //!
 //! # Invariants
 //! After every change to the queue:
@@ -52,11 +53,18 @@ pub(crate) struct Waiters {
     /// Until when the keeper sleeps, or will when it has looked.
     armed: Option<Moment>,
     notified: usize,
+    /// A waker that is no longer needed.
+    retired: Option<Waker>,
 }
 
 impl Waiters {
     pub(crate) fn is_empty(&self) -> bool {
         self.slab.is_empty()
+    }
+
+    /// A waker to be dropped once the lock is free. No step leaves more than one.
+    pub(crate) fn take_retired(&mut self) -> Option<Waker> {
+        self.retired.take()
     }
 
     /// Enters or renews a waiter, who found nothing to take. Answers until when it must sleep, if it is the keeper.
@@ -80,7 +88,9 @@ impl Waiters {
             }
             Some(index) => {
                 let waiter = &mut self.slab[index as usize];
-                waiter.waker.clone_from(waker);
+                if !waiter.waker.will_wake(waker) {
+                    self.retired = Some(std::mem::replace(&mut waiter.waker, waker.clone()));
+                }
                 if waiter.stand == Stand::Notified {
                     waiter.stand = Stand::Waiting;
                     self.notified -= 1;
@@ -106,7 +116,7 @@ impl Waiters {
             Stand::Keeper => self.dismiss(),
             Stand::Notified => self.notified -= 1,
         }
-        self.slab.remove(id as usize);
+        self.retired = Some(self.slab.remove(id as usize).waker);
     }
 
     /// Notifies one more waiter if there are more keys than notified ones.

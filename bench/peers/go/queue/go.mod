@@ -1,4 +1,4 @@
-module steersman.dev/bench/queue
+module queue-peers
 
 go 1.26.0
 

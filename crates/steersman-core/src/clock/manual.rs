@@ -108,6 +108,8 @@ impl Future for ManualSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        // A waker may run anything when it is cloned or dropped, so neither is done under the lock.
+        let waker = cx.waker().clone();
         let mut shared = this.clock.lock();
         if shared.now >= this.deadline {
             return Poll::Ready(());
@@ -116,9 +118,9 @@ impl Future for ManualSleep {
             shared.arrivals += 1;
             shared.arrivals
         });
-        shared
-            .sleepers
-            .insert((this.deadline, arrival), cx.waker().clone());
+        let old = shared.sleepers.insert((this.deadline, arrival), waker);
+        drop(shared);
+        drop(old);
         Poll::Pending
     }
 }
@@ -126,7 +128,8 @@ impl Future for ManualSleep {
 impl Drop for ManualSleep {
     fn drop(&mut self) {
         if let Some(arrival) = self.arrival {
-            self.clock.lock().sleepers.remove(&(self.deadline, arrival));
+            let waker = self.clock.lock().sleepers.remove(&(self.deadline, arrival));
+            drop(waker);
         }
     }
 }

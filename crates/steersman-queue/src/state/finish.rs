@@ -91,34 +91,32 @@ impl<K: Key> State<K> {
     }
 
     /// Enters one who waits for the drain. All are woken and struck off together.
-    pub(crate) fn wait_for_drain(&mut self, id: Option<u32>, waker: &Waker) -> u32 {
-        if let Some(id) = id
-            && let Some(entered) = self.drainers.get_mut(id as usize)
-        {
-            entered.clone_from(waker);
-            return id;
-        }
+    pub(crate) fn wait_for_drain(&mut self, waker: &Waker) -> u32 {
         self.drainers.insert(waker.clone()) as u32
     }
 
-    pub(crate) fn leave_drain(&mut self, id: u32) {
-        self.drainers.try_remove(id as usize);
+    /// Strikes one off who waited for the drain, and hands its waker out to be dropped once the lock is free.
+    pub(crate) fn leave_drain(&mut self, id: u32) -> Option<Waker> {
+        self.drainers.try_remove(id as usize)
     }
 
-    /// Takes out all that waits, and reports it with what is in flight, each key once.
-    pub(crate) fn take_remains(&mut self, now: Moment) -> Vec<Status<K>> {
-        self.promote(now);
+    /// Takes out all that waits, and reports it with what is in flight, each key once. First what is in flight or
+    /// ready, in its order, then what is delayed, by deadline.
+    pub(crate) fn take_remains(&mut self) -> Vec<Status<K>> {
         let mut indexes: Vec<u32> = self.entries.iter().map(|(index, _)| index as u32).collect();
         indexes.sort_by_key(|&index| {
             let entry = &self.entries[index as usize];
-            (entry.since, entry.order)
+            let until = (entry.place == Place::Delayed).then(|| self.timers.deadline_of(entry));
+            (until, entry.order)
         });
         let mut remains = Vec::new();
         for index in indexes {
             let entry = &mut self.entries[index as usize];
-            let reported = std::mem::replace(&mut entry.discard, entry.in_flight);
-            let rests = !entry.in_flight && entry.place == Place::Idle;
-            if !reported && !rests {
+            // A flight that is marked was purged or reported before; what was added since then is news.
+            let counts = entry.in_flight && !entry.discard;
+            let waits = entry.place != Place::Idle;
+            entry.discard = entry.in_flight;
+            if counts || waits {
                 remains.push(self.status_at(index));
             }
             self.unqueue(index);

@@ -12,8 +12,7 @@ use crate::entry::Place;
 use crate::inspect::{Depth, Stage, Status};
 
 impl<K: Key> State<K> {
-    pub(crate) fn depth(&mut self, now: Moment) -> Depth {
-        self.promote(now);
+    pub(crate) fn depth(&self, now: Moment) -> Depth {
         let eligible = self.schedule.eligible();
         let unfinished = u128::from(now.as_nanos()) * self.in_flight as u128;
         let oldest = self
@@ -31,8 +30,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    pub(crate) fn depth_by_priority(&mut self, now: Moment) -> Vec<(i32, usize)> {
-        self.promote(now);
+    pub(crate) fn depth_by_priority(&self) -> Vec<(i32, usize)> {
         let paused = self.paused;
         self.schedule
             .eligible_by_priority()
@@ -40,8 +38,7 @@ impl<K: Key> State<K> {
             .collect()
     }
 
-    pub(crate) fn status(&mut self, key: &K, hash: u64, now: Moment) -> Option<Status<K>> {
-        self.promote(now);
+    pub(crate) fn status(&self, key: &K, hash: u64) -> Option<Status<K>> {
         self.find(key, hash).map(|index| self.status_at(index))
     }
 
@@ -76,13 +73,11 @@ impl<K: Key> State<K> {
 
     /// The status of all keys in these places of the slab that match.
     pub(crate) fn statuses_in(
-        &mut self,
+        &self,
         places: Range<usize>,
         matches: &mut dyn FnMut(&K) -> bool,
-        now: Moment,
         into: &mut Vec<Status<K>>,
     ) {
-        self.promote(now);
         for place in places {
             if self.entries.get(place).is_some_and(|entry| matches(&entry.key)) {
                 into.push(self.status_at(place as u32));

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keys that are with a worker.
+
+mod harness;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use harness::{queue, seconds, take, take_all};
+use steersman_core::TestClock;
+use steersman_queue::{Add, Added, Options, Outcome, Queue, Shutdown};
+
+// R155
+#[test]
+fn guarantee_1_a_key_in_flight_is_not_handed_out() {
+    let (queue, _) = queue();
+    queue.add("key");
+    let item = take(&queue);
+    queue.add("key");
+    assert!(queue.try_next().is_none());
+    item.done();
+    take(&queue).done();
+}
+
+// R155
+#[test]
+fn guarantee_2_a_hundred_adds_in_flight_give_one_more_run() {
+    let (queue, _) = queue();
+    queue.add("key");
+    let item = take(&queue);
+    for n in 0..100 {
+        let expected = if n == 0 { Added::Queued } else { Added::Merged };
+        assert_eq!(queue.add("key"), expected);
+    }
+    item.done();
+    assert_eq!(take_all(&queue), ["key"]);
+    assert_eq!(queue.depth().ready(), 0);
+}
+
+// R156
+#[test]
+fn guarantee_2_a_key_added_in_flight_goes_before_those_added_later() {
+    let (queue, _) = queue();
+    queue.add("key");
+    let item = take(&queue);
+    queue.add("before");
+    queue.add("key");
+    queue.add("after");
+    queue.add("last");
+    assert_eq!(take(&queue).key(), &"before");
+    // The turn of the key comes while it is in flight, and passes.
+    let after = take(&queue);
+    assert_eq!(after.key(), &"after");
+    item.done();
+    after.done();
+    assert_eq!(take_all(&queue), ["key", "last"]);
+}
+
+#[test]
+fn guarantee_2_keys_that_were_passed_keep_their_order() {
+    let (queue, _) = queue();
+    let flights = ["a", "b", "c"].map(|key| {
+        queue.add(key);
+        take(&queue)
+    });
+    for key in ["c", "a", "b", "later"] {
+        queue.add(key);
+    }
+    take(&queue).done();
+    queue.add("last");
+    flights.into_iter().for_each(steersman_queue::Item::done);
+    assert_eq!(take_all(&queue), ["c", "a", "b", "last"]);
+}
+
+#[test]
+fn guarantee_2_an_add_in_flight_survives_any_outcome() {
+    for outcome in [
+        Outcome::done(),
+        Outcome::fail("broken"),
+        Outcome::retry("broken"),
+        Outcome::requeue(),
+        Outcome::requeue_after(seconds(60)),
+    ] {
+        let (queue, _) = queue();
+        queue.add("key");
+        let item = take(&queue);
+        queue.add("key");
+        item.finish(outcome);
+        assert_eq!(take_all(&queue), ["key"]);
+    }
+}
+
+#[test]
+fn guarantee_7_a_delayed_add_in_flight_waits_for_both_delay_and_worker() {
+    let (queue, clock) = queue();
+    queue.add("key");
+    let item = take(&queue);
+    queue.add_with("key", Add::new().after(seconds(5)));
+    clock.advance(seconds(5));
+    assert!(queue.try_next().is_none());
+    assert_eq!(queue.depth().dirty(), 1);
+    item.done();
+    assert_eq!(take_all(&queue), ["key"]);
+}
+
+#[test]
+fn a_retry_keeps_its_priority_unless_the_outcome_says_another() {
+    let (queue, _) = queue();
+    queue.add_with("key", Add::new().priority(-100));
+    take(&queue).finish(Outcome::requeue_after(seconds(0)));
+    let item = take(&queue);
+    assert_eq!(item.priority(), -100);
+    item.finish(Outcome::requeue_after(seconds(0)).priority(7));
+    assert_eq!(take(&queue).priority(), 7);
+}
+
+// R156
+#[test]
+fn guarantee_1_many_producers_and_workers_never_share_a_key() {
+    const KEYS: u32 = 20;
+    let queue = Queue::new(Arc::new(TestClock::new()), Options::new());
+    let busy = Mutex::new(HashSet::new());
+    let taken = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut taken = 0_u32;
+                    while let Some(item) = futures::executor::block_on(queue.next()) {
+                        assert!(
+                            busy.lock().unwrap().insert(*item.key()),
+                            "two workers have {}",
+                            item.key()
+                        );
+                        std::thread::yield_now();
+                        busy.lock().unwrap().remove(item.key());
+                        item.done();
+                        taken += 1;
+                    }
+                    taken
+                })
+            })
+            .collect();
+        let producers: Vec<_> = (0..4)
+            .map(|producer| {
+                let queue = &queue;
+                scope.spawn(move || {
+                    for n in 0..5000 {
+                        queue.add((n * 7 + producer) % KEYS);
+                    }
+                })
+            })
+            .collect();
+        producers
+            .into_iter()
+            .for_each(|producer| producer.join().expect("no producer panics"));
+        queue.shut_down(Shutdown::Finish);
+        workers
+            .into_iter()
+            .map(|worker| worker.join().expect("no worker panics"))
+            .sum::<u32>()
+    });
+    assert!((KEYS..=20_000).contains(&taken));
+    assert_eq!(queue.depth(), steersman_queue::Depth::default());
+}
