@@ -8,6 +8,7 @@
 //!    at once where it is [removed](Cache::remove).
 //! 4. A removed informer says so to those who still hold it; others are not touched.
 
+mod live;
 mod options;
 mod reader;
 
@@ -95,15 +96,31 @@ impl CacheBuilder {
     /// The cache. It does nothing until it is asked.
     #[must_use]
     pub fn build(self) -> Cache {
-        let Self { surroundings, defaults, kinds, linger } = self;
-        Cache(Arc::new(Inner { surroundings, defaults, kinds, linger, entries: Mutex::default() }))
+        let Self {
+            surroundings,
+            defaults,
+            kinds,
+            linger,
+        } = self;
+        Cache(Arc::new(Inner {
+            surroundings,
+            defaults,
+            kinds,
+            linger,
+            entries: Mutex::default(),
+        }))
     }
 }
 
 impl Cache {
     /// A cache in these surroundings.
     pub fn builder(surroundings: Surroundings) -> CacheBuilder {
-        CacheBuilder { surroundings, defaults: KindOptions::default(), kinds: HashMap::new(), linger: LINGER }
+        CacheBuilder {
+            surroundings,
+            defaults: KindOptions::default(),
+            kinds: HashMap::new(),
+            linger: LINGER,
+        }
     }
 
     /// The informer of a resource with the scope that its options say; started if nobody has asked before.
@@ -121,20 +138,42 @@ impl Cache {
         if let Some(entry) = entries.get_mut(&key) {
             let lease = entry.lease.upgrade().unwrap_or_else(|| {
                 entry._lingering = None;
-                let lease = Arc::new(Lease { key: key.clone(), cache: Arc::downgrade(&self.0) });
+                let lease = Arc::new(Lease {
+                    key: key.clone(),
+                    cache: Arc::downgrade(&self.0),
+                });
                 entry.lease = Arc::downgrade(&lease);
                 lease
             });
-            return Held { informer: entry.informer.clone(), _lease: lease };
+            return Held {
+                informer: entry.informer.clone(),
+                _lease: lease,
+            };
         }
         let options = self.options(resource);
-        let informer_options =
-            InformerOptions::default().reflector(options.reflector_options().clone()).store(options.store_options());
-        let informer = Informer::start(&self.0.surroundings, resource.clone(), key.1.clone(), informer_options);
-        let lease = Arc::new(Lease { key: key.clone(), cache: Arc::downgrade(&self.0) });
-        let entry = Entry { informer: informer.clone(), lease: Arc::downgrade(&lease), _lingering: None };
+        let informer_options = InformerOptions::default()
+            .reflector(options.reflector_options().clone())
+            .store(options.store_options());
+        let informer = Informer::start(
+            &self.0.surroundings,
+            resource.clone(),
+            key.1.clone(),
+            informer_options,
+        );
+        let lease = Arc::new(Lease {
+            key: key.clone(),
+            cache: Arc::downgrade(&self.0),
+        });
+        let entry = Entry {
+            informer: informer.clone(),
+            lease: Arc::downgrade(&lease),
+            _lingering: None,
+        };
         entries.insert(key, entry);
-        Held { informer, _lease: lease }
+        Held {
+            informer,
+            _lease: lease,
+        }
     }
 
     /// Ends every informer of a resource at once, also those that somebody holds: they are told by
@@ -142,7 +181,11 @@ impl Cache {
     pub fn remove(&self, resource: &Resource) -> usize {
         let removed: Vec<Entry> = {
             let mut entries = self.0.lock();
-            let keys: Vec<_> = entries.keys().filter(|(found, _)| found == resource).cloned().collect();
+            let keys: Vec<_> = entries
+                .keys()
+                .filter(|(found, _)| found == resource)
+                .cloned()
+                .collect();
             keys.into_iter().filter_map(|key| entries.remove(&key)).collect()
         };
         removed.iter().for_each(|entry| entry.informer.end());
@@ -152,7 +195,11 @@ impl Cache {
     /// The informers that run now.
     #[must_use]
     pub fn informers(&self) -> Vec<Informer> {
-        self.0.lock().values().map(|entry| entry.informer.clone()).collect()
+        self.0
+            .lock()
+            .values()
+            .map(|entry| entry.informer.clone())
+            .collect()
     }
 
     /// Reads through this cache. What its reads start ends with it.
@@ -195,7 +242,9 @@ impl Inner {
             clock.sleep_until(deadline).await;
             let Some(cache) = cache.upgrade() else { return };
             let mut entries = cache.lock();
-            let is_free = entries.get(&key).is_some_and(|entry| entry.lease.strong_count() == 0);
+            let is_free = entries
+                .get(&key)
+                .is_some_and(|entry| entry.lease.strong_count() == 0);
             // Dropped outside of the lock: the end of an informer frees its store.
             let ended = if is_free { entries.remove(&key) } else { None };
             drop(entries);

@@ -33,8 +33,7 @@ pub use registration::{Handler, Registration};
 pub use subscription::{Delivery, Subscription};
 
 use crate::{
-    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble,
-    reflector::Reflector,
+    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble, reflector::Reflector,
     store::store,
 };
 use dispatch::Dispatch;
@@ -51,7 +50,9 @@ pub struct Surroundings {
 
 impl std::fmt::Debug for Surroundings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Surroundings").field("clock", &self.clock).finish_non_exhaustive()
+        f.debug_struct("Surroundings")
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
     }
 }
 
@@ -62,7 +63,12 @@ impl Surroundings {
     /// parsed, and do not travel between threads, which would double the cost of a list.
     #[must_use]
     pub fn new(client: Client, clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
-        Self { client, clock, random, spawner }
+        Self {
+            client,
+            clock,
+            random,
+            spawner,
+        }
     }
 
     /// The client.
@@ -131,7 +137,11 @@ impl Informer {
         options: InformerOptions,
     ) -> Self {
         let (writer, store) = store(options.store);
-        let dispatch = Arc::new(Dispatch::new(resource.clone(), writer, Arc::clone(&surroundings.clock)));
+        let dispatch = Arc::new(Dispatch::new(
+            resource.clone(),
+            (writer, store.clone()),
+            Arc::clone(&surroundings.clock),
+        ));
         let (sender, health) = watch::channel(Health::default());
         let reflector = Reflector::new(
             surroundings.client.clone(),
@@ -143,7 +153,15 @@ impl Informer {
         );
         let task = surroundings.spawner.spawn("reflector", reflector.run());
         let surroundings = surroundings.clone();
-        Self(Arc::new(Shared { resource, scope, surroundings, store, dispatch, health, task: Mutex::new(Some(task)) }))
+        Self(Arc::new(Shared {
+            resource,
+            scope,
+            surroundings,
+            store,
+            dispatch,
+            health,
+            task: Mutex::new(Some(task)),
+        }))
     }
 
     /// Which resource it is about.
@@ -187,7 +205,9 @@ impl Informer {
     /// It can be dropped at any time.
     pub async fn settled(&self) -> Result<(), Arc<Trouble>> {
         let mut health = self.0.health.clone();
-        let settled = health.wait_for(|health| health.synced || health.trouble.is_some()).await;
+        let settled = health
+            .wait_for(|health| health.synced || health.trouble.is_some())
+            .await;
         match settled {
             Ok(health) if !health.synced => health.trouble.clone().map_or(Ok(()), Err),
             _ => Ok(()),
@@ -233,7 +253,10 @@ impl Informer {
                 Arc::clone(&registered),
                 Arc::downgrade(&self.0.dispatch),
                 every,
-                (Arc::clone(&self.0.surroundings.clock), Arc::clone(&self.0.surroundings.random)),
+                (
+                    Arc::clone(&self.0.surroundings.clock),
+                    Arc::clone(&self.0.surroundings.random),
+                ),
             );
             self.0.surroundings.spawner.spawn("resync", resync)
         });
@@ -252,7 +275,9 @@ impl Informer {
             invalid: dispatched.invalid,
             lists: health.lists,
             watches: health.watches,
-            silent_for: dispatched.last_event.map(|last| self.0.surroundings.clock.now().saturating_since(last)),
+            silent_for: dispatched
+                .last_event
+                .map(|last| self.0.surroundings.clock.now().saturating_since(last)),
             synced: health.synced,
             slow_handlers: dispatched.slow,
         }

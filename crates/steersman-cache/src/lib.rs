@@ -13,6 +13,7 @@ mod object;
 mod overlay;
 mod reflector;
 mod resource;
+mod response;
 mod revision;
 mod store;
 mod transform;

@@ -13,7 +13,6 @@ mod backoff;
 mod listing;
 mod options;
 mod request;
-mod response;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -30,10 +29,10 @@ pub use trouble::Trouble;
 use crate::{
     Resource, Revision, Scope,
     object::{InvalidObject, Object},
+    response::Response,
     wire::lines::{Event, Lines},
 };
 use backoff::Backoff;
-use response::Response;
 
 /// No object of a real server is longer.
 const OBJECT_LIMIT: usize = 64 << 20;

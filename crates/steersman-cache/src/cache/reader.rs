@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kube::{Api, Resource as KubeResource, api::ListParams};
+use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
 
-use super::{Cache, Held};
+use super::{Cache, Held, live};
 use crate::{DecodeError, Query, Resource, Trouble};
 
 /// What to do with a kind that has no informer yet.
@@ -79,13 +79,17 @@ pub enum ReadError {
         resource: Resource,
         /// Why.
         #[source]
-        source: Box<kube::Error>,
+        source: Trouble,
     },
 }
 
 impl Reader {
     pub(super) fn new(cache: Cache, missing: Missing) -> Self {
-        Self { cache, missing, held: Mutex::default() }
+        Self {
+            cache,
+            missing,
+            held: Mutex::default(),
+        }
     }
 
     /// The object of this name, or nothing if there is none. The namespace is empty for a cluster-scoped kind.
@@ -97,19 +101,28 @@ impl Reader {
     /// It can be dropped at any time.
     pub async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, ReadError>
     where
-        K: KubeResource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+        K: KubeResource<DynamicType = ()>
+            + DeserializeOwned
+            + Clone
+            + std::fmt::Debug
+            + Send
+            + Sync
+            + 'static,
     {
         let resource = Resource::of::<K>();
-        let Some(informer) = self.informer(&resource)? else {
-            let api = self.live::<K>(namespace);
-            let found = api.get_opt(name).await;
-            return found.map(|object| object.map(Arc::new)).map_err(|source| live(resource, source));
+        let found = match self.informer(&resource)? {
+            Some(informer) => {
+                ready(&informer, namespace).await?;
+                informer.store().get(namespace, name)
+            }
+            None => live::get(self.cache.surroundings(), &resource, namespace, name)
+                .await
+                .map_err(|source| ReadError::Live { resource, source })?,
         };
-        ready(&informer, namespace).await?;
-        match informer.store().get(namespace, name) {
-            None => Ok(None),
-            Some(object) => object.decoded::<K>().map(Some).map_err(ReadError::Decode),
-        }
+        found
+            .map(|object| object.decoded::<K>())
+            .transpose()
+            .map_err(ReadError::Decode)
     }
 
     /// The objects that `query` selects.
@@ -121,19 +134,29 @@ impl Reader {
     /// It can be dropped at any time.
     pub async fn list<K>(&self, query: &Query) -> Result<Vec<Arc<K>>, ReadError>
     where
-        K: KubeResource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+        K: KubeResource<DynamicType = ()>
+            + DeserializeOwned
+            + Clone
+            + std::fmt::Debug
+            + Send
+            + Sync
+            + 'static,
     {
         let resource = Resource::of::<K>();
-        let namespace = query.namespace().unwrap_or_default();
-        let Some(informer) = self.informer(&resource)? else {
-            let api = self.live::<K>(namespace);
-            let params = query.labels_text().map_or_else(ListParams::default, |labels| ListParams::default().labels(&labels));
-            let found = api.list(&params).await.map_err(|source| live(resource, source))?;
-            return Ok(found.items.into_iter().map(Arc::new).collect());
+        let objects = match self.informer(&resource)? {
+            Some(informer) => {
+                ready(&informer, query.wanted_namespace().unwrap_or_default()).await?;
+                informer.store().list(query)
+            }
+            None => live::list(self.cache.surroundings(), &resource, query)
+                .await
+                .map_err(|source| ReadError::Live { resource, source })?,
         };
-        ready(&informer, namespace).await?;
-        let objects = informer.store().list(query);
-        objects.iter().map(|object| object.decoded::<K>()).collect::<Result<_, _>>().map_err(ReadError::Decode)
+        objects
+            .iter()
+            .map(|object| object.decoded::<K>())
+            .collect::<Result<_, _>>()
+            .map_err(ReadError::Decode)
     }
 
     /// The informer to read from, or nothing where the server is to be asked.
@@ -146,35 +169,40 @@ impl Reader {
             (Some(informer), _) => informer,
             (None, Missing::Start) => self.cache.informer(resource),
             (None, Missing::Live) => return Ok(None),
-            (None, Missing::Refuse) => return Err(ReadError::NotCached { resource: resource.clone() }),
+            (None, Missing::Refuse) => {
+                return Err(ReadError::NotCached {
+                    resource: resource.clone(),
+                });
+            }
         };
         held.insert(resource.clone(), informer.clone());
         Ok(Some(informer))
-    }
-
-    fn live<K: KubeResource<DynamicType = ()>>(&self, namespace: &str) -> Api<K> {
-        let client = self.cache.surroundings().client().clone();
-        match namespace {
-            "" => Api::all(client),
-            namespace => Api::all_in(client, namespace),
-        }
     }
 }
 
 /// Waits until the informer can answer for this namespace, or something is in the way.
 async fn ready(informer: &Held, namespace: &str) -> Result<(), ReadError> {
     let resource = informer.resource();
-    if let Some(cached) = informer.scope().namespace_name().filter(|cached| *cached != namespace) {
+    if let Some(cached) = informer
+        .scope()
+        .namespace_name()
+        .filter(|cached| *cached != namespace)
+    {
         let (cached, asked) = (cached.to_owned(), namespace.to_owned());
-        return Err(ReadError::UnknownNamespace { resource: resource.clone(), cached, asked });
+        return Err(ReadError::UnknownNamespace {
+            resource: resource.clone(),
+            cached,
+            asked,
+        });
     }
     match informer.settled().await {
         Ok(()) => Ok(()),
-        Err(reason) if *reason == Trouble::Absent => Err(ReadError::Absent { resource: resource.clone() }),
-        Err(reason) => Err(ReadError::NotSynced { resource: resource.clone(), reason }),
+        Err(reason) if *reason == Trouble::Absent => Err(ReadError::Absent {
+            resource: resource.clone(),
+        }),
+        Err(reason) => Err(ReadError::NotSynced {
+            resource: resource.clone(),
+            reason,
+        }),
     }
-}
-
-fn live(resource: Resource, source: kube::Error) -> ReadError {
-    ReadError::Live { resource, source: Box::new(source) }
 }

@@ -11,10 +11,7 @@ use std::{
 use steersman_core::{Clock, Moment, ObjectKey};
 
 use super::{Event, registration::Registered};
-use crate::{
-    Change, InvalidObject, Object, Resource, Revision, StoreWriter,
-    reflector::Sink,
-};
+use crate::{Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter, reflector::Sink};
 
 /// A call of a handler that takes longer is worth a word.
 const SLOW: Duration = Duration::from_millis(100);
@@ -29,6 +26,7 @@ pub(super) struct Dispatch {
 #[derive(Debug)]
 struct State {
     writer: StoreWriter,
+    store: Store,
     handlers: Vec<Arc<Registered>>,
     synced: bool,
     counters: Counters,
@@ -44,9 +42,23 @@ pub(super) struct Counters {
 }
 
 impl Dispatch {
-    pub(super) fn new(resource: Resource, writer: StoreWriter, clock: Arc<dyn Clock>) -> Self {
-        let state = State { writer, handlers: Vec::new(), synced: false, counters: Counters::default() };
-        Self { resource, clock, state: Mutex::new(state) }
+    pub(super) fn new(
+        resource: Resource,
+        (writer, store): (StoreWriter, Store),
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let state = State {
+            writer,
+            store,
+            handlers: Vec::new(),
+            synced: false,
+            counters: Counters::default(),
+        };
+        Self {
+            resource,
+            clock,
+            state: Mutex::new(state),
+        }
     }
 
     /// A handler panicked under the lock at worst, after the store was written: the state is whole.
@@ -56,8 +68,14 @@ impl Dispatch {
 
     pub(super) fn register(&self, registered: Arc<Registered>) {
         let mut state = self.lock();
-        for object in state.writer.store().all() {
-            self.call(&registered, &Event::Added { object, initial: true });
+        for object in state.store.list(&Query::new()) {
+            self.call(
+                &registered,
+                &Event::Added {
+                    object,
+                    initial: true,
+                },
+            );
         }
         if state.synced {
             registered.set_synced();
@@ -66,21 +84,27 @@ impl Dispatch {
     }
 
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
-        self.lock().writer.store().all().iter().map(|object| object.key()).collect()
+        self.lock().store.keys(&Query::new())
     }
 
     /// Calls one handler for those of these objects that are there now.
     pub(super) fn resync(&self, registered: &Registered, keys: &[ObjectKey]) {
         let state = self.lock();
-        for object in keys.iter().filter_map(|key| state.writer.store().get_key(key)) {
+        for object in keys.iter().filter_map(|key| state.store.get_key(key)) {
             self.call(registered, &Event::Resynced { object });
         }
     }
 
     pub(super) fn counters(&self) -> Counters {
         let state = self.lock();
-        let slow = state.handlers.iter().map(|handler| (handler.name().to_owned(), handler.slow()));
-        Counters { slow: slow.filter(|(_, times)| *times > 0).collect(), ..state.counters.clone() }
+        let slow = state
+            .handlers
+            .iter()
+            .map(|handler| (handler.name().to_owned(), handler.slow()));
+        Counters {
+            slow: slow.filter(|(_, times)| *times > 0).collect(),
+            ..state.counters.clone()
+        }
     }
 
     fn dispatch(&self, state: &mut State, event: &Event) {
@@ -110,15 +134,31 @@ impl Dispatch {
     }
 
     fn changed(&self, state: &mut State, object: Object) {
-        let Some(Change { old, new, .. }) = state.writer.apply(object) else { return };
-        let event = match old {
+        let event = match state.writer.apply(object) {
+            None => return,
+            Some(Change::Added(object)) => Event::Added {
+                object,
+                initial: !state.synced,
+            },
             // Another uid under the same name: one object went unseen and another came.
-            Some(old) if old.uid() != new.uid() => {
-                self.dispatch(state, &Event::Deleted { object: old, final_state_known: false });
-                Event::Added { object: new, initial: false }
+            Some(Change::Updated { old, new }) if old.uid() != new.uid() => {
+                self.dispatch(
+                    state,
+                    &Event::Deleted {
+                        object: old,
+                        final_state_known: false,
+                    },
+                );
+                Event::Added {
+                    object: new,
+                    initial: false,
+                }
             }
-            Some(old) => Event::Updated { old, new },
-            None => Event::Added { object: new, initial: !state.synced },
+            Some(Change::Updated { old, new }) => Event::Updated { old, new },
+            Some(Change::Removed(object)) => Event::Deleted {
+                object,
+                final_state_known: true,
+            },
         };
         self.dispatch(state, &event);
     }
@@ -141,9 +181,15 @@ impl Sink for Arc<Dispatch> {
     fn end(&mut self, revision: &Revision) {
         let mut state = self.lock();
         for object in state.writer.end_replace() {
-            self.dispatch(&mut state, &Event::Deleted { object, final_state_known: false });
+            self.dispatch(
+                &mut state,
+                &Event::Deleted {
+                    object,
+                    final_state_known: false,
+                },
+            );
         }
-        state.writer.set_revision(revision.clone());
+        state.writer.set_revision(revision);
         state.synced = true;
         state.handlers.iter().for_each(|handler| handler.set_synced());
         self.heard(&mut state);
@@ -155,25 +201,30 @@ impl Sink for Arc<Dispatch> {
 
     fn changed(&mut self, object: Object) {
         let mut state = self.lock();
-        let revision = object.revision();
+        state.writer.advance_to(object.resource_version());
         Dispatch::changed(self, &mut state, object);
-        state.writer.set_revision(revision);
         self.heard(&mut state);
     }
 
     fn deleted(&mut self, object: Object) {
         let mut state = self.lock();
-        if state.writer.remove(&object).is_some() {
-            let revision = object.revision();
-            self.dispatch(&mut state, &Event::Deleted { object: Arc::new(object), final_state_known: true });
-            state.writer.set_revision(revision);
+        let removed = state.writer.remove(&object);
+        state.writer.advance_to(object.resource_version());
+        if removed.is_some() {
+            self.dispatch(
+                &mut state,
+                &Event::Deleted {
+                    object: Arc::new(object),
+                    final_state_known: true,
+                },
+            );
         }
         self.heard(&mut state);
     }
 
     fn progressed(&mut self, revision: &Revision) {
         let mut state = self.lock();
-        state.writer.set_revision(revision.clone());
+        state.writer.set_revision(revision);
         self.heard(&mut state);
     }
 

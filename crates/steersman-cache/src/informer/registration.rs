@@ -46,7 +46,10 @@ pub(super) struct Registered {
 
 impl Registration {
     pub(super) fn new(registered: Arc<Registered>, resync: Option<Task>) -> Self {
-        Self { registered, _resync: resync }
+        Self {
+            registered,
+            _resync: resync,
+        }
     }
 
     /// Waits until the handler was called for every object of the first list.
@@ -55,7 +58,12 @@ impl Registration {
     /// It can be dropped at any time.
     pub async fn synced(&self) {
         // The sender lives as long as `self`.
-        let _ = self.registered.synced.subscribe().wait_for(|synced| *synced).await;
+        let _ = self
+            .registered
+            .synced
+            .subscribe()
+            .wait_for(|synced| *synced)
+            .await;
     }
 
     /// Whether the handler was called for every object of the first list.
@@ -104,13 +112,16 @@ impl Registered {
     }
 
     pub(super) fn set_synced(&self) {
-        self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+        self.synced
+            .send_if_modified(|synced| !std::mem::replace(synced, true));
     }
 }
 
 impl fmt::Debug for Registered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registered").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Registered")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -126,10 +137,14 @@ pub(super) fn resync(
             // A tenth up or down, so that not all come at once.
             let interval = every.mul_f64(0.9 + 0.2 * random.fraction());
             clock.sleep_until(clock.now() + interval).await;
-            let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else { return };
+            let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else {
+                return;
+            };
             // In small portions, between which changes get their turn.
             for portion in keys.chunks(256) {
-                let Some(dispatch) = dispatch.upgrade() else { return };
+                let Some(dispatch) = dispatch.upgrade() else {
+                    return;
+                };
                 dispatch.resync(&registered, portion);
                 drop(dispatch);
                 tokio::task::yield_now().await;

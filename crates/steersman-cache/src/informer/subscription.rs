@@ -57,7 +57,11 @@ struct Newest {
 }
 
 pub(super) fn subscription(lag: usize) -> (impl Handler, Arc<Queue>) {
-    let queue = Arc::new(Queue { lag: lag.max(1), pending: Mutex::default(), arrived: Notify::new() });
+    let queue = Arc::new(Queue {
+        lag: lag.max(1),
+        pending: Mutex::default(),
+        arrived: Notify::new(),
+    });
     let subscriber = Arc::clone(&queue);
     (move |event: &Event| subscriber.push(event.clone()), queue)
 }
@@ -110,7 +114,9 @@ impl Pending {
         // Once there is something merged, everything is, until the reader has caught up: order is kept by that.
         let before = self.events.len() as u64 + 1;
         let many = std::mem::take(&mut self.events);
-        many.into_iter().chain([event]).for_each(|event| self.merged.add(event));
+        many.into_iter()
+            .chain([event])
+            .for_each(|event| self.merged.add(event));
         self.skipped += before;
     }
 
@@ -139,12 +145,14 @@ impl Merged {
                 newest.deleted = Some(deletion);
                 None
             }
-            (Some(Event::Added { initial, .. }), later) => {
-                Some(Event::Added { object: Arc::clone(later.object()), initial })
-            }
-            (Some(Event::Updated { old, .. }), later) => {
-                Some(Event::Updated { old, new: Arc::clone(later.object()) })
-            }
+            (Some(Event::Added { initial, .. }), later) => Some(Event::Added {
+                object: Arc::clone(later.object()),
+                initial,
+            }),
+            (Some(Event::Updated { old, .. }), later) => Some(Event::Updated {
+                old,
+                new: Arc::clone(later.object()),
+            }),
             (_, event) => Some(event),
         };
     }
@@ -174,15 +182,24 @@ mod tests {
     }
 
     fn added(name: &str, revision: u32) -> Event {
-        Event::Added { object: object(name, revision), initial: false }
+        Event::Added {
+            object: object(name, revision),
+            initial: false,
+        }
     }
 
     fn updated(name: &str, old: u32, new: u32) -> Event {
-        Event::Updated { old: object(name, old), new: object(name, new) }
+        Event::Updated {
+            old: object(name, old),
+            new: object(name, new),
+        }
     }
 
     fn deleted(name: &str, revision: u32) -> Event {
-        Event::Deleted { object: object(name, revision), final_state_known: true }
+        Event::Deleted {
+            object: object(name, revision),
+            final_state_known: true,
+        }
     }
 
     fn say(delivery: &Delivery) -> String {
@@ -205,25 +222,41 @@ mod tests {
     fn read(events: impl IntoIterator<Item = Event>) -> Vec<String> {
         let mut pending = Pending::default();
         events.into_iter().for_each(|event| pending.push(event, 2));
-        std::iter::from_fn(|| pending.pop()).map(|delivery| say(&delivery)).collect()
+        std::iter::from_fn(|| pending.pop())
+            .map(|delivery| say(&delivery))
+            .collect()
     }
 
     #[test]
     fn guarantee_5_a_reader_in_time_gets_every_step() {
-        assert_eq!(read([added("a", 1), updated("a", 1, 2)]), ["added a@1", "updated a@2"]);
+        assert_eq!(
+            read([added("a", 1), updated("a", 1, 2)]),
+            ["added a@1", "updated a@2"]
+        );
     }
 
     // R130, R131
     #[test]
     fn guarantee_5_a_late_reader_gets_the_newest_state_once_and_is_told() {
-        let events = [added("a", 1), updated("b", 1, 2), updated("b", 2, 3), updated("a", 1, 4), updated("b", 3, 5)];
+        let events = [
+            added("a", 1),
+            updated("b", 1, 2),
+            updated("b", 2, 3),
+            updated("a", 1, 4),
+            updated("b", 3, 5),
+        ];
         assert_eq!(read(events), ["skipped 5", "added a@4", "updated b@5"]);
     }
 
     // R130
     #[test]
     fn guarantee_5_a_deletion_before_a_creation_is_kept() {
-        let events = [updated("a", 1, 2), deleted("a", 3), added("a", 4), updated("a", 4, 5)];
+        let events = [
+            updated("a", 1, 2),
+            deleted("a", 3),
+            added("a", 4),
+            updated("a", 4, 5),
+        ];
         assert_eq!(read(events), ["skipped 4", "deleted a@3", "added a@5"]);
         let events = [deleted("a", 3), added("a", 4), deleted("a", 5), added("a", 6)];
         assert_eq!(read(events), ["skipped 4", "deleted a@3", "added a@6"]);
@@ -231,7 +264,10 @@ mod tests {
 
     #[test]
     fn guarantee_5_what_came_and_went_unseen_is_not_told() {
-        assert_eq!(read([added("a", 1), deleted("a", 2), added("b", 3)]), ["skipped 3", "added b@3"]);
+        assert_eq!(
+            read([added("a", 1), deleted("a", 2), added("b", 3)]),
+            ["skipped 3", "added b@3"]
+        );
     }
 
     #[test]
@@ -243,7 +279,9 @@ mod tests {
         assert_eq!(say(&pending.pop().unwrap()), "skipped 3");
         assert_eq!(say(&pending.pop().unwrap()), "updated a@2");
         pending.push(updated("a", 2, 9), 2);
-        let rest: Vec<String> = std::iter::from_fn(|| pending.pop()).map(|delivery| say(&delivery)).collect();
+        let rest: Vec<String> = std::iter::from_fn(|| pending.pop())
+            .map(|delivery| say(&delivery))
+            .collect();
         assert_eq!(rest, ["skipped 1", "updated a@9", "updated b@2", "updated c@2"]);
     }
 }

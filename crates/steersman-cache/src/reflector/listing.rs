@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The whole state of a resource: as a stream where the server has that, otherwise in pages.
 
-use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, response::Response, trouble::Trouble};
+use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, trouble::Trouble};
 use crate::{
     Revision,
     object::{InvalidObject, Object},
+    response::Response,
     wire::{
         lines::Event,
-        list::{ListMetadata, ListSplitter, NoList},
+        list::{ListMetadata, ListSplitter},
     },
 };
 
@@ -162,11 +163,9 @@ impl<S: Sink> Reflector<S> {
             Err(error) => sink.invalid(&error),
         };
         while let Some(chunk) = response.chunk().await? {
-            splitter
-                .push(&chunk, &mut item)
-                .map_err(|error| no_list(&error))?;
+            splitter.push(&chunk, &mut item)?;
         }
-        splitter.finish(&mut item).map_err(|error| no_list(&error))
+        Ok(splitter.finish(&mut item)?)
     }
 }
 
@@ -179,12 +178,6 @@ fn check(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
             retry_after: None,
         }),
         _ => Ok(()),
-    }
-}
-
-fn no_list(error: &NoList) -> Trouble {
-    Trouble::Undecodable {
-        reason: error.to_string(),
     }
 }
 

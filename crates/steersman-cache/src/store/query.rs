@@ -96,7 +96,7 @@ impl Query {
                 .all(|expression| holds(expression, |key| object.label(key)))
     }
 
-    pub(super) fn wanted_namespace(&self) -> Option<&str> {
+    pub(crate) fn wanted_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 

@@ -7,7 +7,10 @@ use super::{
     lines::TooLong,
     scan::{Stop, skip_space, skip_value},
 };
-use crate::object::{InvalidObject, Object};
+use crate::{
+    Trouble,
+    object::{InvalidObject, Object},
+};
 
 /// Takes the items out of a list without ever holding more than the one that is under way.
 #[derive(Debug)]
@@ -43,6 +46,14 @@ pub(crate) struct ListMetadata {
     pub(crate) resource_version: String,
     #[serde(rename = "continue")]
     pub(crate) continue_token: String,
+}
+
+impl From<NoList> for Trouble {
+    fn from(error: NoList) -> Self {
+        Self::Undecodable {
+            reason: error.to_string(),
+        }
+    }
 }
 
 /// The response is no list.

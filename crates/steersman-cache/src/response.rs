@@ -10,13 +10,13 @@ use http_body_util::BodyExt;
 use kube::client::{Body, Client};
 use steersman_core::{Clock, Moment, Sleep};
 
-use super::trouble::Trouble;
+use crate::Trouble;
 
 /// How much of an error's body is read.
 const ERROR_LIMIT: usize = 1 << 16;
 
 /// The body of a successful answer.
-pub(super) struct Response {
+pub(crate) struct Response {
     body: Body,
     decoder: Option<MultiGzDecoder<Vec<u8>>>,
     idle: Idle,
@@ -62,7 +62,7 @@ impl Idle {
 
 impl Response {
     /// Sends a request; anything but success is trouble.
-    pub(super) async fn to(
+    pub(crate) async fn to(
         client: &Client,
         request: Request<Body>,
         clock: &Arc<dyn Clock>,
@@ -96,12 +96,12 @@ impl Response {
     }
 
     /// From now on this much silence is too much.
-    pub(super) fn set_idle(&mut self, limit: Duration) {
+    pub(crate) fn set_idle(&mut self, limit: Duration) {
         self.idle = Idle::new(&self.idle.clock, limit);
     }
 
     /// What comes next; nothing at the end.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
         loop {
             let frame = tokio::select! {
                 biased;

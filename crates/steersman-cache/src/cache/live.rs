@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading past the cache.
+//!
+//! Not by `kube::Api`: which of its constructors is right depends on the type's scope, and it logs what it cannot decode,
+//! which may be a secret.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, header};
+use kube::client::Body;
+
+use crate::{Object, Query, Resource, Surroundings, Trouble, response::Response, wire::list::ListSplitter};
+
+/// So long a server may be silent.
+const SILENCE: Duration = Duration::from_secs(30);
+const LIMIT: usize = 64 << 20;
+
+/// The object of this name, or nothing if there is none.
+pub(super) async fn get(
+    surroundings: &Surroundings,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Arc<Object>>, Trouble> {
+    let path = format!(
+        "{}/{name}",
+        resource.path(Some(namespace).filter(|namespace| !namespace.is_empty()))
+    );
+    let mut response = match send(surroundings, &path).await {
+        Err(Trouble::Absent) => return Ok(None),
+        answer => answer?,
+    };
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        bytes.extend_from_slice(&chunk);
+    }
+    match Object::from_slice(&bytes) {
+        Ok(object) => Ok(Some(Arc::new(object))),
+        Err(error) => Err(Trouble::Undecodable {
+            reason: error.to_string(),
+        }),
+    }
+}
+
+/// The objects that `query` selects.
+pub(super) async fn list(
+    surroundings: &Surroundings,
+    resource: &Resource,
+    query: &Query,
+) -> Result<Vec<Arc<Object>>, Trouble> {
+    let mut response = send(surroundings, &resource.path(query.wanted_namespace())).await?;
+    let mut splitter = ListSplitter::new(LIMIT);
+    let mut found = Vec::new();
+    let mut item = |item: Result<Object, _>| {
+        if let Ok(object) = item.map(Arc::new)
+            && query.matches(&object)
+            && found.len() < query.limited()
+        {
+            found.push(object);
+        }
+    };
+    while let Some(chunk) = response.chunk().await? {
+        splitter.push(&chunk, &mut item)?;
+    }
+    splitter.finish(&mut item)?;
+    Ok(found)
+}
+
+async fn send(surroundings: &Surroundings, path: &str) -> Result<Response, Trouble> {
+    let request = Request::get(path)
+        .header(header::ACCEPT, "application/json")
+        .header(header::ACCEPT_ENCODING, "identity")
+        .body(Body::empty())
+        .map_err(|error| Trouble::Refused {
+            code: 400,
+            reason: error.to_string(),
+        })?;
+    Response::to(surroundings.client(), request, surroundings.clock(), SILENCE).await
+}
