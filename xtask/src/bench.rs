@@ -2,37 +2,22 @@
 //! `cargo xtask bench`: runs benchmark programs, ours and the peers' in the same run, and shows their figures.
 //!
 //! A program prints one JSON object a line: `bench`, `who`, `n`, `wall_s`, `cpu_s`, `peak_mb`, and what the benchmark
-//! adds. Programs live in `bench/`, those of peers in `bench/peers/`.
+//! adds. Programs live in `bench/`, those of peers in `bench/peers/`; `bench/registry.rs` lists them.
+
+mod program;
+mod registry;
 
 use std::{
+    ffi::OsString,
     fs,
-    path::PathBuf,
     process::{Command, Stdio},
 };
 
 use serde_json::{Map, Value};
 
-use crate::{
-    Failure, root,
-    step::{cargo, command, step, succeed},
-};
-
-/// A benchmark and the programs that take part in it.
-struct Bench {
-    name: &'static str,
-    programs: &'static [Program],
-}
-
-enum Program {
-    /// A package of this workspace.
-    #[expect(dead_code, reason = "the first benchmark comes with the queue")]
-    Rust { package: &'static str },
-    /// A Go module in `bench/peers/go`.
-    #[expect(dead_code, reason = "the first benchmark comes with the queue")]
-    Go { module: &'static str },
-}
-
-const BENCHES: &[Bench] = &[];
+use crate::{Failure, root, step::step};
+use program::{Program, go_is_there};
+use registry::{BENCHES, Bench, Kind, Participant};
 
 /// The columns that every benchmark has, in the order of the table.
 const COLUMNS: [&str; 6] = ["bench", "who", "n", "wall_s", "cpu_s", "peak_mb"];
@@ -91,18 +76,13 @@ impl Plan {
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<(), Failure> {
+    let go = go_is_there();
     for bench in plan.chosen()? {
-        let programs = step(&format!("building {}", bench.name), || {
-            bench
-                .programs
-                .iter()
-                .map(Program::build)
-                .collect::<Result<Vec<_>, _>>()
-        })?;
+        let runs = step(&format!("building {}", bench.name), || bench.build(go))?;
         let rows = step(&format!("measuring {}", bench.name), || {
             let mut rows = Vec::new();
-            for program in programs {
-                rows.extend(measure(program, plan)?);
+            for run in runs {
+                rows.extend(measure(run, plan)?);
             }
             Ok(rows)
         })?;
@@ -116,42 +96,69 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Program {
-    fn build(&self) -> Result<PathBuf, Failure> {
-        match self {
-            Self::Rust { package } => {
-                succeed(cargo().args(["build", "--release", "--quiet", "-p", package]))?;
-                Ok(target().join("release").join(package))
+impl Bench {
+    /// Builds what takes part; returns the command lines to run.
+    fn build(&self, go: bool) -> Result<Vec<Vec<OsString>>, Failure> {
+        match &self.kind {
+            Kind::Direct(programs) => {
+                if programs.iter().any(|program| !program.is_possible(go)) {
+                    eprintln!(
+                        "there is no Go here: the peers in Go are left out of {}",
+                        self.name
+                    );
+                }
+                let possible = programs.iter().filter(|program| program.is_possible(go));
+                possible
+                    .map(|program| Ok(vec![program.build()?.into_os_string()]))
+                    .collect()
             }
-            Self::Go { module } => {
-                let output = target().join("bench").join(module);
-                let source = root().join("bench/peers/go").join(module);
-                let mut build = command("go");
-                build
-                    .args(["build", "-o"])
-                    .arg(&output)
-                    .arg(".")
-                    .current_dir(source)
-                    .env("CGO_ENABLED", "0");
-                succeed(&mut build)?;
-                Ok(output)
+            Kind::Driven { driver, participants } => {
+                let (possible, missing) = split(participants, go);
+                if !missing.is_empty() {
+                    eprintln!(
+                        "there is no Go here: {} are left out of {}",
+                        missing.join(", "),
+                        self.name
+                    );
+                }
+                let driver = Program::Rust {
+                    package: driver,
+                    bin: driver,
+                };
+                let mut line = vec![driver.build()?.into_os_string()];
+                for participant in possible {
+                    let mut word = OsString::from(format!("{}=", participant.who));
+                    word.push(participant.program.build()?);
+                    line.push(word);
+                }
+                Ok(vec![line])
             }
         }
     }
 }
 
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+/// Those who can take part here, and the names of those who cannot.
+fn split(participants: &[Participant], go: bool) -> (Vec<&Participant>, Vec<&'static str>) {
+    let (possible, missing): (Vec<_>, Vec<_>) = participants
+        .iter()
+        .partition(|participant| participant.program.is_possible(go));
+    (
+        possible,
+        missing.iter().map(|participant| participant.who).collect(),
+    )
 }
 
-/// Runs one program. Its lines are passed on as they are where JSON is asked for.
-fn measure(program: PathBuf, plan: &Plan) -> Result<Vec<Map<String, Value>>, Failure> {
+/// Runs one program or driver. Its lines are passed on as they are where JSON is asked for.
+fn measure(line: Vec<OsString>, plan: &Plan) -> Result<Vec<Map<String, Value>>, Failure> {
+    let mut words = line.into_iter();
+    let program = words.next().unwrap_or_default();
     let shown = program.display().to_string();
     let mut run = Command::new(program);
     if plan.quick {
         run.arg("--quick");
     }
     let output = run
+        .args(words)
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("{shown} cannot be run: {error}"))?;
@@ -231,17 +238,23 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
+/// Keeps the table for people, and the lines for programs.
 fn save(name: &str, rows: &[Map<String, Value>]) -> Result<(), Failure> {
-    let path = root().join("bench/results").join(format!("{name}.md"));
+    let dir = root().join("bench/results");
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let text = format!(
         "# {name}\n\nThe last table of `cargo xtask bench {name} --save`, on a machine with {cores} cores. Only ratios within \
          one table mean something.\n\n{}",
         table(rows)
     );
-    fs::create_dir_all(root().join("bench/results"))
-        .and_then(|()| fs::write(&path, text))
-        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    let lines: String = rows
+        .iter()
+        .map(|row| format!("{}\n", Value::Object(row.clone())))
+        .collect();
+    fs::create_dir_all(&dir)
+        .and_then(|()| fs::write(dir.join(format!("{name}.md")), text))
+        .and_then(|()| fs::write(dir.join(format!("{name}.jsonl")), lines))
+        .map_err(|error| format!("cannot write to {}: {error}", dir.display()))
 }
 
 #[cfg(test)]
@@ -264,6 +277,19 @@ mod tests {
     fn a_line_without_the_common_columns_is_no_measurement() {
         assert!(parse(r#"{"bench":"b"}"#).is_none());
         assert!(parse("starting up").is_none());
+    }
+
+    #[test]
+    fn peers_in_go_are_left_out_where_there_is_no_go() {
+        let participant = |who, program| Participant { who, program };
+        let all = [
+            participant("rust", Program::RustPeer { bin: "a" }),
+            participant("go", Program::Go { module: "b" }),
+        ];
+        let (possible, missing) = split(&all, false);
+        assert_eq!(possible.len(), 1);
+        assert_eq!(missing, ["go"]);
+        assert_eq!(split(&all, true).0.len(), 2);
     }
 
     #[test]

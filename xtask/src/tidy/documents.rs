@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What documents say of the code is true.
 
-use super::{Complaint, manifests::packages, tree::Tree};
+use super::{
+    Complaint,
+    manifests::{members, packages},
+    tree::Tree,
+};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
@@ -14,7 +18,7 @@ pub(super) fn every_crate_is_in_the_code_map(tree: &Tree) -> Vec<Complaint> {
         .split("\n## ")
         .find(|section| section.starts_with("Code map"))
         .unwrap_or_default();
-    let missing = packages(tree).into_iter().filter(|package| {
+    let missing = members(tree).into_iter().filter(|package| {
         let path = package.dir().trim_end_matches('/');
         !map.contains(&format!("`{path}`")) && !map.contains(&format!("`{}`", package.name))
     });

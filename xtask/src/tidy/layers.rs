@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrows between crates go one way.
 
-use super::{Complaint, manifests::packages, tree::Tree};
+use super::{Complaint, manifests::members, tree::Tree};
 
 /// Each crate and those of ours that it may know. What a crate's tests use is their business.
 const MAY_KNOW: [(&str, &[&str]); 14] = [
@@ -44,7 +44,7 @@ const MAY_KNOW_ALL: [&str; 3] = ["steersman-cli", "steersman-examples", "bench-"
 
 pub(super) fn crates_depend_downwards(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for package in packages(tree) {
+    for package in members(tree) {
         if MAY_KNOW_ALL.iter().any(|name| package.name.starts_with(name)) {
             continue;
         }

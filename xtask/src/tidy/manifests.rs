@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The packages of the workspace, as their manifests tell.
+//! The packages of the tree, as their manifests tell.
 
 use toml::{Table, Value};
 
@@ -13,6 +13,8 @@ pub(super) struct Package {
     /// What the package itself needs, not its tests.
     pub(super) dependencies: Vec<String>,
     pub(super) features: Vec<String>,
+    /// Whether it belongs to our workspace; the programs of peers have one of their own.
+    pub(super) is_member: bool,
 }
 
 impl Package {
@@ -29,6 +31,13 @@ pub(super) fn packages(tree: &Tree) -> Vec<Package> {
         .collect()
 }
 
+/// The packages of our workspace.
+pub(super) fn members(tree: &Tree) -> Vec<Package> {
+    let mut packages = packages(tree);
+    packages.retain(|package| package.is_member);
+    packages
+}
+
 fn package(path: &str, manifest: &Table) -> Option<Package> {
     let keys = |name: &str| -> Vec<String> {
         manifest
@@ -43,5 +52,25 @@ fn package(path: &str, manifest: &Table) -> Option<Package> {
         path: path.to_owned(),
         dependencies: keys("dependencies"),
         features: keys("features"),
+        is_member: !manifest.contains_key("workspace"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_with_a_workspace_of_its_own_is_no_member() {
+        let tree = Tree::of(&[
+            ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
+            (
+                "bench/peers/b/Cargo.toml",
+                "[workspace]\n[package]\nname = \"b\"\n",
+            ),
+        ]);
+        assert_eq!(packages(&tree).len(), 2);
+        let names: Vec<String> = members(&tree).into_iter().map(|package| package.name).collect();
+        assert_eq!(names, ["a"]);
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::Failure;
 
-/// Directories that hold nothing of ours.
+/// What holds nothing of ours. In a worktree, `.git` is a file.
 const SKIPPED: [&str; 3] = [".git", "target", "node_modules"];
 
 #[derive(Debug, Default)]
@@ -40,10 +40,11 @@ impl Tree {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
+            if SKIPPED.iter().any(|name| entry.file_name() == *name) {
+                continue;
+            }
             if kind.is_dir() {
-                if !SKIPPED.iter().any(|name| entry.file_name() == *name) {
-                    self.add(&path)?;
-                }
+                self.add(&path)?;
             } else if kind.is_file()
                 // What is no text has no rules.
                 && let Ok(text) = fs::read_to_string(&path)

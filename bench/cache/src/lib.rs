@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the participants have in common.
+
+use std::{error::Error, sync::Arc};
+
+use kube::Client;
+use steersman_cache::Surroundings;
+use steersman_core::{Random, Spawner, TokioClock};
+
+/// The surroundings of an informer that runs on this thread's runtime, as the manual advises for large caches.
+///
+/// # Errors
+/// When there is no configuration.
+pub async fn surroundings() -> Result<Surroundings, Box<dyn Error>> {
+    let client = Client::try_default().await?;
+    let clock = Arc::new(TokioClock::new());
+    Ok(Surroundings::new(
+        client,
+        clock,
+        Arc::new(Random::from_seed(1)),
+        Spawner::current(),
+    ))
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The events of a watch, made before anybody asks.
+
+use std::{
+    io::{self, Write},
+    thread,
+    time::Duration,
+};
+
+use bench_protocol::{
+    objects::{SENT_PLACEHOLDER, widget},
+    participant::unix_nanos,
+};
+
+/// Bytes in a chunk where events come at once: as much as in a full frame of an API server that speaks HTTP/2.
+const CHUNK: usize = 16 << 10;
+
+/// Bytes in one write where events come at once.
+const WRITE: usize = 256 << 10;
+
+/// What a watch sends.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// Chunks, ready to be written.
+    AtOnce(Vec<u8>),
+    /// Single events, each a chunk with a place for the time, and the nanoseconds between two.
+    Paced(Vec<Event>, u64),
+}
+
+/// One event in its chunk.
+#[derive(Debug)]
+pub(crate) struct Event {
+    chunk: Vec<u8>,
+    sent_at: usize,
+}
+
+impl Stream {
+    pub(crate) fn at_once(count: usize) -> Self {
+        let lines: Vec<u8> = (0..count).flat_map(|index| line(index).into_bytes()).collect();
+        let mut chunks = Vec::with_capacity(lines.len() + lines.len() / CHUNK * 16 + 64);
+        for part in lines.chunks(CHUNK) {
+            chunks.extend(chunk(part));
+        }
+        Self::AtOnce(chunks)
+    }
+
+    pub(crate) fn paced(count: usize, pace: u64) -> Self {
+        let event = |index| {
+            let chunk = chunk(line(index).as_bytes());
+            let place = SENT_PLACEHOLDER.as_bytes();
+            let sent_at = chunk.windows(place.len()).position(|part| part == place);
+            Event {
+                sent_at: sent_at.expect("a Widget has a place for the time"),
+                chunk,
+            }
+        };
+        Self::Paced((0..count).map(event).collect(), pace)
+    }
+
+    /// Sends everything.
+    pub(crate) fn send(&self, out: &mut impl Write) -> io::Result<()> {
+        match self {
+            Self::AtOnce(chunks) => chunks.chunks(WRITE).try_for_each(|part| out.write_all(part)),
+            Self::Paced(events, pace) => {
+                let start = unix_nanos();
+                let mut buffer = Vec::new();
+                for (event, index) in events.iter().zip(0..) {
+                    wait_until(start + index * pace);
+                    buffer.clone_from(&event.chunk);
+                    let digits = format!("{:019}", unix_nanos());
+                    buffer[event.sent_at..event.sent_at + digits.len()].copy_from_slice(digits.as_bytes());
+                    out.write_all(&buffer)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Sleeps; after a sleep that was too long, the next event is due at once.
+fn wait_until(time: u64) {
+    let left = time.saturating_sub(unix_nanos());
+    if left > 0 {
+        thread::sleep(Duration::from_nanos(left));
+    }
+}
+
+/// The closing bookmark of a streaming list, as a chunk.
+pub(crate) fn bookmark() -> Vec<u8> {
+    chunk(
+        concat!(
+            r#"{"type":"BOOKMARK","object":{"apiVersion":"bench.example/v1","kind":"Widget","metadata":"#,
+            r#"{"annotations":{"k8s.io/initial-events-end":"true"},"creationTimestamp":null,"resourceVersion":"1"},"#,
+            r#""spec":{"color":"","image":"","replicas":0,"size":""}}}"#,
+            "\n"
+        )
+        .as_bytes(),
+    )
+}
+
+fn line(index: usize) -> String {
+    format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", widget(index, index + 2))
+}
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+    chunk.extend_from_slice(bytes);
+    chunk.extend_from_slice(b"\r\n");
+    chunk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paced_event_says_when_it_was_sent() {
+        let mut out = Vec::new();
+        let before = unix_nanos();
+        Stream::paced(1, 1).send(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let (_, rest) = text.split_once(r#""bench.example/sent":""#).unwrap();
+        let sent: u64 = rest[..SENT_PLACEHOLDER.len()].parse().unwrap();
+        assert!((before..=unix_nanos()).contains(&sent));
+    }
+}

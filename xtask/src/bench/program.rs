@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs that are measured, and how each is built.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    Failure, root,
+    step::{cargo, command, succeed},
+};
+
+/// Where a program comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    /// A program of this workspace.
+    Rust {
+        package: &'static str,
+        bin: &'static str,
+    },
+    /// A program of the workspace `bench/peers/rust`.
+    RustPeer { bin: &'static str },
+    /// A Go module in `bench/peers/go`.
+    Go { module: &'static str },
+}
+
+impl Program {
+    /// Builds it, and says where it is.
+    pub(super) fn build(&self) -> Result<PathBuf, Failure> {
+        match self {
+            Self::Rust { package, bin } => {
+                succeed(cargo().args(["build", "--release", "--quiet", "-p", package, "--bin", bin]))?;
+                Ok(target().join("release").join(bin))
+            }
+            Self::RustPeer { bin } => {
+                let output = target().join("peers");
+                let mut build = cargo();
+                build
+                    .args([
+                        "build",
+                        "--release",
+                        "--quiet",
+                        "--locked",
+                        "--bin",
+                        bin,
+                        "--manifest-path",
+                        "bench/peers/rust/Cargo.toml",
+                        "--target-dir",
+                    ])
+                    .arg(&output);
+                succeed(&mut build)?;
+                Ok(output.join("release").join(bin))
+            }
+            Self::Go { module } => {
+                let output = target().join("bench").join(module);
+                let source = root().join("bench/peers/go").join(module);
+                let mut build = command("go");
+                build
+                    .args(["build", "-o"])
+                    .arg(&output)
+                    .arg(".")
+                    .current_dir(source)
+                    .env("CGO_ENABLED", "0");
+                succeed(&mut build)?;
+                Ok(output)
+            }
+        }
+    }
+
+    /// Whether it can be built here.
+    pub(super) fn is_possible(&self, go: bool) -> bool {
+        go || !matches!(self, Self::Go { .. })
+    }
+}
+
+/// Whether there is a Go that can be run.
+pub(super) fn go_is_there() -> bool {
+    let version = Command::new("go")
+        .arg("version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    version.is_ok_and(|status| status.success())
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}

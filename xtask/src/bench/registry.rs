@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The benchmarks, and who takes part in each. `bench/README.md` says what a program must do.
+
+use super::program::Program;
+
+/// A benchmark.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+}
+
+/// How a benchmark is run.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// Each program runs alone and says itself whose figures it prints.
+    Direct(&'static [Program]),
+    /// A driver sets the stage and runs the participants in turn.
+    Driven {
+        driver: &'static str,
+        participants: &'static [Participant],
+    },
+}
+
+/// A program that a driver runs, by the name that the table shows.
+#[derive(Debug)]
+pub(super) struct Participant {
+    pub(super) who: &'static str,
+    pub(super) program: Program,
+}
+
+pub(super) const BENCHES: &[Bench] = &[
+    Bench {
+        name: "queue",
+        kind: Kind::Direct(&[
+            Program::Rust {
+                package: "bench-queue",
+                bin: "bench-queue",
+            },
+            Program::Go { module: "queue" },
+        ]),
+    },
+    Bench {
+        name: "sync",
+        kind: Kind::Driven {
+            driver: "bench-sync",
+            participants: &[
+                ours("sync"),
+                kube_runtime("sync"),
+                go("client-go"),
+                go("client-go protobuf"),
+                go("controller-runtime"),
+            ],
+        },
+    },
+    Bench {
+        name: "events",
+        kind: Kind::Driven {
+            driver: "bench-events",
+            participants: &[
+                ours("events"),
+                kube_runtime("events"),
+                go("client-go"),
+                go("controller-runtime"),
+            ],
+        },
+    },
+    Bench {
+        name: "read",
+        kind: Kind::Driven {
+            driver: "bench-read",
+            participants: &[
+                ours("read"),
+                kube_runtime("read"),
+                go("client-go"),
+                go("controller-runtime"),
+            ],
+        },
+    },
+];
+
+const fn ours(bin: &'static str) -> Participant {
+    Participant {
+        who: "steersman",
+        program: Program::Rust {
+            package: "bench-cache",
+            bin,
+        },
+    }
+}
+
+const fn kube_runtime(bin: &'static str) -> Participant {
+    Participant {
+        who: "kube-runtime",
+        program: Program::RustPeer { bin },
+    }
+}
+
+const fn go(who: &'static str) -> Participant {
+    Participant {
+        who,
+        program: Program::Go { module: "cache" },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root;
+
+    #[test]
+    fn every_program_has_its_source() {
+        for bench in BENCHES {
+            let (driver, participants) = match bench.kind {
+                Kind::Direct(_) => continue,
+                Kind::Driven { driver, participants } => (driver, participants),
+            };
+            let place = driver.replacen('-', "/", 1);
+            assert!(root().join(place).join("src/main.rs").is_file(), "{driver}");
+            for participant in participants {
+                let source = match participant.program {
+                    Program::RustPeer { bin } => format!("bench/peers/rust/src/bin/{bin}.rs"),
+                    Program::Go { module } => format!("bench/peers/go/{module}/go.mod"),
+                    Program::Rust { .. } => continue,
+                };
+                assert!(root().join(&source).is_file(), "{source}");
+            }
+        }
+    }
+}
