@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which objects an informer is about: a resource and a part of it.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use kube::{Resource as KubeResource, core::ApiResource};
 
@@ -14,8 +14,13 @@ use kube::{Resource as KubeResource, core::ApiResource};
 /// assert_eq!(Resource::of::<Deployment>().to_string(), "deployments.apps/v1");
 /// assert_eq!(Resource::of::<Node>().to_string(), "nodes/v1");
 /// ```
+///
+/// Cloning it copies a pointer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Resource {
+pub struct Resource(Arc<Names>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Names {
     group: String,
     version: String,
     kind: String,
@@ -42,55 +47,55 @@ impl Resource {
     /// A resource by its names.
     #[must_use]
     pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
-        Self {
-            group: group.into(),
-            version: version.into(),
-            kind: kind.into(),
-            plural: plural.into(),
-        }
+        Self(Arc::new(Names {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        }))
     }
 
     /// The API group, empty for the core group.
     #[must_use]
     pub fn group(&self) -> &str {
-        &self.group
+        &self.0.group
     }
 
     /// The version, such as `v1`.
     #[must_use]
     pub fn version(&self) -> &str {
-        &self.version
+        &self.0.version
     }
 
     /// The kind, such as `Deployment`.
     #[must_use]
     pub fn kind(&self) -> &str {
-        &self.kind
+        &self.0.kind
     }
 
     /// The plural by which paths name it, such as `deployments`.
     #[must_use]
     pub fn plural(&self) -> &str {
-        &self.plural
+        &self.0.plural
     }
 
     /// Group and version as objects carry them.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
+        if self.0.group.is_empty() {
+            self.0.version.clone()
         } else {
-            format!("{}/{}", self.group, self.version)
+            format!("{}/{}", self.0.group, self.0.version)
         }
     }
 
     /// The path of its collection.
     pub(crate) fn path(&self, namespace: Option<&str>) -> String {
-        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        let root = if self.0.group.is_empty() { "/api" } else { "/apis" };
         let namespace = namespace
             .map(|namespace| format!("/namespaces/{namespace}"))
             .unwrap_or_default();
-        format!("{root}/{}{namespace}/{}", self.api_version(), self.plural)
+        format!("{root}/{}{namespace}/{}", self.api_version(), self.0.plural)
     }
 }
 
@@ -107,9 +112,9 @@ impl From<&ApiResource> for Resource {
 
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.group.as_str() {
-            "" => write!(f, "{}/{}", self.plural, self.version),
-            group => write!(f, "{}.{group}/{}", self.plural, self.version),
+        match self.0.group.as_str() {
+            "" => write!(f, "{}/{}", self.0.plural, self.0.version),
+            group => write!(f, "{}.{group}/{}", self.0.plural, self.0.version),
         }
     }
 }
