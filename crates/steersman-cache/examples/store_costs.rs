@@ -96,7 +96,7 @@ fn memory() {
         "beside it, after a relist of changed objects: {}",
         beside(resident() - before)
     );
-    store.list(&Query::new().namespace("team-1").label("tier", "tier-1"));
+    let _ = store.list(&Query::new().namespace("team-1").label("tier", "tier-1"));
     println!(
         "beside it, with indexes of namespaces and a label: {}",
         beside(resident() - before)
@@ -200,7 +200,7 @@ fn reads(measure: &Measure) {
         ),
     ];
     for (what, query, times) in queries {
-        bytes.list(&query);
+        let _ = bytes.list(&query);
         measure.each(what, times, || {
             for _ in 0..times {
                 black_box(bytes.list(&query));

@@ -102,7 +102,7 @@ impl Thing {
             r#"{{"metadata":{{"name":"{}","namespace":"{}","uid":"{}","resourceVersion":"{}","labels":{{{labels}}}}},"values":{:?}}}"#,
             self.name, self.namespace, self.uid, self.revision, self.values
         );
-        Object::from_slice(json.as_bytes()).unwrap()
+        Object::from_slice(json.as_bytes()).expect("an object")
     }
 
     fn key(&self) -> (String, String) {

@@ -29,7 +29,7 @@ fn object(name: &str, uid: &str, revision: &str, tier: &str) -> Object {
     let json = format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"n","uid":"{uid}","resourceVersion":"{revision}","labels":{{"tier":"{tier}"}}}}}}"#
     );
-    Object::from_slice(json.as_bytes()).unwrap()
+    Object::from_slice(json.as_bytes()).expect("an object")
 }
 
 fn key(name: &str) -> ObjectKey {

@@ -22,7 +22,7 @@ fn object(namespace: &str, name: &str, revision: &str, rest: &str) -> Object {
     let json = format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{namespace}-{name}","resourceVersion":"{revision}"{rest}}}}}"#
     );
-    Object::from_slice(json.as_bytes()).unwrap()
+    Object::from_slice(json.as_bytes()).expect("an object")
 }
 
 fn labelled(name: &str, revision: &str, tier: &str) -> Object {
@@ -38,7 +38,7 @@ fn config(name: &str, revision: &str, data: &str) -> Object {
     let json = format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{revision}"}},"data":{data}}}"#
     );
-    Object::from_slice(json.as_bytes()).unwrap()
+    Object::from_slice(json.as_bytes()).expect("an object")
 }
 
 fn bytes() -> (StoreWriter, Store) {

@@ -267,7 +267,7 @@ impl State {
         if !is_older && !matches!(revision, "" | "0") {
             self.revision.clear();
             self.revision.push_str(revision);
-            self.tell(|layer| layer.reached(revision));
+            self.tell(|layer| layer.reached(self));
         }
     }
 
