@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a store promises to those who write and read it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::Expression;
@@ -176,59 +170,6 @@ fn guarantee_3_every_index_has_a_change_when_the_store_has() {
     for query in &queries {
         assert!(store.list(query).is_empty());
     }
-}
-
-// R128
-#[test]
-fn an_index_added_to_a_running_store_is_complete() {
-    let (mut writer, store) = bytes();
-    for number in 0..100 {
-        let tier = if number % 2 == 0 { "front" } else { "back" };
-        writer.apply(labelled(&number.to_string(), &(number + 1).to_string(), tier));
-    }
-    let tier = by_tier();
-    let query = Query::new().index(&tier, "front");
-    let scanned = store.list(&query);
-    assert_eq!(scanned.len(), 50, "without the index all objects are looked at");
-    store.add_index(&tier).unwrap();
-    assert_eq!(names(&store.list(&query)), names(&scanned));
-    store.add_index(&tier).unwrap();
-}
-
-// R128
-#[test]
-fn an_index_with_the_name_of_another_is_refused_while_somebody_holds_that() {
-    let (mut writer, store) = bytes();
-    let first = by_tier();
-    store.add_index(&first).unwrap();
-    let error = store.add_index(&by_tier()).unwrap_err();
-    assert_eq!(error.name, "tier");
-    assert!(error.to_string().contains("another index `tier`"), "{error}");
-    drop(first);
-    writer.apply(labelled("a", "1", "front"));
-    let second = by_tier();
-    store.add_index(&second).unwrap();
-    assert_eq!(store.list(&Query::new().index(&second, "front")).len(), 1);
-}
-
-#[test]
-fn an_index_function_runs_once_per_change() {
-    let (mut writer, store) = bytes();
-    let runs = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&runs);
-    let index = Index::on("keys", move |config: &ConfigMap| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        let data = config.data.iter().flatten();
-        data.map(|(key, _)| key.clone()).collect::<Vec<_>>()
-    });
-    store.add_index(&index).unwrap();
-    writer.apply(config("a", "1", r#"{"x":"1","y":"2"}"#));
-    writer.apply(config("a", "1", r#"{"x":"1","y":"2"}"#));
-    assert_eq!(runs.load(Ordering::Relaxed), 1);
-    let both = Query::new().index(&index, "x").index(&index, "y");
-    assert_eq!(names(&store.list(&both)), ["a"]);
-    assert!(store.list(&both.index(&index, "z")).is_empty());
-    assert_eq!(runs.load(Ordering::Relaxed), 1, "lookups run it for no object");
 }
 
 #[test]
