@@ -310,3 +310,14 @@ fn guarantee_2_readers_beside_a_writer_see_whole_states() {
         reading.join().unwrap();
     });
 }
+
+#[test]
+fn handles_go_between_threads() {
+    fn goes<T: Send + Sync + 'static>() {}
+    goes::<Store>();
+    goes::<StoreWriter>();
+    goes::<Object>();
+    goes::<Query>();
+    goes::<Index<String>>();
+    goes::<steersman_cache::Overlay>();
+}

@@ -352,4 +352,17 @@ mod tests {
         // And room for the namespaces and one label as indexes, while it grows.
         assert!(total + 2 * 24 <= 300, "{total}");
     }
+
+    #[test]
+    fn an_object_that_goes_leaves_nothing_in_the_indexes() {
+        let mut state = State::new(0);
+        state.index_namespaces();
+        let json = br#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
+        let object = Arc::new(Object::from_slice(json).unwrap());
+        state.enter(&object, &Functions::default(), None);
+        let count = |state: &State| state.indexes.namespaces().unwrap().count("n");
+        assert_eq!(count(&state), 1);
+        state.remove(&object);
+        assert_eq!(count(&state), 0);
+    }
 }

@@ -349,11 +349,24 @@ fn white_space_before_the_comma_behind_managed_fields_is_cut_with_it() {
 }
 
 #[test]
-fn a_null_after_a_text_takes_it_back() {
-    let json =
-        br#"{"metadata":{"name":"a","namespace":"b","namespace":null,"labels":{"x":"y"},"labels":null}}"#;
+fn a_null_after_something_takes_it_back() {
+    let json = br#"{"metadata":{"name":"a","namespace":"b","namespace":null}}"#;
+    assert_eq!(Object::from_slice(json).unwrap().namespace(), "");
+    let json = br#"{"metadata":{"name":"a","labels":{"x":"y"},"labels":null}}"#;
+    assert_eq!(Object::from_slice(json).unwrap().labels().count(), 0);
+}
+
+#[test]
+fn of_a_label_that_is_there_twice_the_last_counts() {
+    let json = br#"{"metadata":{"name":"a","labels":{"x":"y","x":"z"}}}"#;
+    assert_eq!(Object::from_slice(json).unwrap().label("x").as_deref(), Some("z"));
+}
+
+#[test]
+fn a_key_that_needs_escapes_is_kept() {
+    let json = br#"{"metadata":{"name":"a","x\"y":1},"\n":[]}"#;
     let object = Object::from_slice(json).unwrap();
-    assert_eq!((object.namespace(), object.labels().count()), ("", 0));
+    assert_eq!(object.bytes(), json);
 }
 
 #[test]
