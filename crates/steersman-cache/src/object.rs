@@ -185,9 +185,11 @@ impl Object {
         let bytes = serde_json::to_vec(&value).map_err(invalid)?;
         match scan(&bytes) {
             Ok(found) => Self::cut(&bytes, &found),
-            // Still unusual: a header field has another type than it has in Kubernetes.
+            // Still unusual: a header field has another type than it has in Kubernetes, or is a text that cannot be
+            // written without escapes, of which names, uids and versions have none.
             Err(_) => Err(InvalidObject::Json {
-                reason: "a field of metadata has the wrong type".to_owned(),
+                reason: "a field of metadata has the wrong type, or contains quotes or backslashes"
+                    .to_owned(),
             }),
         }
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From the bytes of a response to objects: framing and the one walk over each object.
 
+#[cfg(test)]
+mod hostile;
 pub(crate) mod lines;
 pub(crate) mod list;
 pub(crate) mod pairs;

@@ -25,7 +25,14 @@ pub(crate) struct Layer {
     limit: Duration,
     /// How many entries there are, so that readers need no lock when there are none.
     count: AtomicUsize,
-    entries: Mutex<BTreeMap<ObjectKey, Entry>>,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    by_key: BTreeMap<ObjectKey, Entry>,
+    /// How often the store has told how far it is since all entries were looked at.
+    told: usize,
 }
 
 struct Entry {
@@ -55,7 +62,7 @@ impl Layer {
             clock,
             limit,
             count: AtomicUsize::new(0),
-            entries: Mutex::new(BTreeMap::new()),
+            entries: Mutex::default(),
         }
     }
 
@@ -70,7 +77,7 @@ impl Layer {
     pub(super) fn wrote(&self, state: &State, object: Arc<Object>) {
         let key = object.key();
         let mut entries = self.lock();
-        if let Some(known) = entries.get(&key) {
+        if let Some(known) = entries.by_key.get(&key) {
             let is_late = match &known.what {
                 What::Written(known) => is_reached(known.resource_version(), object.resource_version()),
                 What::Gone { .. } => *known.uid == *object.uid(),
@@ -86,7 +93,7 @@ impl Layer {
 
     pub(super) fn deleted(&self, state: &State, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
         let mut entries = self.lock();
-        let after = match entries.get(key).map(|known| &known.what) {
+        let after = match entries.by_key.get(key).map(|known| &known.what) {
             Some(What::Written(known)) if known.uid() == uid => Some(known.revision()),
             // Something was created in its place already.
             Some(What::Written(_)) => return,
@@ -108,12 +115,12 @@ impl Layer {
         let stored = state.get(namespace, name);
         let key = ObjectKey::new(namespace, name);
         let mut entries = self.lock();
-        let Some(entry) = entries.get(&key) else {
+        let Some(entry) = entries.by_key.get(&key) else {
             return stored.cloned();
         };
         if self.has_ended(entry, state, stored) {
-            entries.remove(&key);
-            self.count.store(entries.len(), Relaxed);
+            entries.by_key.remove(&key);
+            self.count.store(entries.by_key.len(), Relaxed);
             return stored.cloned();
         }
         entry.shows()
@@ -122,16 +129,15 @@ impl Layer {
     /// All that lies over the store now.
     pub(crate) fn laid(&self, state: &State) -> Laid {
         let mut entries = self.lock();
-        entries.retain(|key, entry| !self.has_ended(entry, state, state.get(key.namespace(), key.name())));
-        self.count.store(entries.len(), Relaxed);
-        let shown = entries.iter().map(|(key, entry)| (key.clone(), entry.shows()));
-        Laid(shown.collect())
+        self.sweep(&mut entries, state);
+        let entries = entries.by_key.iter();
+        Laid(entries.map(|(key, entry)| (key.clone(), entry.shows())).collect())
     }
 
     /// The store has just entered an object.
     pub(crate) fn came(&self, object: &Object) {
         self.end_if(&object.key(), |entry| match &entry.what {
-            What::Written(written) => written.resource_version() == object.resource_version(),
+            What::Written(written) => is_reached(object.resource_version(), written.resource_version()),
             What::Gone { after, .. } => *entry.uid != *object.uid() && !is_older(object, after.as_ref()),
         });
     }
@@ -143,21 +149,30 @@ impl Layer {
         });
     }
 
-    /// The store has just got as far as this revision.
-    pub(crate) fn reached(&self, revision: &str) {
+    /// The store has just got as far as it says. An entry that this ends is not shown any more in any case, unless it is
+    /// one without an order; the others are looked for only as often as it takes to be rid of them.
+    pub(crate) fn reached(&self, state: &State) {
         let mut entries = self.lock();
-        entries.retain(|_, entry| match &entry.what {
-            What::Written(written) => !is_reached(revision, written.resource_version()),
-            What::Gone { at, .. } => at.as_ref().is_none_or(|at| !is_reached(revision, at.as_str())),
-        });
-        self.count.store(entries.len(), Relaxed);
+        entries.told += 1;
+        if entries.told >= entries.by_key.len() || !is_number(state.revision()) {
+            self.sweep(&mut entries, state);
+        }
+    }
+
+    fn sweep(&self, entries: &mut Entries, state: &State) {
+        let stored = |key: &ObjectKey| state.get(key.namespace(), key.name());
+        entries
+            .by_key
+            .retain(|key, entry| !self.has_ended(entry, state, stored(key)));
+        entries.told = 0;
+        self.count.store(entries.by_key.len(), Relaxed);
     }
 
     fn end_if(&self, key: &ObjectKey, ends: impl FnOnce(&Entry) -> bool) {
         let mut entries = self.lock();
-        if entries.get(key).is_some_and(ends) {
-            entries.remove(key);
-            self.count.store(entries.len(), Relaxed);
+        if entries.by_key.get(key).is_some_and(ends) {
+            entries.by_key.remove(key);
+            self.count.store(entries.by_key.len(), Relaxed);
         }
     }
 
@@ -170,20 +185,23 @@ impl Layer {
         }
     }
 
-    fn lay(&self, entries: &mut BTreeMap<ObjectKey, Entry>, state: &State, key: ObjectKey, entry: Entry) {
+    fn lay(&self, entries: &mut Entries, state: &State, key: ObjectKey, entry: Entry) {
         let stored = state.get(key.namespace(), key.name());
         if self.has_ended(&entry, state, stored) {
-            entries.remove(&key);
+            entries.by_key.remove(&key);
         } else {
-            entries.insert(key, entry);
+            entries.by_key.insert(key, entry);
         }
-        if entries.len() > ENTRIES_MAX {
-            let oldest = entries.iter().min_by_key(|(_, entry)| entry.since);
+        if entries.by_key.len() > ENTRIES_MAX {
+            self.sweep(entries, state);
+        }
+        if entries.by_key.len() > ENTRIES_MAX {
+            let oldest = entries.by_key.iter().min_by_key(|(_, entry)| entry.since);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                entries.remove(&oldest);
+                entries.by_key.remove(&oldest);
             }
         }
-        self.count.store(entries.len(), Relaxed);
+        self.count.store(entries.by_key.len(), Relaxed);
     }
 
     fn has_ended(&self, entry: &Entry, state: &State, stored: Option<&Arc<Object>>) -> bool {
@@ -209,7 +227,7 @@ impl Layer {
     }
 
     // The map is whole after every statement.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -267,7 +267,7 @@ impl State {
         if !is_older && !matches!(revision, "" | "0") {
             self.revision.clear();
             self.revision.push_str(revision);
-            self.tell(|layer| layer.reached(revision));
+            self.tell(|layer| layer.reached(self));
         }
     }
 
@@ -351,5 +351,18 @@ mod tests {
         assert!(total <= 240, "{total}");
         // And room for the namespaces and one label as indexes, while it grows.
         assert!(total + 2 * 24 <= 300, "{total}");
+    }
+
+    #[test]
+    fn an_object_that_goes_leaves_nothing_in_the_indexes() {
+        let mut state = State::new(0);
+        state.index_namespaces();
+        let json = br#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
+        let object = Arc::new(Object::from_slice(json).unwrap());
+        state.enter(&object, &Functions::default(), None);
+        let count = |state: &State| state.indexes.namespaces().unwrap().count("n");
+        assert_eq!(count(&state), 1);
+        state.remove(&object);
+        assert_eq!(count(&state), 0);
     }
 }

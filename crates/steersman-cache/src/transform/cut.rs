@@ -130,6 +130,9 @@ fn object(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<u
     let mut members = Members::enter(json, at)?;
     let mut separator = b'{';
     while let Some(member) = members.next()? {
+        if member.escaped {
+            return Err(Stop::Unusual);
+        }
         members.at = match rule.of_member(member.key(json)) {
             Rule::Omit => skip_value(json, member.value)?,
             rule => {

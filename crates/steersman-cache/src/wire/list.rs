@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists: one long JSON object whose items are taken out as they arrive.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{
     lines::TooLong,
-    scan::{Stop, skip_space, skip_value},
+    scan::{Stop, skip_space, skip_value, spells},
 };
 use crate::{
     Trouble,
@@ -43,8 +43,9 @@ enum Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListMetadata {
+    #[serde(deserialize_with = "text_or_null")]
     pub(crate) resource_version: String,
-    #[serde(rename = "continue")]
+    #[serde(rename = "continue", deserialize_with = "text_or_null")]
     pub(crate) continue_token: String,
 }
 
@@ -178,21 +179,26 @@ impl ListSplitter {
         }
         let value = skip_space(rest, colon + 1);
         let first = *rest.get(value).ok_or(Stop::Incomplete)?;
-        if &rest[at..key_end] == b"\"items\"" && first == b'[' {
+        if spells(&rest[at..key_end], "items") == Some(true) && first == b'[' {
             self.place = Place::Items;
             self.first = true;
             self.done += value + 1;
             return Ok(());
         }
         let end = skip_value(rest, value)?;
-        if &rest[at..key_end] == b"\"metadata\"" {
-            self.metadata =
+        if spells(&rest[at..key_end], "metadata") == Some(true) {
+            let metadata: Option<ListMetadata> =
                 serde_json::from_slice(&rest[value..end]).map_err(|_| Stop::Malformed { at: value })?;
+            self.metadata = metadata.unwrap_or_default();
         }
         self.first = false;
         self.done += end;
         Ok(())
     }
+}
+
+fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 fn behind(stop: Stop, offset: usize) -> Stop {
@@ -243,7 +249,7 @@ mod tests {
     fn an_empty_list_has_no_items() {
         for text in [
             r#"{"items":[],"metadata":{"resourceVersion":"1"}}"#,
-            r#"{"metadata":{"resourceVersion":"1"},"items":null}"#,
+            r#"{"metadata":{"resourceVersion":"1","continue":null},"items":null}"#,
         ] {
             let (names, metadata) = split(std::iter::once(text.as_bytes().to_vec()));
             assert!(names.is_empty());

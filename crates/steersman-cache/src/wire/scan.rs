@@ -44,6 +44,21 @@ pub(crate) enum Stop {
 
 type Walk<T> = Result<T, Stop>;
 
+/// The keys that are looked for.
+const KEYS: [&str; 3] = ["metadata", "kind", "apiVersion"];
+const METADATA_KEYS: [&str; 10] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "deletionTimestamp",
+    "managedFields",
+];
+
 /// Walks over the object that starts at the beginning of `input`, white space aside.
 pub(crate) fn scan(input: &[u8]) -> Walk<Scanned> {
     let mut found = Scanned::default();
@@ -51,7 +66,7 @@ pub(crate) fn scan(input: &[u8]) -> Walk<Scanned> {
     let mut has_metadata = false;
     while let Some(member) = members.next()? {
         let value = member.value;
-        members.at = match member.key(input) {
+        members.at = match member.known_key(input, &KEYS)? {
             b"metadata" => {
                 if std::mem::replace(&mut has_metadata, true) {
                     return Err(Stop::Unusual);
@@ -74,7 +89,7 @@ fn metadata(input: &[u8], at: usize, found: &mut Scanned) -> Walk<usize> {
     let mut members = Members::enter(input, at)?;
     while let Some(member) = members.next()? {
         let value = member.value;
-        members.at = match member.key(input) {
+        members.at = match member.known_key(input, &METADATA_KEYS)? {
             b"name" => text(input, value, &mut found.name)?,
             b"namespace" => text(input, value, &mut found.namespace)?,
             b"uid" => text(input, value, &mut found.uid)?,
@@ -153,10 +168,24 @@ pub(crate) struct Member {
     /// The comma before it, if there is one.
     comma: Option<usize>,
     key: Range<usize>,
+    /// Whether the key is written with escapes.
+    pub(crate) escaped: bool,
     pub(crate) value: usize,
 }
 
 impl Member {
+    /// The key as it is written, unless it spells one of `known` in an unusual way.
+    fn known_key<'a>(&self, input: &'a [u8], known: &[&str]) -> Walk<&'a [u8]> {
+        if self.escaped {
+            let quoted = &input[self.key.start - 1..self.key.end + 1];
+            if known.iter().any(|name| spells(quoted, name) != Some(false)) {
+                return Err(Stop::Unusual);
+            }
+        }
+        Ok(self.key(input))
+    }
+
+    /// The key as it is written.
     pub(crate) fn key<'a>(&self, input: &'a [u8]) -> &'a [u8] {
         &input[self.key.clone()]
     }
@@ -196,9 +225,6 @@ impl<'a> Members<'a> {
             return Err(Stop::Malformed { at });
         }
         let (end, escaped) = skip_string(input, at)?;
-        if escaped {
-            return Err(Stop::Unusual);
-        }
         let colon = skip_space(input, end);
         if *byte(input, colon)? != b':' {
             return Err(Stop::Malformed { at: colon });
@@ -208,9 +234,19 @@ impl<'a> Members<'a> {
             start,
             comma,
             key: start + 1..end - 1,
+            escaped,
             value,
         }))
     }
+}
+
+/// Whether a JSON string, quotes included, means `name`; nothing if it is none.
+pub(crate) fn spells(quoted: &[u8], name: &str) -> Option<bool> {
+    if memchr::memchr(b'\\', quoted).is_none() {
+        return Some(quoted.get(1..quoted.len() - 1) == Some(name.as_bytes()));
+    }
+    let text: String = serde_json::from_slice(quoted).ok()?;
+    Some(text == name)
 }
 
 fn byte(input: &[u8], at: usize) -> Walk<&u8> {

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a store promises to those who write and read it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::Expression;
+use serde::Deserialize;
+use steersman_cache::{
+    Change, Index, Object, Query, Representation, Revision, Store, StoreOptions, StoreWriter, Transform,
+    store,
+};
+use steersman_core::ObjectKey;
+
+fn object(namespace: &str, name: &str, revision: &str, rest: &str) -> Object {
+    let json = format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{namespace}-{name}","resourceVersion":"{revision}"{rest}}}}}"#
+    );
+    Object::from_slice(json.as_bytes()).expect("an object")
+}
+
+fn labelled(name: &str, revision: &str, tier: &str) -> Object {
+    object(
+        "web",
+        name,
+        revision,
+        &format!(r#","labels":{{"tier":"{tier}"}}"#),
+    )
+}
+
+fn config(name: &str, revision: &str, data: &str) -> Object {
+    let json = format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{revision}"}},"data":{data}}}"#
+    );
+    Object::from_slice(json.as_bytes()).expect("an object")
+}
+
+fn bytes() -> (StoreWriter, Store) {
+    store(StoreOptions::new())
+}
+
+fn kept_as(representation: Representation) -> (StoreWriter, Store) {
+    store(StoreOptions::new().representation(representation))
+}
+
+fn names(objects: &[Arc<Object>]) -> Vec<&str> {
+    objects.iter().map(|object| object.name()).collect()
+}
+
+fn by_tier() -> Index<String> {
+    Index::on_header("tier", |object| {
+        object.label("tier").map(|tier| tier.into_owned())
+    })
+}
+
+// R121
+#[test]
+fn an_object_is_there_under_its_key_until_it_is_removed() {
+    let (mut writer, store) = bytes();
+    writer.apply(object("web", "a", "1", ""));
+    writer.apply(object("", "web", "2", ""));
+    assert_eq!(store.len(), 2);
+    assert_eq!(store.get("web", "a").unwrap().resource_version(), "1");
+    let cluster_scoped = store.get_key(&ObjectKey::new("", "web")).unwrap();
+    assert_eq!(cluster_scoped.resource_version(), "2");
+    assert!(store.get("", "a").is_none());
+    let weight = store.bytes();
+    let removed = writer.remove(&object("web", "a", "3", "")).unwrap();
+    assert_eq!(removed.resource_version(), "1");
+    assert_eq!(store.bytes(), weight - removed.bytes().len());
+    assert!(store.get("web", "a").is_none());
+    assert!(writer.remove(&object("web", "a", "3", "")).is_none());
+}
+
+#[test]
+fn guarantee_1_the_store_never_goes_back() {
+    let (mut writer, store) = bytes();
+    let first = writer.apply(object("n", "a", "9", ""));
+    assert!(matches!(first, Some(Change::Added(_))));
+    assert!(writer.apply(object("n", "a", "9", "")).is_none());
+    assert!(writer.apply(object("n", "a", "8", "")).is_none());
+    assert!(writer.remove(&object("n", "a", "8", "")).is_none());
+    let change = writer.apply(object("n", "a", "10", "")).unwrap();
+    assert_eq!(change.before().unwrap().resource_version(), "9");
+    assert_eq!(change.after().unwrap().resource_version(), "10");
+    assert_eq!(store.get("n", "a").unwrap().resource_version(), "10");
+}
+
+#[test]
+fn guarantee_1_revisions_without_an_order_replace_each_other_unless_equal() {
+    let (mut writer, store) = bytes();
+    writer.apply(object("n", "a", "blue", ""));
+    assert!(writer.apply(object("n", "a", "blue", "")).is_none());
+    assert!(writer.apply(object("n", "a", "green", "")).is_some());
+    assert_eq!(store.get("n", "a").unwrap().resource_version(), "green");
+    // Without any revision the content decides.
+    writer.apply(object("n", "b", "", ""));
+    assert!(writer.apply(object("n", "b", "", "")).is_none());
+    assert!(writer.apply(object("n", "b", "", r#","labels":{}"#)).is_some());
+}
+
+#[test]
+fn the_revision_of_the_store_only_goes_on() {
+    let (mut writer, store) = bytes();
+    assert!(!store.revision().is_known());
+    for (told, is) in [("10", "10"), ("9", "10"), ("11", "11"), ("", "11"), ("0", "11")] {
+        writer.set_revision(&Revision::new(told));
+        assert_eq!(store.revision().as_str(), is);
+    }
+}
+
+// R150
+#[test]
+fn guarantee_2_a_relist_gives_back_what_it_did_not_show() {
+    let (mut writer, store) = bytes();
+    for (name, revision) in [("a", "1"), ("b", "2"), ("c", "3")] {
+        writer.apply(object("n", name, revision, ""));
+    }
+    writer.begin_replace();
+    let same = writer.apply(object("n", "a", "1", ""));
+    assert!(same.is_none(), "the same object changes nothing");
+    assert!(writer.apply(object("n", "b", "5", "")).is_some());
+    assert_eq!(store.len(), 3, "readers see no half of a relist");
+    assert_eq!(names(&writer.end_replace()), ["c"]);
+    assert_eq!(names(&store.list(&Query::new())), ["a", "b"]);
+    assert!(writer.end_replace().is_empty(), "none was begun");
+}
+
+#[test]
+fn guarantee_2_a_relist_that_is_given_up_loses_nothing() {
+    let (mut writer, store) = bytes();
+    writer.apply(object("n", "a", "1", ""));
+    writer.begin_replace();
+    writer.abandon_replace();
+    assert!(writer.end_replace().is_empty());
+    writer.begin_replace();
+    writer.apply(object("n", "b", "2", ""));
+    writer.begin_replace();
+    writer.apply(object("n", "a", "1", ""));
+    let gone = writer.end_replace();
+    assert_eq!(
+        names(&gone),
+        ["b"],
+        "what only the first saw is not in the second"
+    );
+    assert_eq!(store.len(), 1);
+}
+
+// R127
+#[test]
+fn guarantee_3_every_index_has_a_change_when_the_store_has() {
+    let (mut writer, store) = bytes();
+    let tier = by_tier();
+    store.add_index(&tier).unwrap();
+    let queries = [
+        Query::new().index(&tier, "front"),
+        Query::new().label("tier", "front").namespace("web"),
+    ];
+    writer.apply(labelled("a", "1", "front"));
+    for query in &queries {
+        assert_eq!(names(&store.list(query)), ["a"]);
+    }
+    writer.apply(labelled("a", "2", "back"));
+    writer.apply(labelled("b", "3", "front"));
+    for query in &queries {
+        assert_eq!(names(&store.list(query)), ["b"]);
+    }
+    writer.begin_replace();
+    writer.end_replace();
+    for query in &queries {
+        assert!(store.list(query).is_empty());
+    }
+}
+
+#[test]
+fn guarantee_6_a_list_has_one_order_however_it_is_found() {
+    let (mut writer, store) = bytes();
+    for (name, tier) in [("c", "x"), ("a", "y"), ("b", "x"), ("d", "x")] {
+        writer.apply(labelled(name, "1", tier));
+    }
+    let in_set = Expression::In("tier".into(), ["x".into(), "z".into()].into());
+    assert_eq!(names(&store.list(&Query::new().labels(in_set))), ["c", "b", "d"]);
+    let looked_up = Query::new().label("tier", "x");
+    assert_eq!(names(&store.list(&looked_up)), ["c", "b", "d"]);
+    assert_eq!(names(&store.list(&looked_up.limit(2))), ["c", "b"]);
+    let keys = store.keys(&Query::new().label("tier", "y"));
+    assert_eq!(keys, [ObjectKey::new("web", "a")]);
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+struct Data {
+    data: BTreeMap<String, String>,
+}
+
+// R129
+#[test]
+fn every_representation_gives_the_same_values() {
+    for representation in [
+        Representation::bytes(),
+        Representation::decoded::<ConfigMap>(),
+        Representation::budget(1 << 20),
+        Representation::projection::<Data>(),
+    ] {
+        let shown = format!("{representation:?}");
+        let (mut writer, store) = kept_as(representation);
+        writer.apply(config("a", "1", r#"{"x":"y"}"#));
+        let typed = store.get_as::<ConfigMap>("n", "a").unwrap().unwrap();
+        assert_eq!(typed.data.as_ref().unwrap()["x"], "y", "{shown}");
+        let again = store.get_as::<ConfigMap>("n", "a").unwrap().unwrap();
+        assert!(Arc::ptr_eq(&typed, &again), "{shown}");
+        assert_eq!(store.get_as::<Data>("n", "a").unwrap().unwrap().data["x"], "y");
+        assert!(store.get_as::<Data>("n", "b").unwrap().is_none());
+        assert_eq!(store.list_as::<ConfigMap>(&Query::new()).count(), 1);
+    }
+}
+
+#[test]
+fn what_is_kept_decoded_is_decoded_once_per_change_and_accounted() {
+    let (mut writer, store) = kept_as(Representation::decoded::<ConfigMap>());
+    writer.apply(config("a", "1", "{}"));
+    let place = || Arc::as_ptr(&store.get_as::<ConfigMap>("n", "a").unwrap().unwrap());
+    assert_eq!(place(), place(), "nobody held it in between");
+    assert_eq!(store.decoded_bytes(), store.bytes());
+    writer.clear();
+    assert_eq!((store.decoded_bytes(), store.bytes(), store.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_projection_alone_says_what_it_does_not_have() {
+    let (mut writer, store) = kept_as(Representation::projection_only::<Data>());
+    writer.apply(config("a", "1", r#"{"x":"a long text"}"#));
+    let object = store.get("n", "a").unwrap();
+    let header = br#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
+    assert_eq!(object.bytes(), header);
+    assert_eq!(object.projection::<Data>().unwrap().data["x"], "a long text");
+    assert!(store.get_as::<Data>("n", "a").unwrap().is_some());
+    let error = store.get_as::<ConfigMap>("n", "a").unwrap_err();
+    let reason = std::error::Error::source(&error).unwrap().to_string();
+    assert!(reason.contains("keeps only a projection"), "{reason}");
+}
+
+// R150
+#[test]
+fn guarantee_5_an_object_that_cannot_be_decoded_disturbs_nobody() {
+    for representation in [
+        Representation::bytes(),
+        Representation::decoded::<ConfigMap>(),
+        Representation::projection_only::<ConfigMap>(),
+    ] {
+        let (mut writer, store) = kept_as(representation);
+        let index = Index::on("name", |config: &ConfigMap| config.metadata.name.clone());
+        store.add_index(&index).unwrap();
+        writer.apply(config("bad", "1", r#"{"x":7}"#));
+        writer.apply(config("good", "2", r#"{"x":"7"}"#));
+        assert!(store.decode_failures() > 0);
+        assert_eq!(store.len(), 2);
+        assert_eq!(store.list(&Query::new().index(&index, "good")).len(), 1);
+        assert!(store.list(&Query::new().index(&index, "bad")).is_empty());
+        let error = store.get_as::<ConfigMap>("n", "bad").unwrap_err();
+        assert_eq!(error.key(), &ObjectKey::new("n", "bad"));
+        assert_eq!(error.path(), Some("data.x"));
+        let (good, bad): (Vec<_>, Vec<_>) =
+            store.list_as::<ConfigMap>(&Query::new()).partition(Result::is_ok);
+        assert_eq!((good.len(), bad.len()), (1, 1));
+        // It is not lost to those who ask for less.
+        assert!(store.get_as::<serde_json::Value>("n", "bad").unwrap().is_some());
+    }
+}
+
+// R144
+#[test]
+fn a_transform_leaves_out_fields_and_objects() {
+    let is_in = |object: &Object| object.label("tier").as_deref() != Some("out");
+    let transform = Transform::drop_fields(["data"]).only(is_in);
+    let (mut writer, store) = store(StoreOptions::new().transform(transform));
+    writer.apply(config("a", "1", r#"{"x":"y"}"#));
+    let found = store.get_as::<ConfigMap>("n", "a").unwrap().unwrap();
+    assert!(found.data.is_none());
+    assert!(writer.apply(labelled("b", "2", "out")).is_none());
+    assert!(writer.apply(labelled("b", "3", "in")).is_some());
+    let change = writer.apply(labelled("b", "4", "out")).unwrap();
+    assert!(matches!(change, Change::Removed(old) if old.resource_version() == "3"));
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn guarantee_2_readers_beside_a_writer_see_whole_states() {
+    let (mut writer, store) = bytes();
+    let tier = by_tier();
+    store.add_index(&tier).unwrap();
+    for number in 0..200 {
+        writer.apply(labelled(&number.to_string(), "1", "a"));
+    }
+    std::thread::scope(|scope| {
+        let reader = store.clone();
+        let query = Query::new().index(&tier, "a");
+        let reading = scope.spawn(move || {
+            for _ in 0..200 {
+                assert_eq!(reader.list(&query).len(), 200);
+                assert_eq!(reader.list(&Query::new().label("tier", "a")).len(), 200);
+            }
+        });
+        for round in 2..12 {
+            writer.begin_replace();
+            for number in 0..200 {
+                writer.apply(labelled(&number.to_string(), &round.to_string(), "a"));
+            }
+            assert!(writer.end_replace().is_empty());
+        }
+        reading.join().unwrap();
+    });
+}
+
+#[test]
+fn handles_go_between_threads() {
+    fn goes<T: Send + Sync + 'static>() {}
+    goes::<Store>();
+    goes::<StoreWriter>();
+    goes::<Object>();
+    goes::<Query>();
+    goes::<Index<String>>();
+    goes::<steersman_cache::Overlay>();
+}
