@@ -20,21 +20,21 @@ mod registration;
 mod subscription;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use kube::Client;
 use steersman_core::{Clock, Random, Spawner, Task};
-use tokio::sync::watch;
 
 pub use event::Event;
 pub use registration::{Handler, Registration};
 pub use subscription::{Delivery, Subscription};
 
 use crate::{
-    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble, reflector::Reflector,
-    store::store,
+    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble, health::Board,
+    reflector::Reflector, store::store,
 };
 use dispatch::Dispatch;
 use registration::Registered;
@@ -119,13 +119,20 @@ pub struct Informer(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     resource: Resource,
-    scope: Scope,
     surroundings: Surroundings,
+    reflector: ReflectorOptions,
     store: Store,
     dispatch: Arc<Dispatch>,
-    health: watch::Receiver<Health>,
-    // Ends with the last handle, and the watch with it.
-    task: Mutex<Option<Task>>,
+    board: Arc<Board>,
+    running: Mutex<Running>,
+}
+
+/// What ends with the last handle, and the watches with it.
+#[derive(Debug)]
+struct Running {
+    scope: Scope,
+    /// The task of each reflector, by its namespace.
+    tasks: BTreeMap<String, Task>,
 }
 
 impl Informer {
@@ -137,31 +144,31 @@ impl Informer {
         options: InformerOptions,
     ) -> Self {
         let (writer, store) = store(options.store);
-        let dispatch = Arc::new(Dispatch::new(
-            resource.clone(),
-            (writer, store.clone()),
-            Arc::clone(&surroundings.clock),
-        ));
-        let (sender, health) = watch::channel(Health::default());
-        let reflector = Reflector::new(
-            surroundings.client.clone(),
-            (resource.clone(), scope.clone()),
-            options.reflector,
-            (Arc::clone(&surroundings.clock), Arc::clone(&surroundings.random)),
-            Arc::clone(&dispatch),
-            sender,
-        );
-        let task = surroundings.spawner.spawn("reflector", reflector.run());
-        let surroundings = surroundings.clone();
-        Self(Arc::new(Shared {
+        let clock = Arc::clone(&surroundings.clock);
+        let informer = Self(Arc::new(Shared {
+            dispatch: Arc::new(Dispatch::new(resource.clone(), (writer, store.clone()), clock)),
             resource,
-            scope,
-            surroundings,
+            surroundings: surroundings.clone(),
+            reflector: options.reflector,
             store,
-            dispatch,
-            health,
-            task: Mutex::new(Some(task)),
-        }))
+            board: Board::new(),
+            running: Mutex::new(Running {
+                scope: scope.clone(),
+                tasks: BTreeMap::new(),
+            }),
+        }));
+        informer.0.run(&mut informer.0.lock(), &scope);
+        informer
+    }
+
+    /// Changes the namespaces while it runs: those that are new are listed, those that are not wanted go, and nothing
+    /// else is touched. None means all of them.
+    pub fn set_namespaces<'a>(&self, namespaces: impl IntoIterator<Item = &'a str>) {
+        let mut running = self.0.lock();
+        let scope = running
+            .scope
+            .with_namespaces(namespaces.into_iter().map(str::to_owned).collect());
+        self.0.run(&mut running, &scope);
     }
 
     /// Which resource it is about.
@@ -171,8 +178,8 @@ impl Informer {
     }
 
     /// Which part of it.
-    pub fn scope(&self) -> &Scope {
-        &self.0.scope
+    pub fn scope(&self) -> Scope {
+        self.0.lock().scope.clone()
     }
 
     /// The objects.
@@ -184,7 +191,7 @@ impl Informer {
     /// How it stands with the server now.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.0.health.borrow().clone()
+        self.0.board.subscribe().borrow().clone()
     }
 
     /// Waits until a whole list was handed on.
@@ -192,8 +199,8 @@ impl Informer {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn synced(&self) {
-        // The sender lives as long as the task, which lives as long as `self`.
-        let _ = self.0.health.clone().wait_for(|health| health.synced).await;
+        // The sender lives as long as `self`.
+        let _ = self.0.board.subscribe().wait_for(|health| health.synced).await;
     }
 
     /// Waits until a whole list was handed on, or something is known to be in the way.
@@ -204,7 +211,7 @@ impl Informer {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn settled(&self) -> Result<(), Arc<Trouble>> {
-        let mut health = self.0.health.clone();
+        let mut health = self.0.board.subscribe();
         let settled = health
             .wait_for(|health| health.synced || health.trouble.is_some())
             .await;
@@ -216,7 +223,8 @@ impl Informer {
 
     /// Ends it for everybody: the watch is closed, and what handles see is what was there last.
     pub fn end(&self) {
-        self.0.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.lock().tasks.clear();
+        self.0.board.end();
     }
 
     /// Waits until somebody has ended it, or its cache was told to remove it.
@@ -224,8 +232,8 @@ impl Informer {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn ended(&self) {
-        let mut health = self.0.health.clone();
-        while health.changed().await.is_ok() {}
+        // The sender lives as long as `self`.
+        let _ = self.0.board.subscribe().wait_for(|health| health.ended).await;
     }
 
     /// Calls `handler` for every object that is there and for every change from now on, until the registration drops.
@@ -271,6 +279,7 @@ impl Informer {
         Stats {
             objects: self.0.store.len(),
             bytes: self.0.store.bytes(),
+            decoded_bytes: self.0.store.decoded_bytes(),
             events: dispatched.events,
             invalid: dispatched.invalid,
             lists: health.lists,
@@ -284,6 +293,50 @@ impl Informer {
     }
 }
 
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts and ends reflectors until they are those of the scope.
+    fn run(&self, running: &mut Running, scope: &Scope) {
+        let parts = scope.parts();
+        let unwanted: Vec<String> = running
+            .tasks
+            .keys()
+            .filter(|part| !parts.contains(*part))
+            .cloned()
+            .collect();
+        for part in unwanted {
+            running.tasks.remove(&part);
+            self.dispatch.remove_part(&part);
+        }
+        running.scope = scope.clone();
+        for part in parts
+            .iter()
+            .filter(|part| !running.tasks.contains_key(*part))
+            .cloned()
+            .collect::<Vec<_>>()
+        {
+            let reflector = Reflector::new(
+                self.surroundings.client.clone(),
+                (self.resource.clone(), scope.clone(), &part),
+                self.reflector.clone(),
+                (
+                    Arc::clone(&self.surroundings.clock),
+                    Arc::clone(&self.surroundings.random),
+                ),
+                self.dispatch.add_part(&part),
+                self.board.reporter(&part),
+            );
+            running.tasks.insert(
+                part,
+                self.surroundings.spawner.spawn("reflector", reflector.run()),
+            );
+        }
+    }
+}
+
 /// Figures about an informer, for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -292,6 +345,8 @@ pub struct Stats {
     pub objects: usize,
     /// Bytes that they take.
     pub bytes: usize,
+    /// Bytes of those that are kept decoded besides.
+    pub decoded_bytes: usize,
     /// Events that handlers were called for.
     pub events: u64,
     /// Objects that could not be read.

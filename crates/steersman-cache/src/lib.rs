@@ -7,6 +7,7 @@
 //! somebody wants a type, and shared as long as somebody holds it.
 
 mod cache;
+mod health;
 mod index;
 mod informer;
 mod object;
@@ -20,13 +21,14 @@ mod transform;
 mod wire;
 
 pub use cache::{Cache, CacheBuilder, Held, KindOptions, Missing, ReadError, Reader};
+pub use health::Health;
 pub use index::{Index, IndexConflict, IndexValue};
 pub use informer::{
     Delivery, Event, Handler, Informer, InformerOptions, Registration, Stats, Subscription, Surroundings,
 };
 pub use object::{DecodeError, InvalidObject, Object};
 pub use overlay::Overlay;
-pub use reflector::{Health, ReflectorOptions, Trouble};
+pub use reflector::{ReflectorOptions, Trouble};
 pub use resource::{Resource, Scope};
 pub use revision::Revision;
 pub use store::{Change, Query, Representation, Store, StoreOptions, StoreWriter, store};

@@ -21,13 +21,13 @@ use std::{sync::Arc, time::Duration};
 
 use kube::client::Client;
 use steersman_core::{Clock, Random};
-use tokio::sync::watch;
 
 pub use options::ReflectorOptions;
 pub use trouble::Trouble;
 
 use crate::{
     Resource, Revision, Scope,
+    health::Reporter,
     object::{InvalidObject, Object},
     response::Response,
     wire::lines::{Event, Lines},
@@ -61,29 +61,17 @@ pub(crate) trait Sink: Send {
     fn invalid(&mut self, error: &InvalidObject);
 }
 
-/// How a reflector stands with its server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Health {
-    /// A list was handed on completely, and since then every change that the server told of.
-    pub synced: bool,
-    /// What keeps it from being in step now. The last known state stays in the store meanwhile.
-    pub trouble: Option<Arc<Trouble>>,
-    /// How often it listed.
-    pub lists: u64,
-    /// How often it opened a watch.
-    pub watches: u64,
-}
-
 pub(crate) struct Reflector<S> {
     client: Client,
     resource: Resource,
     scope: Scope,
+    /// The one of the scope's namespaces that this one is for; empty for all.
+    namespace: String,
     options: ReflectorOptions,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
     sink: S,
-    health: watch::Sender<Health>,
+    health: Reporter,
     backoff: Backoff,
     /// The newest revision that the sink was told. Nothing older is ever asked for or taken.
     revision: Revision,
@@ -105,11 +93,11 @@ struct Stream {
 impl<S: Sink> Reflector<S> {
     pub(crate) fn new(
         client: Client,
-        (resource, scope): (Resource, Scope),
+        (resource, scope, namespace): (Resource, Scope, &str),
         options: ReflectorOptions,
         (clock, random): (Arc<dyn Clock>, Arc<Random>),
         sink: S,
-        health: watch::Sender<Health>,
+        health: Reporter,
     ) -> Self {
         let (streaming, paging) = (options.is_streaming(), true);
         let backoff = Backoff::new(Arc::clone(&random));
@@ -118,6 +106,7 @@ impl<S: Sink> Reflector<S> {
             client,
             resource,
             scope,
+            namespace: namespace.to_owned(),
             options,
             clock,
             random,
@@ -163,12 +152,8 @@ impl<S: Sink> Reflector<S> {
         let at_once = matches!(trouble, Trouble::Expired { .. }) && self.backoff.is_fresh(now);
         let delay = self.backoff.failed(now, trouble.retry_after());
         tracing::debug!(%resource, %trouble, ?delay, "a reflector is in trouble");
-        let known = Arc::new(trouble);
-        self.health.send_if_modified(|health| {
-            let changed = health.trouble.as_ref() != Some(&known);
-            health.trouble = Some(known);
-            changed
-        });
+        self.health
+            .update(|health| health.trouble = Some(Arc::new(trouble)));
         if !at_once {
             self.clock.sleep_until(now + delay).await;
         }
@@ -184,8 +169,7 @@ impl<S: Sink> Reflector<S> {
                 self.open(&query, self.options.idle_limit()).await?
             }
         };
-        self.health
-            .send_if_modified(|health| health.trouble.take().is_some());
+        self.health.update(|health| health.trouble = None);
         let mut heard = false;
         loop {
             let ended = match stream.response.chunk().await {
@@ -226,7 +210,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     async fn open(&mut self, query: &str, idle: Duration) -> Result<Stream, Trouble> {
-        self.health.send_modify(|health| health.watches += 1);
+        self.health.update(|health| health.watches += 1);
         let request = self.request(query, false);
         let response = Response::to(
             &self.client,

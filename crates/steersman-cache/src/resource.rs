@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which objects an informer is about: a resource and a part of it.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use kube::{Resource as KubeResource, core::ApiResource};
 
@@ -31,7 +31,8 @@ struct Names {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Scope {
-    namespace: Option<String>,
+    /// All, where there is none.
+    namespaces: BTreeSet<String>,
     labels: Option<String>,
     fields: Option<String>,
     metadata_only: bool,
@@ -89,12 +90,14 @@ impl Resource {
         }
     }
 
-    /// The path of its collection.
-    pub(crate) fn path(&self, namespace: Option<&str>) -> String {
+    /// The path of its collection: in a namespace, or in all of them as the empty name.
+    pub(crate) fn path(&self, namespace: &str) -> String {
         let root = if self.0.group.is_empty() { "/api" } else { "/apis" };
-        let namespace = namespace
-            .map(|namespace| format!("/namespaces/{namespace}"))
-            .unwrap_or_default();
+        let namespace = if namespace.is_empty() {
+            String::new()
+        } else {
+            format!("/namespaces/{namespace}")
+        };
         format!("{root}/{}{namespace}/{}", self.api_version(), self.0.plural)
     }
 }
@@ -125,9 +128,9 @@ impl Scope {
         Self::default()
     }
 
-    /// Those of one namespace.
+    /// Those of this namespace. Said several times, those of each. Default: all namespaces.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.namespaces.insert(namespace.into());
         self
     }
 
@@ -149,8 +152,26 @@ impl Scope {
         self
     }
 
-    pub(crate) fn namespace_name(&self) -> Option<&str> {
-        self.namespace.as_deref()
+    /// Whether objects of this namespace are in it.
+    pub(crate) fn covers(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.contains(namespace)
+    }
+
+    /// What is listed by one request: a namespace, or all of them as the empty name.
+    pub(crate) fn parts(&self) -> BTreeSet<String> {
+        if self.namespaces.is_empty() {
+            BTreeSet::from([String::new()])
+        } else {
+            self.namespaces.clone()
+        }
+    }
+
+    /// The same with other namespaces.
+    pub(crate) fn with_namespaces(&self, namespaces: BTreeSet<String>) -> Self {
+        Self {
+            namespaces,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn is_metadata_only(&self) -> bool {
@@ -173,10 +194,7 @@ mod tests {
     #[test]
     fn paths_are_those_of_the_api() {
         let widgets = Resource::new("example.com", "v1", "Widget", "widgets");
-        assert_eq!(
-            widgets.path(Some("ns")),
-            "/apis/example.com/v1/namespaces/ns/widgets"
-        );
-        assert_eq!(Resource::new("", "v1", "Pod", "pods").path(None), "/api/v1/pods");
+        assert_eq!(widgets.path("ns"), "/apis/example.com/v1/namespaces/ns/widgets");
+        assert_eq!(Resource::new("", "v1", "Pod", "pods").path(""), "/api/v1/pods");
     }
 }

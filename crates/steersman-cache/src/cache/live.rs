@@ -22,10 +22,7 @@ pub(super) async fn get(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Arc<Object>>, Trouble> {
-    let path = format!(
-        "{}/{name}",
-        resource.path(Some(namespace).filter(|namespace| !namespace.is_empty()))
-    );
+    let path = format!("{}/{name}", resource.path(namespace));
     let mut response = match send(surroundings, &path).await {
         Err(Trouble::Absent) => return Ok(None),
         answer => answer?,
@@ -48,7 +45,11 @@ pub(super) async fn list(
     resource: &Resource,
     query: &Query,
 ) -> Result<Vec<Arc<Object>>, Trouble> {
-    let mut response = send(surroundings, &resource.path(query.wanted_namespace())).await?;
+    let mut response = send(
+        surroundings,
+        &resource.path(query.wanted_namespace().unwrap_or_default()),
+    )
+    .await?;
     let mut splitter = ListSplitter::new(LIMIT);
     let mut found = Vec::new();
     let mut item = |item: Result<Object, _>| {

@@ -183,12 +183,14 @@ impl Reader {
 /// Waits until the informer can answer for this namespace, or something is in the way.
 async fn ready(informer: &Held, namespace: &str) -> Result<(), ReadError> {
     let resource = informer.resource();
-    if let Some(cached) = informer
-        .scope()
-        .namespace_name()
-        .filter(|cached| *cached != namespace)
-    {
-        let (cached, asked) = (cached.to_owned(), namespace.to_owned());
+    let scope = informer.scope();
+    if !scope.covers(namespace) {
+        let cached = scope.parts().into_iter().collect::<Vec<_>>().join(", ");
+        let asked = if namespace.is_empty() {
+            "all namespaces".to_owned()
+        } else {
+            namespace.to_owned()
+        };
         return Err(ReadError::UnknownNamespace {
             resource: resource.clone(),
             cached,

@@ -3,6 +3,8 @@
 //! takes them, and one who comes late sees the store between two changes.
 
 use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -11,6 +13,7 @@ use std::{
 use steersman_core::{Clock, Moment, ObjectKey};
 
 use super::{Event, registration::Registered};
+use crate::revision::compare;
 use crate::{Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter, reflector::Sink};
 
 /// A call of a handler that takes longer is worth a word.
@@ -28,8 +31,16 @@ struct State {
     writer: StoreWriter,
     store: Store,
     handlers: Vec<Arc<Registered>>,
-    synced: bool,
+    /// One for each reflector, by its namespace.
+    parts: BTreeMap<String, Progress>,
     counters: Counters,
+}
+
+/// How far one reflector has got.
+#[derive(Debug, Default)]
+struct Progress {
+    listed: bool,
+    revision: String,
 }
 
 /// What happened so far.
@@ -47,17 +58,17 @@ impl Dispatch {
         (writer, store): (StoreWriter, Store),
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let state = State {
-            writer,
-            store,
-            handlers: Vec::new(),
-            synced: false,
-            counters: Counters::default(),
-        };
+        let (handlers, parts, counters) = (Vec::new(), BTreeMap::new(), Counters::default());
         Self {
             resource,
             clock,
-            state: Mutex::new(state),
+            state: Mutex::new(State {
+                writer,
+                store,
+                handlers,
+                parts,
+                counters,
+            }),
         }
     }
 
@@ -77,10 +88,50 @@ impl Dispatch {
                 },
             );
         }
-        if state.synced {
+        if state.is_synced() {
             registered.set_synced();
         }
         state.handlers.push(registered);
+    }
+
+    /// A place for the reflector of a namespace, or of all of them as the empty name.
+    pub(super) fn add_part(self: &Arc<Self>, namespace: &str) -> Part {
+        self.lock()
+            .parts
+            .insert(namespace.to_owned(), Progress::default());
+        Part {
+            dispatch: Arc::clone(self),
+            namespace: namespace.to_owned(),
+            seen: None,
+        }
+    }
+
+    /// The namespace is not wanted any more: what is there of it goes.
+    pub(super) fn remove_part(&self, namespace: &str) {
+        let mut state = self.lock();
+        state.parts.remove(namespace);
+        self.sweep(&mut state, namespace, &HashSet::new());
+        state.settle();
+    }
+
+    /// Takes out what is in this namespace and was not seen.
+    fn sweep(&self, state: &mut State, namespace: &str, seen: &HashSet<ObjectKey>) {
+        let query = if namespace.is_empty() {
+            Query::new()
+        } else {
+            Query::new().namespace(namespace)
+        };
+        for object in state.store.list(&query) {
+            if !seen.contains(&object.key()) && state.writer.remove(&object).is_some() {
+                self.dispatch(
+                    state,
+                    &Event::Deleted {
+                        object,
+                        final_state_known: false,
+                    },
+                );
+            }
+        }
     }
 
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
@@ -133,13 +184,10 @@ impl Dispatch {
         }
     }
 
-    fn changed(&self, state: &mut State, object: Object) {
+    fn changed(&self, state: &mut State, object: Object, initial: bool) {
         let event = match state.writer.apply(object) {
             None => return,
-            Some(Change::Added(object)) => Event::Added {
-                object,
-                initial: !state.synced,
-            },
+            Some(Change::Added(object)) => Event::Added { object, initial },
             // Another uid under the same name: one object went unseen and another came.
             Some(Change::Updated { old, new }) if old.uid() != new.uid() => {
                 self.dispatch(
@@ -168,69 +216,130 @@ impl Dispatch {
     }
 }
 
-impl Sink for Arc<Dispatch> {
+impl State {
+    fn is_synced(&self) -> bool {
+        self.parts.values().all(|part| part.listed)
+    }
+
+    /// Says so to the handlers, if all is listed now.
+    fn settle(&mut self) {
+        if self.is_synced() {
+            self.handlers.iter().for_each(|handler| handler.set_synced());
+        }
+    }
+
+    /// One part has got this far. The store has got as far as the slowest of them.
+    fn progress(&mut self, namespace: &str, revision: &str) {
+        let Some(part) = self.parts.get_mut(namespace) else {
+            return;
+        };
+        part.revision.clear();
+        part.revision.push_str(revision);
+        let slower = |a: &'_ str, b: &'_ str| compare(a, b).is_some_and(Ordering::is_lt);
+        let all = self.parts.values().map(|part| part.revision.as_str());
+        let slowest = all.reduce(|slowest, other| if slower(other, slowest) { other } else { slowest });
+        let is_known = self.parts.values().all(|part| !part.revision.is_empty());
+        if let (true, Some(slowest)) = (is_known, slowest) {
+            self.writer.advance_to(slowest);
+        }
+    }
+}
+
+/// Where a reflector says what it learns.
+#[derive(Debug)]
+pub(super) struct Part {
+    dispatch: Arc<Dispatch>,
+    namespace: String,
+    /// What the list that is under way had so far. Not needed where there is one list for the whole store, which marks
+    /// what it saw itself.
+    seen: Option<HashSet<ObjectKey>>,
+}
+
+impl Part {
+    fn is_whole(&self) -> bool {
+        self.namespace.is_empty()
+    }
+}
+
+impl Sink for Part {
     fn begin(&mut self) {
-        self.lock().writer.begin_replace();
+        if self.is_whole() {
+            self.dispatch.lock().writer.begin_replace();
+        } else {
+            self.seen = Some(HashSet::new());
+        }
     }
 
     fn listed(&mut self, object: Object) {
-        let mut state = self.lock();
-        Dispatch::changed(self, &mut state, object);
+        if let Some(seen) = &mut self.seen {
+            seen.insert(object.key());
+        }
+        let mut state = self.dispatch.lock();
+        let initial = state.parts.get(&self.namespace).is_some_and(|part| !part.listed);
+        self.dispatch.changed(&mut state, object, initial);
     }
 
     fn end(&mut self, revision: &Revision) {
-        let mut state = self.lock();
-        for object in state.writer.end_replace() {
-            self.dispatch(
-                &mut state,
-                &Event::Deleted {
-                    object,
-                    final_state_known: false,
-                },
-            );
+        let mut state = self.dispatch.lock();
+        if self.is_whole() {
+            for object in state.writer.end_replace() {
+                self.dispatch.dispatch(
+                    &mut state,
+                    &Event::Deleted {
+                        object,
+                        final_state_known: false,
+                    },
+                );
+            }
         }
-        state.writer.set_revision(revision);
-        state.synced = true;
-        state.handlers.iter().for_each(|handler| handler.set_synced());
-        self.heard(&mut state);
+        if let Some(seen) = self.seen.take() {
+            self.dispatch.sweep(&mut state, &self.namespace, &seen);
+        }
+        if let Some(part) = state.parts.get_mut(&self.namespace) {
+            part.listed = true;
+        }
+        state.progress(&self.namespace, revision.as_str());
+        state.settle();
+        self.dispatch.heard(&mut state);
     }
 
     fn abandon(&mut self) {
-        self.lock().writer.abandon_replace();
+        self.seen = None;
+        if self.is_whole() {
+            self.dispatch.lock().writer.abandon_replace();
+        }
     }
 
     fn changed(&mut self, object: Object) {
-        let mut state = self.lock();
-        state.writer.advance_to(object.resource_version());
-        Dispatch::changed(self, &mut state, object);
-        self.heard(&mut state);
+        let mut state = self.dispatch.lock();
+        state.progress(&self.namespace, object.resource_version());
+        self.dispatch.changed(&mut state, object, false);
+        self.dispatch.heard(&mut state);
     }
 
     fn deleted(&mut self, object: Object) {
-        let mut state = self.lock();
+        let mut state = self.dispatch.lock();
         let removed = state.writer.remove(&object);
-        state.writer.advance_to(object.resource_version());
+        state.progress(&self.namespace, object.resource_version());
         if removed.is_some() {
-            self.dispatch(
-                &mut state,
-                &Event::Deleted {
-                    object: Arc::new(object),
-                    final_state_known: true,
-                },
-            );
+            let event = Event::Deleted {
+                object: Arc::new(object),
+                final_state_known: true,
+            };
+            self.dispatch.dispatch(&mut state, &event);
         }
-        self.heard(&mut state);
+        self.dispatch.heard(&mut state);
     }
 
     fn progressed(&mut self, revision: &Revision) {
-        let mut state = self.lock();
-        state.writer.set_revision(revision);
-        self.heard(&mut state);
+        let mut state = self.dispatch.lock();
+        state.progress(&self.namespace, revision.as_str());
+        self.dispatch.heard(&mut state);
     }
 
     fn invalid(&mut self, error: &InvalidObject) {
-        let resource = &self.resource;
+        let resource = &self.dispatch.resource;
         tracing::warn!(%resource, %error, "an object cannot be read and is left out");
-        self.lock().counters.invalid += 1;
+        self.dispatch.lock().counters.invalid += 1;
     }
 }

@@ -135,10 +135,14 @@ pub(super) async fn resync(
         // A tenth up or down, so that not all come at once.
         let interval = every.mul_f64(0.9 + 0.2 * random.fraction());
         clock.sleep_until(clock.now() + interval).await;
-        let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else { return };
+        let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else {
+            return;
+        };
         // In small portions, between which changes get their turn.
         for portion in keys.chunks(256) {
-            let Some(dispatch) = dispatch.upgrade() else { return };
+            let Some(dispatch) = dispatch.upgrade() else {
+                return;
+            };
             dispatch.resync(&registered, portion);
             drop(dispatch);
             tokio::task::yield_now().await;

@@ -30,7 +30,7 @@ impl From<Trouble> for NoStream {
 impl<S: Sink> Reflector<S> {
     /// Hands on a whole list, by whichever way the server has. A streamed one goes on as a watch.
     pub(super) async fn synchronise(&mut self) -> Result<Option<Stream>, Trouble> {
-        self.health.send_modify(|health| health.lists += 1);
+        self.health.update(|health| health.lists += 1);
         self.sink.begin();
         let result = if self.streaming {
             self.stream_list().await
@@ -38,7 +38,7 @@ impl<S: Sink> Reflector<S> {
             self.page_list().await.map(|()| None)
         };
         match &result {
-            Ok(_) => self.health.send_modify(|health| {
+            Ok(_) => self.health.update(|health| {
                 health.synced = true;
                 health.trouble = None;
             }),

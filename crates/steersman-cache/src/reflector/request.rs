@@ -32,7 +32,7 @@ impl<S> Reflector<S> {
     }
 
     pub(super) fn request(&self, query: &str, is_list: bool) -> Request<Body> {
-        let path = self.resource.path(self.scope.namespace_name());
+        let path = self.resource.path(&self.namespace);
         let accept = match (self.scope.is_metadata_only(), is_list) {
             (false, _) => "application/json",
             (true, true) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",

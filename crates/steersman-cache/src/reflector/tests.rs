@@ -18,8 +18,8 @@ use kube::client::{Body, Client};
 use steersman_core::{Clock, Random, Spawner, Task, TestClock};
 use tokio::{sync::watch, task::yield_now};
 
-use super::{Health, Reflector, ReflectorOptions, Sink, Trouble};
-use crate::{InvalidObject, Object, Resource, Revision, Scope};
+use super::{Reflector, ReflectorOptions, Sink, Trouble};
+use crate::{Health, InvalidObject, Object, Resource, Revision, Scope, health::Board};
 
 /// What the sink was told.
 #[derive(Clone, Default)]
@@ -164,17 +164,19 @@ impl Scene {
             }
         });
         let (clock, told) = (TestClock::new(), Told::default());
-        let (sender, health) = watch::channel(Health::default());
+        let board = Board::new();
+        let health = board.subscribe();
         let reflector = Reflector::new(
             Client::new(service, "default"),
             (
                 Resource::new("", "v1", "ConfigMap", "configmaps"),
                 Scope::all().labels("a=b"),
+                "",
             ),
             options,
             (Arc::new(clock.clone()), Arc::new(Random::from_seed(1))),
             told.clone(),
-            sender,
+            board.reporter(""),
         );
         let task = Spawner::current().spawn("reflector", reflector.run());
         Self {

@@ -59,6 +59,14 @@ impl Lines {
     }
 }
 
+#[cfg(test)]
+impl Lines {
+    /// The beginning of a line whose end has not come.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.rest
+    }
+}
+
 /// What a line of a watch says.
 #[derive(Debug)]
 pub(crate) enum Event {
