@@ -12,8 +12,9 @@ use bench_protocol::{
     participant::unix_nanos,
 };
 
-/// Bytes in a chunk where events come at once: as much as in a full frame of an API server that speaks HTTP/2.
-const CHUNK: usize = 16 << 10;
+/// Bytes in a chunk where events come at once. An API server flushes when no event waits, so in a burst it is Go's
+/// buffer that makes the chunks: `bufferBeforeChunkingSize` of `net/http`.
+const CHUNK: usize = 2_048;
 
 /// Bytes in one write where events come at once.
 const WRITE: usize = 256 << 10;
@@ -37,11 +38,7 @@ pub(crate) struct Event {
 impl Stream {
     pub(crate) fn at_once(count: usize) -> Self {
         let lines: Vec<u8> = (0..count).flat_map(|index| line(index).into_bytes()).collect();
-        let mut chunks = Vec::with_capacity(lines.len() + lines.len() / CHUNK * 16 + 64);
-        for part in lines.chunks(CHUNK) {
-            chunks.extend(chunk(part));
-        }
-        Self::AtOnce(chunks)
+        Self::AtOnce(lines.chunks(CHUNK).flat_map(chunk).collect())
     }
 
     pub(crate) fn paced(count: usize, pace: u64) -> Self {

@@ -120,3 +120,18 @@ fn message(namespace: &str, name: &str, json: Option<&str>) -> Bytes {
     put[1..5].copy_from_slice(&length.to_be_bytes());
     put.freeze()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_lengths_before_its_parts() {
+        let deletion = message("a", "b", None);
+        assert_eq!(&deletion[..7], [0, 0, 0, 0, 20, 0x0A, 18]);
+        assert_eq!(&deletion[7..], b"/registry/pods/a/b");
+        let put = message("a", "b", Some(&"x".repeat(300)));
+        assert_eq!(&put[25..28], [0x12, 0xAC, 0x02]);
+        assert_eq!(put.len(), 28 + 300);
+    }
+}

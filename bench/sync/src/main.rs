@@ -22,7 +22,6 @@ use bench_protocol::{
     driver::{Participant, Plan},
     objects,
 };
-use k8s_openapi as _;
 use steersman_testing::{
     Endpoint, FaultProxy, RealServer,
     proxy::{Cut, Exchange, Fault, Matching},
