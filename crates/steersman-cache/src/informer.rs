@@ -187,6 +187,16 @@ impl Informer {
         self.0.health.borrow().clone()
     }
 
+    /// Waits until its standing satisfies `condition`, and gives it; the last there was, if the informer ends before.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn health_when(&self, condition: impl FnMut(&Health) -> bool) -> Health {
+        let mut health = self.0.health.clone();
+        let found = health.wait_for(condition).await.map(|found| found.clone());
+        found.unwrap_or_else(|_| self.health())
+    }
+
     /// Waits until a whole list was handed on.
     ///
     /// # Cancel safety
@@ -226,6 +236,13 @@ impl Informer {
     pub async fn ended(&self) {
         let mut health = self.0.health.clone();
         while health.changed().await.is_ok() {}
+    }
+
+    /// Whether somebody has ended it.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        let task = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
+        task.as_ref().is_none_or(Task::is_finished)
     }
 
     /// Calls `handler` for every object that is there and for every change from now on, until the registration drops.

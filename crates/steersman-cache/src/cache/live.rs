@@ -9,7 +9,11 @@ use std::{sync::Arc, time::Duration};
 use http::{Request, header};
 use kube::client::Body;
 
-use crate::{Object, Query, Resource, Surroundings, Trouble, response::Response, wire::list::ListSplitter};
+use crate::{
+    Object, Query, Resource, Surroundings, Trouble,
+    response::{Refusal, Response},
+    wire::list::ListSplitter,
+};
 
 /// So long a server may be silent.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -26,9 +30,9 @@ pub(super) async fn get(
         "{}/{name}",
         resource.path(Some(namespace).filter(|namespace| !namespace.is_empty()))
     );
-    let mut response = match send(surroundings, &path).await {
-        Err(Trouble::Absent) => return Ok(None),
-        answer => answer?,
+    let mut response = match send(surroundings, &path).await? {
+        Err(refusal) if refusal.is_about(name) => return Ok(None),
+        answer => answer.map_err(|refusal| refusal.trouble())?,
     };
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
@@ -48,7 +52,8 @@ pub(super) async fn list(
     resource: &Resource,
     query: &Query,
 ) -> Result<Vec<Arc<Object>>, Trouble> {
-    let mut response = send(surroundings, &resource.path(query.wanted_namespace())).await?;
+    let answer = send(surroundings, &resource.path(query.wanted_namespace())).await?;
+    let mut response = answer.map_err(|refusal| refusal.trouble())?;
     let mut splitter = ListSplitter::new(LIMIT);
     let mut found = Vec::new();
     let mut item = |item: Result<Object, _>| {
@@ -66,7 +71,7 @@ pub(super) async fn list(
     Ok(found)
 }
 
-async fn send(surroundings: &Surroundings, path: &str) -> Result<Response, Trouble> {
+async fn send(surroundings: &Surroundings, path: &str) -> Result<Result<Response, Refusal>, Trouble> {
     let request = Request::get(path)
         .header(header::ACCEPT, "application/json")
         .header(header::ACCEPT_ENCODING, "identity")
@@ -75,5 +80,5 @@ async fn send(surroundings: &Surroundings, path: &str) -> Result<Response, Troub
             code: 400,
             reason: error.to_string(),
         })?;
-    Response::to(surroundings.client(), request, surroundings.clock(), SILENCE).await
+    Response::or_refusal(surroundings.client(), request, surroundings.clock(), SILENCE).await
 }

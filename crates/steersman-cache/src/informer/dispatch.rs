@@ -211,13 +211,13 @@ impl Sink for Arc<Dispatch> {
         let removed = state.writer.remove(&object);
         state.writer.advance_to(object.resource_version());
         if removed.is_some() {
-            self.dispatch(
-                &mut state,
-                &Event::Deleted {
-                    object: Arc::new(object),
-                    final_state_known: true,
-                },
-            );
+            // As the store would keep it: what a transform drops is nobody's to see.
+            let object = state.store.shape(object);
+            let event = Event::Deleted {
+                object,
+                final_state_known: true,
+            };
+            self.dispatch(&mut state, &event);
         }
         self.heard(&mut state);
     }

@@ -3,7 +3,6 @@
 
 use std::{
     fmt,
-    future::Future,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -126,29 +125,27 @@ impl fmt::Debug for Registered {
 }
 
 /// Calls one handler for all objects at about this interval, as long as its informer lives.
-pub(super) fn resync(
+pub(super) async fn resync(
     registered: Arc<Registered>,
     dispatch: Weak<Dispatch>,
     every: Duration,
     (clock, random): (Arc<dyn Clock>, Arc<Random>),
-) -> impl Future<Output = ()> + Send {
-    async move {
-        loop {
-            // A tenth up or down, so that not all come at once.
-            let interval = every.mul_f64(0.9 + 0.2 * random.fraction());
-            clock.sleep_until(clock.now() + interval).await;
-            let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else {
+) {
+    loop {
+        // A tenth up or down, so that not all come at once.
+        let interval = every.mul_f64(0.9 + 0.2 * random.fraction());
+        clock.sleep_until(clock.now() + interval).await;
+        let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else {
+            return;
+        };
+        // In small portions, between which changes get their turn.
+        for portion in keys.chunks(256) {
+            let Some(dispatch) = dispatch.upgrade() else {
                 return;
             };
-            // In small portions, between which changes get their turn.
-            for portion in keys.chunks(256) {
-                let Some(dispatch) = dispatch.upgrade() else {
-                    return;
-                };
-                dispatch.resync(&registered, portion);
-                drop(dispatch);
-                tokio::task::yield_now().await;
-            }
+            dispatch.resync(&registered, portion);
+            drop(dispatch);
+            tokio::task::yield_now().await;
         }
     }
 }

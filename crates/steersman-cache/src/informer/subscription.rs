@@ -157,15 +157,23 @@ impl Merged {
         };
     }
 
+    /// An object that has had its say goes to the end with what comes later, so that one which changes all the time
+    /// does not keep the others waiting.
     fn pop(&mut self) -> Option<Event> {
-        while let Some(key) = self.order.front() {
-            if let Some(newest) = self.newest.get_mut(key)
-                && let Some(event) = newest.deleted.take().or_else(|| newest.present.take())
-            {
-                return Some(event);
+        while let Some(key) = self.order.pop_front() {
+            let Some(mut newest) = self.newest.remove(&key) else {
+                continue;
+            };
+            if let Some(deleted) = newest.deleted.take() {
+                if newest.present.is_some() {
+                    self.newest.insert(key.clone(), newest);
+                    self.order.push_front(key);
+                }
+                return Some(deleted);
             }
-            self.newest.remove(key);
-            self.order.pop_front();
+            if let Some(present) = newest.present {
+                return Some(present);
+            }
         }
         None
     }
@@ -282,6 +290,18 @@ mod tests {
         let rest: Vec<String> = std::iter::from_fn(|| pending.pop())
             .map(|delivery| say(&delivery))
             .collect();
-        assert_eq!(rest, ["skipped 1", "updated a@9", "updated b@2", "updated c@2"]);
+        assert_eq!(rest, ["skipped 1", "updated b@2", "updated c@2", "updated a@9"]);
+    }
+
+    #[test]
+    fn guarantee_5_a_reader_that_has_caught_up_skips_nothing() {
+        let mut pending = Pending::default();
+        for event in [updated("a", 1, 2), updated("a", 2, 3), updated("a", 3, 4)] {
+            pending.push(event, 2);
+        }
+        assert_eq!(say(&pending.pop().unwrap()), "skipped 3");
+        assert_eq!(say(&pending.pop().unwrap()), "updated a@4");
+        pending.push(updated("a", 4, 5), 2);
+        assert_eq!(say(&pending.pop().unwrap()), "updated a@5");
     }
 }

@@ -222,9 +222,9 @@ impl Scene {
     }
 }
 
-fn respond(
-    answer: Answer,
-) -> Response<StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>>> {
+type Frames = stream::BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
+
+fn respond(answer: Answer) -> Response<StreamBody<Frames>> {
     let frames = stream::iter(answer.chunks.into_iter().map(|chunk| Ok(Frame::data(chunk))));
     let tail = match answer.end {
         End::Good => stream::empty().boxed(),
