@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tokio::sync::watch;
@@ -29,14 +32,16 @@ pub struct Health {
 /// Where the reflectors of an informer, one for each namespace or one for all, say how they stand.
 #[derive(Debug)]
 pub(crate) struct Board {
-    parts: Mutex<BTreeMap<String, Health>>,
+    /// By the number of the reflector: one that ends late may not touch what its successor says.
+    parts: Mutex<BTreeMap<u64, Health>>,
+    next: AtomicU64,
     combined: watch::Sender<Health>,
 }
 
 /// The place of one reflector on the board. Dropping it takes the reflector off.
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    part: String,
+    part: u64,
     board: Arc<Board>,
 }
 
@@ -44,14 +49,16 @@ impl Board {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             parts: Mutex::default(),
+            next: AtomicU64::new(0),
             combined: watch::Sender::new(Health::default()),
         })
     }
 
-    pub(crate) fn reporter(self: &Arc<Self>, part: &str) -> Reporter {
-        self.change(|parts| _ = parts.insert(part.to_owned(), Health::default()));
+    pub(crate) fn reporter(self: &Arc<Self>) -> Reporter {
+        let part = self.next.fetch_add(1, Ordering::Relaxed);
+        self.change(|parts| _ = parts.insert(part, Health::default()));
         Reporter {
-            part: part.to_owned(),
+            part,
             board: Arc::clone(self),
         }
     }
@@ -64,15 +71,18 @@ impl Board {
         self.combined.send_modify(|health| health.ended = true);
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Health>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, Health>)) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut parts);
+        if self.combined.borrow().ended {
+            return; // What was last true stays.
+        }
         let now = Health {
             synced: parts.values().all(|health| health.synced),
             trouble: parts.values().find_map(|health| health.trouble.clone()),
             lists: parts.values().map(|health| health.lists).sum(),
             watches: parts.values().map(|health| health.watches).sum(),
-            ended: self.combined.borrow().ended,
+            ended: false,
         };
         self.combined
             .send_if_modified(|health| std::mem::replace(health, now.clone()) != now);
@@ -103,7 +113,7 @@ mod tests {
     fn an_informer_is_in_sync_when_all_of_its_parts_are() {
         let board = Board::new();
         let health = board.subscribe();
-        let (a, b) = (board.reporter("a"), board.reporter("b"));
+        let (a, b) = (board.reporter(), board.reporter());
         a.update(|health| health.synced = true);
         assert!(!health.borrow().synced);
         b.update(|health| health.trouble = Some(Arc::new(Trouble::Absent)));

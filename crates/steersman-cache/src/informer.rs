@@ -194,13 +194,26 @@ impl Informer {
         self.0.board.subscribe().borrow().clone()
     }
 
-    /// Waits until a whole list was handed on.
+    /// Waits until its standing satisfies `condition`, and gives it; the last there was, if the informer ends before.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn health_when(&self, mut condition: impl FnMut(&Health) -> bool) -> Health {
+        let mut health = self.0.board.subscribe();
+        let found = health
+            .wait_for(|health| health.ended || condition(health))
+            .await
+            .map(|found| found.clone());
+        // The sender lives as long as `self`.
+        found.unwrap_or_else(|_| self.health())
+    }
+
+    /// Waits until a whole list was handed on, or the informer was ended.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn synced(&self) {
-        // The sender lives as long as `self`.
-        let _ = self.0.board.subscribe().wait_for(|health| health.synced).await;
+        self.health_when(|health| health.synced).await;
     }
 
     /// Waits until a whole list was handed on, or something is known to be in the way.
@@ -211,20 +224,21 @@ impl Informer {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn settled(&self) -> Result<(), Arc<Trouble>> {
-        let mut health = self.0.board.subscribe();
-        let settled = health
-            .wait_for(|health| health.synced || health.trouble.is_some())
+        let health = self
+            .health_when(|health| health.synced || health.trouble.is_some())
             .await;
-        match settled {
-            Ok(health) if !health.synced => health.trouble.clone().map_or(Ok(()), Err),
-            _ => Ok(()),
+        if health.synced {
+            Ok(())
+        } else {
+            health.trouble.map_or(Ok(()), Err)
         }
     }
 
     /// Ends it for everybody: the watch is closed, and what handles see is what was there last.
     pub fn end(&self) {
-        self.0.lock().tasks.clear();
         self.0.board.end();
+        self.0.lock().tasks.clear();
+        self.0.dispatch.end();
     }
 
     /// Waits until somebody has ended it, or its cache was told to remove it.
@@ -232,8 +246,13 @@ impl Informer {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn ended(&self) {
-        // The sender lives as long as `self`.
-        let _ = self.0.board.subscribe().wait_for(|health| health.ended).await;
+        self.health_when(|health| health.ended).await;
+    }
+
+    /// Whether somebody has ended it.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.health().ended
     }
 
     /// Calls `handler` for every object that is there and for every change from now on, until the registration drops.
@@ -327,7 +346,7 @@ impl Shared {
                     Arc::clone(&self.surroundings.random),
                 ),
                 self.dispatch.add_part(&part),
-                self.board.reporter(&part),
+                self.board.reporter(),
             );
             running.tasks.insert(
                 part,

@@ -5,9 +5,12 @@ use std::{io::Write, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
-use http::{Request, header};
+use http::{Request, StatusCode, header, response::Parts};
 use http_body_util::BodyExt;
-use kube::client::{Body, Client};
+use kube::{
+    client::{Body, Client},
+    core::Status,
+};
 use steersman_core::{Clock, Moment, Sleep};
 
 use crate::Trouble;
@@ -60,6 +63,26 @@ impl Idle {
     }
 }
 
+/// An answer other than success.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    head: Parts,
+    text: Vec<u8>,
+}
+
+impl Refusal {
+    pub(crate) fn trouble(&self) -> Trouble {
+        Trouble::of_answer(self.head.status, &self.head.headers, &self.text)
+    }
+
+    /// Whether it says that there is no object of this name, rather than that there is no such kind.
+    pub(crate) fn is_about(&self, name: &str) -> bool {
+        let status: Option<Status> = serde_json::from_slice(&self.text).ok();
+        let details = status.and_then(|status| status.details);
+        self.head.status == StatusCode::NOT_FOUND && details.is_some_and(|details| details.name == name)
+    }
+}
+
 impl Response {
     /// Sends a request; anything but success is trouble.
     pub(crate) async fn to(
@@ -68,6 +91,17 @@ impl Response {
         clock: &Arc<dyn Clock>,
         idle: Duration,
     ) -> Result<Self, Trouble> {
+        let answer = Self::or_refusal(client, request, clock, idle).await?;
+        answer.map_err(|refusal| refusal.trouble())
+    }
+
+    /// Sends a request; trouble is when no answer comes.
+    pub(crate) async fn or_refusal(
+        client: &Client,
+        request: Request<Body>,
+        clock: &Arc<dyn Clock>,
+        idle: Duration,
+    ) -> Result<Result<Self, Refusal>, Trouble> {
         let mut idle = Idle::new(clock, idle);
         let answer = tokio::select! {
             biased;
@@ -84,7 +118,7 @@ impl Response {
         let decoder = is_gzip.then(|| MultiGzDecoder::new(Vec::new()));
         let mut response = Self { body, decoder, idle };
         if head.status.is_success() {
-            return Ok(response);
+            return Ok(Ok(response));
         }
         let mut text = Vec::new();
         while text.len() < ERROR_LIMIT
@@ -92,7 +126,7 @@ impl Response {
         {
             text.extend_from_slice(&chunk);
         }
-        Err(Trouble::of_answer(head.status, &head.headers, &text))
+        Ok(Err(Refusal { head, text }))
     }
 
     /// From now on this much silence is too much.

@@ -9,7 +9,11 @@ use std::{sync::Arc, time::Duration};
 use http::{Request, header};
 use kube::client::Body;
 
-use crate::{Object, Query, Resource, Surroundings, Trouble, response::Response, wire::list::ListSplitter};
+use crate::{
+    Object, Query, Resource, Surroundings, Trouble,
+    response::{Refusal, Response},
+    wire::list::ListSplitter,
+};
 
 /// So long a server may be silent.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -23,9 +27,9 @@ pub(super) async fn get(
     name: &str,
 ) -> Result<Option<Arc<Object>>, Trouble> {
     let path = format!("{}/{name}", resource.path(namespace));
-    let mut response = match send(surroundings, &path).await {
-        Err(Trouble::Absent) => return Ok(None),
-        answer => answer?,
+    let mut response = match send(surroundings, &path).await? {
+        Err(refusal) if refusal.is_about(name) => return Ok(None),
+        answer => answer.map_err(|refusal| refusal.trouble())?,
     };
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
@@ -45,11 +49,9 @@ pub(super) async fn list(
     resource: &Resource,
     query: &Query,
 ) -> Result<Vec<Arc<Object>>, Trouble> {
-    let mut response = send(
-        surroundings,
-        &resource.path(query.wanted_namespace().unwrap_or_default()),
-    )
-    .await?;
+    let path = resource.path(query.wanted_namespace().unwrap_or_default());
+    let answer = send(surroundings, &path).await?;
+    let mut response = answer.map_err(|refusal| refusal.trouble())?;
     let mut splitter = ListSplitter::new(LIMIT);
     let mut found = Vec::new();
     let mut item = |item: Result<Object, _>| {
@@ -67,7 +69,7 @@ pub(super) async fn list(
     Ok(found)
 }
 
-async fn send(surroundings: &Surroundings, path: &str) -> Result<Response, Trouble> {
+async fn send(surroundings: &Surroundings, path: &str) -> Result<Result<Response, Refusal>, Trouble> {
     let request = Request::get(path)
         .header(header::ACCEPT, "application/json")
         .header(header::ACCEPT_ENCODING, "identity")
@@ -76,5 +78,5 @@ async fn send(surroundings: &Surroundings, path: &str) -> Result<Response, Troub
             code: 400,
             reason: error.to_string(),
         })?;
-    Response::to(surroundings.client(), request, surroundings.clock(), SILENCE).await
+    Response::or_refusal(surroundings.client(), request, surroundings.clock(), SILENCE).await
 }

@@ -39,7 +39,7 @@ pub struct Reader {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// There is no informer for the kind, and the reader may not start one.
+    /// There is no informer for the kind and the reader may not start one, or it was removed while somebody waited.
     #[error("{resource} is not cached: watch it, or let the reader start an informer or read live")]
     NotCached {
         /// The kind that was asked for.
@@ -83,6 +83,15 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    fn of_live(resource: Resource, source: Trouble) -> Self {
+        match source {
+            Trouble::Absent => Self::Absent { resource },
+            source => Self::Live { resource, source },
+        }
+    }
+}
+
 impl Reader {
     pub(super) fn new(cache: Cache, missing: Missing) -> Self {
         Self {
@@ -117,7 +126,7 @@ impl Reader {
             }
             None => live::get(self.cache.surroundings(), &resource, namespace, name)
                 .await
-                .map_err(|source| ReadError::Live { resource, source })?,
+                .map_err(|source| ReadError::of_live(resource, source))?,
         };
         found
             .map(|object| object.decoded::<K>())
@@ -150,7 +159,7 @@ impl Reader {
             }
             None => live::list(self.cache.surroundings(), &resource, query)
                 .await
-                .map_err(|source| ReadError::Live { resource, source })?,
+                .map_err(|source| ReadError::of_live(resource, source))?,
         };
         objects
             .iter()
@@ -160,11 +169,17 @@ impl Reader {
     }
 
     /// The informer to read from, or nothing where the server is to be asked.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the error is what its asynchronous callers give, once for a read"
+    )]
     fn informer(&self, resource: &Resource) -> Result<Option<Held>, ReadError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(informer) = held.get(resource) {
+        if let Some(informer) = held.get(resource).filter(|informer| !informer.is_ended()) {
             return Ok(Some(informer.clone()));
         }
+        // What was removed from the cache tells of nothing new.
+        held.remove(resource);
         let informer = match (self.cache.running(resource), self.missing) {
             (Some(informer), _) => informer,
             (None, Missing::Start) => self.cache.informer(resource),
@@ -198,6 +213,9 @@ async fn ready(informer: &Held, namespace: &str) -> Result<(), ReadError> {
         });
     }
     match informer.settled().await {
+        Ok(()) if informer.is_ended() => Err(ReadError::NotCached {
+            resource: resource.clone(),
+        }),
         Ok(()) => Ok(()),
         Err(reason) if *reason == Trouble::Absent => Err(ReadError::Absent {
             resource: resource.clone(),

@@ -30,6 +30,8 @@ pub(super) struct Dispatch {
 struct State {
     writer: StoreWriter,
     store: Store,
+    /// How many reflectors there were.
+    reflectors: u64,
     handlers: Vec<Arc<Registered>>,
     /// One for each reflector, by its namespace.
     parts: BTreeMap<String, Progress>,
@@ -39,6 +41,8 @@ struct State {
 /// How far one reflector has got.
 #[derive(Debug, Default)]
 struct Progress {
+    /// Which reflector this is of: one that ends late may not add to what its successor says.
+    number: u64,
     listed: bool,
     revision: String,
 }
@@ -63,6 +67,7 @@ impl Dispatch {
             resource,
             clock,
             state: Mutex::new(State {
+                reflectors: 0,
                 writer,
                 store,
                 handlers,
@@ -96,13 +101,31 @@ impl Dispatch {
 
     /// A place for the reflector of a namespace, or of all of them as the empty name.
     pub(super) fn add_part(self: &Arc<Self>, namespace: &str) -> Part {
-        self.lock()
-            .parts
-            .insert(namespace.to_owned(), Progress::default());
+        let mut state = self.lock();
+        state.reflectors += 1;
+        let number = state.reflectors;
+        state.parts.insert(
+            namespace.to_owned(),
+            Progress {
+                number,
+                ..Progress::default()
+            },
+        );
         Part {
             dispatch: Arc::clone(self),
             namespace: namespace.to_owned(),
+            number,
             seen: None,
+            revision: String::new(),
+        }
+    }
+
+    /// No event will come any more.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        state.parts.clear();
+        for handler in state.handlers.drain(..).filter(|handler| handler.is_active()) {
+            handler.end();
         }
     }
 
@@ -184,31 +207,31 @@ impl Dispatch {
         }
     }
 
-    fn changed(&self, state: &mut State, object: Object, initial: bool) {
-        let event = match state.writer.apply(object) {
-            None => return,
-            Some(Change::Added(object)) => Event::Added { object, initial },
+    /// Enters an object, and says what that means to handlers.
+    fn enter(state: &mut State, object: Object, initial: bool) -> [Option<Event>; 2] {
+        match state.writer.apply(object) {
+            None => [None, None],
+            Some(Change::Added(object)) => [Some(Event::Added { object, initial }), None],
             // Another uid under the same name: one object went unseen and another came.
-            Some(Change::Updated { old, new }) if old.uid() != new.uid() => {
-                self.dispatch(
-                    state,
-                    &Event::Deleted {
-                        object: old,
-                        final_state_known: false,
-                    },
-                );
-                Event::Added {
+            Some(Change::Updated { old, new }) if old.uid() != new.uid() => [
+                Some(Event::Deleted {
+                    object: old,
+                    final_state_known: false,
+                }),
+                Some(Event::Added {
                     object: new,
                     initial: false,
-                }
-            }
-            Some(Change::Updated { old, new }) => Event::Updated { old, new },
-            Some(Change::Removed(object)) => Event::Deleted {
-                object,
-                final_state_known: true,
-            },
-        };
-        self.dispatch(state, &event);
+                }),
+            ],
+            Some(Change::Updated { old, new }) => [Some(Event::Updated { old, new }), None],
+            Some(Change::Removed(object)) => [
+                Some(Event::Deleted {
+                    object,
+                    final_state_known: true,
+                }),
+                None,
+            ],
+        }
     }
 
     fn heard(&self, state: &mut State) {
@@ -250,21 +273,35 @@ impl State {
 pub(super) struct Part {
     dispatch: Arc<Dispatch>,
     namespace: String,
+    number: u64,
     /// What the list that is under way had so far. Not needed where there is one list for the whole store, which marks
     /// what it saw itself.
     seen: Option<HashSet<ObjectKey>>,
+    /// Room for the revision of the object in hand.
+    revision: String,
 }
 
 impl Part {
     fn is_whole(&self) -> bool {
         self.namespace.is_empty()
     }
+
+    /// The state, unless this part is not wanted any more.
+    fn lock(&self) -> Option<MutexGuard<'_, State>> {
+        let state = self.dispatch.lock();
+        let is_current = state
+            .parts
+            .get(&self.namespace)
+            .is_some_and(|part| part.number == self.number);
+        is_current.then_some(state)
+    }
 }
 
 impl Sink for Part {
     fn begin(&mut self) {
         if self.is_whole() {
-            self.dispatch.lock().writer.begin_replace();
+            let Some(mut state) = self.lock() else { return };
+            state.writer.begin_replace();
         } else {
             self.seen = Some(HashSet::new());
         }
@@ -274,13 +311,16 @@ impl Sink for Part {
         if let Some(seen) = &mut self.seen {
             seen.insert(object.key());
         }
-        let mut state = self.dispatch.lock();
+        let Some(mut state) = self.lock() else { return };
         let initial = state.parts.get(&self.namespace).is_some_and(|part| !part.listed);
-        self.dispatch.changed(&mut state, object, initial);
+        for event in Dispatch::enter(&mut state, object, initial).iter().flatten() {
+            self.dispatch.dispatch(&mut state, event);
+        }
     }
 
     fn end(&mut self, revision: &Revision) {
-        let mut state = self.dispatch.lock();
+        let seen = self.seen.take();
+        let Some(mut state) = self.lock() else { return };
         if self.is_whole() {
             for object in state.writer.end_replace() {
                 self.dispatch.dispatch(
@@ -292,7 +332,7 @@ impl Sink for Part {
                 );
             }
         }
-        if let Some(seen) = self.seen.take() {
+        if let Some(seen) = seen {
             self.dispatch.sweep(&mut state, &self.namespace, &seen);
         }
         if let Some(part) = state.parts.get_mut(&self.namespace) {
@@ -305,25 +345,35 @@ impl Sink for Part {
 
     fn abandon(&mut self) {
         self.seen = None;
-        if self.is_whole() {
-            self.dispatch.lock().writer.abandon_replace();
+        if self.is_whole()
+            && let Some(mut state) = self.lock()
+        {
+            state.writer.abandon_replace();
         }
     }
 
     fn changed(&mut self, object: Object) {
-        let mut state = self.dispatch.lock();
-        state.progress(&self.namespace, object.resource_version());
-        self.dispatch.changed(&mut state, object, false);
+        self.revision.clear();
+        self.revision.push_str(object.resource_version());
+        let Some(mut state) = self.lock() else { return };
+        let events = Dispatch::enter(&mut state, object, false);
+        // Not before the object is there, or an overlay would end too early; not after handlers, who may look.
+        state.progress(&self.namespace, &self.revision);
+        for event in events.iter().flatten() {
+            self.dispatch.dispatch(&mut state, event);
+        }
         self.dispatch.heard(&mut state);
     }
 
     fn deleted(&mut self, object: Object) {
-        let mut state = self.dispatch.lock();
+        let Some(mut state) = self.lock() else { return };
         let removed = state.writer.remove(&object);
         state.progress(&self.namespace, object.resource_version());
         if removed.is_some() {
+            // As the store would keep it: what a transform drops is nobody's to see.
+            let object = state.store.shape(object);
             let event = Event::Deleted {
-                object: Arc::new(object),
+                object,
                 final_state_known: true,
             };
             self.dispatch.dispatch(&mut state, &event);
@@ -332,7 +382,7 @@ impl Sink for Part {
     }
 
     fn progressed(&mut self, revision: &Revision) {
-        let mut state = self.dispatch.lock();
+        let Some(mut state) = self.lock() else { return };
         state.progress(&self.namespace, revision.as_str());
         self.dispatch.heard(&mut state);
     }

@@ -19,6 +19,9 @@ use super::{Event, dispatch::Dispatch};
 pub trait Handler: Send + Sync + 'static {
     /// Called once for each event, in order, on the informer's task.
     fn on(&self, event: &Event);
+
+    /// Called when the informer was ended and no event will come any more. Default: does nothing.
+    fn ended(&self) {}
 }
 
 impl<F: Fn(&Event) + Send + Sync + 'static> Handler for F {
@@ -51,7 +54,7 @@ impl Registration {
         }
     }
 
-    /// Waits until the handler was called for every object of the first list.
+    /// Waits until the handler was called for every object of the first list, or the informer was ended.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -108,6 +111,12 @@ impl Registered {
 
     pub(super) fn slow(&self) -> u64 {
         self.slow.load(Ordering::Relaxed)
+    }
+
+    /// Nothing will come any more.
+    pub(super) fn end(&self) {
+        self.handler.ended();
+        self.set_synced();
     }
 
     pub(super) fn set_synced(&self) {

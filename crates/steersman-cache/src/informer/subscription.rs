@@ -40,6 +40,8 @@ struct Pending {
     events: VecDeque<Event>,
     merged: Merged,
     skipped: u64,
+    /// Nothing will come any more.
+    ended: bool,
 }
 
 /// What is left of events that were too many.
@@ -63,7 +65,7 @@ pub(super) fn subscription(lag: usize) -> (impl Handler, Arc<Queue>) {
         arrived: Notify::new(),
     });
     let subscriber = Arc::clone(&queue);
-    (move |event: &Event| subscriber.push(event.clone()), queue)
+    (Subscriber(subscriber), queue)
 }
 
 impl Subscription {
@@ -71,15 +73,19 @@ impl Subscription {
         Self { registration, queue }
     }
 
-    /// The next delivery.
+    /// The next delivery; nothing when the informer was ended and everything was delivered.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
-    pub async fn next(&mut self) -> Delivery {
+    pub async fn next(&mut self) -> Option<Delivery> {
         loop {
             let arrived = self.queue.arrived.notified();
-            if let Some(delivery) = self.queue.lock().pop() {
-                return delivery;
+            {
+                let mut pending = self.queue.lock();
+                let delivery = pending.pop();
+                if delivery.is_some() || pending.ended {
+                    return delivery;
+                }
             }
             arrived.await;
         }
@@ -91,6 +97,20 @@ impl Subscription {
     /// It can be dropped at any time.
     pub async fn synced(&self) {
         self.registration.synced().await;
+    }
+}
+
+/// The side of a subscription that the informer calls.
+struct Subscriber(Arc<Queue>);
+
+impl Handler for Subscriber {
+    fn on(&self, event: &Event) {
+        self.0.push(event.clone());
+    }
+
+    fn ended(&self) {
+        self.0.lock().ended = true;
+        self.0.arrived.notify_one();
     }
 }
 
@@ -157,15 +177,23 @@ impl Merged {
         };
     }
 
+    /// An object that has had its say goes to the end with what comes later, so that one which changes all the time
+    /// does not keep the others waiting.
     fn pop(&mut self) -> Option<Event> {
-        while let Some(key) = self.order.front() {
-            if let Some(newest) = self.newest.get_mut(key)
-                && let Some(event) = newest.deleted.take().or_else(|| newest.present.take())
-            {
-                return Some(event);
+        while let Some(key) = self.order.pop_front() {
+            let Some(mut newest) = self.newest.remove(&key) else {
+                continue;
+            };
+            if let Some(deleted) = newest.deleted.take() {
+                if newest.present.is_some() {
+                    self.newest.insert(key.clone(), newest);
+                    self.order.push_front(key);
+                }
+                return Some(deleted);
             }
-            self.newest.remove(key);
-            self.order.pop_front();
+            if let Some(present) = newest.present {
+                return Some(present);
+            }
         }
         None
     }
@@ -282,6 +310,18 @@ mod tests {
         let rest: Vec<String> = std::iter::from_fn(|| pending.pop())
             .map(|delivery| say(&delivery))
             .collect();
-        assert_eq!(rest, ["skipped 1", "updated a@9", "updated b@2", "updated c@2"]);
+        assert_eq!(rest, ["skipped 1", "updated b@2", "updated c@2", "updated a@9"]);
+    }
+
+    #[test]
+    fn guarantee_5_a_reader_that_has_caught_up_skips_nothing() {
+        let mut pending = Pending::default();
+        for event in [updated("a", 1, 2), updated("a", 2, 3), updated("a", 3, 4)] {
+            pending.push(event, 2);
+        }
+        assert_eq!(say(&pending.pop().unwrap()), "skipped 3");
+        assert_eq!(say(&pending.pop().unwrap()), "updated a@4");
+        pending.push(updated("a", 4, 5), 2);
+        assert_eq!(say(&pending.pop().unwrap()), "updated a@5");
     }
 }

@@ -18,6 +18,8 @@ const STREAMS_TRIED: u32 = 3;
 /// Why a streamed list did not come about.
 enum NoStream {
     Unsupported,
+    /// It would not have come about in pages either.
+    NoList(Trouble),
     Trouble(Trouble),
 }
 
@@ -54,6 +56,7 @@ impl<S: Sink> Reflector<S> {
                 self.broken_streams = 0;
                 Ok(Some(stream))
             }
+            Err(NoStream::NoList(trouble)) => Err(trouble),
             Err(NoStream::Trouble(trouble)) => {
                 self.broken_streams += 1;
                 self.streaming = self.broken_streams < STREAMS_TRIED;
@@ -83,6 +86,12 @@ impl<S: Sink> Reflector<S> {
         let mut stream = match self.open(&query, self.options.initial_events_limit()).await {
             // How servers that do not have it say so: they refuse the parameters.
             Err(Trouble::Refused { code: 400 | 422, .. }) => return Err(NoStream::Unsupported),
+            Err(
+                trouble @ (Trouble::Absent
+                | Trouble::Forbidden { .. }
+                | Trouble::Unreachable { .. }
+                | Trouble::Busy { code: 429 | 503, .. }),
+            ) => return Err(NoStream::NoList(trouble)),
             opened => opened?,
         };
         loop {

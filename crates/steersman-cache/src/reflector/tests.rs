@@ -176,7 +176,7 @@ impl Scene {
             options,
             (Arc::new(clock.clone()), Arc::new(Random::from_seed(1))),
             told.clone(),
-            board.reporter(""),
+            board.reporter(),
         );
         let task = Spawner::current().spawn("reflector", reflector.run());
         Self {
@@ -224,9 +224,9 @@ impl Scene {
     }
 }
 
-fn respond(
-    answer: Answer,
-) -> Response<StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>>> {
+type Frames = stream::BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
+
+fn respond(answer: Answer) -> Response<StreamBody<Frames>> {
     let frames = stream::iter(answer.chunks.into_iter().map(|chunk| Ok(Frame::data(chunk))));
     let tail = match answer.end {
         End::Good => stream::empty().boxed(),

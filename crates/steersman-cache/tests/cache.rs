@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Informers are shared, lazy, and end one by one.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use steersman_cache::{Cache, KindOptions, Missing, Query, ReadError, Resource, Scope};
+use steersman_core::TestClock;
+use steersman_testing::{
+    FaultProxy, Fixture,
+    proxy::{Ended, Exchange},
+};
+use support::{
+    Heard, Maps, cache, config_maps, here, is_list, names, next_deadline, requests, surroundings_at, through,
+};
+
+fn secrets() -> Resource {
+    Resource::of::<Secret>()
+}
+
+/// How the one request for a collection ended, once it has.
+async fn end_of(proxy: &FaultProxy, plural: &str) -> Ended {
+    let is_of = |exchange: &&Exchange| exchange.path.ends_with(&format!("/{plural}"));
+    proxy.wait_for(|all| all.iter().find(is_of)?.ended).await
+}
+
+// R118, R126, R135
+#[steersman_testing::test]
+async fn guarantee_1_all_users_of_a_kind_share_one_list_and_one_watch(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let users: Vec<_> = (0..5)
+        .map(|_| (cache.informer(&config_maps()), Heard::default()))
+        .collect();
+    let _registrations: Vec<_> = users
+        .iter()
+        .flat_map(|(informer, heard)| [1, 2].map(|_| informer.handle("test", heard.handler())))
+        .collect();
+    let reader = cache.reader(Missing::Start);
+    assert_eq!(
+        reader
+            .list::<ConfigMap>(&Query::new().namespace(fixture.namespace()))
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    maps.create("b").await;
+    for (informer, heard) in &users {
+        assert_eq!(heard.count(4).await.len(), 4);
+        assert_eq!(names(informer), ["a", "b"]);
+    }
+    assert_eq!(cache.informers().len(), 1);
+    // A streamed list goes on as the watch.
+    let [request] = requests(&proxy, "configmaps").try_into().unwrap();
+    assert!(is_list(&request) && request.is_watch() && request.is_open());
+}
+
+// R144
+#[steersman_testing::test]
+async fn guarantee_1_another_scope_is_another_informer(fixture: Fixture) {
+    Maps::of(&fixture).create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let whole = cache.informer(&config_maps());
+    let front = cache.informer_in(&config_maps(), here(&fixture).labels("tier=front"));
+    whole.synced().await;
+    front.synced().await;
+    assert_eq!((whole.store().len(), front.store().len()), (1, 0));
+    assert_eq!(requests(&proxy, "configmaps").len(), 2);
+    assert_eq!(cache.remove(&config_maps()), 2);
+}
+
+// R139
+#[steersman_testing::test]
+async fn guarantee_2_of_fifty_kinds_only_the_one_that_is_used_is_listed(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let mut builder = Cache::builder(through(&fixture, &proxy));
+    for number in 0..49 {
+        let kind = Resource::new(
+            fixture.group(),
+            "v1",
+            &format!("Kind{number}"),
+            &format!("kind{number}s"),
+        );
+        builder = builder.kind(kind, KindOptions::default());
+    }
+    let options = KindOptions::default().scoped(here(&fixture));
+    let cache = builder.kind(config_maps(), options).build();
+    let reader = cache.reader(Missing::Refuse);
+    reader.get::<Secret>(fixture.namespace(), "a").await.unwrap_err();
+    assert_eq!(proxy.exchanges().len(), 0);
+    cache.informer(&config_maps()).synced().await;
+    let [request] = proxy.exchanges().try_into().unwrap();
+    assert!(is_list(&request) && request.path.ends_with("/configmaps"));
+}
+
+// R12, R16, R172
+#[steersman_testing::test]
+async fn guarantee_3_the_watch_closes_with_the_last_handle_and_no_other_does(fixture: Fixture) {
+    Maps::of(&fixture).create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let (first, second) = (cache.informer(&config_maps()), cache.informer(&config_maps()));
+    let others = cache.informer(&secrets());
+    let heard = Heard::default();
+    let _registration = others.handle("test", heard.handler());
+    first.synced().await;
+    others.synced().await;
+    let object = Arc::downgrade(&first.store().get(fixture.namespace(), "a").unwrap());
+
+    drop(first);
+    second.synced().await;
+    Maps::of(&fixture).create("b").await;
+    let seen = Heard::default();
+    let registration = second.handle("test", seen.handler());
+    seen.count(2).await;
+    assert!(
+        requests(&proxy, "configmaps")[0].is_open(),
+        "another user holds it"
+    );
+    drop((second, registration, seen));
+    assert_eq!(end_of(&proxy, "configmaps").await, Ended::ClientGone);
+    while object.strong_count() > 0 {
+        // The memory goes a moment later than the connection.
+        tokio::task::yield_now().await;
+    }
+
+    secret(&fixture, "b").await;
+    assert_eq!(heard.count(1).await, ["added b"]);
+    let [request] = requests(&proxy, "secrets").try_into().unwrap();
+    assert!(request.is_open(), "the same watch on the same connection");
+    assert_eq!(cache.informers().len(), 1);
+}
+
+async fn secret(fixture: &Fixture, name: &str) {
+    let secrets: kube::Api<Secret> = kube::Api::namespaced(fixture.client(), fixture.namespace());
+    let secret = serde_json::from_value(serde_json::json!({"metadata": {"name": name}})).unwrap();
+    secrets.create(&Default::default(), &secret).await.unwrap();
+}
+
+// R12
+#[steersman_testing::test]
+async fn guarantee_3_one_who_comes_back_in_time_finds_the_informer_warm(fixture: Fixture) {
+    let (proxy, clock) = (fixture.proxy().await, TestClock::new());
+    let client = proxy.client(fixture.admin()).unwrap();
+    let linger = Duration::from_secs(5);
+    let cache = cache(&fixture, surroundings_at(client, Arc::new(clock.clone())))
+        .linger(linger)
+        .build();
+    let held = cache.informer(&config_maps());
+    held.synced().await;
+    drop(held);
+    next_deadline(&clock, linger).await;
+    clock.advance(linger / 2);
+    let held = cache.informer(&config_maps());
+    clock.advance(linger);
+    assert!(held.health().synced);
+    assert_eq!(requests(&proxy, "configmaps").len(), 1);
+    drop(held);
+    next_deadline(&clock, linger).await;
+    assert!(requests(&proxy, "configmaps")[0].is_open());
+    clock.advance(linger);
+    assert_eq!(end_of(&proxy, "configmaps").await, Ended::ClientGone);
+}
+
+// R12, R16, R172
+#[steersman_testing::test]
+async fn guarantee_4_a_removed_informer_ends_at_once_although_it_is_held(fixture: Fixture) {
+    let (proxy, clock) = (fixture.proxy().await, TestClock::new());
+    let client = proxy.client(fixture.admin()).unwrap();
+    let cache = cache(&fixture, surroundings_at(client, Arc::new(clock)))
+        .linger(Duration::from_secs(3600))
+        .build();
+    let (held, others) = (cache.informer(&config_maps()), cache.informer(&secrets()));
+    held.synced().await;
+    others.synced().await;
+    assert!(!held.is_ended());
+    assert_eq!(cache.remove(&config_maps()), 1);
+    held.ended().await;
+    assert!(held.is_ended());
+    assert_eq!(end_of(&proxy, "configmaps").await, Ended::ClientGone);
+    assert_eq!(cache.remove(&config_maps()), 0);
+
+    let heard = Heard::default();
+    let _registration = others.handle("test", heard.handler());
+    secret(&fixture, "a").await;
+    assert_eq!(heard.count(1).await, ["added a"]);
+    assert!(!others.is_ended());
+    let [request] = requests(&proxy, "secrets").try_into().unwrap();
+    assert!(request.is_open(), "the same watch on the same connection");
+}
+
+// R17
+#[steersman_testing::test]
+async fn guarantee_4_who_asks_again_after_a_removal_gets_a_new_informer(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let old = cache.informer(&config_maps());
+    old.synced().await;
+    cache.remove(&config_maps());
+    old.ended().await;
+    maps.create("b").await;
+    let new = cache.informer(&config_maps());
+    new.synced().await;
+    assert_eq!(names(&new), ["a", "b"]);
+    assert_eq!(names(&old), ["a"], "what was there last");
+    drop(old);
+    let heard = Heard::default();
+    let _registration = new.handle("test", heard.handler());
+    maps.create("c").await;
+    assert_eq!(
+        heard.count(3).await[2],
+        "added c",
+        "the end of the old handle is not its end"
+    );
+    assert_eq!(requests(&proxy, "configmaps").len(), 2);
+}
+
+// R17
+#[steersman_testing::test]
+async fn guarantee_4_readers_do_not_read_from_a_removed_informer(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let (starting, refusing) = (cache.reader(Missing::Start), cache.reader(Missing::Refuse));
+    assert!(
+        starting
+            .get::<ConfigMap>(fixture.namespace(), "a")
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(
+        refusing
+            .get::<ConfigMap>(fixture.namespace(), "a")
+            .await
+            .unwrap()
+            .is_some()
+    );
+    cache.remove(&config_maps());
+    maps.create("b").await;
+    let refused = refusing.get::<ConfigMap>(fixture.namespace(), "a").await;
+    assert!(matches!(refused, Err(ReadError::NotCached { resource }) if resource == config_maps()));
+    assert!(
+        starting
+            .get::<ConfigMap>(fixture.namespace(), "b")
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(
+        refusing
+            .get::<ConfigMap>(fixture.namespace(), "b")
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(requests(&proxy, "configmaps").len(), 2);
+}
+
+// R144
+#[steersman_testing::test]
+async fn options_of_a_kind_go_before_the_defaults(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let scope = Scope::all().namespace(fixture.namespace()).labels("tier=front");
+    let cache = cache(&fixture, through(&fixture, &proxy))
+        .kind(secrets(), KindOptions::default().scoped(scope))
+        .build();
+    let (maps, secrets) = (cache.informer(&config_maps()), cache.informer(&secrets()));
+    maps.synced().await;
+    secrets.synced().await;
+    let selector = |plural| support::parameter(&requests(&proxy, plural)[0], "labelSelector");
+    assert_eq!(selector("configmaps"), None);
+    assert_eq!(selector("secrets").as_deref(), Some("tier=front"));
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whatever happens on the wire, the store gets there and nothing is lost.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, api::PostParams};
+use serde_json::json;
+use steersman_cache::{Informer, InformerOptions, ReflectorOptions, Resource, Revision, Scope, Trouble};
+use steersman_core::{Clock, TestClock};
+use steersman_testing::{
+    Fixture, OwnServerOptions,
+    proxy::{Cut, Fault, Matching},
+};
+use support::{
+    Heard, Maps, config_maps, custom, define, here, informer, is_list, names, next_deadline, parameter,
+    requests, served, sorted, surroundings, surroundings_at, through,
+};
+
+/// Cuts the watch, changes something, and sees that the next watch goes on from where the first one was.
+async fn a_cut_watch_goes_on(fixture: &Fixture, cut: Cut) {
+    let maps = Maps::of(fixture);
+    maps.create_all(&["a", "b"]).await;
+    let proxy = fixture.proxy().await;
+    let informer = informer(fixture, &through(fixture, &proxy));
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    let before = informer.store().revision();
+
+    assert_eq!(proxy.cut(&Matching::watches(), cut), 1);
+    let created = maps.create("c").await;
+    maps.set("a", "second").await;
+    maps.delete("b").await;
+    let said = heard.count(5).await;
+    assert_eq!(said[2..], ["added c", "updated a", "deleted b"]);
+    assert_eq!(names(&informer), ["a", "c"]);
+
+    let requests = requests(&proxy, "configmaps");
+    assert_eq!(requests.iter().filter(|one| is_list(one)).count(), 1);
+    assert_eq!(informer.stats().lists, 1);
+    let from = Revision::new(&parameter(&requests[1], "resourceVersion").unwrap());
+    let missed = Revision::new(&created.metadata.resource_version.unwrap());
+    assert!(
+        from.reached(&before) && !from.reached(&missed),
+        "{before} {from} {missed}"
+    );
+    assert_eq!(informer.health().trouble, None);
+}
+
+// R123
+#[steersman_testing::test]
+async fn a_watch_that_ends_goes_on_where_it_was(fixture: Fixture) {
+    a_cut_watch_goes_on(&fixture, Cut::Clean).await;
+}
+
+// R123
+#[steersman_testing::test]
+async fn a_watch_that_breaks_goes_on_where_it_was(fixture: Fixture) {
+    a_cut_watch_goes_on(&fixture, Cut::Abrupt).await;
+}
+
+// R123
+#[steersman_testing::test]
+async fn a_watch_that_breaks_in_mid_line_goes_on_where_it_was(fixture: Fixture) {
+    a_cut_watch_goes_on(&fixture, Cut::MidLine).await;
+}
+
+// R124
+#[steersman_testing::test]
+async fn a_watch_that_breaks_again_and_again_loses_nothing(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    let proxy = fixture.proxy().await;
+    let informer = informer(&fixture, &through(&fixture, &proxy));
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    let _breaking = proxy.inject(Matching::watches(), Fault::cut_after_lines(2, Cut::MidLine));
+    proxy.cut(&Matching::watches(), Cut::MidLine);
+    for number in 0..12 {
+        maps.create(&format!("object-{number:02}")).await;
+    }
+    let expected: Vec<String> = (0..12)
+        .map(|number| format!("added object-{number:02}"))
+        .collect();
+    assert_eq!(heard.count(12).await, expected);
+    assert_eq!(informer.stats().lists, 1);
+}
+
+// R123, R150
+#[steersman_testing::test]
+async fn guarantee_3_deletions_missed_before_a_410_are_told_as_of_unknown_final_state(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["same", "changed", "replaced", "gone"]).await;
+    let proxy = fixture.proxy().await;
+    let informer = informer(&fixture, &through(&fixture, &proxy));
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+
+    let unplugged = proxy.unplug();
+    maps.set("changed", "second").await;
+    maps.delete("replaced").await;
+    let replaced = maps.create("replaced").await;
+    maps.delete("gone").await;
+    maps.create("new").await;
+    let expired = proxy.inject(Matching::watches().first(1), Fault::error_event(410));
+    drop(unplugged);
+
+    let said = heard.count(9).await;
+    assert_eq!(expired.hits(), 1);
+    assert_eq!(
+        sorted(said[4..].to_vec()),
+        [
+            "added new",
+            "added replaced",
+            "updated changed",
+            "vanished gone",
+            "vanished replaced"
+        ]
+    );
+    let position = |wanted: &str| said.iter().position(|said| said == wanted);
+    assert!(position("vanished replaced") < position("added replaced"));
+    assert_eq!(names(&informer), ["changed", "new", "replaced", "same"]);
+    let stored = informer.store().get(fixture.namespace(), "replaced").unwrap();
+    assert_eq!(stored.uid(), replaced.metadata.uid.unwrap());
+
+    let lists: Vec<_> = requests(&proxy, "configmaps")
+        .into_iter()
+        .filter(is_list)
+        .collect();
+    assert_eq!(lists.len(), 2);
+    assert!(
+        parameter(&lists[1], "resourceVersion").is_some(),
+        "nothing older than what was seen"
+    );
+    informer.health_when(|health| health.trouble.is_none()).await;
+    maps.delete("new").await;
+    assert_eq!(heard.count(10).await[9], "deleted new");
+}
+
+#[steersman_testing::test]
+async fn a_permission_that_is_taken_away_is_named_and_missed_until_it_is_back(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let user = fixture.user("reader").await;
+    let verbs = ["list", "watch"];
+    let grant = user.grant("", &["configmaps"], &verbs).await.unwrap();
+    let proxy = fixture.proxy().await;
+    let informer = informer(&fixture, &surroundings(proxy.client(user.identity()).unwrap()));
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+
+    grant.revoke().await.unwrap();
+    proxy.cut(&Matching::watches(), Cut::Clean);
+    let is_forbidden = |trouble: &Arc<Trouble>| matches!(&**trouble, Trouble::Forbidden { reason } if reason.contains("configmaps"));
+    informer
+        .health_when(|health| health.trouble.as_ref().is_some_and(is_forbidden))
+        .await;
+    assert_eq!(names(&informer), ["a"], "the last known state stays");
+    maps.create("b").await;
+    maps.delete("a").await;
+
+    let _grant = user.grant("", &["configmaps"], &verbs).await.unwrap();
+    assert_eq!(heard.count(3).await, ["initial a", "added b", "vanished a"]);
+    informer.health_when(|health| health.trouble.is_none()).await;
+    maps.create("c").await;
+    assert_eq!(heard.count(4).await[3], "added c");
+}
+
+#[steersman_testing::test]
+async fn a_kind_that_is_installed_later_comes_into_sync(fixture: Fixture) {
+    let (proxy, clock) = (fixture.proxy().await, TestClock::new());
+    let surroundings = surroundings_at(proxy.client(fixture.admin()).unwrap(), Arc::new(clock.clone()));
+    let widgets = Resource::new(fixture.group(), "v1", "Widget", "widgets");
+    // With limits for answers that are not reached: what is waited for is the time to ask again.
+    let hour = Duration::from_secs(3600);
+    let options = ReflectorOptions::default()
+        .initial_events_within(hour)
+        .answer_within(hour);
+    let options = InformerOptions::default().reflector(options);
+    let informer = Informer::start(&surroundings, widgets.clone(), here(&fixture), options);
+    let trouble = informer.settled().await.unwrap_err();
+    assert_eq!(*trouble, Trouble::Absent);
+    // It asks again and again, ever more seldom.
+    let longest = Duration::from_secs(60);
+    for _ in 0..4 {
+        clock.advance_to(next_deadline(&clock, longest).await);
+    }
+    let deadline = next_deadline(&clock, longest).await;
+    assert_eq!(requests(&proxy, "widgets").len(), 5);
+    assert!(!informer.health().synced);
+
+    let widgets = define(&fixture, "Widget").await;
+    let api = served(&fixture, &widgets).await;
+    api.create(&PostParams::default(), &custom(&widgets, "a"))
+        .await
+        .unwrap();
+    clock.advance_to(deadline);
+    informer.synced().await;
+    assert_eq!(names(&informer), ["a"]);
+    assert_eq!(informer.health().trouble, None);
+    // That the kind was not there does not mean that its lists cannot be streamed.
+    assert!(requests(&proxy, "widgets").last().unwrap().is_watch());
+}
+
+#[steersman_testing::test]
+async fn a_kind_that_is_removed_takes_its_objects_with_it(fixture: Fixture) {
+    let widgets = define(&fixture, "Widget").await;
+    let api = served(&fixture, &widgets).await;
+    api.create(&PostParams::default(), &custom(&widgets, "a"))
+        .await
+        .unwrap();
+    let informer = Informer::start(
+        &surroundings(fixture.client()),
+        widgets.clone(),
+        here(&fixture),
+        InformerOptions::default(),
+    );
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client());
+    let name = format!("widgets.{}", fixture.group());
+    definitions.delete(&name, &Default::default()).await.unwrap();
+    assert_eq!(heard.count(2).await, ["initial a", "deleted a"]);
+    informer
+        .health_when(|health| health.trouble.as_deref() == Some(&Trouble::Absent))
+        .await;
+}
+
+#[steersman_testing::test]
+async fn a_server_that_asks_for_patience_gets_it(fixture: Fixture) {
+    Maps::of(&fixture).create("a").await;
+    let (proxy, clock) = (fixture.proxy().await, TestClock::new());
+    let client = proxy.client(fixture.admin()).unwrap();
+    let busy = proxy.inject(Matching::any().first(1), Fault::answer_retry_after(429, 17));
+    let start = clock.now();
+    let informer = informer(&fixture, &surroundings_at(client, Arc::new(clock.clone())));
+    let trouble = informer.settled().await.unwrap_err();
+    assert!(
+        matches!(&*trouble, Trouble::Busy { code: 429, retry_after: Some(time), .. } if *time == Duration::from_secs(17)),
+        "{trouble:?}"
+    );
+    let deadline = next_deadline(&clock, Duration::from_secs(60)).await;
+    assert_eq!(deadline, start + Duration::from_secs(17));
+    assert_eq!(proxy.exchanges().len(), 1);
+    clock.advance_to(deadline);
+    informer.synced().await;
+    assert_eq!((busy.hits(), proxy.exchanges().len()), (1, 2));
+    assert_eq!(names(&informer), ["a"]);
+}
+
+#[steersman_testing::test]
+async fn an_unplugged_server_is_named_and_caught_up_with(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let proxy = fixture.proxy().await;
+    let informer = informer(&fixture, &through(&fixture, &proxy));
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    let unplugged = proxy.unplug();
+    maps.delete("a").await;
+    maps.create("b").await;
+    informer
+        .health_when(|health| matches!(health.trouble.as_deref(), Some(Trouble::Unreachable { .. })))
+        .await;
+    drop(unplugged);
+    assert_eq!(heard.count(3).await, ["initial a", "deleted a", "added b"]);
+    assert_eq!(informer.stats().lists, 1, "the history has no hole");
+    assert_eq!(informer.health().trouble, None);
+}
+
+#[steersman_testing::test]
+async fn a_server_that_restarts_is_caught_up_with(fixture: Fixture) {
+    let mut server = fixture.own_server(OwnServerOptions::default()).await;
+    let maps = Maps(Api::<ConfigMap>::namespaced(server.client(), "default"));
+    maps.create("a").await;
+    let informer = Informer::start(
+        &surroundings(server.client()),
+        config_maps(),
+        Scope::all().namespace("default"),
+        InformerOptions::default(),
+    );
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    server.stop();
+    let health = informer.health_when(|health| health.trouble.is_some()).await;
+    assert!(
+        matches!(health.trouble.as_deref(), Some(Trouble::Unreachable { .. })),
+        "{health:?}"
+    );
+    assert!(health.synced && names(&informer) == ["a"]);
+    server.restart().await.unwrap();
+    maps.create("b").await;
+    maps.delete("a").await;
+    heard.until(|all| all.len() == 3).await;
+    assert_eq!(names(&informer), ["b"]);
+    informer.health_when(|health| health.trouble.is_none()).await;
+    maps.create("c").await;
+    assert_eq!(heard.count(4).await[3], "added c");
+}
+
+// R150
+#[steersman_testing::test]
+async fn an_object_that_is_no_such_type_does_not_disturb_the_others(fixture: Fixture) {
+    #[derive(Debug, serde::Deserialize)]
+    struct Widget {
+        spec: Spec,
+    }
+    #[derive(Debug, serde::Deserialize)]
+    struct Spec {
+        size: u32,
+    }
+    let widgets = define(&fixture, "Widget").await;
+    let api = served(&fixture, &widgets).await;
+    let create = async |name: &str, size: serde_json::Value| {
+        let mut widget = custom(&widgets, name);
+        widget.data = json!({"spec": {"size": size}});
+        api.create(&PostParams::default(), &widget).await.unwrap();
+    };
+    create("first", json!(1)).await;
+    create("odd", json!("large")).await;
+    let informer = Informer::start(
+        &surroundings(fixture.client()),
+        widgets.clone(),
+        here(&fixture),
+        InformerOptions::default(),
+    );
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    create("last", json!(3)).await;
+    assert_eq!(heard.count(3).await[2], "added last");
+
+    let (store, namespace) = (informer.store(), fixture.namespace());
+    for (name, size) in [("first", 1), ("last", 3)] {
+        assert_eq!(
+            store
+                .get_as::<Widget>(namespace, name)
+                .unwrap()
+                .unwrap()
+                .spec
+                .size,
+            size
+        );
+    }
+    let error = store.get_as::<Widget>(namespace, "odd").unwrap_err();
+    assert_eq!((error.key().name(), error.path()), ("odd", Some("spec.size")));
+    assert_eq!(store.decode_failures(), 1);
+    assert_eq!(informer.stats().invalid, 0, "its bytes are fine");
+}

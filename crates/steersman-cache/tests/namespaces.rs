@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Informers over several namespaces, which come and go while it runs.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, api::PostParams};
+use serde_json::json;
+use steersman_cache::{Cache, Informer, InformerOptions, KindOptions, Missing, ReadError, Scope};
+use steersman_testing::{
+    Fixture,
+    proxy::{Fault, Matching},
+};
+use support::{Heard, Maps, config_maps, names, surroundings, through};
+
+/// Three namespaces of the test, each with a config map of its own: the fixture's and two more.
+async fn three(fixture: &Fixture) -> [String; 3] {
+    let namespaces: Api<Namespace> = Api::all(fixture.client());
+    let all = ["", "-b", "-c"].map(|suffix| format!("{}{suffix}", fixture.namespace()));
+    for (namespace, name) in all.iter().zip(["a", "b", "c"]) {
+        if namespace != fixture.namespace() {
+            let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+            namespaces.create(&PostParams::default(), &object).await.unwrap();
+        }
+        maps(fixture, namespace).create(name).await;
+    }
+    all
+}
+
+fn maps(fixture: &Fixture, namespace: &str) -> Maps {
+    Maps(Api::namespaced(fixture.client(), namespace))
+}
+
+fn scope(namespaces: &[String]) -> Scope {
+    namespaces
+        .iter()
+        .fold(Scope::all(), |scope, namespace| scope.namespace(namespace))
+}
+
+fn start(surroundings: &steersman_cache::Surroundings, namespaces: &[String]) -> Informer {
+    Informer::start(
+        surroundings,
+        config_maps(),
+        scope(namespaces),
+        InformerOptions::default(),
+    )
+}
+
+// R144
+#[steersman_testing::test]
+async fn several_namespaces_are_one_store(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let informer = start(&surroundings(fixture.client()), &all[..2]);
+    informer.synced().await;
+    assert_eq!(names(&informer), ["a", "b"]);
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    maps(&fixture, &all[1]).create("more").await;
+    maps(&fixture, &all[2])
+        .create("not ours".replace(' ', "-").as_str())
+        .await;
+    maps(&fixture, &all[0]).delete("a").await;
+    assert_eq!(
+        support::sorted(heard.count(4).await),
+        ["added more", "deleted a", "initial a", "initial b"]
+    );
+}
+
+// R144
+#[steersman_testing::test]
+async fn namespaces_change_while_it_runs_and_others_are_not_touched(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let proxy = fixture.proxy().await;
+    let informer = start(&through(&fixture, &proxy), &all[..2]);
+    informer.synced().await;
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+
+    informer.set_namespaces([all[1].as_str(), all[2].as_str()]);
+    assert_eq!(
+        support::sorted(heard.count(4).await),
+        ["initial a", "initial b", "initial c", "vanished a"]
+    );
+    informer.synced().await;
+    assert_eq!(names(&informer), ["b", "c"]);
+    let kept = |path: &str| {
+        proxy
+            .exchanges()
+            .iter()
+            .filter(|one| one.path.contains(path))
+            .count()
+    };
+    assert_eq!(
+        kept(&format!("/namespaces/{}/", all[1])),
+        1,
+        "the one that stays is neither listed nor watched again"
+    );
+    let gone = format!("/namespaces/{}/", all[0]);
+    proxy
+        .wait_for(|seen| {
+            seen.iter()
+                .all(|one| !one.path.contains(&gone) || !one.is_open())
+                .then_some(())
+        })
+        .await;
+}
+
+#[steersman_testing::test]
+async fn a_list_of_one_namespace_leaves_the_others_alone(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let proxy = fixture.proxy().await;
+    let informer = start(&through(&fixture, &proxy), &all);
+    informer.synced().await;
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    heard.count(3).await;
+
+    let path = format!("/namespaces/{}/", all[1]);
+    let expired = proxy.inject(Matching::watches().path(&path).first(1), Fault::error_event(410));
+    proxy.cut(
+        &Matching::watches().path(&path),
+        steersman_testing::proxy::Cut::Clean,
+    );
+    expired.hit().await;
+    maps(&fixture, &all[1]).delete("b").await;
+    let said = heard.count(4).await;
+    assert!(said[3] == "vanished b" || said[3] == "deleted b", "{said:?}");
+    assert_eq!(names(&informer), ["a", "c"]);
+}
+
+#[steersman_testing::test]
+async fn a_namespace_outside_the_cache_is_a_clear_error(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let cache = Cache::builder(surroundings(fixture.client()))
+        .defaults(KindOptions::default().scoped(scope(&all[..2])))
+        .build();
+    let reader = cache.reader(Missing::Start);
+    type Map = k8s_openapi::api::core::v1::ConfigMap;
+    assert!(reader.get::<Map>(&all[0], "a").await.unwrap().is_some());
+    match reader.get::<Map>(&all[2], "c").await {
+        Err(error @ ReadError::UnknownNamespace { .. }) => {
+            let text = error.to_string();
+            assert!(
+                text.contains(&all[0]) && text.ends_with(&format!("not in {}", all[2])),
+                "{text}"
+            );
+        }
+        other => panic!("an error, not {other:?}"),
+    }
+}
+
+#[steersman_testing::test]
+async fn who_waits_on_an_ended_informer_is_told(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let proxy = fixture.proxy().await;
+    let _stall = proxy.inject(Matching::any(), Fault::stall());
+    let informer = support::informer(&fixture, &through(&fixture, &proxy));
+    let registration = informer.handle("test", Heard::default().handler());
+    let mut subscription = informer.subscribe("stream", 8);
+    informer.end();
+    registration.synced().await;
+    informer.synced().await;
+    assert!(subscription.next().await.is_none());
+    assert!(informer.is_ended() && !informer.health().synced);
+}

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Typed reads through the cache, past it, and of what was just written.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Namespace, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde_json::json;
+use steersman_cache::{Index, Missing, Object, Overlay, Query, ReadError, Resource, Trouble};
+use steersman_core::{ObjectKey, TokioClock};
+use steersman_testing::{
+    Fixture,
+    proxy::{Ended, Fault, Matching},
+};
+use support::{
+    Heard, Maps, cache, config_maps, informer, is_list, requests, sorted, surroundings, through, value,
+};
+
+fn name(map: &Arc<ConfigMap>) -> String {
+    map.metadata.name.clone().unwrap()
+}
+
+fn index_by_value() -> Index<String> {
+    Index::on("value", |map: &ConfigMap| {
+        map.data.as_ref()?.get("value").cloned()
+    })
+}
+
+// R129
+#[steersman_testing::test]
+async fn objects_are_read_by_name_namespace_label_index_and_limit(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    for (name, tier) in [("a", "front"), ("b", "front"), ("c", "back")] {
+        maps.create_with(name, json!({"tier": tier})).await;
+    }
+    maps.set("c", "second").await;
+    maps.set("a", "second").await;
+    let cache = cache(&fixture, surroundings(fixture.client())).build();
+    let reader = cache.reader(Missing::Start);
+    let namespace = fixture.namespace();
+    assert_eq!(
+        value(&reader.get::<ConfigMap>(namespace, "a").await.unwrap().unwrap()),
+        "second"
+    );
+    assert!(reader.get::<ConfigMap>(namespace, "z").await.unwrap().is_none());
+
+    let by_value = index_by_value();
+    cache
+        .informer(&config_maps())
+        .store()
+        .add_index(&by_value)
+        .unwrap();
+    let all = Query::new().namespace(namespace);
+    let list = async |query: &Query| {
+        let found = reader.list::<ConfigMap>(query).await.unwrap();
+        sorted(found.iter().map(name).collect())
+    };
+    assert_eq!(list(&all).await, ["a", "b", "c"]);
+    assert_eq!(list(&all.clone().label("tier", "front")).await, ["a", "b"]);
+    assert_eq!(list(&all.clone().index(&by_value, "second")).await, ["a", "c"]);
+    let both = all.clone().label("tier", "front").index(&by_value, "second");
+    assert_eq!(list(&both).await, ["a"]);
+    assert_eq!(list(&all.clone().limit(2)).await.len(), 2);
+}
+
+// R128
+#[steersman_testing::test]
+async fn an_index_that_comes_late_is_complete_and_stays_so(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a", "b"]).await;
+    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    let by_value = index_by_value();
+    informer.store().add_index(&by_value).unwrap();
+    let found = |value: &str| {
+        let found = informer.store().keys(&Query::new().index(&by_value, value));
+        sorted(found.iter().map(|key| key.name().to_owned()).collect::<Vec<_>>())
+    };
+    assert_eq!(found("first"), ["a", "b"]);
+    maps.set("a", "second").await;
+    maps.delete("b").await;
+    heard.count(4).await;
+    assert_eq!((found("first"), found("second")), (vec![], vec!["a".to_owned()]));
+    let other = Index::<String>::on_header("value", |_| None);
+    assert_eq!(informer.store().add_index(&other).unwrap_err().name, "value");
+}
+
+// R52
+#[steersman_testing::test]
+async fn a_cached_read_asks_the_server_nothing(fixture: Fixture) {
+    Maps::of(&fixture).create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let readers = [Missing::Start, Missing::Live, Missing::Refuse].map(|missing| cache.reader(missing));
+    // The first one starts what the others find.
+    for reader in readers.iter().cycle().take(9) {
+        let found = reader.get::<ConfigMap>(fixture.namespace(), "a").await;
+        assert!(found.unwrap().is_some());
+    }
+    let [request] = proxy.exchanges().try_into().unwrap();
+    assert!(is_list(&request) && request.is_watch());
+}
+
+// R52, R143
+#[steersman_testing::test]
+async fn a_live_read_is_one_request_and_no_watch(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_with("a", json!({"tier": "front"})).await;
+    maps.create("b").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let (reader, namespace) = (cache.reader(Missing::Live), fixture.namespace());
+    assert_eq!(
+        value(&reader.get::<ConfigMap>(namespace, "a").await.unwrap().unwrap()),
+        "first"
+    );
+    maps.set("a", "second").await;
+    assert_eq!(
+        value(&reader.get::<ConfigMap>(namespace, "a").await.unwrap().unwrap()),
+        "second"
+    );
+    assert!(reader.get::<ConfigMap>(namespace, "z").await.unwrap().is_none());
+    let front = Query::new().namespace(namespace).label("tier", "front");
+    let found = reader.list::<ConfigMap>(&front).await.unwrap();
+    assert_eq!(found.iter().map(name).collect::<Vec<_>>(), ["a"]);
+    let limited = Query::new().namespace(namespace).limit(1);
+    assert_eq!(reader.list::<ConfigMap>(&limited).await.unwrap().len(), 1);
+    // Of a kind that has no namespaces.
+    assert!(reader.get::<Namespace>("", namespace).await.unwrap().is_some());
+
+    let requests = proxy.exchanges();
+    assert_eq!(requests.len(), 6);
+    assert!(requests.iter().all(|one| one.method == "GET" && !one.is_watch()));
+    assert!(
+        requests[0]
+            .path
+            .ends_with(&format!("/namespaces/{namespace}/configmaps/a"))
+    );
+    assert!(cache.informers().is_empty());
+}
+
+/// A type of the test's group cannot be known when the test is compiled, but it must be one that no server has.
+#[derive(Clone, Debug, serde::Deserialize)]
+struct Unheard {
+    metadata: ObjectMeta,
+}
+
+impl kube::Resource for Unheard {
+    type DynamicType = ();
+    type Scope = kube::core::NamespaceResourceScope;
+    fn kind((): &()) -> Cow<'_, str> {
+        "Unheard".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "unheard.steersman.example".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "unheards".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[steersman_testing::test]
+async fn a_read_that_has_no_answer_says_why(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let (starting, live, refusing) = (
+        cache.reader(Missing::Start),
+        cache.reader(Missing::Live),
+        cache.reader(Missing::Refuse),
+    );
+    let namespace = fixture.namespace();
+
+    let error = refusing.get::<ConfigMap>(namespace, "a").await.unwrap_err();
+    assert!(matches!(&error, ReadError::NotCached { resource } if *resource == config_maps()));
+    assert!(error.to_string().starts_with("configmaps/v1 is not cached"));
+
+    let error = starting.get::<ConfigMap>("elsewhere", "a").await.unwrap_err();
+    assert!(
+        matches!(&error, ReadError::UnknownNamespace { cached, asked, .. } if cached == namespace && asked == "elsewhere")
+    );
+    let error = starting.list::<ConfigMap>(&Query::new()).await.unwrap_err();
+    assert!(
+        matches!(error, ReadError::UnknownNamespace { .. }),
+        "all namespaces are more than are cached"
+    );
+
+    let unheard = Resource::of::<Unheard>();
+    let error = starting.get::<Unheard>(namespace, "a").await.unwrap_err();
+    assert!(
+        matches!(&error, ReadError::Absent { resource } if *resource == unheard),
+        "{error:?}"
+    );
+    // So that there is nothing to read from but the server.
+    cache.remove(&unheard);
+    let error = live
+        .list::<Unheard>(&Query::new().namespace(namespace))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, ReadError::Absent { resource } if *resource == unheard),
+        "{error:?}"
+    );
+    let error = live.get::<Unheard>(namespace, "a").await.unwrap_err();
+    assert!(
+        matches!(&error, ReadError::Absent { resource } if *resource == unheard),
+        "{error:?}"
+    );
+
+    let _forbidden = proxy.inject(Matching::any().path("/secrets"), Fault::answer(403));
+    let error = live.get::<Secret>(namespace, "a").await.unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            ReadError::Live {
+                source: Trouble::Forbidden { .. },
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let starting = cache.reader(Missing::Start);
+    let error = starting.get::<Secret>(namespace, "a").await.unwrap_err();
+    assert!(
+        matches!(&error, ReadError::NotSynced { reason, .. } if matches!(**reason, Trouble::Forbidden { .. })),
+        "{error:?}"
+    );
+}
+
+#[steersman_testing::test]
+async fn a_read_whose_informer_is_removed_meanwhile_does_not_say_that_there_is_nothing(fixture: Fixture) {
+    Maps::of(&fixture).create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let reader = cache.reader(Missing::Start);
+    let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
+    let (read, removed) = futures::join!(reader.get::<ConfigMap>(fixture.namespace(), "a"), async {
+        stall.hit().await;
+        cache.remove(&config_maps())
+    });
+    assert_eq!(removed, 1);
+    assert!(matches!(read, Err(ReadError::NotCached { .. })), "{read:?}");
+}
+
+#[steersman_testing::test]
+async fn what_a_reader_starts_ends_with_the_reader(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let reader = cache.reader(Missing::Start);
+    for _ in 0..2 {
+        assert!(
+            reader
+                .get::<ConfigMap>(fixture.namespace(), "a")
+                .await
+                .unwrap()
+                .is_none()
+        );
+    }
+    let [request] = requests(&proxy, "configmaps").try_into().unwrap();
+    assert!(request.is_open(), "it is not the one call that holds it");
+    drop(reader);
+    let ended = proxy.wait_for(|all| all[0].ended).await;
+    assert_eq!(ended, Ended::ClientGone);
+}
+
+/// A config map as somebody else sees it.
+#[derive(Clone, Debug, serde::Deserialize)]
+struct Sized {
+    metadata: ObjectMeta,
+    data: Size,
+}
+
+#[derive(Clone, Debug, serde::Deserialize)]
+struct Size {
+    value: Word,
+}
+
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+enum Word {
+    #[serde(rename = "first")]
+    First,
+}
+
+impl kube::Resource for Sized {
+    type DynamicType = ();
+    type Scope = kube::core::NamespaceResourceScope;
+    fn kind((): &()) -> Cow<'_, str> {
+        ConfigMap::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        ConfigMap::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        ConfigMap::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        ConfigMap::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+// R165
+#[steersman_testing::test]
+async fn an_object_of_another_shape_is_an_error_with_key_and_field(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["fine", "odd"]).await;
+    maps.set("odd", "unheard-of").await;
+    let cache = cache(&fixture, surroundings(fixture.client())).build();
+    let (reader, namespace) = (cache.reader(Missing::Start), fixture.namespace());
+    let fine = reader.get::<Sized>(namespace, "fine").await.unwrap().unwrap();
+    assert_eq!(fine.data.value, Word::First);
+    let all = Query::new().namespace(namespace);
+    for error in [
+        reader.get::<Sized>(namespace, "odd").await.unwrap_err(),
+        reader.list::<Sized>(&all).await.unwrap_err(),
+    ] {
+        let ReadError::Decode(error) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(*error.key(), ObjectKey::new(namespace, "odd"));
+        assert_eq!(error.path(), Some("data.value"));
+    }
+    assert_eq!(reader.list::<ConfigMap>(&all).await.unwrap().len(), 2);
+}
+
+#[steersman_testing::test]
+async fn what_was_written_is_read_at_once_until_the_watch_has_caught_up(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["old", "doomed"]).await;
+    let proxy = fixture.proxy().await;
+    let informer = informer(&fixture, &through(&fixture, &proxy));
+    let by_value = index_by_value();
+    informer.store().add_index(&by_value).unwrap();
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    let overlay = Overlay::limited(
+        informer.store(),
+        Arc::new(TokioClock::new()),
+        Duration::from_secs(3600),
+    );
+    let object = |map: &ConfigMap| Object::from_slice(&serde_json::to_vec(map).unwrap()).unwrap();
+    let namespace = fixture.namespace();
+
+    let stall = proxy.inject(Matching::watches(), Fault::stall());
+    let created = maps.create_with("new", json!({"tier": "front"})).await;
+    overlay.wrote(object(&created));
+    overlay.wrote(object(&maps.set("old", "second").await));
+    let doomed = maps.0.get("doomed").await.unwrap();
+    maps.delete("doomed").await;
+    overlay.deleted(
+        &ObjectKey::new(namespace, "doomed"),
+        &doomed.metadata.uid.unwrap(),
+        None,
+    );
+
+    let mine = overlay.store();
+    let names = |query: &Query| {
+        let found = mine.list(query);
+        sorted(
+            found
+                .iter()
+                .map(|object| object.name().to_owned())
+                .collect::<Vec<_>>(),
+        )
+    };
+    let stored = mine.get_as::<ConfigMap>(namespace, "new").unwrap().unwrap();
+    assert_eq!(
+        stored.metadata.resource_version,
+        created.metadata.resource_version
+    );
+    assert_eq!(
+        value(&mine.get_as::<ConfigMap>(namespace, "old").unwrap().unwrap()),
+        "second"
+    );
+    assert!(mine.get(namespace, "doomed").is_none());
+    assert_eq!(names(&Query::new().namespace(namespace)), ["new", "old"]);
+    assert_eq!(names(&Query::new().label("tier", "front")), ["new"]);
+    assert_eq!(names(&Query::new().index(&by_value, "first")), ["new"]);
+    assert_eq!(names(&Query::new().index(&by_value, "second")), ["old"]);
+    assert_eq!(overlay.len(), 3);
+    assert_eq!(
+        support::names(&informer),
+        ["doomed", "old"],
+        "the store itself waits for the watch"
+    );
+
+    drop(stall);
+    assert_eq!(
+        heard.count(5).await[2..],
+        ["added new", "updated old", "deleted doomed"]
+    );
+    assert!(overlay.is_empty());
+    assert_eq!(names(&Query::new()), ["new", "old"]);
+    assert_eq!(support::names(&informer), ["new", "old"]);
+}

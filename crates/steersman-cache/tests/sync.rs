@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the store holds is what the server has, however it is asked for.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::{Value, json};
+use steersman_cache::{
+    Informer, InformerOptions, Query, ReflectorOptions, Resource, StoreOptions, Transform,
+};
+use steersman_testing::{
+    Fixture,
+    proxy::{Fault, Matching},
+};
+use support::{
+    Heard, Maps, config_maps, here, informer, informer_with, is_list, names, parameter, requests,
+    surroundings, through, value,
+};
+
+// R121
+#[steersman_testing::test]
+async fn the_store_holds_what_the_server_has_and_follows_it(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a", "b"]).await;
+    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let heard = Heard::default();
+    let registration = informer.handle("test", heard.handler());
+    registration.synced().await;
+    assert_eq!(names(&informer), ["a", "b"]);
+
+    maps.create("c").await;
+    maps.set("a", "second").await;
+    maps.delete("b").await;
+    let said = heard.count(5).await;
+    assert_eq!(said[2..], ["added c", "updated a", "deleted b"]);
+    assert_eq!(names(&informer), ["a", "c"]);
+    let stored = informer.store().get_as::<ConfigMap>(fixture.namespace(), "a");
+    assert_eq!(value(&stored.unwrap().unwrap()), "second");
+    let stats = informer.stats();
+    assert_eq!(
+        (stats.objects, stats.events, stats.lists, stats.watches),
+        (2, 5, 1, 1)
+    );
+    assert!(stats.synced && stats.invalid == 0 && stats.bytes > 0);
+}
+
+// R123
+#[steersman_testing::test]
+async fn a_list_in_pages_gives_the_same_store_as_a_streamed_one(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a", "b", "c", "d", "e", "f", "g"]).await;
+    let proxy = fixture.proxy().await;
+    let streamed = informer(&fixture, &surroundings(fixture.client()));
+    let options = ReflectorOptions::default().streaming(false).page_size(3);
+    let paged = informer_with(&fixture, &through(&fixture, &proxy), options);
+    streamed.synced().await;
+    paged.synced().await;
+
+    let whole = |informer: &Informer| -> Vec<ConfigMap> {
+        names(informer)
+            .iter()
+            .map(|name| informer.store().get(fixture.namespace(), name).unwrap())
+            .map(|object| object.decode().unwrap())
+            .collect()
+    };
+    assert_eq!(whole(&paged).len(), 7);
+    assert_eq!(whole(&paged), whole(&streamed));
+    // The watch behind the pages has been asked for, or will be.
+    let pages: Vec<_> = requests(&proxy, "configmaps")
+        .into_iter()
+        .filter(is_list)
+        .collect();
+    assert_eq!(pages.len(), 3);
+    assert!(
+        pages
+            .iter()
+            .all(|page| parameter(page, "limit").as_deref() == Some("3"))
+    );
+    let continued: Vec<bool> = pages
+        .iter()
+        .map(|page| parameter(page, "continue").is_some())
+        .collect();
+    assert_eq!(continued, [false, true, true]);
+
+    let heard = Heard::default();
+    let _registration = paged.handle("test", heard.handler());
+    maps.create("h").await;
+    assert_eq!(heard.count(8).await[7], "added h");
+}
+
+#[steersman_testing::test]
+async fn a_compressed_list_gives_the_same_store(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    for name in ["a", "b", "c"] {
+        maps.create(name).await;
+        maps.set(name, &name.repeat(100_000)).await;
+    }
+    let proxy = fixture.proxy().await;
+    let options = ReflectorOptions::default().streaming(false).compressed(true);
+    let informer = informer_with(&fixture, &through(&fixture, &proxy), options);
+    informer.synced().await;
+    let list = requests(&proxy, "configmaps").remove(0);
+    assert!(list.bytes < 100_000, "it was compressed: {}", list.bytes);
+    for name in ["a", "b", "c"] {
+        let stored = informer.store().get_as::<ConfigMap>(fixture.namespace(), name);
+        assert_eq!(value(&stored.unwrap().unwrap()), name.repeat(100_000));
+    }
+}
+
+// R144
+#[steersman_testing::test]
+async fn namespace_and_selectors_are_what_the_server_is_asked_for(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    for (name, tier) in [("a", "front"), ("b", "front"), ("c", "back")] {
+        maps.create_with(name, json!({"tier": tier})).await;
+    }
+    let proxy = fixture.proxy().await;
+    let surroundings = through(&fixture, &proxy);
+    let scope = here(&fixture).labels("tier=front").fields("metadata.name!=b");
+    let informer = Informer::start(&surroundings, config_maps(), scope, InformerOptions::default());
+    informer.synced().await;
+    assert_eq!(names(&informer), ["a"]);
+
+    let [asked] = requests(&proxy, "configmaps").try_into().unwrap();
+    let path = format!("/api/v1/namespaces/{}/configmaps", fixture.namespace());
+    assert_eq!(asked.path, path);
+    assert_eq!(parameter(&asked, "labelSelector").as_deref(), Some("tier=front"));
+    assert_eq!(
+        parameter(&asked, "fieldSelector").as_deref(),
+        Some("metadata.name!=b")
+    );
+}
+
+// R144
+#[steersman_testing::test]
+async fn an_object_that_leaves_the_selector_is_deleted_here(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_with("a", json!({"tier": "front"})).await;
+    let scope = here(&fixture).labels("tier=front");
+    let surroundings = surroundings(fixture.client());
+    let informer = Informer::start(&surroundings, config_maps(), scope, InformerOptions::default());
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+
+    for tier in ["back", "front"] {
+        let patch = kube::api::Patch::Merge(json!({"metadata": {"labels": {"tier": tier}}}));
+        maps.0.patch("a", &Default::default(), &patch).await.unwrap();
+    }
+    assert_eq!(heard.count(3).await, ["initial a", "deleted a", "added a"]);
+}
+
+// R144
+#[steersman_testing::test]
+async fn metadata_alone_has_no_data(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_with("a", json!({"tier": "front"})).await;
+    let surroundings = surroundings(fixture.client());
+    for options in [
+        ReflectorOptions::default(),
+        ReflectorOptions::default().streaming(false),
+    ] {
+        let options = InformerOptions::default().reflector(options);
+        let scope = here(&fixture).metadata_only();
+        let informer = Informer::start(&surroundings, config_maps(), scope, options);
+        informer.synced().await;
+        let object = informer.store().get(fixture.namespace(), "a").unwrap();
+        assert_eq!(object.label("tier").as_deref(), Some("front"));
+        let whole: Value = serde_json::from_slice(object.bytes()).unwrap();
+        assert_eq!(whole.get("data"), None);
+
+        let heard = Heard::default();
+        let _registration = informer.handle("test", heard.handler());
+        maps.delete("a").await;
+        maps.create_with("a", json!({"tier": "front"})).await;
+        let said = heard.count(3).await;
+        assert_eq!(said[said.len() - 2..], ["deleted a", "added a"]);
+        for event in heard.events() {
+            let whole: Value = serde_json::from_slice(event.object().bytes()).unwrap();
+            assert_eq!(whole.get("data"), None, "{}", support::say(&event));
+        }
+    }
+}
+
+// R144
+#[steersman_testing::test]
+async fn what_a_transform_drops_is_in_no_event(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let store = StoreOptions::new().transform(Transform::drop_fields(["data"]));
+    let informer = Informer::start(
+        &surroundings(fixture.client()),
+        config_maps(),
+        here(&fixture),
+        InformerOptions::default().store(store),
+    );
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    maps.set("a", "second").await;
+    maps.delete("a").await;
+    assert_eq!(heard.count(3).await, ["initial a", "updated a", "deleted a"]);
+    for event in heard.events() {
+        let whole: Value = serde_json::from_slice(event.object().bytes()).unwrap();
+        assert_eq!(whole.get("data"), None, "{}", support::say(&event));
+    }
+}
+
+#[steersman_testing::test]
+async fn a_list_that_is_stalled_does_not_stop_another_kind(fixture: Fixture) {
+    Maps::of(&fixture).create("a").await;
+    let proxy = fixture.proxy().await;
+    let surroundings = through(&fixture, &proxy);
+    let stall = proxy.inject(Matching::any().path("/secrets"), Fault::stall());
+    let secrets = Informer::start(
+        &surroundings,
+        Resource::of::<Secret>(),
+        here(&fixture),
+        InformerOptions::default(),
+    );
+    stall.hit().await;
+    let maps = informer(&fixture, &surroundings);
+    maps.synced().await;
+    assert_eq!(maps.store().list(&Query::new()).len(), 1);
+    assert!(!secrets.health().synced);
+    drop(stall);
+    secrets.synced().await;
+}
