@@ -153,11 +153,11 @@ impl Informer {
             store,
             board: Board::new(),
             running: Mutex::new(Running {
-                scope: scope.clone(),
+                scope: Scope::all(),
                 tasks: BTreeMap::new(),
             }),
         }));
-        informer.0.run(&mut informer.0.lock(), &scope);
+        informer.0.run(&mut informer.0.lock(), scope);
         informer
     }
 
@@ -168,7 +168,7 @@ impl Informer {
         let scope = running
             .scope
             .with_namespaces(namespaces.into_iter().map(str::to_owned).collect());
-        self.0.run(&mut running, &scope);
+        self.0.run(&mut running, scope);
     }
 
     /// Which resource it is about.
@@ -318,25 +318,19 @@ impl Shared {
     }
 
     /// Starts and ends reflectors until they are those of the scope.
-    fn run(&self, running: &mut Running, scope: &Scope) {
+    fn run(&self, running: &mut Running, scope: Scope) {
         let parts = scope.parts();
-        let unwanted: Vec<String> = running
-            .tasks
-            .keys()
-            .filter(|part| !parts.contains(*part))
-            .cloned()
-            .collect();
-        for part in unwanted {
-            running.tasks.remove(&part);
-            self.dispatch.remove_part(&part);
-        }
-        running.scope = scope.clone();
-        for part in parts
-            .iter()
-            .filter(|part| !running.tasks.contains_key(*part))
-            .cloned()
-            .collect::<Vec<_>>()
-        {
+        running.tasks.retain(|part, _| {
+            let is_wanted = parts.contains(part);
+            if !is_wanted {
+                self.dispatch.remove_part(part);
+            }
+            is_wanted
+        });
+        for part in parts {
+            if running.tasks.contains_key(&part) {
+                continue;
+            }
             let reflector = Reflector::new(
                 self.surroundings.client.clone(),
                 (self.resource.clone(), scope.clone(), &part),
@@ -348,11 +342,10 @@ impl Shared {
                 self.dispatch.add_part(&part),
                 self.board.reporter(),
             );
-            running.tasks.insert(
-                part,
-                self.surroundings.spawner.spawn("reflector", reflector.run()),
-            );
+            let task = self.surroundings.spawner.spawn("reflector", reflector.run());
+            running.tasks.insert(part, task);
         }
+        running.scope = scope;
     }
 }
 

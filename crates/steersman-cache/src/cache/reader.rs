@@ -169,10 +169,6 @@ impl Reader {
     }
 
     /// The informer to read from, or nothing where the server is to be asked.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the error is what its asynchronous callers give, once for a read"
-    )]
     fn informer(&self, resource: &Resource) -> Result<Option<Held>, ReadError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(informer) = held.get(resource).filter(|informer| !informer.is_ended()) {
