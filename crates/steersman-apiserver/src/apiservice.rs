@@ -4,14 +4,17 @@
 //! This server proxies to nothing, so a registered service is never available: its requests get 503 and its discovery
 //! is stale, as with a real server whose extension is down.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
+    handler::Target,
+    managed,
     resource::{Resource, at},
     state::Context,
     status::Failure,
-    store::Object,
 };
 
 const GROUP: &str = "apiregistration.k8s.io";
@@ -88,19 +91,27 @@ pub(crate) fn withdraw(cx: &mut Context<'_>, group: &str) {
     }
 }
 
-/// Fills in a registered service: there is nothing behind it.
-pub(crate) fn prepare(cx: &mut Context<'_>, object: &mut Object) {
+/// Says of a registered service that there is nothing behind it.
+pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
+    let Some(stored) = cx.find(GROUP, "apiservices", name).cloned() else { return };
+    let mut object = stored.object.clone();
     let Some(Value::Object(service)) = object.get_mut("spec").and_then(|spec| spec.get_mut("service")) else { return };
-    service.entry("port").or_insert(json!(443));
     let text = |key: &str| service.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (namespace, name) = (text("namespace"), text("name"));
-    let (reason, message) = if cx.find("", "services", &format!("{namespace}/{name}")).is_some() {
-        ("MissingEndpoints", format!("endpoints for service/{name} in {namespace:?} have no addresses with port name \"https\""))
+    let (namespace, behind) = (text("namespace"), text("name"));
+    let (reason, message) = if cx.find("", "services", &format!("{namespace}/{behind}")).is_some() {
+        ("MissingEndpoints", format!("endpoints for service/{behind} in {namespace:?} have no addresses with port name \"https\""))
     } else {
-        ("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"))
+        ("ServiceNotFound", format!("service/{behind} in {namespace:?} is not present"))
     };
     let condition = json!({"type": "Available", "status": "False", "lastTransitionTime": cx.timestamp(), "reason": reason, "message": message});
+    if at(&object, &["status", "conditions"]).is_some() {
+        return;
+    }
     object.insert("status".to_owned(), json!({"conditions": [condition]}));
+    let Some(resource) = cx.state.registry.find(GROUP, "apiservices").cloned() else { return };
+    let target = Target { resource: Arc::clone(&resource), version: 0, namespace: String::new(), name: name.to_owned(), subresource: "status".to_owned() };
+    managed::on_update(cx, &target, Some(&stored.object), &mut object, "kube-apiserver");
+    cx.put(&resource, name, object);
 }
 
 /// The groups and versions of services that are registered but not there.

@@ -8,6 +8,7 @@
 //! 2. [`merge`] keeps what only one side has and takes the right side where both have a leaf.
 //! 3. [`compare`] puts each changed field in exactly one of removed, modified and added.
 
+mod check;
 mod compare;
 mod fields;
 pub(crate) mod fieldset;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 use crate::schema::{ListType, Schema, Type};
 
+pub(crate) use check::check;
 pub(crate) use compare::{Comparison, compare};
 pub(crate) use fields::fields;
 pub(crate) use fieldset::FieldSet;

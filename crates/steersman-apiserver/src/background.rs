@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::{
-    crd,
+    apiservice, crd,
     handler::update::finalizers,
     resource::Resource,
     state::Context,
@@ -31,6 +31,8 @@ pub(crate) enum Work {
     Definition(String),
     /// A namespace is being deleted.
     Namespace(String),
+    /// A service was registered.
+    ApiService(String),
     /// An object has owners of which one may be gone.
     Dependent(StorageId, Arc<str>),
     /// An owner waits for what becomes of its dependents.
@@ -45,6 +47,7 @@ pub(crate) fn step(cx: &mut Context<'_>) -> bool {
     match work {
         Work::Definition(name) => crd::lifecycle::advance(cx, &name),
         Work::Namespace(name) => namespaces::advance(cx, &name),
+        Work::ApiService(name) => apiservice::advance(cx, &name),
         Work::Dependent(storage, key) => collect::dependent(cx, storage, &key),
         Work::Owner(storage, key) => collect::owner(cx, storage, &key),
         Work::Gone(uid) => collect::gone(cx, &uid),
@@ -64,6 +67,8 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     let deleting = stored.metadata().contains_key("deletionTimestamp");
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
+    } else if resource.is("apiregistration.k8s.io", "apiservices") {
+        push(cx, Work::ApiService(key.to_owned()));
     } else if resource.is("", "namespaces") && deleting && cx.state.settings.namespace_deletion {
         push(cx, Work::Namespace(key.to_owned()));
     }

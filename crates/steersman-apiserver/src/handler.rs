@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use crate::{
     auth::Identity,
     representation::Representation,
-    resource::{Resource, Version},
+    resource::{Resource, Version, builtin},
     route::{self, Query, ResourcePath, Route, Verb},
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
@@ -190,10 +190,10 @@ fn health(path: &str, call: &Call) -> Reply {
 }
 
 fn resource(cx: &mut Context<'_>, call: &Call, path: &ResourcePath) -> Result<Reply> {
-    let target = find(cx, path)?;
     if let Some(failure) = crate::apiservice::unavailable(cx, &path.group, &path.version) {
         return Err(failure);
     }
+    let target = find(cx, path)?;
     let verb = route::verb(&call.method, !path.name.is_empty(), call.query.flag("watch")).ok_or_else(Failure::method_not_allowed)?;
     let mut reply = match target.subresource.as_str() {
         "" => main(cx, call, &target, verb),
@@ -273,6 +273,7 @@ fn subresource(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -
         ("token", Verb::Create) => special::token_request(cx, call, target),
         ("eviction", Verb::Create) => special::evict(cx, call, target),
         ("binding", Verb::Create) => special::bind(cx, call, target),
+        (sub, _) if builtin::NEEDS_KUBELET.contains(&sub) => Err(special::not_implemented(cx, target)),
         (_, Verb::Get) => read::get(cx, call, target),
         (_, Verb::Update) => update::update(cx, call, target),
         (_, Verb::Patch) => patch::patch(cx, call, target),

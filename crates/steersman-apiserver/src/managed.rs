@@ -166,12 +166,13 @@ pub(crate) fn on_apply(cx: &Context<'_>, target: &Target, live: Option<&Object>,
         let first = Manager { name: "before-first-apply".to_owned(), operation: Operation::Update, api_version: target.api_version(), ..actor.clone() };
         update(target, &mut managers, &Typed::empty(target), &before, first, &now);
     }
+    let namespace = metadata_of(config).get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
     let config = Value::Object(config.clone());
     let failed = |error: String| {
-        let namespace = &target.namespace;
-        let kind = format!("{}, Kind={}", target.api_version(), target.resource.kind);
+        let kind = format!("{}/{}, Kind={}", target.resource.group, target.version().name, target.resource.kind);
         Failure::unclassified(format!("failed to create typed patch object ({namespace}/{}; {kind}): {error}", target.name))
     };
+    apply::check(schema, &config).map_err(failed)?;
     let merged = apply::merge(schema, Some(&before.value), Some(&config)).map_err(failed)?.unwrap_or_else(|| json!({}));
     let set = apply::fields(schema, &config).map_err(failed)?.outside(&reset_fields(target));
     let last = managers.replace(&actor, &target.api_version(), set.clone());
@@ -183,11 +184,11 @@ pub(crate) fn on_apply(cx: &Context<'_>, target: &Target, live: Option<&Object>,
     let comparison = before.compare(&after).outside(&reset_fields(target));
     let conflicts = disown(target, &mut managers, &before, &after, &comparison, Some(&actor));
     if !force && !conflicts.is_empty() {
-        return Err(conflict(own, &conflicts));
+        return Err(conflict(&conflicts));
     }
     let changed = after.value != before.value;
     managers.strip(&actor, &stripped());
-    if changed || managers.time(&actor).is_none() {
+    if changed {
         managers.stamp(&actor, &now);
     }
     let Value::Object(mut object) = after.value else { return Err(Failure::unclassified("an apply must give an object")) };
@@ -208,11 +209,11 @@ fn prune(schema: &Schema, merged: &Value, managers: &Managers, last: &FieldSet) 
     remove(merged, &gone)
 }
 
-fn conflict(own: Option<&Value>, conflicts: &[(Manager, FieldSet)]) -> Failure {
+fn conflict(conflicts: &[(Manager, FieldSet)]) -> Failure {
     let mut lines = Vec::new();
     let mut causes = Vec::new();
     for (manager, set) in conflicts {
-        let who = manager.describe(own);
+        let who = manager.describe();
         lines.push(format!("conflicts with {who}:"));
         for path in set.paths() {
             causes.push(json!({"reason": "FieldManagerConflict", "message": format!("conflict with {who}"), "field": path}));

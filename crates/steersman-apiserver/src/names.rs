@@ -33,6 +33,7 @@ impl NameRule {
         };
         match self {
             Self::Subdomain => subdomain(name),
+            Self::Label if name.contains('.') => vec!["must not contain dots".to_owned()],
             Self::Label => bounded(name, 63, is_label(name), LABEL),
             Self::Label1035 => bounded(name, 63, is_label(name) && !name.starts_with(|c: char| c.is_ascii_digit()), LABEL_1035),
             Self::PathSegment => path_segment(name),
@@ -136,35 +137,51 @@ pub(crate) fn check_metadata(metadata: &Map<String, Value>, errors: &mut Vec<Fie
         errors.push(FieldError::too_long("metadata.annotations", 256 * 1024));
     }
     let owners = metadata.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
-    let mut controller = false;
+    let mut controller: Option<String> = None;
     for (index, owner) in owners.enumerate() {
         let at = |field: &str| format!("metadata.ownerReferences[{index}].{field}");
         for (field, detail) in [("apiVersion", "version must not be empty"), ("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")] {
             let value = owner.get(field).and_then(Value::as_str).unwrap_or_default();
             if value.is_empty() {
-                errors.push(FieldError::invalid(at(field), &Value::from(""), detail));
+                errors.push(if field == "apiVersion" { FieldError::invalid(at(field), &Value::from(""), detail) } else { FieldError::required(at(field), detail) });
             }
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
-            if controller {
-                let message = "Only one reference can have Controller set to true. Found \"true\" in references for more than one owner";
-                errors.push(FieldError::invalid_text("metadata.ownerReferences", "[]", message));
+            let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+            let this = format!("{}/{}", text("kind"), text("name"));
+            if let Some(other) = &controller {
+                let message = format!("Only one reference can have Controller set to true. Found \"true\" in references for {other} and {this}");
+                errors.push(FieldError::invalid_text("metadata.ownerReferences", &go_owners(metadata), &message));
             }
-            controller = true;
+            controller = Some(this);
         }
     }
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    for finalizer in finalizers {
+    for (index, finalizer) in finalizers.enumerate() {
+        let at = format!("metadata.finalizers[{index}]");
         for error in qualified(finalizer) {
-            errors.push(FieldError::invalid("metadata.finalizers", &Value::from(finalizer), &error));
+            errors.push(FieldError::invalid(at.clone(), &Value::from(finalizer), &error));
         }
         if !finalizer.contains('/') && !matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes") {
             let message = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid("metadata.finalizers", &Value::from(finalizer), message));
+            errors.push(FieldError::invalid(at, &Value::from(finalizer), message));
         }
     }
 }
 
 fn object<'a>(metadata: &'a Map<String, Value>, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     metadata.get(key).and_then(Value::as_object).into_iter().flatten()
+}
+
+/// Owner references with their fields in Go's order.
+fn go_owners(metadata: &Map<String, Value>) -> String {
+    let owners = metadata.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let shown: Vec<String> = owners
+        .map(|owner| {
+            let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+            let fields: Vec<String> = fields.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(field)?))).collect();
+            format!("{{{}}}", fields.join(","))
+        })
+        .collect();
+    format!("[{}]", shown.join(","))
 }

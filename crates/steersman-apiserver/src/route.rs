@@ -102,7 +102,7 @@ impl Route {
 /// The verb of a request for objects.
 pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> Option<Verb> {
     Some(match (method, named) {
-        (&Method::GET | &Method::HEAD, _) if watch => Verb::Watch,
+        (&Method::GET | &Method::HEAD, false) if watch => Verb::Watch,
         (&Method::GET | &Method::HEAD, true) => Verb::Get,
         (&Method::GET | &Method::HEAD, false) => Verb::List,
         (&Method::POST, _) => Verb::Create,

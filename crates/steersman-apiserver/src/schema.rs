@@ -95,8 +95,6 @@ pub(crate) struct Schema {
     pub(crate) merge_key: Option<String>,
     pub(crate) patch_strategy: Option<String>,
     pub(crate) required: Vec<String>,
-    /// `x-kubernetes-validations`, as written.
-    pub(crate) cel: Vec<Value>,
     pub(crate) rules: Option<Box<Rules>>,
 }
 
@@ -173,7 +171,6 @@ impl Schema {
             merge_key: text("x-kubernetes-patch-merge-key"),
             patch_strategy: text("x-kubernetes-patch-strategy"),
             required: strings(json, "required"),
-            cel: json.get("x-kubernetes-validations").and_then(Value::as_array).cloned().unwrap_or_default(),
             rules: Rules::parse(json).map(Box::new),
             format,
         }

@@ -9,6 +9,7 @@ use crate::{
     auth::{Authenticator, token::Signer},
     clock::rfc3339,
     fault::Rules,
+    handler::Target,
     random::Random,
     resource::{Registry, Resource},
     store::{Object, Store, Stored},
@@ -102,6 +103,8 @@ impl Context<'_> {
         metadata["uid"] = json!(self.state.random.uid());
         metadata["creationTimestamp"] = self.timestamp();
         object.insert("metadata".to_owned(), metadata);
+        let target = Target { resource: Arc::clone(&resource), version: 0, namespace: namespace.to_owned(), name: name.to_owned(), subresource: String::new() };
+        crate::managed::on_update(self, &target, None, &mut object, "kube-apiserver");
         let key = resource.key(namespace, name);
         Some(self.put(&resource, &key, object))
     }

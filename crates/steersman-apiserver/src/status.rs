@@ -153,10 +153,20 @@ impl Failure {
     }
 
     /// A patch that does not fit the object it is for.
-    pub(crate) fn unprocessable(of: Qualified<'_>, name: &str, cause: &str) -> Self {
+    pub(crate) fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request";
-        let failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about(of, name);
-        if cause.is_empty() { failure } else { failure.detail("causes", json!([{"message": cause}])) }
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details()
+    }
+
+    /// The same failure with empty details, as some come from the real server.
+    pub(crate) fn with_details(mut self) -> Self {
+        self.details.get_or_insert_default();
+        self
+    }
+
+    /// A field of something that has neither kind nor name.
+    pub(crate) fn invalid_of_nothing(error: &FieldError) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", format!(" \"\" is invalid: {error}")).detail("causes", json!([error.cause()]))
     }
 
     pub(crate) fn too_many_requests(message: impl Into<String>, seconds: u64) -> Self {
@@ -275,11 +285,6 @@ impl FieldError {
     pub(crate) fn too_many(field: impl Into<String>, actual: usize, max: u64) -> Self {
         let message = format!("Too many: {actual}: must have at most {max} items");
         Self { reason: "FieldValueTooMany", field: field.into(), message }
-    }
-
-    /// The same error with another reason.
-    pub(crate) fn because(self, reason: &'static str) -> Self {
-        Self { reason, ..self }
     }
 
     fn cause(&self) -> Value {

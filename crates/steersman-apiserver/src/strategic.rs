@@ -41,20 +41,27 @@ fn objects(schema: &Schema, mut live: Map<String, Value>, patch: &Map<String, Va
             continue;
         }
         let field = schema.resolved().field(name).map(|(field, _)| field);
-        field_of(field, &mut live, name, value)?;
+        let order = patch.get(&format!("$setElementOrder/{name}")).and_then(Value::as_array);
+        field_of(field, &mut live, name, value, order)?;
     }
     for (name, order) in patch {
-        if let Some(list) = name.strip_prefix("$setElementOrder/") {
+        // An order alone puts what is there in order.
+        if let Some(list) = name.strip_prefix("$setElementOrder/")
+            && !patch.contains_key(list)
+            && let (Some(Value::Array(items)), Some(order)) = (live.get_mut(list), order.as_array())
+        {
             let key = schema.resolved().field(list).and_then(|(field, _)| field.merge_key.clone());
-            if let (Some(Value::Array(items)), Some(order)) = (live.get_mut(list), order.as_array()) {
-                reorder(items, order, key.as_deref());
-            }
+            let id = |item: &Value| key.as_deref().map_or_else(|| Some(item.clone()), |key| item.get(key).cloned());
+            let wanted: Vec<Option<Value>> = order.iter().map(id).collect();
+            let (named, others) = std::mem::take(items).into_iter().partition(|item| wanted.contains(&id(item)));
+            let all: Vec<Value> = Vec::clone(&named).into_iter().chain(Vec::clone(&others)).collect();
+            *items = ordered(named, others, &all, Some(order), key.as_deref());
         }
     }
     Ok(Some(live))
 }
 
-fn field_of(field: Option<&Schema>, live: &mut Map<String, Value>, name: &str, value: &Value) -> Result<(), String> {
+fn field_of(field: Option<&Schema>, live: &mut Map<String, Value>, name: &str, value: &Value, order: Option<&Vec<Value>>) -> Result<(), String> {
     let unknown = Schema::anything();
     let schema = field.unwrap_or(&unknown);
     match (value, live.get(name).cloned()) {
@@ -72,8 +79,8 @@ fn field_of(field: Option<&Schema>, live: &mut Map<String, Value>, name: &str, v
             let merges = schema.patch_strategy.as_deref().is_some_and(|strategy| strategy.split(',').any(|part| part == "merge"));
             let current = current.and_then(|current| current.as_array().cloned()).unwrap_or_default();
             let items = match (merges, &schema.merge_key) {
-                (true, Some(key)) => keyed(schema, current, patch, key)?,
-                (true, None) => primitives(current, patch),
+                (true, Some(key)) => keyed(schema, current, patch, key, order)?,
+                (true, None) => primitives(current, patch, order),
                 (false, _) => patch.clone(),
             };
             live.insert(name.to_owned(), Value::Array(items));
@@ -85,58 +92,70 @@ fn field_of(field: Option<&Schema>, live: &mut Map<String, Value>, name: &str, v
     Ok(())
 }
 
-fn primitives(mut current: Vec<Value>, patch: &[Value]) -> Vec<Value> {
+fn primitives(current: Vec<Value>, patch: &[Value], order: Option<&Vec<Value>>) -> Vec<Value> {
+    let server_only = current.iter().filter(|item| !patch.contains(item)).cloned().collect();
+    let mut items: Vec<Value> = Vec::new();
     for item in patch {
-        if !current.contains(item) {
-            current.push(item.clone());
+        if !items.contains(item) {
+            items.push(item.clone());
         }
     }
-    current
+    ordered(items, server_only, &current, order, None)
 }
 
-fn keyed(schema: &Schema, mut current: Vec<Value>, patch: &[Value], key: &str) -> Result<Vec<Value>, String> {
-    let items = schema.resolved().items.as_deref();
+fn keyed(schema: &Schema, current: Vec<Value>, patch: &[Value], key: &str, order: Option<&Vec<Value>>) -> Result<Vec<Value>, String> {
     let unknown = Schema::anything();
-    let items = items.unwrap_or(&unknown);
-    if patch.iter().any(|item| item.get("$patch").is_some_and(|directive| directive == "replace")) {
-        let kept = patch.iter().filter(|item| item.get("$patch").is_none_or(|directive| directive != "replace"));
-        return Ok(kept.cloned().collect());
+    let items = schema.resolved().items.as_deref().unwrap_or(&unknown);
+    let directive = |item: &Value| item.get("$patch").and_then(Value::as_str).map(str::to_owned);
+    if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
+        return Ok(patch.iter().filter(|item| directive(item).is_none()).cloned().collect());
     }
+    let mut merged = Vec::new();
+    let mut named = Vec::new();
     for item in patch {
-        let Value::Object(item) = item else { return Err(format!("unable to find merge key {key} in a list item that is not an object")) };
         let Some(id) = item.get(key) else {
-            return Err(format!("map: {} does not contain declared merge key: {key}", Value::Object(item.clone())));
+            return Err(format!("map: {} does not contain declared merge key: {key}", go_map(item)));
         };
-        let place = current.iter().position(|known| known.get(key) == Some(id));
-        match place {
-            Some(place) => {
-                let known = current[place].as_object().cloned().unwrap_or_default();
-                match objects(items, known, item)? {
-                    Some(object) => current[place] = Value::Object(object),
-                    None => {
-                        current.remove(place);
-                    }
-                }
-            }
-            None => {
-                if let Some(object) = objects(items, Map::new(), item)? {
-                    current.push(Value::Object(object));
-                }
-            }
-        }
+        let Value::Object(fields) = item else { continue };
+        named.push(id.clone());
+        let known = current.iter().find(|known| known.get(key) == Some(id)).and_then(Value::as_object).cloned().unwrap_or_default();
+        merged.extend(objects(items, known, fields)?.map(Value::Object));
     }
-    Ok(current)
+    let server_only = current.iter().filter(|item| item.get(key).is_none_or(|id| !named.contains(id))).cloned().collect();
+    Ok(ordered(merged, server_only, &current, order, Some(key)))
 }
 
-/// Puts the items that `order` names in that order; the others stay after those they followed.
-fn reorder(items: &mut Vec<Value>, order: &[Value], key: Option<&str>) {
+/// Items of the patch in its order, or the one that it sets; the others keep their place before those they preceded.
+fn ordered(mut patch: Vec<Value>, server_only: Vec<Value>, server: &[Value], order: Option<&Vec<Value>>, key: Option<&str>) -> Vec<Value> {
     let id = |item: &Value| key.map_or_else(|| Some(item.clone()), |key| item.get(key).cloned());
-    let wanted: Vec<Option<Value>> = order.iter().map(id).collect();
-    let rank = |item: &Value| wanted.iter().position(|wanted| *wanted == id(item));
-    let (mut named, others): (Vec<_>, Vec<_>) = std::mem::take(items).into_iter().partition(|item| rank(item).is_some());
-    named.sort_by_key(|item| rank(item));
-    named.extend(others);
-    *items = named;
+    if let Some(order) = order {
+        let wanted: Vec<Option<Value>> = order.iter().map(id).collect();
+        patch.sort_by_key(|item| wanted.iter().position(|wanted| *wanted == id(item)));
+    }
+    let place = |item: &Value| server.iter().position(|known| id(known) == id(item));
+    let mut out = Vec::new();
+    let (mut left, mut right) = (server_only.into_iter().peekable(), patch.into_iter().peekable());
+    loop {
+        let first = match (left.peek(), right.peek()) {
+            (None, None) => return out,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(left), Some(right)) => place(left).zip(place(right)).is_some_and(|(left, right)| left < right),
+        };
+        out.extend(if first { left.next() } else { right.next() });
+    }
+}
+
+/// A map as Go prints it.
+fn go_map(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}:{}", go_map(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 fn cleaned(patch: &Map<String, Value>) -> Map<String, Value> {

@@ -54,10 +54,12 @@ pub(crate) fn check_size(call: &Call) -> Result<()> {
 
 /// From JSON to the stored form: the kind is checked, fields are decoded, unknown ones dropped and defaults filled in.
 pub(crate) fn object(target: &Target, value: Value, validation: FieldValidation, duplicates: Vec<String>) -> Result<(Object, Vec<String>)> {
-    let Value::Object(mut object) = value else {
+    let Value::Object(mut object) = value.clone() else {
         let kind = &target.resource.kind;
         return Err(Failure::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct"
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
+            go_kind(&value),
+            value.to_string().bytes().take(30).map(|byte| format!("{byte:02x}")).collect::<String>(),
         )));
     };
     check_kind(target, &mut object)?;
@@ -81,6 +83,18 @@ pub(crate) fn object(target: &Target, value: Value, validation: FieldValidation,
         }
     };
     Ok((object, warnings))
+}
+
+/// What Go calls the type of a JSON value.
+pub(crate) fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 fn complaints(unknown: &[String], duplicates: &[String]) -> Vec<String> {

@@ -178,8 +178,15 @@ fn legacy(resource: &Resource, version: &Version, out: &mut Vec<Value>) {
 /// Tells clients whether two versions share a storage.
 fn storage_hash(resource: &Resource) -> String {
     use base64::Engine as _;
-    let version = &resource.storage_version().name;
-    let digest = ring::digest::digest(&ring::digest::SHA256, format!("{}/{version}/{}", resource.group, resource.kind).as_bytes());
+    let version = resource.storage_version().name.as_str();
+    let (group, version) = match (resource.group.as_str(), resource.kind.as_str()) {
+        // Stored in an older form, or in that of another group.
+        ("apiextensions.k8s.io", _) => ("apiextensions.k8s.io", "v1beta1"),
+        ("events.k8s.io", _) => ("", "v1"),
+        ("autoscaling", _) => ("autoscaling", "v2"),
+        (group, _) => (group, version),
+    };
+    let digest = ring::digest::digest(&ring::digest::SHA256, format!("{group}/{version}/{}", resource.kind).as_bytes());
     base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
 }
 

@@ -58,7 +58,8 @@ pub(crate) fn form(accept: &str) -> Result<Form> {
         }
     }
     if any {
-        return Err(Failure::not_acceptable("only the following media types are accepted: application/json"));
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        return Err(Failure::not_acceptable(message).with_details());
     }
     Ok(Form::Full)
 }

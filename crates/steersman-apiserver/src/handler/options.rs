@@ -195,7 +195,7 @@ impl Continue {
             _ => refused("unexpected end of JSON input".to_owned()),
         })?;
         if v != "meta.k8s.io/v1" {
-            return Err(refused(format!("server does not recognize this encoded version {v:?}")));
+            return Err(refused(format!("server does not recognize this encoded version {v}")));
         }
         if rv == 0 {
             return Err(refused("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()));

@@ -36,13 +36,10 @@ impl PatchType {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" if target.resource.custom.is_none() => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => {
-                let strategic = if target.resource.custom.is_none() { "application/strategic-merge-patch+json, " } else { "" };
-                let accepted = format!("application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml");
-                Err(Failure::unsupported_media_type(format!(
-                    "the body of the request was in an unknown format - accepted media types include: {accepted}"
-                )))
-            }
+            _ if target.resource.custom.is_none() => Err(Failure::unsupported_media_type("415: Unsupported Media Type").with_details()),
+            _ => Err(Failure::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
         }
     }
 }
@@ -59,14 +56,34 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     let existing = cx.state.store.get(target.resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
     let live = current(target, &existing);
     let patched = patched(call, target, kind, &whole(target, &live))?;
-    let (mut object, warnings) = decode::object(target, patched, options.validation, Vec::new())?;
+    let shown = patched.to_string();
+    let (mut object, warnings) = decode::object(target, patched, options.validation, Vec::new()).map_err(|failure| undecodable(&failure, &shown))?;
     check_identity(target, &mut object)?;
+    check_uid(target, &live, &object)?;
     if metadata_of(&object).get("resourceVersion").is_none() {
         keep_version(&mut object, existing.revision);
     }
     managed::on_update(cx, target, Some(&live), &mut object, &options.manager);
     let written = replace(cx, target, &existing, object, options.dry_run)?;
     Ok(object_reply(call, target, StatusCode::OK, &written)?.warned(warnings))
+}
+
+/// What a patch makes is no object of its kind.
+fn undecodable(failure: &Failure, patched: &str) -> Failure {
+    let Some((_, error)) = failure.message().split_once(": json: ") else { return failure.clone() };
+    let error = FieldError::invalid("patch", &Value::from(patched), &format!("json: {error}"));
+    Failure::invalid_of_nothing(&error)
+}
+
+fn check_uid(target: &Target, live: &Object, object: &Object) -> Result<()> {
+    let uid = |object: &Object| metadata_of(object).get("uid").cloned();
+    match uid(object) {
+        Some(sent) if Some(&sent) != uid(live).as_ref() => {
+            let error = FieldError::invalid("metadata.uid", &sent, "field is immutable");
+            Err(Failure::invalid(target.resource.qualified_kind(), &target.name, &[error]))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_options(call: &Call, kind: PatchType) -> Result<()> {
@@ -101,7 +118,6 @@ fn keep_version(object: &mut Object, revision: u64) {
 
 /// The result of a patch that is not an apply.
 pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Value) -> Result<Value> {
-    let of = target.resource.qualified();
     let unreadable = |error: String| Failure::bad_request(format!("error decoding patch: {error}"));
     match kind {
         PatchType::Json => {
@@ -111,15 +127,20 @@ pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Valu
                 let message = format!("The allowed maximum operations in a JSON patch is {OPERATIONS}, got {count}");
                 return Err(Failure::too_large(message));
             }
-            let patch: json_patch::Patch = serde_json::from_value(operations).map_err(|error| unreadable(error.to_string()))?;
+            if !operations.is_array() {
+                let found = decode::go_kind(&operations);
+                return Err(unreadable(format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")));
+            }
+            let patch: json_patch::Patch = serde_json::from_value(operations).map_err(|_| Failure::unprocessable())?;
             let mut value = live.clone();
-            json_patch::patch(&mut value, &patch).map_err(|error| Failure::unprocessable(of, &target.name, &error.to_string()))?;
+            json_patch::patch(&mut value, &patch).map_err(|_| Failure::unprocessable())?;
             Ok(value)
         }
         PatchType::Merge => {
-            let patch = reader::parse(&call.body, &mut Vec::new()).map_err(unreadable)?;
+            let patch = reader::parse(&call.body, &mut Vec::new()).map_err(|_| Failure::bad_request("invalid JSON patch"))?;
             if !patch.is_object() {
-                return Err(unreadable("json: cannot unmarshal into Go value of type map[string]interface {}".to_owned()));
+                let found = decode::go_kind(&patch);
+                return Err(unreadable(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")));
             }
             let mut value = live.clone();
             json_patch::merge(&mut value, &patch);
@@ -130,7 +151,7 @@ pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Valu
             let Value::Object(patch) = patch else {
                 return Err(unreadable("json: cannot unmarshal into Go value of type map[string]interface {}".to_owned()));
             };
-            crate::strategic::patch(&target.version().schema, live, &patch).map_err(|error| Failure::unprocessable(of, &target.name, &error))
+            crate::strategic::patch(&target.version().schema, live, &patch).map_err(Failure::unclassified)
         }
         PatchType::Apply => Ok(live.clone()),
     }
@@ -169,25 +190,16 @@ fn configuration(call: &Call, target: &Target) -> Result<Object> {
     };
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
-    if kind.is_empty() || version.is_empty() {
-        let what = if kind.is_empty() { "Kind" } else { "apiVersion" };
-        let shown = Value::Object(config.clone());
-        return Err(Failure::bad_request(format!("Object '{what}' is missing in '{shown}'")));
-    }
-    if version != target.api_version() {
-        let message = format!("Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}", target.api_version());
-        return Err(Failure::bad_request(message));
+    if version != target.api_version() || kind != target.resource.kind {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        return Err(Failure::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
     Ok(config)
 }
 
 fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()> {
     config.remove("apiVersion");
-    let kind = config.remove("kind").unwrap_or_default();
-    if kind != Value::from(target.resource.kind.clone()) {
-        let message = format!("the kind in the data ({}) does not match the expected kind ({})", kind.as_str().unwrap_or_default(), target.resource.kind);
-        return Err(Failure::bad_request(message));
-    }
+    config.remove("kind");
     let metadata = config.entry("metadata").or_insert_with(|| json!({}));
     let Value::Object(metadata) = metadata else { return Err(Failure::bad_request("metadata must be an object")) };
     if metadata.get("managedFields").is_some_and(|managed| !managed.is_null()) {
@@ -209,7 +221,6 @@ fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()
         if !namespace.is_empty() && namespace != target.namespace {
             return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
         }
-        metadata.insert("namespace".to_owned(), Value::from(target.namespace.clone()));
     }
     Ok(())
 }

@@ -25,9 +25,7 @@ pub(crate) fn get(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<
     let representation = representation(call, target)?;
     if let Some(text) = call.query.filled("resourceVersion") {
         let refused = |_| {
-            Failure::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-            ))
+            Failure::unclassified(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
         };
         let revision: u64 = text.parse().map_err(refused)?;
         if revision > cx.state.store.revision() {

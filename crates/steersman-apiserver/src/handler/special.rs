@@ -84,6 +84,15 @@ fn blocking_budget(cx: &Context<'_>, target: &Target, labels: Option<&Value>) ->
     blocking.and_then(|budget| budget.metadata().get("name")?.as_str().map(str::to_owned))
 }
 
+/// There is no kubelet to ask.
+pub(crate) fn not_implemented(cx: &Context<'_>, target: &Target) -> Failure {
+    if cx.state.store.get(target.resource.storage, &target.key()).is_none() {
+        return target.not_found();
+    }
+    let message = format!("{} of {} needs a kubelet, and this server has none", target.subresource, target.resource.plural);
+    Failure::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
+}
+
 /// Puts a pod on a node.
 pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "Binding", &mut Vec::new())?;

@@ -39,7 +39,8 @@ pub(crate) fn check_identity(target: &Target, object: &mut Object) -> Result<()>
     let metadata = metadata_of(object);
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() {
-        return Err(Failure::bad_request("name must be provided"));
+        let message = format!("the name of the object ({} based on URL) was undeterminable: name must be provided", target.name);
+        return Err(Failure::bad_request(message));
     }
     if name != target.name {
         let message = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);

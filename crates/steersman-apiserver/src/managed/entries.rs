@@ -35,17 +35,13 @@ pub(super) struct Manager {
 
 impl Manager {
     /// As conflicts name it.
-    pub(super) fn describe(&self, own: Option<&Value>) -> String {
+    pub(super) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
             text = format!("{text} with subresource {:?}", self.subresource);
         }
         if self.operation == Operation::Update {
-            let managers = own.and_then(Managers::decode).unwrap_or_default();
-            text = match managers.time(self) {
-                Some(time) => format!("{text} using {} at {time}", self.api_version),
-                None => format!("{text} using {}", self.api_version),
-            };
+            text = format!("{text} using {}", self.api_version);
         }
         text
     }

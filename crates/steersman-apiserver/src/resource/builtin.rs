@@ -13,8 +13,8 @@ use crate::{
 
 static ROWS: &str = include_str!("../../data/resources.txt");
 
-/// Subresources that need a kubelet or a proxy, and so are not served.
-const UNSERVED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+/// Subresources that need a kubelet or a proxy: they are shown but not served.
+pub(crate) const NEEDS_KUBELET: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -86,8 +86,9 @@ fn storage(known: &[Resource], row: &Row, store: &mut Store) -> StorageId {
 }
 
 fn version(row: &Row) -> Version {
-    let served = row.subresources.iter().filter(|sub| !UNSERVED.contains(&sub.name.as_str()));
-    let subresources: Vec<Subresource> = served
+    let subresources: Vec<Subresource> = row
+        .subresources
+        .iter()
         .map(|sub| Subresource {
             name: sub.name.clone(),
             group: sub.group.clone(),

@@ -25,7 +25,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(object),
         ("autoscaling", "horizontalpodautoscalers") => with(object, "spec", |spec| put(spec, "minReplicas", json!(1))),
         ("apiextensions.k8s.io", "customresourcedefinitions") => crate::crd::defaults(object),
-        ("coordination.k8s.io", _) => {}
+        ("apiregistration.k8s.io", "apiservices") => with(object, "spec", |spec| with(spec, "service", |service| put(service, "port", json!(443)))),
         _ => {}
     }
 }

@@ -18,7 +18,7 @@ fn is(target: &Target, group: &str, plural: &str) -> bool {
 }
 
 /// Settles fields that only the server may set on a new object.
-pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
+pub(crate) fn prepare_create(_cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
     if is(target, "", "namespaces") {
         object.insert("status".to_owned(), json!({"phase": "Active"}));
         let spec = object.entry("spec").or_insert_with(|| json!({}));
@@ -28,8 +28,6 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
         }
     } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") {
         crd::prepare_create(object);
-    } else if is(target, "apiregistration.k8s.io", "apiservices") {
-        crate::apiservice::prepare(cx, object);
     }
     Ok(())
 }
