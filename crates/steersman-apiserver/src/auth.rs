@@ -7,10 +7,10 @@ pub(crate) mod token;
 
 use std::{collections::HashMap, time::SystemTime};
 
-use http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::{
+    handler::Call,
     state::Context,
     status::{Failure, Qualified, Result},
 };
@@ -107,11 +107,12 @@ impl Authenticator {
     }
 }
 
-/// Finds out who sent a request; `default` is who it is if it carries no token.
+/// Finds out who sent a request; the identity of the call is who it is if it carries no token.
 ///
 /// # Errors
 /// 401 for a token that nobody knows, 403 for an impersonation that is not allowed.
-pub(crate) fn authenticate(cx: &mut Context<'_>, headers: &HeaderMap, default: &Identity) -> Result<Identity> {
+pub(crate) fn authenticate(cx: &mut Context<'_>, call: &Call) -> Result<Identity> {
+    let (headers, default) = (&call.headers, &call.identity);
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let identity = match text("authorization") {
         None => default.clone(),
@@ -122,10 +123,10 @@ pub(crate) fn authenticate(cx: &mut Context<'_>, headers: &HeaderMap, default: &
     };
     let Some(other) = text("impersonate-user") else { return Ok(identity) };
     let groups: Vec<String> = headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
-    impersonate(cx, &identity, other, groups)
+    impersonate(cx, call, &identity, other, groups)
 }
 
-fn impersonate(cx: &Context<'_>, identity: &Identity, other: &str, groups: Vec<String>) -> Result<Identity> {
+fn impersonate(cx: &Context<'_>, call: &Call, identity: &Identity, other: &str, groups: Vec<String>) -> Result<Identity> {
     let resource = |resource: &str, name: &str| authorize::Attributes {
         verb: "impersonate".to_owned(),
         resource: resource.to_owned(),
@@ -136,8 +137,11 @@ fn impersonate(cx: &Context<'_>, identity: &Identity, other: &str, groups: Vec<S
     asked.extend(groups.iter().map(|group| resource("groups", group)));
     for attributes in asked {
         if cx.state.settings.rbac && rbac::allows(cx, identity, &attributes).is_none() {
-            let of = Qualified { group: "", name: &attributes.resource };
-            return Err(Failure::forbidden(of, &attributes.name, &authorize::complaint(identity, &attributes)));
+            // The complaint is about what would be done as somebody else.
+            let mut wanted = authorize::Attributes::of(call);
+            wanted.verb = format!("impersonate-on:user-info:{}", wanted.verb);
+            let of = Qualified { group: &wanted.group, name: &wanted.resource };
+            return Err(Failure::forbidden(of, &wanted.name, &authorize::complaint(identity, &wanted)));
         }
     }
     let groups = if groups.is_empty() || !groups.iter().any(|group| group == "system:authenticated") {

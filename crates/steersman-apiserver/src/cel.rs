@@ -84,7 +84,7 @@ fn field_error(object: &Value, error: &kube_cel::ValidationError) -> FieldError 
         Some("FieldValueRequired") => FieldError::required(field, &message),
         Some("FieldValueForbidden") => FieldError::forbidden(field, &message),
         Some("FieldValueDuplicate") => FieldError::duplicate(field, &value.map_or_else(|| "null".to_owned(), ToString::to_string)),
-        _ => FieldError::invalid(field, value.unwrap_or(&Value::Null), &message),
+        _ => FieldError::invalid_bare(field, &message),
     }
 }
 

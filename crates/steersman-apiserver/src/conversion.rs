@@ -32,6 +32,11 @@ pub(crate) fn from_storage(resource: &Resource, version: usize, object: &mut Obj
         for (core, new) in EVENT_FIELDS {
             rename(object, core, new);
         }
+        for optional in ["reportingController", "reportingInstance"] {
+            if object.get(optional) == Some(&json!("")) {
+                object.remove(optional);
+            }
+        }
         return;
     }
     autoscaler_to_v1(object);

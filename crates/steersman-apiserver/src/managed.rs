@@ -10,6 +10,8 @@
 
 mod entries;
 
+use std::time::SystemTime;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,7 +19,7 @@ use crate::{
     clock::rfc3339,
     conversion,
     handler::Target,
-    schema::{Schema, go},
+    schema::{Schema, definitions, go},
     state::Context,
     status::{Failure, Result},
     store::{Object, metadata_of},
@@ -144,6 +146,20 @@ fn comparison_at(target: &Target, api_version: &str, before: &Typed<'_>, after: 
     let index = target.resource.versions.iter().position(|version| version.name == name)?;
     let schema = root(target, index);
     Some(apply::compare(schema, &before.value, &after.value).outside(&reset_fields(target)))
+}
+
+/// The managers of something that is made and never stored.
+pub(crate) fn of_new(definition: &str, value: &Value, manager: &str, api_version: &str, subresource: &str, now: SystemTime) -> Option<Value> {
+    let set = apply::fields(definitions::find(definition), value).ok()?;
+    let mut managers = Managers::default();
+    let manager = Manager {
+        name: manager.to_owned(),
+        operation: Operation::Update,
+        api_version: api_version.to_owned(),
+        subresource: subresource.to_owned(),
+    };
+    managers.extend(manager, &set, &rfc3339(now));
+    managers.encode()
 }
 
 /// Applies a configuration to an object, which may not be there yet.

@@ -138,9 +138,9 @@ pub(crate) fn convert_from_storage(resource: &Resource, version: usize, mut obje
     fill::drop_nulls_of(stored, &mut object);
     fill::defaults_of(stored, &mut object);
     if version != resource.strategy.storage_version {
+        // Defaults are those of the stored version only.
         prune::prune(asked, &mut object, &mut ignored);
         fill::drop_nulls_of(asked, &mut object);
-        fill::defaults_of(asked, &mut object);
     }
     object
 }

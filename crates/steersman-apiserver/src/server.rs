@@ -268,7 +268,7 @@ impl Inner {
         let identified = {
             let mut state = self.lock();
             let mut cx = Context { state: &mut state, now: self.clock.now() };
-            auth::authenticate(&mut cx, &call.headers, &call.identity)
+            auth::authenticate(&mut cx, &call)
         };
         match identified {
             Ok(identity) => call.identity = identity,

@@ -287,6 +287,22 @@ impl FieldError {
         Self { reason: "FieldValueTooMany", field: field.into(), message }
     }
 
+    /// The same error, told without the prefix of its field's name.
+    pub(crate) fn worded(mut self, prefix: &str) -> Self {
+        self.message = self.message.replace(&format!(": {prefix}"), ": ");
+        self
+    }
+
+    /// True if other rules cannot be checked on an object with this error.
+    pub(crate) fn is_blocking(&self) -> bool {
+        matches!(self.reason, "FieldValueRequired" | "FieldValueTypeInvalid" | "FieldValueNotSupported" | "FieldValueTooLong" | "FieldValueTooMany")
+    }
+
+    /// Invalid, with nothing but a message.
+    pub(crate) fn invalid_bare(field: impl Into<String>, message: &str) -> Self {
+        Self { reason: "FieldValueInvalid", field: field.into(), message: format!("Invalid value: {message}") }
+    }
+
     fn cause(&self) -> Value {
         json!({"reason": self.reason, "message": self.message, "field": self.field})
     }

@@ -62,7 +62,13 @@ fn substitute(text: &str, answers: &[(String, String)]) -> String {
 fn normalize(value: &mut Value, key: &str) {
     match value {
         Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| normalize(value, key)),
-        Value::Array(items) => items.iter_mut().for_each(|item| normalize(item, key)),
+        Value::Array(items) => {
+            items.iter_mut().for_each(|item| normalize(item, key));
+            if key == "managedFields" {
+                // Their order depends on the second in which each manager wrote.
+                items.sort_by_key(|entry| ["operation", "manager", "apiVersion", "subresource"].map(|field| entry[field].to_string()));
+            }
+        }
         Value::String(text) => *text = normalize_text(text, key),
         _ => {}
     }

@@ -25,7 +25,7 @@ pub(crate) struct Attributes {
 
 impl Attributes {
     /// Of a request.
-    fn of(call: &Call) -> Self {
+    pub(crate) fn of(call: &Call) -> Self {
         let Some((verb, path)) = call.resource_request() else {
             let verb = call.method.as_str().to_lowercase();
             return Self { verb, path: Some(call.path.clone()), ..Self::default() };

@@ -80,6 +80,7 @@ fn accepted_names(cx: &mut Context<'_>, stored: &Stored) -> bool {
             }
         }
         Some((reason, message)) => {
+            new["status"]["acceptedNames"] = free_names(cx, object, &names);
             set_condition(cx, &mut new, "NamesAccepted", "False", reason, message);
             if condition(object, "Established").is_none() {
                 set_condition(cx, &mut new, "Established", "False", "NotAccepted", "not all names are accepted");
@@ -91,6 +92,18 @@ fn accepted_names(cx: &mut Context<'_>, stored: &Stored) -> bool {
     }
     write(cx, stored, new);
     true
+}
+
+/// The names that nobody else holds.
+fn free_names(cx: &Context<'_>, object: &Object, names: &Value) -> Value {
+    let mut free = json!({"plural": "", "kind": ""});
+    for key in ["plural", "singular", "kind", "listKind", "shortNames", "categories"] {
+        let Some(value) = names.get(key) else { continue };
+        if key == "categories" || name_conflict(cx, object, &json!({key: value})).is_none() {
+            free[key] = value.clone();
+        }
+    }
+    free
 }
 
 /// The first of a definition's names that another one of its group holds.

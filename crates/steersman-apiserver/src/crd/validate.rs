@@ -83,6 +83,9 @@ fn check_names(object: &Object, errors: &mut Vec<FieldError>) {
 fn check_versions(object: &Object, errors: &mut Vec<FieldError>) {
     let versions = at(object, &["spec", "versions"]).and_then(Value::as_array).cloned().unwrap_or_default();
     let mut seen = BTreeSet::new();
+    let schema_of = |version: &Value| version.pointer("/schema/openAPIV3Schema").cloned();
+    // One schema for all versions is kept, and named, in one place.
+    let shared = versions.iter().all(|version| schema_of(version) == versions.first().and_then(schema_of));
     for (index, version) in versions.iter().enumerate() {
         let at = format!("spec.versions[{index}]");
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -93,10 +96,12 @@ fn check_versions(object: &Object, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(format!("{at}.name"), &Value::from(name), &error));
         }
         match version.pointer("/schema/openAPIV3Schema") {
-            None => errors.push(FieldError::required(format!("{at}.schema.openAPIV3Schema"), "schemas are required")),
+            None => errors.push(FieldError::required(format!("{at}.schema.openAPIV3Schema"), "")),
+            Some(_) if shared && index > 0 => {}
             Some(schema) => {
-                structural::check(schema, &format!("{at}.schema.openAPIV3Schema"), errors);
-                cel::check_schema(schema, &format!("{at}.schema.openAPIV3Schema"), errors);
+                let at = if shared { "spec.validation.openAPIV3Schema".to_owned() } else { format!("{at}.schema.openAPIV3Schema") };
+                structural::check(schema, &at, errors);
+                cel::check_schema(schema, &at, errors);
             }
         }
         check_scale(version, &at, errors);

@@ -70,7 +70,7 @@ pub(crate) fn object(target: &Target, value: Value, validation: FieldValidation,
     } else {
         builtin(resource, version, &mut object, &mut unknown)?;
     }
-    let complaints = complaints(&unknown, &duplicates);
+    let complaints = complaints(&unknown, &duplicates, resource.custom.is_some());
     let warnings = match validation {
         FieldValidation::Ignore => Vec::new(),
         FieldValidation::Warn => complaints,
@@ -97,9 +97,10 @@ pub(crate) fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-fn complaints(unknown: &[String], duplicates: &[String]) -> Vec<String> {
+fn complaints(unknown: &[String], duplicates: &[String], duplicates_first: bool) -> Vec<String> {
     let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
-    unknown.chain(duplicates.iter().map(|path| format!("duplicate field {path:?}"))).collect()
+    let duplicates = duplicates.iter().map(|path| format!("duplicate field {path:?}"));
+    if duplicates_first { duplicates.chain(unknown).collect() } else { unknown.chain(duplicates).collect() }
 }
 
 fn check_kind(target: &Target, object: &mut Object) -> Result<()> {

@@ -147,8 +147,12 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         if !options.dry_run {
             cx.remove(resource, &target.key());
         }
-        // What is answered is the object as it was.
-        return Ok(Deleted::Gone(Box::new(existing.object.clone())));
+        // What is answered is the object as it was, but for a grace period that is cut short.
+        let mut gone = existing.object.clone();
+        if let (true, Some(Value::Object(metadata))) = (deleting, gone.get_mut("metadata")) {
+            metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+        }
+        return Ok(Deleted::Gone(Box::new(gone)));
     }
     if !deleting {
         mark(cx, target, &mut object, grace);

@@ -9,7 +9,7 @@ use crate::{
     auth::{self, Identity, authorize::Attributes, rbac, token::ISSUER},
     managed,
     state::Context,
-    status::{Failure, FieldError, Result},
+    status::{Failure, FieldError, Qualified, Result},
     store::Object,
 };
 
@@ -35,6 +35,9 @@ pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
         }
         "selfsubjectrulesreviews" => rules(cx, call, &spec, &mut object),
         plural => {
+            if let (true, Some(Value::Object(metadata))) = (target.resource.namespaced, object.get_mut("metadata")) {
+                metadata.insert("namespace".to_owned(), json!(target.namespace));
+            }
             managed::on_update(cx, target, None, &mut object, &options.manager);
             let status = match plural {
                 "tokenreviews" => token(cx, &spec),
@@ -64,7 +67,7 @@ fn access(cx: &Context<'_>, call: &Call, target: &Target, spec: &Value) -> Resul
         }
         (false, false) => {
             let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, detail));
+            errors.push(FieldError::invalid("spec", &Value::Null, detail));
         }
         _ => {}
     }
@@ -75,7 +78,8 @@ fn access(cx: &Context<'_>, call: &Call, target: &Target, spec: &Value) -> Resul
         errors.push(FieldError::invalid("spec.user", &Value::from(""), "at least one of user or group must be specified"));
     }
     if !errors.is_empty() {
-        return Err(Failure::invalid(target.resource.qualified_kind(), "", &errors));
+        // The real server leaves the kind out here.
+        return Err(Failure::invalid(Qualified { group: &target.resource.group, name: "" }, "", &errors));
     }
     let identity = if own { call.identity.clone() } else { Identity::of(user, groups) };
     let mut attributes = Attributes::of_review(spec);

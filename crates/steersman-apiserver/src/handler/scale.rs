@@ -110,7 +110,7 @@ fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOpti
         let message = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
         return Err(Failure::bad_request(message));
     }
-    if count < 0 {
+    if count < 0 && target.resource.custom.is_none() {
         let error = FieldError::invalid("spec.replicas", &replicas, "must be greater than or equal to 0");
         return Err(Failure::invalid(OF, &target.name, &[error]));
     }
@@ -120,10 +120,34 @@ fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOpti
     if !version.is_empty() && version != stored.revision.to_string() {
         return Err(Failure::modified(target.resource.qualified(), &target.name));
     }
-    managed::on_update(cx, target, Some(&live), &mut object, &options.manager);
+    // A scale of zero is an absent field of the scale, and so owned by nobody.
+    let mut tracked = object.clone();
+    if count == 0 {
+        insert(&mut tracked, &paths(target)?.spec, Value::Null);
+        prune_null(&mut tracked, &paths(target)?.spec);
+    }
+    managed::on_update(cx, target, Some(&live), &mut tracked, &options.manager);
+    match metadata_of(&tracked).get("managedFields").cloned() {
+        Some(managed) => insert(&mut object, &["metadata".to_owned(), "managedFields".to_owned()], managed),
+        None => prune_null(&mut object, &["metadata".to_owned(), "managedFields".to_owned()]),
+    }
     let main = Target { subresource: String::new(), ..target.clone() };
     let written = replace(cx, &main, &stored, object, options.dry_run)?;
     Ok(Reply::json(StatusCode::OK, &scale(target, written.object())?))
+}
+
+fn prune_null(object: &mut Object, path: &[String]) {
+    match path {
+        [] => {}
+        [last] => {
+            object.remove(last);
+        }
+        [first, rest @ ..] => {
+            if let Some(Value::Object(inner)) = object.get_mut(first) {
+                prune_null(inner, rest);
+            }
+        }
+    }
 }
 
 fn insert(object: &mut Object, path: &[String], value: Value) {

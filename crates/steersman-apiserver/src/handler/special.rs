@@ -14,6 +14,7 @@ use super::{
 use crate::{
     auth::token::{Account, ISSUER},
     clock::rfc3339,
+    managed,
     resource::at,
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
@@ -40,12 +41,16 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
     let id = cx.state.random.uid();
     let token = cx.state.signer.sign(&account, &audiences, &id, cx.now, expires);
     let reference = body.pointer("/spec/boundObjectRef").cloned().unwrap_or(Value::Null);
-    let reply = json!({
+    let mut reply = json!({
         "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
         "metadata": {"name": target.name, "namespace": target.namespace, "uid": uid, "creationTimestamp": cx.timestamp()},
         "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference},
         "status": {"token": token, "expirationTimestamp": rfc3339(expires)},
     });
+    let sent = json!({"spec": body.get("spec")});
+    if let Some(managed) = managed::of_new("io.k8s.api.authentication.v1.TokenRequest", &sent, &call.manager(), "authentication.k8s.io/v1", "token", cx.now) {
+        reply["metadata"]["managedFields"] = managed;
+    }
     Ok(Reply::json(StatusCode::CREATED, &reply))
 }
 

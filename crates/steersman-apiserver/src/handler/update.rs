@@ -190,7 +190,7 @@ fn set_managed(object: &mut Object, managed: Option<Value>) {
 
 /// Generation counts changes of everything but metadata, and status where it is a subresource.
 fn count_generation(target: &Target, old: &Object, object: &mut Object) {
-    if !target.resource.strategy.generation {
+    if !target.resource.strategy.generation || target.subresource == "binding" {
         return;
     }
     let skip_status = target.version().has_status();

@@ -42,6 +42,8 @@ fn parse(name: &str, json: &str) -> Schema {
     // Go types that hold any JSON; their OpenAPI form does not say so.
     if name.ends_with(".RawExtension") || name.ends_with(".FieldsV1") || name.contains(".JSON") && schema.properties.is_empty() {
         schema.preserve_unknown = true;
+        // Go holds them as bytes, so they are owned and replaced as a whole.
+        schema.atomic_map = true;
     }
     if name.ends_with(".Quantity") {
         schema.format = Some("quantity".to_owned());

@@ -16,11 +16,6 @@ use crate::status::FieldError;
 pub(crate) fn check(schema: &Schema, object: &Map<String, Value>, old: Option<&Map<String, Value>>, status_only: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let fields = object.iter().filter(|(name, _)| !is_meta(name));
-    for required in &schema.required {
-        if !is_meta(required) && !object.contains_key(required) {
-            errors.push(FieldError::required(required.clone(), ""));
-        }
-    }
     for (name, value) in fields {
         if status_only && name != "status" {
             continue;
@@ -28,6 +23,15 @@ pub(crate) fn check(schema: &Schema, object: &Map<String, Value>, old: Option<&M
         if let Some((field, _)) = schema.field(name) {
             value_at(field, value, old.and_then(|old| old.get(name)), name, &mut errors);
         }
+    }
+    for required in &schema.required {
+        if !is_meta(required) && !object.contains_key(required) && !status_only {
+            errors.push(FieldError::required(required.clone(), ""));
+        }
+    }
+    if status_only {
+        // The real server looks at the status alone and names fields from there.
+        errors = errors.into_iter().map(|error| error.worded("status.")).collect();
     }
     if let Some(rules) = &schema.rules {
         let whole = Value::Object(object.clone());
@@ -66,11 +70,6 @@ fn value_at(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, err
     }
     match value {
         Value::Object(fields) => {
-            for required in &schema.required {
-                if !fields.contains_key(required) {
-                    errors.push(FieldError::required(format!("{path}.{required}"), ""));
-                }
-            }
             for (name, value) in fields {
                 if schema.embedded && is_meta(name) {
                     continue;
@@ -80,6 +79,11 @@ fn value_at(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, err
                     (Some(property), _) => value_at(property, value, old, &format!("{path}.{name}"), errors),
                     (None, Additional::Schema(schema)) => value_at(schema, value, old, &format!("{path}.{name}"), errors),
                     (None, _) => {}
+                }
+            }
+            for required in &schema.required {
+                if !fields.contains_key(required) {
+                    errors.push(FieldError::required(format!("{path}.{required}"), ""));
                 }
             }
         }
@@ -204,23 +208,29 @@ fn combined(rules: &Rules, _schema: &Schema, value: &Value, path: &str, errors: 
         value_at(schema, value, None, path, &mut errors);
         errors
     };
-    let shown = || if value.is_object() || value.is_array() { value.clone() } else { value.clone() };
+    let complaint = |text: &str| FieldError::invalid("<nil>", &Value::from(""), &format!("{path:?} must {text}"));
     if !rules.any_of.is_empty() && !rules.any_of.iter().any(|schema| failures(schema).is_empty()) {
-        errors.push(FieldError::invalid(path, &shown(), &format!("{path} in body must validate at least one schema (anyOf)")));
+        errors.push(complaint("validate at least one schema (anyOf)"));
+        errors.extend(failures(&rules.any_of[0]));
     }
     if !rules.one_of.is_empty() {
         let fitting = rules.one_of.iter().filter(|schema| failures(schema).is_empty()).count();
         if fitting != 1 {
             let found = if fitting == 0 { "Found none valid" } else { "Found 2 valid alternatives" };
             let found = if fitting > 2 { format!("Found {fitting} valid alternatives") } else { found.to_owned() };
-            errors.push(FieldError::invalid(path, &shown(), &format!("{path} in body must validate one and only one schema (oneOf). {found}")));
+            errors.push(complaint(&format!("validate one and only one schema (oneOf). {found}")));
+            if fitting == 0 {
+                errors.extend(failures(&rules.one_of[0]));
+            }
         }
     }
-    for schema in &rules.all_of {
-        errors.extend(failures(schema));
+    let broken: Vec<FieldError> = rules.all_of.iter().flat_map(failures).collect();
+    if !broken.is_empty() {
+        errors.push(complaint("validate all the schemas (allOf)"));
+        errors.extend(broken);
     }
     if rules.not.as_ref().is_some_and(|schema| failures(schema).is_empty()) {
-        errors.push(FieldError::invalid(path, &shown(), &format!("{path} in body must not validate the schema (not)")));
+        errors.push(complaint("not validate the schema (not)"));
     }
 }
 
@@ -252,7 +262,7 @@ fn text_format(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fiel
     };
     if !fits {
         let detail = format!("{path} in body must be of type {format}: {value}");
-        errors.push(FieldError::invalid(path, value, &detail));
+        errors.push(FieldError::type_invalid(path, &value.to_string(), &detail));
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
         ("", "namespaces") => namespace(object),
         ("", "secrets") => secret(object),
         ("", "services") => service(object),
-        ("", "pods") => with(object, "spec", pod_spec),
+        ("", "pods") => with(object, "spec", pod),
         ("", "podtemplates") => with(object, "template", |template| with(template, "spec", pod_spec)),
         ("apps", "deployments") => with(object, "spec", deployment),
         ("apps", "replicasets") => with(object, "spec", replicas_and_template),
@@ -22,6 +22,27 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
         ("apps", "daemonsets") => with(object, "spec", daemon_set),
         ("batch", "jobs") => with(object, "spec", job),
         ("batch", "cronjobs") => with(object, "spec", cron_job),
+        ("discovery.k8s.io", "endpointslices") => each(object, "ports", |port| {
+            port.entry("name").or_insert(json!(""));
+            put(port, "protocol", json!("TCP"));
+        }),
+        ("networking.k8s.io", "networkpolicies") => with(object, "spec", network_policy),
+        ("scheduling.k8s.io", "priorityclasses") => put(object, "preemptionPolicy", json!("PreemptLowerPriority")),
+        ("storage.k8s.io", "storageclasses") => {
+            put(object, "reclaimPolicy", json!("Delete"));
+            put(object, "volumeBindingMode", json!("Immediate"));
+        }
+        ("", "persistentvolumeclaims") => with(object, "spec", |spec| put(spec, "volumeMode", json!("Filesystem"))),
+        ("", "persistentvolumes") => with(object, "spec", |spec| {
+            put(spec, "volumeMode", json!("Filesystem"));
+            put(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
+        }),
+        ("", "limitranges") => with(object, "spec", |spec| each(spec, "limits", limit)),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => each(object, "webhooks", webhook),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => each(object, "webhooks", |hook| {
+            webhook(hook);
+            put(hook, "reinvocationPolicy", json!("Never"));
+        }),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(object),
         ("autoscaling", "horizontalpodautoscalers") => with(object, "spec", |spec| put(spec, "minReplicas", json!(1))),
         ("apiextensions.k8s.io", "customresourcedefinitions") => crate::crd::defaults(object),
@@ -32,7 +53,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
 
 /// Sets a field that is not there.
 fn put(object: &mut Object, field: &str, value: Value) {
-    if object.get(field).is_none_or(Value::is_null) {
+    if object.get(field).is_none_or(|known| known.is_null() || *known == json!("")) {
         object.insert(field.to_owned(), value);
     }
 }
@@ -91,6 +112,26 @@ fn pod_template(spec: &mut Object) {
     with(spec, "template", |template| with(template, "spec", pod_spec));
 }
 
+/// What pods get and templates do not.
+fn pod(spec: &mut Object) {
+    pod_spec(spec);
+    put(spec, "enableServiceLinks", json!(true));
+    for containers in ["containers", "initContainers"] {
+        each(spec, containers, |container| with(container, "resources", requests));
+    }
+}
+
+/// A limit is a request where none is made.
+fn requests(resources: &mut Object) {
+    let Some(Value::Object(limits)) = resources.get("limits").cloned() else { return };
+    let requests = resources.entry("requests").or_insert_with(|| json!({}));
+    for (name, limit) in limits {
+        if requests.get(&name).is_none() {
+            requests[name] = limit;
+        }
+    }
+}
+
 fn pod_spec(spec: &mut Object) {
     put(spec, "restartPolicy", json!("Always"));
     put(spec, "terminationGracePeriodSeconds", json!(30));
@@ -132,16 +173,6 @@ fn container(container: &mut Object) {
     each(container, "ports", |port| put(port, "protocol", json!("TCP")));
     each(container, "env", |env| {
         with(env, "valueFrom", |source| with(source, "fieldRef", |field| put(field, "apiVersion", json!("v1"))));
-    });
-    // A limit is a request where none is made.
-    with(container, "resources", |resources| {
-        let Some(Value::Object(limits)) = resources.get("limits").cloned() else { return };
-        let requests = resources.entry("requests").or_insert_with(|| json!({}));
-        for (name, limit) in limits {
-            if requests.get(&name).is_none() {
-                requests[name] = limit;
-            }
-        }
     });
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         with(container, probe, |probe| {
@@ -189,7 +220,10 @@ fn stateful_set(spec: &mut Object) {
         put(strategy, "type", json!("RollingUpdate"));
         if strategy.get("type") == Some(&json!("RollingUpdate")) {
             put(strategy, "rollingUpdate", json!({}));
-            with(strategy, "rollingUpdate", |rolling| put(rolling, "partition", json!(0)));
+            with(strategy, "rollingUpdate", |rolling| {
+                put(rolling, "partition", json!(0));
+                put(rolling, "maxUnavailable", json!(1));
+            });
         }
     });
     put(spec, "persistentVolumeClaimRetentionPolicy", json!({}));
@@ -243,4 +277,38 @@ fn binding(object: &mut Object) {
             put(subject, "apiGroup", json!("rbac.authorization.k8s.io"));
         }
     });
+}
+
+fn network_policy(spec: &mut Object) {
+    let mut types = vec![json!("Ingress")];
+    if spec.contains_key("egress") {
+        types.push(json!("Egress"));
+    }
+    put(spec, "policyTypes", Value::Array(types));
+}
+
+/// The defaults of a container are its limits, and its requests are its defaults.
+fn limit(limit: &mut Object) {
+    if limit.get("type") != Some(&json!("Container")) {
+        return;
+    }
+    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+        let Some(Value::Object(values)) = limit.get(from).cloned() else { continue };
+        let target = limit.entry(to).or_insert_with(|| json!({}));
+        for (name, value) in values {
+            if target.get(&name).is_none() {
+                target[name] = value;
+            }
+        }
+    }
+}
+
+fn webhook(hook: &mut Object) {
+    put(hook, "failurePolicy", json!("Fail"));
+    put(hook, "matchPolicy", json!("Equivalent"));
+    put(hook, "namespaceSelector", json!({}));
+    put(hook, "objectSelector", json!({}));
+    put(hook, "timeoutSeconds", json!(10));
+    each(hook, "rules", |rule| put(rule, "scope", json!("*")));
+    with(hook, "clientConfig", |config| with(config, "service", |service| put(service, "port", json!(443))));
 }

@@ -28,8 +28,51 @@ pub(crate) fn prepare_create(_cx: &mut Context<'_>, target: &Target, object: &mu
         }
     } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") {
         crd::prepare_create(object);
+    } else if is(target, "", "pods") {
+        admit_pod(object);
+    } else if is(target, "", "nodes") {
+        let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        if let Some(Value::Object(spec)) = object.get_mut("spec")
+            && let Value::Array(taints) = spec.entry("taints").or_insert_with(|| json!([]))
+            && !taints.contains(&taint)
+        {
+            taints.push(taint);
+        }
+    } else if is(target, "", "persistentvolumeclaims") {
+        object.insert("status".to_owned(), json!({"phase": "Pending"}));
+        protect(object, "kubernetes.io/pvc-protection");
+    } else if is(target, "", "persistentvolumes") {
+        object.insert("status".to_owned(), json!({"phase": "Pending"}));
+        protect(object, "kubernetes.io/pv-protection");
     }
     Ok(())
+}
+
+/// What the admission plugins of the real server add to pods.
+fn admit_pod(object: &mut Object) {
+    let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+    spec.entry("priority").or_insert(json!(0));
+    spec.entry("preemptionPolicy").or_insert(json!("PreemptLowerPriority"));
+    let Value::Array(tolerations) = spec.entry("tolerations").or_insert_with(|| json!([])) else { return };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let covers = |known: &Value| {
+            let text = |field: &str| known.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+            matches!(text("key").as_str(), known if known == key || known.is_empty()) && matches!(text("effect").as_str(), "" | "NoExecute")
+        };
+        if !tolerations.iter().any(covers) {
+            tolerations.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+        }
+    }
+}
+
+/// Keeps an object from being deleted while it is used.
+fn protect(object: &mut Object, finalizer: &str) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && let Value::Array(finalizers) = metadata.entry("finalizers").or_insert_with(|| json!([]))
+        && !finalizers.contains(&json!(finalizer))
+    {
+        finalizers.push(json!(finalizer));
+    }
 }
 
 /// Settles fields that only the server may set on a changed object.
@@ -146,6 +189,7 @@ pub(crate) fn validate(cx: &Context<'_>, target: &Target, old: Option<&Object>, 
         ("apiextensions.k8s.io", "customresourcedefinitions") if target.subresource.is_empty() => crd::validate::check(cx, old, object, errors),
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") if target.subresource.is_empty() => workload(old, object, errors),
         ("", "configmaps" | "secrets") => immutable_data(old, object, errors),
+        ("", "namespaces") if target.subresource == "status" => namespace_phase(object, errors),
         _ => {}
     }
 }
@@ -176,6 +220,16 @@ fn workload(old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>)
     {
         let value = selector.cloned().unwrap_or_default();
         errors.push(FieldError::invalid("spec.selector", &value, "field is immutable"));
+    }
+}
+
+fn namespace_phase(object: &Object, errors: &mut Vec<FieldError>) {
+    let phase = at(object, &["status", "phase"]).cloned().unwrap_or_default();
+    let deleting = metadata_of(object).contains_key("deletionTimestamp");
+    if !deleting && phase != json!("Active") {
+        errors.push(FieldError::invalid("status.Phase", &phase, "may only be 'Active' if `deletionTimestamp` is empty"));
+    } else if deleting && phase != json!("Terminating") {
+        errors.push(FieldError::invalid("status.Phase", &phase, "may only be 'Terminating' if `deletionTimestamp` is not empty"));
     }
 }
 

@@ -44,11 +44,16 @@ fn check_content(cx: &Context<'_>, target: &Target, old: Option<&Object>, object
     if target.resource.custom.is_some() {
         let schema = &target.version().schema;
         let found = validate::check(schema, object, old, target.subresource == "status");
-        let valid = found.is_empty();
+        let blocked = found.iter().any(FieldError::is_blocking);
         errors.extend(found);
         check_scale(target, object, errors);
-        if valid && let Some(rules) = &target.version().cel {
-            errors.extend(rules.check(object, old, &target.api_version(), &target.resource.kind));
+        match &target.version().cel {
+            Some(_) if blocked => {
+                let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+                errors.push(FieldError::invalid("<nil>", &Value::Null, detail));
+            }
+            Some(rules) => errors.extend(rules.check(object, old, &target.api_version(), &target.resource.kind)),
+            None => {}
         }
     } else {
         kinds::validate(cx, target, old, object, errors);
@@ -58,8 +63,9 @@ fn check_content(cx: &Context<'_>, target: &Target, old: Option<&Object>, object
 /// A kind that can be scaled has a number of replicas.
 fn check_scale(target: &Target, object: &Object, errors: &mut Vec<FieldError>) {
     let Some(scale) = &target.version().scale else { return };
-    let field = format!(".{}", scale.spec.join("."));
-    match at(object, &scale.spec) {
+    let path = if target.subresource == "status" { &scale.status } else { &scale.spec };
+    let field = format!(".{}", path.join("."));
+    match at(object, path) {
         None | Some(Value::Null) => {}
         Some(Value::Number(number)) => {
             if number.as_i64().is_some_and(|number| number < 0) {

@@ -13,12 +13,12 @@ use steersman_apiserver::{ApiServer, Body, Builder, Identity};
 use tower_service::Service as _;
 
 /// A server with RBAC that leaves garbage and namespaces alone, as kube-apiserver without its controllers.
-pub fn server_without_controllers() -> ApiServer {
+pub(crate) fn server_without_controllers() -> ApiServer {
     builder().rbac(true).garbage_collection(false).namespace_deletion(false).build()
 }
 
 /// A builder that knows three users.
-pub fn builder() -> Builder {
+pub(crate) fn builder() -> Builder {
     ApiServer::builder()
         .token("admin-token", Identity::admin().uid("admin"))
         .token("alice-token", Identity::user("alice").uid("alice"))
@@ -26,7 +26,7 @@ pub fn builder() -> Builder {
 }
 
 /// A request.
-pub struct Raw {
+pub(crate) struct Raw {
     method: String,
     path: String,
     headers: Vec<(String, String)>,
@@ -35,36 +35,36 @@ pub struct Raw {
 
 /// A response that has been read to its end.
 #[derive(Debug)]
-pub struct Answer {
-    pub code: u16,
-    pub header: HeaderMap,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) header: HeaderMap,
+    pub(crate) body: String,
 }
 
 impl Raw {
-    pub fn new(method: &str, path: &str) -> Self {
+    pub(crate) fn new(method: &str, path: &str) -> Self {
         Self { method: method.to_owned(), path: path.to_owned(), headers: vec![("user-agent".to_owned(), "tester/1.0".to_owned())], body: String::new() }
     }
 
-    pub fn get(path: &str) -> Self {
+    pub(crate) fn get(path: &str) -> Self {
         Self::new("GET", path)
     }
 
-    pub fn header(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub fn token(self, token: &str) -> Self {
+    pub(crate) fn token(self, token: &str) -> Self {
         self.header("authorization", &format!("Bearer {token}"))
     }
 
-    pub fn body(mut self, body: &str) -> Self {
+    pub(crate) fn body(mut self, body: &str) -> Self {
         self.body = body.to_owned();
         self
     }
 
-    pub fn json(self, body: &Value) -> Self {
+    pub(crate) fn json(self, body: &Value) -> Self {
         self.body(&body.to_string())
     }
 
@@ -80,12 +80,12 @@ impl Raw {
     }
 
     /// Sends it and returns the response as soon as it begins.
-    pub async fn open(&self, server: &ApiServer) -> Response<Body> {
+    pub(crate) async fn open(&self, server: &ApiServer) -> Response<Body> {
         server.service().call(self.request()).await.expect("the connection holds")
     }
 
     /// Sends it; nothing if the connection broke.
-    pub async fn try_send(&self, server: &ApiServer) -> Option<Answer> {
+    pub(crate) async fn try_send(&self, server: &ApiServer) -> Option<Answer> {
         let response = server.service().call(self.request()).await.ok()?;
         let (parts, body) = response.into_parts();
         let body = body.collect().await.ok()?.to_bytes();
@@ -94,53 +94,53 @@ impl Raw {
     }
 
     /// Sends it and reads the response to its end.
-    pub async fn send(&self, server: &ApiServer) -> Answer {
+    pub(crate) async fn send(&self, server: &ApiServer) -> Answer {
         self.try_send(server).await.expect("the connection holds")
     }
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {}", self.body))
     }
 
-    pub fn headers(&self, name: &str) -> Vec<String> {
+    pub(crate) fn headers(&self, name: &str) -> Vec<String> {
         self.header.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
     }
 
     /// The JSON of a success.
     #[track_caller]
-    pub fn ok(&self) -> Value {
+    pub(crate) fn ok(&self) -> Value {
         assert!(self.code < 300, "{}: {}", self.code, self.body);
         self.json()
     }
 
     /// The lines of a watch.
-    pub fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         self.body.lines().map(|line| serde_json::from_str(line).expect("events are JSON")).collect()
     }
 }
 
 /// A watch that is read event by event.
-pub struct Watch {
+pub(crate) struct Watch {
     body: Body,
     buffer: Vec<u8>,
 }
 
 impl Watch {
-    pub async fn open(server: &ApiServer, path: &str) -> Self {
+    pub(crate) async fn open(server: &ApiServer, path: &str) -> Self {
         let response = Raw::get(path).open(server).await;
         assert_eq!(response.status(), 200);
         Self { body: response.into_body(), buffer: Vec::new() }
     }
 
     /// The next event; nothing at the end of the stream.
-    pub async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         self.try_next().await.expect("the connection holds")
     }
 
     /// The next event, the end, or what broke.
-    pub async fn try_next(&mut self) -> Result<Option<Value>, String> {
+    pub(crate) async fn try_next(&mut self) -> Result<Option<Value>, String> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -156,7 +156,7 @@ impl Watch {
     }
 
     /// Asserts that nothing comes.
-    pub async fn quiet(&mut self) {
+    pub(crate) async fn quiet(&mut self) {
         let next = tokio::time::timeout(Duration::from_millis(30), self.next()).await;
         assert!(next.is_err(), "{next:?}");
     }
