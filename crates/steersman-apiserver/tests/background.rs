@@ -46,7 +46,8 @@ async fn a_dependent_with_another_owner_stays_and_loses_the_reference() {
     let one = create(&server, MAPS, &json!({"metadata": {"name": "one"}})).await;
     let two = create(&server, MAPS, &json!({"metadata": {"name": "two"}})).await;
     let mut child = owned("child", &one, false);
-    child["metadata"]["ownerReferences"][1] = owned("x", &two, false)["metadata"]["ownerReferences"][0].clone();
+    let second = owned("x", &two, false)["metadata"]["ownerReferences"][0].clone();
+    child["metadata"]["ownerReferences"].as_array_mut().unwrap().push(second);
     create(&server, MAPS, &child).await;
     delete(&server, "one", "Background").await;
     let child = Raw::get(&format!("{MAPS}/child")).send(&server).await.ok();

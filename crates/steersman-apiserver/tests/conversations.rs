@@ -194,7 +194,8 @@ fn difference(title: &str, wanted: &Value, actual: &Value) -> String {
 macro_rules! conversations {
     ($($name:ident)*) => {
         $(
-            #[tokio::test]
+            // Time that is waited for passes at once.
+            #[tokio::test(start_paused = true)]
             async fn $name() {
                 hold(stringify!($name)).await;
             }
