@@ -46,8 +46,15 @@ async fn main() {
     let mut watches = Vec::new();
     for _ in 0..100 {
         let revision = server.revision();
-        let request = Request::get(format!("{MAPS}?watch=1&resourceVersion={revision}")).body(Full::<Bytes>::default());
-        watches.push(service.call(request.expect("a request")).await.expect("a watch").into_body());
+        let request =
+            Request::get(format!("{MAPS}?watch=1&resourceVersion={revision}")).body(Full::<Bytes>::default());
+        watches.push(
+            service
+                .call(request.expect("a request"))
+                .await
+                .expect("a watch")
+                .into_body(),
+        );
     }
     let events = 1000;
     let begin = Instant::now();
@@ -58,29 +65,56 @@ async fn main() {
     for watch in &mut watches {
         let mut mine = 0;
         while mine < events {
-            let frame = watch.frame().await.expect("more events").expect("no fault").into_data().unwrap_or_default();
+            let frame = watch
+                .frame()
+                .await
+                .expect("more events")
+                .expect("no fault")
+                .into_data()
+                .unwrap_or_default();
             mine += i32::try_from(frame.iter().filter(|byte| **byte == b'\n').count()).unwrap_or_default();
         }
         seen += mine;
     }
-    println!("fan-out to 100 watchers: {:.0} events/s", f64::from(seen) / begin.elapsed().as_secs_f64());
+    println!(
+        "fan-out to 100 watchers: {:.0} events/s",
+        f64::from(seen) / begin.elapsed().as_secs_f64()
+    );
 }
 
 async fn create(service: &mut Service, index: i32) {
-    let body = format!(r#"{{"metadata":{{"name":"map-{index:06}","labels":{{"app":"x"}}}},"data":{{"key":"value"}}}}"#);
-    let request = Request::post(MAPS).header("content-type", "application/json").body(Full::new(Bytes::from(body)));
-    let response = service.call(request.expect("a request")).await.expect("an answer");
+    let body = format!(
+        r#"{{"metadata":{{"name":"map-{index:06}","labels":{{"app":"x"}}}},"data":{{"key":"value"}}}}"#
+    );
+    let request = Request::post(MAPS)
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)));
+    let response = service
+        .call(request.expect("a request"))
+        .await
+        .expect("an answer");
     assert_eq!(response.status(), 201);
     response.into_body().collect().await.expect("a body");
 }
 
 async fn get(service: &mut Service, path: &str) -> Bytes {
-    let request = Request::get(path).body(Full::<Bytes>::default()).expect("a request");
-    service.call(request).await.expect("an answer").into_body().collect().await.expect("a body").to_bytes()
+    let request = Request::get(path)
+        .body(Full::<Bytes>::default())
+        .expect("a request");
+    service
+        .call(request)
+        .await
+        .expect("an answer")
+        .into_body()
+        .collect()
+        .await
+        .expect("a body")
+        .to_bytes()
 }
 
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_default()
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or_default()
 }

@@ -17,7 +17,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .token("alice-token", Identity::user("alice").uid("alice"))
         .token("bob-token", Identity::user("bob").uid("bob"))
         .build();
-    let listener = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
+    let listener = server
+        .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        .await?;
     #[expect(clippy::print_stdout, reason = "the kubeconfig is this program's output")]
     {
         println!("{}", listener.kubeconfig("admin-token"));

@@ -40,8 +40,16 @@ enum Atom {
 /// The atom of a value; where the schema is silent the value itself says it.
 fn atom(schema: &Schema, value: Option<&Value>) -> Atom {
     let schema = schema.resolved();
-    let list = if schema.list == ListType::Atomic { Atom::AtomicList } else { Atom::List };
-    let map = if schema.atomic_map { Atom::AtomicMap } else { Atom::Map };
+    let list = if schema.list == ListType::Atomic {
+        Atom::AtomicList
+    } else {
+        Atom::List
+    };
+    let map = if schema.atomic_map {
+        Atom::AtomicMap
+    } else {
+        Atom::Map
+    };
     match schema.r#type {
         Type::Object => map,
         Type::Array => list,
@@ -62,7 +70,10 @@ fn unknown() -> &'static Schema {
 }
 
 fn field_schema<'a>(schema: &'a Schema, name: &str) -> (&'a Schema, bool) {
-    schema.resolved().field(name).unwrap_or_else(|| (unknown(), false))
+    schema
+        .resolved()
+        .field(name)
+        .unwrap_or_else(|| (unknown(), false))
 }
 
 fn item_schema(schema: &Schema) -> &Schema {
@@ -88,13 +99,22 @@ fn item_element(schema: &Schema, item: &Value) -> Result<String, String> {
             let items = item_schema(schema).resolved();
             let mut found = serde_json::Map::new();
             for key in keys {
-                let default = || items.properties.get(key).and_then(|property| property.default.as_ref());
+                let default = || {
+                    items
+                        .properties
+                        .get(key)
+                        .and_then(|property| property.default.as_ref())
+                };
                 if let Some(value) = fields.get(key).or_else(default) {
                     found.insert(key.clone(), value.clone());
                 }
             }
             if found.is_empty() {
-                let keys = keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(" ");
+                let keys = keys
+                    .iter()
+                    .map(|key| format!("{key:?}"))
+                    .collect::<Vec<_>>()
+                    .join(" ");
                 return Err(format!(
                     "associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values for any key fields)"
                 ));
@@ -102,9 +122,13 @@ fn item_element(schema: &Schema, item: &Value) -> Result<String, String> {
             Ok(format!("k:{}", Value::Object(found)))
         }
         ListType::Set => match item {
-            Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+            Value::Object(_) => {
+                Err("associative list without keys has an element that's a map type".to_owned())
+            }
             Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
-            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+            Value::Null => {
+                Err("associative list without keys has an element that's an explicit null".to_owned())
+            }
             scalar => Ok(format!("v:{scalar}")),
         },
         ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),

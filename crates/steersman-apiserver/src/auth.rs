@@ -27,7 +27,11 @@ impl Identity {
     /// A user who has proved who they are.
     #[must_use]
     pub fn user(name: impl Into<String>) -> Self {
-        Self { name: name.into(), uid: String::new(), groups: vec!["system:authenticated".to_owned()] }
+        Self {
+            name: name.into(),
+            uid: String::new(),
+            groups: vec!["system:authenticated".to_owned()],
+        }
     }
 
     /// Adds the user to a group. Members of `system:masters` may do everything.
@@ -54,14 +58,26 @@ impl Identity {
     /// Somebody of whom nothing is known.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self { name: "system:anonymous".to_owned(), uid: String::new(), groups: vec!["system:unauthenticated".to_owned()] }
+        Self {
+            name: "system:anonymous".to_owned(),
+            uid: String::new(),
+            groups: vec!["system:unauthenticated".to_owned()],
+        }
     }
 
     /// A service account.
     #[must_use]
     pub fn service_account(namespace: &str, name: &str) -> Self {
-        let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}"), "system:authenticated".to_owned()];
-        Self { name: format!("system:serviceaccount:{namespace}:{name}"), uid: String::new(), groups: groups.to_vec() }
+        let groups = [
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ];
+        Self {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            uid: String::new(),
+            groups: groups.to_vec(),
+        }
     }
 
     /// The user's name.
@@ -77,7 +93,11 @@ impl Identity {
     }
 
     pub(crate) fn of(name: &str, groups: Vec<String>) -> Self {
-        Self { name: name.to_owned(), uid: String::new(), groups }
+        Self {
+            name: name.to_owned(),
+            uid: String::new(),
+            groups,
+        }
     }
 
     /// As reviews show it.
@@ -117,16 +137,34 @@ pub(crate) fn authenticate(cx: &mut Context<'_>, call: &Call) -> Result<Identity
     let identity = match text("authorization") {
         None => default.clone(),
         Some(header) => {
-            let token = header.strip_prefix("Bearer ").or_else(|| header.strip_prefix("bearer ")).map(str::trim);
-            token.and_then(|token| identify(cx, token)).ok_or_else(Failure::unauthorized)?
+            let token = header
+                .strip_prefix("Bearer ")
+                .or_else(|| header.strip_prefix("bearer "))
+                .map(str::trim);
+            token
+                .and_then(|token| identify(cx, token))
+                .ok_or_else(Failure::unauthorized)?
         }
     };
-    let Some(other) = text("impersonate-user") else { return Ok(identity) };
-    let groups: Vec<String> = headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
+    let Some(other) = text("impersonate-user") else {
+        return Ok(identity);
+    };
+    let groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .map(str::to_owned)
+        .collect();
     impersonate(cx, call, &identity, other, groups)
 }
 
-fn impersonate(cx: &Context<'_>, call: &Call, identity: &Identity, other: &str, groups: Vec<String>) -> Result<Identity> {
+fn impersonate(
+    cx: &Context<'_>,
+    call: &Call,
+    identity: &Identity,
+    other: &str,
+    groups: Vec<String>,
+) -> Result<Identity> {
     let resource = |resource: &str, name: &str| authorize::Attributes {
         verb: "impersonate".to_owned(),
         resource: resource.to_owned(),
@@ -140,12 +178,22 @@ fn impersonate(cx: &Context<'_>, call: &Call, identity: &Identity, other: &str, 
             // The complaint is about what would be done as somebody else.
             let mut wanted = authorize::Attributes::of(call);
             wanted.verb = format!("impersonate-on:user-info:{}", wanted.verb);
-            let of = Qualified { group: &wanted.group, name: &wanted.resource };
-            return Err(Failure::forbidden(of, &wanted.name, &authorize::complaint(identity, &wanted)));
+            let of = Qualified {
+                group: &wanted.group,
+                name: &wanted.resource,
+            };
+            return Err(Failure::forbidden(
+                of,
+                &wanted.name,
+                &authorize::complaint(identity, &wanted),
+            ));
         }
     }
     let groups = if groups.is_empty() || !groups.iter().any(|group| group == "system:authenticated") {
-        groups.into_iter().chain(["system:authenticated".to_owned()]).collect()
+        groups
+            .into_iter()
+            .chain(["system:authenticated".to_owned()])
+            .collect()
     } else {
         groups
     };
@@ -159,12 +207,17 @@ pub(crate) fn identify(cx: &Context<'_>, token: &str) -> Option<Identity> {
     }
     let account = cx.state.signer.verify(token, cx.now)?;
     // A token dies with its account, and does not serve a later one of the same name.
-    let stored = cx.find("", "serviceaccounts", &format!("{}/{}", account.namespace, account.name))?;
+    let stored = cx.find(
+        "",
+        "serviceaccounts",
+        &format!("{}/{}", account.namespace, account.name),
+    )?;
     (stored.metadata().get("uid") == Some(&Value::from(account.uid.clone())))
         .then(|| Identity::service_account(&account.namespace, &account.name).uid(account.uid))
 }
 
 /// Seconds since 1970.
 pub(crate) fn unix(time: SystemTime) -> i64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }

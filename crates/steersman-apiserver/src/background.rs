@@ -43,7 +43,9 @@ pub(crate) enum Work {
 
 /// Does one piece of work; false if there is none.
 pub(crate) fn step(cx: &mut Context<'_>) -> bool {
-    let Some(work) = cx.state.pending.pop_front() else { return false };
+    let Some(work) = cx.state.pending.pop_front() else {
+        return false;
+    };
     match work {
         Work::Definition(name) => crd::lifecycle::advance(cx, &name),
         Work::Namespace(name) => namespaces::advance(cx, &name),
@@ -63,7 +65,9 @@ fn push(cx: &mut Context<'_>, work: Work) {
 
 /// Notes what follows from a write.
 pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str) {
-    let Some(stored) = cx.state.store.get(resource.storage, key).cloned() else { return };
+    let Some(stored) = cx.state.store.get(resource.storage, key).cloned() else {
+        return;
+    };
     let deleting = stored.metadata().contains_key("deletionTimestamp");
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
@@ -80,7 +84,11 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     if owned {
         push(cx, Work::Dependent(resource.storage, Arc::clone(&key)));
     }
-    if deleting && finalizers(&stored.object).iter().any(|name| matches!(*name, "orphan" | "foregroundDeletion")) {
+    if deleting
+        && finalizers(&stored.object)
+            .iter()
+            .any(|name| matches!(*name, "orphan" | "foregroundDeletion"))
+    {
         push(cx, Work::Owner(resource.storage, key));
     }
 }
@@ -95,9 +103,16 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
     {
         push(cx, Work::Definition(custom.definition.clone()));
     }
-    let namespace = removed.metadata().get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let namespace = removed
+        .metadata()
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     if cx.state.settings.namespace_deletion
-        && cx.find("", "namespaces", &namespace).is_some_and(|stored| stored.metadata().contains_key("deletionTimestamp"))
+        && cx
+            .find("", "namespaces", &namespace)
+            .is_some_and(|stored| stored.metadata().contains_key("deletionTimestamp"))
     {
         push(cx, Work::Namespace(namespace));
     }

@@ -60,10 +60,21 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
-            Inner::Once(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes)))),
-            Inner::Stream(stream) => stream.as_mut().poll_next(cx).map(|item| item.map(|item| item.map(Frame::data))),
+            Inner::Once(bytes) => Poll::Ready(
+                bytes
+                    .take()
+                    .filter(|bytes| !bytes.is_empty())
+                    .map(|bytes| Ok(Frame::data(bytes))),
+            ),
+            Inner::Stream(stream) => stream
+                .as_mut()
+                .poll_next(cx)
+                .map(|item| item.map(|item| item.map(Frame::data))),
         }
     }
 

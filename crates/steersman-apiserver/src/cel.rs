@@ -19,9 +19,19 @@ impl Rules {
     }
 
     /// What the rules say of an object.
-    pub(crate) fn check(&self, object: &Object, old: Option<&Object>, api_version: &str, kind: &str) -> Vec<FieldError> {
+    pub(crate) fn check(
+        &self,
+        object: &Object,
+        old: Option<&Object>,
+        api_version: &str,
+        kind: &str,
+    ) -> Vec<FieldError> {
         let (group, _) = api_version.split_once('/').unwrap_or(("", api_version));
-        let root = RootContext { api_version: api_version.to_owned(), api_group: group.to_owned(), kind: kind.to_owned() };
+        let root = RootContext {
+            api_version: api_version.to_owned(),
+            api_group: group.to_owned(),
+            kind: kind.to_owned(),
+        };
         let whole = |object: &Object| {
             let mut object = object.clone();
             object.insert("apiVersion".to_owned(), json!(api_version));
@@ -33,9 +43,14 @@ impl Rules {
             Value::Object(object)
         };
         let (new, old) = (whole(object), old.map(whole));
-        let result = Validator::new().validate_compiled_with_context(&self.0, &new, old.as_ref(), Some(&root));
+        let result =
+            Validator::new().validate_compiled_with_context(&self.0, &new, old.as_ref(), Some(&root));
         let Err(errors) = result else { return Vec::new() };
-        errors.into_vec().into_iter().map(|error| field_error(&new, &error)).collect()
+        errors
+            .into_vec()
+            .into_iter()
+            .map(|error| field_error(&new, &error))
+            .collect()
     }
 }
 
@@ -51,10 +66,19 @@ pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldErr
         }
         let alone = compile_schema(&json!({"x-kubernetes-validations": [rule]}));
         for error in alone.compilation_errors() {
-            errors.push(FieldError::invalid(at.clone(), &Value::from(text), &format!("compilation failed: {error}")));
+            errors.push(FieldError::invalid(
+                at.clone(),
+                &Value::from(text),
+                &format!("compilation failed: {error}"),
+            ));
         }
     }
-    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    for (name, property) in schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         check_schema(property, &format!("{path}.properties[{name}]"), errors);
     }
     for key in ["items", "additionalProperties"] {
@@ -66,7 +90,9 @@ pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldErr
 
 fn has_rules(schema: &Value) -> bool {
     match schema {
-        Value::Object(fields) => fields.contains_key("x-kubernetes-validations") || fields.values().any(has_rules),
+        Value::Object(fields) => {
+            fields.contains_key("x-kubernetes-validations") || fields.values().any(has_rules)
+        }
         Value::Array(items) => items.iter().any(has_rules),
         _ => false,
     }
@@ -83,7 +109,10 @@ fn field_error(object: &Value, error: &kube_cel::ValidationError) -> FieldError 
     match error.reason.as_deref() {
         Some("FieldValueRequired") => FieldError::required(field, &message),
         Some("FieldValueForbidden") => FieldError::forbidden(field, &message),
-        Some("FieldValueDuplicate") => FieldError::duplicate(field, &value.map_or_else(|| "null".to_owned(), ToString::to_string)),
+        Some("FieldValueDuplicate") => FieldError::duplicate(
+            field,
+            &value.map_or_else(|| "null".to_owned(), ToString::to_string),
+        ),
         _ => FieldError::invalid_bare(field, &message),
     }
 }

@@ -35,7 +35,10 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
-        #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else is handed")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is the clock that everything else is handed"
+        )]
         SystemTime::now()
     }
 
@@ -58,7 +61,11 @@ impl ManualClock {
     /// A clock that stands at `start`.
     #[must_use]
     pub fn starting_at(start: SystemTime) -> Self {
-        Self(Arc::new(Mutex::new(Manual { now: start, count: 0, sleepers: BTreeMap::new() })))
+        Self(Arc::new(Mutex::new(Manual {
+            now: start,
+            count: 0,
+            sleepers: BTreeMap::new(),
+        })))
     }
 
     /// Moves the time forward and wakes those who waited for it.

@@ -20,7 +20,8 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 
 /// True if this version is not the one that is stored.
 pub(crate) fn needed(resource: &Resource, version: usize) -> bool {
-    resource.is("events.k8s.io", "events") || resource.is("autoscaling", "horizontalpodautoscalers") && version != 0
+    resource.is("events.k8s.io", "events")
+        || resource.is("autoscaling", "horizontalpodautoscalers") && version != 0
 }
 
 /// From the stored form to a version.
@@ -52,7 +53,11 @@ pub(crate) fn to_storage(resource: &Resource, version: usize, object: &mut Objec
             rename(object, new, core);
         }
         // What Go writes for the fields that only the core form has.
-        for (name, empty) in [("source", json!({})), ("firstTimestamp", Value::Null), ("lastTimestamp", Value::Null)] {
+        for (name, empty) in [
+            ("source", json!({})),
+            ("firstTimestamp", Value::Null),
+            ("lastTimestamp", Value::Null),
+        ] {
             object.entry(name).or_insert(empty);
         }
         object.entry("reportingInstance").or_insert_with(|| json!(""));
@@ -92,7 +97,9 @@ fn autoscaler_to_v1(object: &mut Object) {
     }
     if let Some(Value::Object(status)) = object.get_mut("status") {
         if let Some(Value::Array(metrics)) = status.remove("currentMetrics")
-            && let Some(current) = metrics.iter().find_map(|metric| metric.pointer("/resource/current/averageUtilization"))
+            && let Some(current) = metrics
+                .iter()
+                .find_map(|metric| metric.pointer("/resource/current/averageUtilization"))
         {
             status.insert("currentCPUUtilizationPercentage".to_owned(), current.clone());
         }
@@ -104,13 +111,18 @@ fn autoscaler_to_v1(object: &mut Object) {
 }
 
 fn autoscaler_from_v1(object: &mut Object) {
-    let mut metrics = taken(object, METRICS).and_then(|value| value.as_array().cloned()).unwrap_or_default();
+    let mut metrics = taken(object, METRICS)
+        .and_then(|value| value.as_array().cloned())
+        .unwrap_or_default();
     let behavior = taken(object, BEHAVIOR);
     let conditions = taken(object, CONDITIONS);
     if let Some(Value::Object(spec)) = object.get_mut("spec") {
         if let Some(target) = spec.remove("targetCPUUtilizationPercentage") {
             let target = json!({"type": "Utilization", "averageUtilization": target});
-            metrics.insert(0, json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}));
+            metrics.insert(
+                0,
+                json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}),
+            );
         }
         if !metrics.is_empty() {
             spec.insert("metrics".to_owned(), Value::Array(metrics));
@@ -137,7 +149,9 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 
 fn cpu_utilization(metric: &Value) -> Option<Value> {
     let resource = metric.get("resource")?;
-    (resource.get("name")? == "cpu").then(|| resource.pointer("/target/averageUtilization").cloned()).flatten()
+    (resource.get("name")? == "cpu")
+        .then(|| resource.pointer("/target/averageUtilization").cloned())
+        .flatten()
 }
 
 fn annotate(object: &mut Object, key: &str, value: &Value) {
@@ -148,6 +162,9 @@ fn annotate(object: &mut Object, key: &str, value: &Value) {
 }
 
 fn taken(object: &mut Object, key: &str) -> Option<Value> {
-    let annotations = object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()?;
+    let annotations = object
+        .get_mut("metadata")?
+        .get_mut("annotations")?
+        .as_object_mut()?;
     serde_json::from_str(annotations.remove(key)?.as_str()?).ok()
 }

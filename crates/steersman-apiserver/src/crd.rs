@@ -26,10 +26,22 @@ pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Fills in what a definition may leave out.
 pub(crate) fn defaults(object: &mut Object) {
-    let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
     if let Some(Value::Object(names)) = spec.get_mut("names") {
-        let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let missing = |names: &Object, key: &str| names.get(key).and_then(Value::as_str).unwrap_or_default().is_empty();
+        let kind = names
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        let missing = |names: &Object, key: &str| {
+            names
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .is_empty()
+        };
         if !kind.is_empty() && missing(names, "singular") {
             names.insert("singular".to_owned(), json!(kind.to_lowercase()));
         }
@@ -37,7 +49,8 @@ pub(crate) fn defaults(object: &mut Object) {
             names.insert("listKind".to_owned(), json!(format!("{kind}List")));
         }
     }
-    spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
+    spec.entry("conversion")
+        .or_insert_with(|| json!({"strategy": "None"}));
 }
 
 /// A new definition has no status but the version that it stores.
@@ -51,8 +64,12 @@ pub(crate) fn prepare_create(object: &mut Object) {
 
 /// A version that objects are stored in is never forgotten.
 pub(crate) fn prepare_update(_old: &Object, object: &mut Object) {
-    let Some(storage) = storage_version(object) else { return };
-    if let Some(Value::Array(stored)) = object.get_mut("status").and_then(|status| status.get_mut("storedVersions"))
+    let Some(storage) = storage_version(object) else {
+        return;
+    };
+    if let Some(Value::Array(stored)) = object
+        .get_mut("status")
+        .and_then(|status| status.get_mut("storedVersions"))
         && !stored.contains(&storage)
     {
         stored.push(storage);
@@ -61,24 +78,49 @@ pub(crate) fn prepare_update(_old: &Object, object: &mut Object) {
 
 fn storage_version(object: &Object) -> Option<Value> {
     let versions = at(object, &["spec", "versions"])?.as_array()?;
-    versions.iter().find(|version| version.get("storage") == Some(&json!(true)))?.get("name").cloned()
+    versions
+        .iter()
+        .find(|version| version.get("storage") == Some(&json!(true)))?
+        .get("name")
+        .cloned()
 }
 
 /// The status of a condition.
 pub(crate) fn condition<'a>(object: &'a Object, kind: &str) -> Option<&'a str> {
     let conditions = at(object, &["status", "conditions"])?.as_array()?;
-    conditions.iter().find(|condition| condition["type"] == kind)?.get("status")?.as_str()
+    conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)?
+        .get("status")?
+        .as_str()
 }
 
 /// Builds the resource that a definition describes.
 pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
-    let text = |path: &[&str]| at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |path: &[&str]| {
+        at(object, path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let list = |path: &[&str]| -> Vec<String> {
-        at(object, path).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        at(object, path)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
     };
     let versions = at(object, &["spec", "versions"])?.as_array()?;
-    let storage_version = versions.iter().position(|version| version.get("storage") == Some(&json!(true)))?;
-    let (group, plural, kind) = (text(&["spec", "group"]), text(&["spec", "names", "plural"]), text(&["spec", "names", "kind"]));
+    let storage_version = versions
+        .iter()
+        .position(|version| version.get("storage") == Some(&json!(true)))?;
+    let (group, plural, kind) = (
+        text(&["spec", "group"]),
+        text(&["spec", "names", "plural"]),
+        text(&["spec", "names", "kind"]),
+    );
     let storage = match state.registry.find(&group, &plural) {
         Some(known) => known.storage,
         None => state.store.allocate(),
@@ -90,12 +132,36 @@ pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
         namespaced: text(&["spec", "scope"]) == "Namespaced",
         short_names: list(&["spec", "names", "shortNames"]),
         categories: list(&["spec", "names", "categories"]),
-        verbs: ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"].map(str::to_owned).to_vec(),
-        versions: versions.iter().map(|json| version(json, &kind, at(object, &["spec", "preserveUnknownFields"]) == Some(&json!(true)))).collect(),
+        verbs: [
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        versions: versions
+            .iter()
+            .map(|json| {
+                version(
+                    json,
+                    &kind,
+                    at(object, &["spec", "preserveUnknownFields"]) == Some(&json!(true)),
+                )
+            })
+            .collect(),
         storage,
         strategy: strategy::custom(storage_version),
         custom: Some(Custom {
-            definition: metadata_of(object).get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            definition: metadata_of(object)
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
             edition: count,
             terminating: metadata_of(object).contains_key("deletionTimestamp"),
         }),
@@ -108,7 +174,9 @@ pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
 }
 
 fn version(json: &Value, kind: &str, preserve: bool) -> Version {
-    let mut schema = json.pointer("/schema/openAPIV3Schema").map_or_else(Schema::anything, Schema::parse);
+    let mut schema = json
+        .pointer("/schema/openAPIV3Schema")
+        .map_or_else(Schema::anything, Schema::parse);
     schema.preserve_unknown |= preserve;
     add_object_fields(&mut schema);
     let verbs = ["get", "patch", "update"].map(str::to_owned).to_vec();
@@ -136,13 +204,23 @@ fn version(json: &Value, kind: &str, preserve: bool) -> Version {
             verbs,
         });
     }
-    let selectable = json.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
+    let selectable = json
+        .get("selectableFields")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     let flag = |key: &str| json.get(key) == Some(&json!(true));
     Version {
-        name: json.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        name: json
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
         served: flag("served"),
         schema: Arc::new(schema),
-        cel: json.pointer("/schema/openAPIV3Schema").and_then(crate::cel::Rules::compile),
+        cel: json
+            .pointer("/schema/openAPIV3Schema")
+            .and_then(crate::cel::Rules::compile),
         subresources,
         scale,
         selectable: selectable
@@ -150,7 +228,10 @@ fn version(json: &Value, kind: &str, preserve: bool) -> Version {
             .map(|path| path.trim_start_matches('.').to_owned())
             .collect(),
         deprecation: flag("deprecated").then(|| {
-            let warning = json.get("deprecationWarning").and_then(Value::as_str).map(str::to_owned);
+            let warning = json
+                .get("deprecationWarning")
+                .and_then(Value::as_str)
+                .map(str::to_owned);
             warning.unwrap_or_else(|| format!("{kind} is deprecated"))
         }),
     }
@@ -162,7 +243,10 @@ fn add_object_fields(schema: &mut Schema) {
     metadata.reference = Some("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta".to_owned());
     metadata.default = None;
     for name in ["apiVersion", "kind"] {
-        schema.properties.entry(name.to_owned()).or_insert_with(|| Schema::parse(&json!({"type": "string"})));
+        schema
+            .properties
+            .entry(name.to_owned())
+            .or_insert_with(|| Schema::parse(&json!({"type": "string"})));
     }
 }
 

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 
 use crate::{auth::Identity, handler::Call, server::Inner, state::Context};
 
-use control::{Control, Lever};
 pub use control::Cut;
+use control::{Control, Lever};
 
 /// Which calls a fault strikes. Everything that is not said matches.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,10 @@ impl When {
     /// Calls of this verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     #[must_use]
     pub fn verb(verb: impl Into<String>) -> Self {
-        Self { verb: Some(verb.into()), ..Self::default() }
+        Self {
+            verb: Some(verb.into()),
+            ..Self::default()
+        }
     }
 
     /// Only for this resource: `pods`, or `deployments.apps` if the group matters.
@@ -95,9 +98,17 @@ impl When {
     }
 
     fn matches(&self, about: &About) -> bool {
-        let fits = |wanted: &Option<String>, actual: &str| wanted.as_deref().is_none_or(|wanted| wanted == actual);
-        let resource = self.resource.as_deref().is_none_or(|wanted| wanted == about.resource || wanted == about.qualified);
-        fits(&self.verb, about.verb) && resource && fits(&self.namespace, &about.namespace) && fits(&self.name, &about.name) && fits(&self.user, &about.user)
+        let fits =
+            |wanted: &Option<String>, actual: &str| wanted.as_deref().is_none_or(|wanted| wanted == actual);
+        let resource = self
+            .resource
+            .as_deref()
+            .is_none_or(|wanted| wanted == about.resource || wanted == about.qualified);
+        fits(&self.verb, about.verb)
+            && resource
+            && fits(&self.namespace, &about.namespace)
+            && fits(&self.name, &about.name)
+            && fits(&self.user, &about.user)
     }
 }
 
@@ -155,7 +166,11 @@ impl About {
         let (verb, path) = call.resource_request()?;
         Some(Self {
             verb: verb.name(),
-            qualified: if path.group.is_empty() { path.resource.clone() } else { format!("{}.{}", path.resource, path.group) },
+            qualified: if path.group.is_empty() {
+                path.resource.clone()
+            } else {
+                format!("{}.{}", path.resource, path.group)
+            },
             resource: path.resource,
             namespace: path.namespace,
             name: path.name,
@@ -186,7 +201,9 @@ impl Rules {
         if self.rules.is_empty() {
             return Vec::new();
         }
-        let Some(about) = About::of(call) else { return Vec::new() };
+        let Some(about) = About::of(call) else {
+            return Vec::new();
+        };
         let mut effects = Vec::new();
         for rule in self.rules.iter_mut().filter(|rule| rule.when.matches(&about)) {
             rule.seen += 1;
@@ -216,16 +233,25 @@ impl Rules {
     }
 
     fn levers(&self, when: &When) -> impl Iterator<Item = &Lever> {
-        self.watches.iter().filter(|(about, _)| when.matches(about)).map(|(_, lever)| lever)
+        self.watches
+            .iter()
+            .filter(|(about, _)| when.matches(about))
+            .map(|(_, lever)| lever)
     }
 }
 
 /// Somebody else writes to the object that a call names.
 pub(crate) fn race(cx: &mut Context<'_>, call: &Call) {
-    let Some((_, path)) = call.resource_request() else { return };
-    let Some(resource) = cx.state.registry.find(&path.group, &path.resource).cloned() else { return };
+    let Some((_, path)) = call.resource_request() else {
+        return;
+    };
+    let Some(resource) = cx.state.registry.find(&path.group, &path.resource).cloned() else {
+        return;
+    };
     let key = resource.key(&path.namespace, &path.name);
-    let Some(stored) = cx.state.store.get(resource.storage, &key).cloned() else { return };
+    let Some(stored) = cx.state.store.get(resource.storage, &key).cloned() else {
+        return;
+    };
     cx.state.faults.races += 1;
     let mut object = stored.object.clone();
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
@@ -248,7 +274,12 @@ impl Faults {
 
     /// Lets `effect` strike from now on.
     pub fn inject(&self, when: When, effect: Effect) {
-        self.server.lock().faults.rules.push(Rule { when, effect, seen: 0, struck: 0 });
+        self.server.lock().faults.rules.push(Rule {
+            when,
+            effect,
+            seen: 0,
+            struck: 0,
+        });
     }
 
     /// Forgets all faults that were injected; watches that are paused stay so.
@@ -258,23 +289,40 @@ impl Faults {
 
     /// Cuts all running watches that match, now.
     pub fn cut_watches(&self, when: &When, how: Cut) {
-        self.server.lock().faults.levers(when).for_each(|lever| lever.cut(0, how));
+        self.server
+            .lock()
+            .faults
+            .levers(when)
+            .for_each(|lever| lever.cut(0, how));
     }
 
     /// Holds back the events of all running watches that match.
     pub fn pause_watches(&self, when: &When) {
-        self.server.lock().faults.levers(when).for_each(|lever| lever.pause(true));
+        self.server
+            .lock()
+            .faults
+            .levers(when)
+            .for_each(|lever| lever.pause(true));
     }
 
     /// Lets paused watches go on; nothing was lost meanwhile, unless the log was compacted.
     pub fn resume_watches(&self, when: &When) {
-        self.server.lock().faults.levers(when).for_each(|lever| lever.pause(false));
+        self.server
+            .lock()
+            .faults
+            .levers(when)
+            .for_each(|lever| lever.pause(false));
     }
 
     /// How many watches are running that match.
     #[must_use]
     pub fn watches(&self, when: &When) -> usize {
-        self.server.lock().faults.levers(when).filter(|lever| !lever.is_dead()).count()
+        self.server
+            .lock()
+            .faults
+            .levers(when)
+            .filter(|lever| !lever.is_dead())
+            .count()
     }
 
     /// Forgets the past: lists at, and watches from, older revisions get 410.

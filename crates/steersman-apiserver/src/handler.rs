@@ -50,12 +50,17 @@ pub(crate) struct Call {
 impl Call {
     /// A header as text; empty if it is not there.
     pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
     }
 
     /// The verb and resource that are asked for, if it is objects.
     pub(crate) fn resource_request(&self) -> Option<(Verb, ResourcePath)> {
-        let Route::Resource(path) = Route::parse(&self.path) else { return None };
+        let Route::Resource(path) = Route::parse(&self.path) else {
+            return None;
+        };
         let verb = route::verb(&self.method, !path.name.is_empty(), self.query.flag("watch"))?;
         Some((verb, path))
     }
@@ -129,7 +134,12 @@ pub(crate) struct ListContent {
 
 impl Reply {
     pub(crate) fn bytes(code: StatusCode, bytes: Bytes) -> Self {
-        Self { code, headers: Vec::new(), warnings: Vec::new(), content: Content::Bytes(bytes) }
+        Self {
+            code,
+            headers: Vec::new(),
+            warnings: Vec::new(),
+            content: Content::Bytes(bytes),
+        }
     }
 
     pub(crate) fn json(code: StatusCode, value: &Value) -> Self {
@@ -138,12 +148,19 @@ impl Reply {
 
     pub(crate) fn text(text: &'static str) -> Self {
         let mut reply = Self::bytes(StatusCode::OK, Bytes::from_static(text.as_bytes()));
-        reply.headers.push(("content-type", "text/plain; charset=utf-8".to_owned()));
+        reply
+            .headers
+            .push(("content-type", "text/plain; charset=utf-8".to_owned()));
         reply
     }
 
     pub(crate) fn content(content: Content) -> Self {
-        Self { code: StatusCode::OK, headers: Vec::new(), warnings: Vec::new(), content }
+        Self {
+            code: StatusCode::OK,
+            headers: Vec::new(),
+            warnings: Vec::new(),
+            content,
+        }
     }
 
     pub(crate) fn warned(mut self, warnings: Vec<String>) -> Self {
@@ -185,7 +202,9 @@ fn health(path: &str, call: &Call) -> Reply {
     }
     let text = format!("[+]ping ok\n{} check passed\n", path.trim_start_matches('/'));
     let mut reply = Reply::bytes(StatusCode::OK, Bytes::from(text));
-    reply.headers.push(("content-type", "text/plain; charset=utf-8".to_owned()));
+    reply
+        .headers
+        .push(("content-type", "text/plain; charset=utf-8".to_owned()));
     reply
 }
 
@@ -194,7 +213,8 @@ fn resource(cx: &mut Context<'_>, call: &Call, path: &ResourcePath) -> Result<Re
         return Err(failure);
     }
     let target = find(cx, path)?;
-    let verb = route::verb(&call.method, !path.name.is_empty(), call.query.flag("watch")).ok_or_else(Failure::method_not_allowed)?;
+    let verb = route::verb(&call.method, !path.name.is_empty(), call.query.flag("watch"))
+        .ok_or_else(Failure::method_not_allowed)?;
     let mut reply = match target.subresource.as_str() {
         "" => main(cx, call, &target, verb),
         _ => subresource(cx, call, &target, verb),
@@ -208,10 +228,22 @@ fn resource(cx: &mut Context<'_>, call: &Call, path: &ResourcePath) -> Result<Re
 /// Finds the resource that a path names.
 fn find(cx: &Context<'_>, path: &ResourcePath) -> Result<Target> {
     let missing = || {
-        if cx.state.registry.has_builtin_group(&path.group) { Failure::unknown_resource() } else { Failure::unknown_path() }
+        if cx.state.registry.has_builtin_group(&path.group) {
+            Failure::unknown_resource()
+        } else {
+            Failure::unknown_path()
+        }
     };
-    let resource = cx.state.registry.find(&path.group, &path.resource).ok_or_else(missing)?;
-    let version = resource.versions.iter().position(|version| version.name == path.version && version.served).ok_or_else(missing)?;
+    let resource = cx
+        .state
+        .registry
+        .find(&path.group, &path.resource)
+        .ok_or_else(missing)?;
+    let version = resource
+        .versions
+        .iter()
+        .position(|version| version.name == path.version && version.served)
+        .ok_or_else(missing)?;
     let is_namespace = resource.is("", "namespaces");
     let wrong_scope = match (resource.namespaced, path.namespace.is_empty()) {
         (true, true) => !path.name.is_empty(),
@@ -221,7 +253,11 @@ fn find(cx: &Context<'_>, path: &ResourcePath) -> Result<Target> {
     let target = Target {
         resource: Arc::clone(resource),
         version,
-        namespace: if resource.namespaced { path.namespace.clone() } else { String::new() },
+        namespace: if resource.namespaced {
+            path.namespace.clone()
+        } else {
+            String::new()
+        },
         name: path.name.clone(),
         subresource: path.subresource.clone(),
     };
@@ -229,7 +265,11 @@ fn find(cx: &Context<'_>, path: &ResourcePath) -> Result<Target> {
         return Err(missing());
     }
     if !path.subresource.is_empty() && target.version().subresource(&path.subresource).is_none() {
-        return Err(if target.resource.custom.is_some() { target.not_found() } else { Failure::unknown_resource() });
+        return Err(if target.resource.custom.is_some() {
+            target.not_found()
+        } else {
+            Failure::unknown_resource()
+        });
     }
     Ok(target)
 }
@@ -242,7 +282,13 @@ fn main(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -> Resul
         _ => false,
     };
     let known = target.resource.verbs.iter().any(|known| known == verb.name());
-    if misplaced || !known || (verb == Verb::Create && target.resource.namespaced && target.namespace.is_empty() && !review::is_review(target)) {
+    if misplaced
+        || !known
+        || (verb == Verb::Create
+            && target.resource.namespaced
+            && target.namespace.is_empty()
+            && !review::is_review(target))
+    {
         return Err(Failure::method_not_allowed());
     }
     if review::is_review(target) {
@@ -261,7 +307,11 @@ fn main(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -> Resul
 }
 
 fn subresource(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -> Result<Reply> {
-    let verbs = target.version().subresource(&target.subresource).map(|sub| sub.verbs.clone()).unwrap_or_default();
+    let verbs = target
+        .version()
+        .subresource(&target.subresource)
+        .map(|sub| sub.verbs.clone())
+        .unwrap_or_default();
     // Definitions may leave out verbs of the real server that their kind does not list.
     if !verbs.iter().any(|known| known == verb.name()) {
         return Err(Failure::method_not_allowed());
@@ -282,7 +332,12 @@ fn subresource(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -
 }
 
 /// The reply that carries one object.
-pub(crate) fn object_reply(call: &Call, target: &Target, code: StatusCode, object: &Written) -> Result<Reply> {
+pub(crate) fn object_reply(
+    call: &Call,
+    target: &Target,
+    code: StatusCode,
+    object: &Written,
+) -> Result<Reply> {
     let representation = representation(call, target)?;
     let bytes = match object {
         Written::Stored(stored) => representation.whole(stored),
@@ -347,7 +402,11 @@ impl WriteOptions {
                 errors.push(FieldError::too_long("fieldManager", 128));
             } else if let Some((at, bad)) = manager.char_indices().find(|(_, c)| c.is_control()) {
                 let detail = format!("should only contain printable characters; got {bad:?} at {at}");
-                errors.push(FieldError::invalid("fieldManager", &Value::from(manager), &detail));
+                errors.push(FieldError::invalid(
+                    "fieldManager",
+                    &Value::from(manager),
+                    &detail,
+                ));
             }
         }
         let validation = match call.query.get("fieldValidation").unwrap_or_default() {
@@ -356,14 +415,29 @@ impl WriteOptions {
             "Strict" => FieldValidation::Strict,
             other => {
                 let supported = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
-                errors.push(FieldError::unsupported("fieldValidation", &Value::from(other), &supported));
+                errors.push(FieldError::unsupported(
+                    "fieldValidation",
+                    &Value::from(other),
+                    &supported,
+                ));
                 FieldValidation::Warn
             }
         };
         if !errors.is_empty() {
-            return Err(Failure::invalid(Qualified { group: "meta.k8s.io", name: kind }, "", &errors));
+            return Err(Failure::invalid(
+                Qualified {
+                    group: "meta.k8s.io",
+                    name: kind,
+                },
+                "",
+                &errors,
+            ));
         }
-        Ok(Self { dry_run: !values.is_empty(), validation, manager: call.manager() })
+        Ok(Self {
+            dry_run: !values.is_empty(),
+            validation,
+            manager: call.manager(),
+        })
     }
 }
 

@@ -12,8 +12,13 @@ use serde_json::{Map, Number, Value};
 /// The text of Go's decoder, as near as can be.
 pub(crate) fn parse(bytes: &[u8], duplicates: &mut Vec<String>) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let seed = Seed { path: String::new(), duplicates };
-    let parsed = seed.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
+    let seed = Seed {
+        path: String::new(),
+        duplicates,
+    };
+    let parsed = seed
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value));
     parsed.map_err(|error| explain(bytes, &error))
 }
 
@@ -21,9 +26,16 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
-    let before: usize = bytes.split(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(|line| line.len() + 1).sum();
+    let before: usize = bytes
+        .split(|b| *b == b'\n')
+        .take(error.line().saturating_sub(1))
+        .map(|line| line.len() + 1)
+        .sum();
     match bytes.get(before + error.column().saturating_sub(1)) {
-        Some(byte) => format!("invalid character '{}' looking for beginning of value", char::from(*byte).escape_default()),
+        Some(byte) => format!(
+            "invalid character '{}' looking for beginning of value",
+            char::from(*byte).escape_default()
+        ),
         None => error.to_string(),
     }
 }
@@ -87,7 +99,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut out = Vec::new();
-        while let Some(item) = items.next_element_seed(Seed { path: format!("{}[{}]", self.path, out.len()), duplicates: self.duplicates })? {
+        while let Some(item) = items.next_element_seed(Seed {
+            path: format!("{}[{}]", self.path, out.len()),
+            duplicates: self.duplicates,
+        })? {
             out.push(item);
         }
         Ok(Value::Array(out))
@@ -96,11 +111,18 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
-            let path = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
+            let path = if self.path.is_empty() {
+                name.clone()
+            } else {
+                format!("{}.{name}", self.path)
+            };
             if out.contains_key(&name) && !self.duplicates.contains(&path) {
                 self.duplicates.push(path.clone());
             }
-            let value = fields.next_value_seed(Seed { path, duplicates: self.duplicates })?;
+            let value = fields.next_value_seed(Seed {
+                path,
+                duplicates: self.duplicates,
+            })?;
             out.insert(name, value);
         }
         Ok(Value::Object(out))
@@ -114,7 +136,11 @@ mod tests {
     #[test]
     fn duplicate_fields_are_named_and_the_last_one_counts() {
         let mut duplicates = Vec::new();
-        let value = parse(br#"{"data":{"a":"1","a":"2"},"list":[{"x":1,"x":1}]}"#, &mut duplicates).unwrap();
+        let value = parse(
+            br#"{"data":{"a":"1","a":"2"},"list":[{"x":1,"x":1}]}"#,
+            &mut duplicates,
+        )
+        .unwrap();
         assert_eq!(value["data"]["a"], "2");
         assert_eq!(duplicates, ["data.a", "list[0].x"]);
     }

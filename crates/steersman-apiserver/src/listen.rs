@@ -64,14 +64,21 @@ impl ApiServer {
     /// Nothing is left behind if the future is dropped.
     pub async fn listen(&self, address: impl Into<SocketAddr>) -> Result<Listener, ListenError> {
         let wanted = address.into();
-        let bind = |source| ListenError::Bind { address: wanted, source };
+        let bind = |source| ListenError::Bind {
+            address: wanted,
+            source,
+        };
         let socket = TcpListener::bind(wanted).await.map_err(bind)?;
         let address = socket.local_addr().map_err(bind)?;
         let authority = Arc::new(Authority::new(address.ip())?);
         let acceptor = TlsAcceptor::from(Arc::new(authority.server_config()?));
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(self.clone(), socket, acceptor, Arc::clone(&authority)));
-        Ok(Listener { address, authority, _tasks: tasks })
+        Ok(Listener {
+            address,
+            authority,
+            _tasks: tasks,
+        })
     }
 }
 
@@ -106,13 +113,20 @@ impl Listener {
     /// If no certificate can be made.
     pub fn kubeconfig_for(&self, identity: Identity) -> Result<String, ListenError> {
         let (certificate, key) = self.authority.issue(identity)?;
-        Ok(kubeconfig::with_certificate(&self.url(), self.ca_pem(), &certificate, &key))
+        Ok(kubeconfig::with_certificate(
+            &self.url(),
+            self.ca_pem(),
+            &certificate,
+            &key,
+        ))
     }
 }
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Listener")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 
@@ -139,13 +153,24 @@ async fn serve(server: ApiServer, stream: TcpStream, acceptor: TlsAcceptor, auth
     // Without it, small responses wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     // Who breaks off or speaks no TLS is not served; there is nobody to tell.
-    let Ok(stream) = acceptor.accept(stream).await else { return };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
-    let identity = certificate.and_then(|certificate| authority.identify(&certificate)).unwrap_or_else(Identity::anonymous);
+    let Ok(stream) = acceptor.accept(stream).await else {
+        return;
+    };
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .cloned();
+    let identity = certificate
+        .and_then(|certificate| authority.identify(&certificate))
+        .unwrap_or_else(Identity::anonymous);
     let service = Service::new(Arc::clone(server.inner()), identity);
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut service = service.clone();
         async move { tower_service::Service::call(&mut service, request).await }
     });
-    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+    let _ = auto::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }

@@ -45,13 +45,20 @@ impl<'a> Typed<'a> {
         if target.resource.custom.is_none() {
             conversion::from_storage(&target.resource, version, &mut object);
         }
-        Self { schema: root(target, version), value: Value::Object(object) }
+        Self {
+            schema: root(target, version),
+            value: Value::Object(object),
+        }
     }
 
     /// What the real server begins with: a zero Go struct, or nothing for a custom resource.
     fn empty(target: &'a Target) -> Self {
         let schema = root(target, target.version);
-        let value = if target.resource.custom.is_some() { json!({}) } else { go::zero(schema) };
+        let value = if target.resource.custom.is_some() {
+            json!({})
+        } else {
+            go::zero(schema)
+        };
         Self { schema, value }
     }
 
@@ -66,9 +73,22 @@ fn root(target: &Target, version: usize) -> &Schema {
 }
 
 /// Notes who changed what in a create, update or patch.
-pub(crate) fn on_update(cx: &Context<'_>, target: &Target, live: Option<&Object>, new: &mut Object, manager: &str) {
+pub(crate) fn on_update(
+    cx: &Context<'_>,
+    target: &Target,
+    live: Option<&Object>,
+    new: &mut Object,
+    manager: &str,
+) {
     let sent = take(new);
-    let own = live.map(|live| metadata_of(live).get("managedFields").cloned().unwrap_or(Value::Null)).unwrap_or_default();
+    let own = live
+        .map(|live| {
+            metadata_of(live)
+                .get("managedFields")
+                .cloned()
+                .unwrap_or(Value::Null)
+        })
+        .unwrap_or_default();
     let mut managers = match sent {
         Some(sent) if target.subresource.is_empty() && is_reset(&sent) => Managers::default(),
         Some(sent) if target.subresource.is_empty() => match Managers::decode(&sent) {
@@ -79,10 +99,17 @@ pub(crate) fn on_update(cx: &Context<'_>, target: &Target, live: Option<&Object>
     };
     // An object of which nobody is known to own anything stays so until it is applied.
     if live.is_none() || !managers.is_empty() {
-        let before = live.map_or_else(|| Typed::empty(target), |live| Typed::new(target, target.version, live));
+        let before = live.map_or_else(
+            || Typed::empty(target),
+            |live| Typed::new(target, target.version, live),
+        );
         let after = Typed::new(target, target.version, new);
         let actor = Manager {
-            name: if manager.is_empty() { "unknown".to_owned() } else { manager.to_owned() },
+            name: if manager.is_empty() {
+                "unknown".to_owned()
+            } else {
+                manager.to_owned()
+            },
             operation: Operation::Update,
             api_version: target.api_version(),
             subresource: target.subresource.clone(),
@@ -93,7 +120,14 @@ pub(crate) fn on_update(cx: &Context<'_>, target: &Target, live: Option<&Object>
     put(new, managers.encode());
 }
 
-fn update(target: &Target, managers: &mut Managers, before: &Typed<'_>, after: &Typed<'_>, actor: Manager, now: &str) {
+fn update(
+    target: &Target,
+    managers: &mut Managers,
+    before: &Typed<'_>,
+    after: &Typed<'_>,
+    actor: Manager,
+    now: &str,
+) {
     let comparison = before.compare(after).outside(&reset_fields(target));
     let gained = comparison.modified.union(&comparison.added);
     disown(target, managers, before, after, &comparison, None);
@@ -141,15 +175,31 @@ fn disown(
     conflicts
 }
 
-fn comparison_at(target: &Target, api_version: &str, before: &Typed<'_>, after: &Typed<'_>) -> Option<Comparison> {
+fn comparison_at(
+    target: &Target,
+    api_version: &str,
+    before: &Typed<'_>,
+    after: &Typed<'_>,
+) -> Option<Comparison> {
     let name = api_version.rsplit('/').next()?;
-    let index = target.resource.versions.iter().position(|version| version.name == name)?;
+    let index = target
+        .resource
+        .versions
+        .iter()
+        .position(|version| version.name == name)?;
     let schema = root(target, index);
     Some(apply::compare(schema, &before.value, &after.value).outside(&reset_fields(target)))
 }
 
 /// The managers of something that is made and never stored.
-pub(crate) fn of_new(definition: &str, value: &Value, manager: &str, api_version: &str, subresource: &str, now: SystemTime) -> Option<Value> {
+pub(crate) fn of_new(
+    definition: &str,
+    value: &Value,
+    manager: &str,
+    api_version: &str,
+    subresource: &str,
+    now: SystemTime,
+) -> Option<Value> {
     let set = apply::fields(definitions::find(definition), value).ok()?;
     let mut managers = Managers::default();
     let manager = Manager {
@@ -166,11 +216,21 @@ pub(crate) fn of_new(definition: &str, value: &Value, manager: &str, api_version
 ///
 /// # Errors
 /// 409 with all conflicts; 500 for a configuration that does not fit its schema.
-pub(crate) fn on_apply(cx: &Context<'_>, target: &Target, live: Option<&Object>, config: &Object, manager: &str, force: bool) -> Result<Object> {
+pub(crate) fn on_apply(
+    cx: &Context<'_>,
+    target: &Target,
+    live: Option<&Object>,
+    config: &Object,
+    manager: &str,
+    force: bool,
+) -> Result<Object> {
     let own = live.and_then(|live| metadata_of(live).get("managedFields"));
     let mut managers = own.and_then(Managers::decode).unwrap_or_default();
     let now = rfc3339(cx.now);
-    let before = live.map_or_else(|| Typed::empty(target), |live| Typed::new(target, target.version, live));
+    let before = live.map_or_else(
+        || Typed::empty(target),
+        |live| Typed::new(target, target.version, live),
+    );
     let schema = before.schema;
     let actor = Manager {
         name: manager.to_owned(),
@@ -179,24 +239,48 @@ pub(crate) fn on_apply(cx: &Context<'_>, target: &Target, live: Option<&Object>,
         subresource: target.subresource.clone(),
     };
     if managers.is_empty() && live.is_some() {
-        let first = Manager { name: "before-first-apply".to_owned(), operation: Operation::Update, api_version: target.api_version(), ..actor.clone() };
+        let first = Manager {
+            name: "before-first-apply".to_owned(),
+            operation: Operation::Update,
+            api_version: target.api_version(),
+            ..actor.clone()
+        };
         update(target, &mut managers, &Typed::empty(target), &before, first, &now);
     }
-    let namespace = metadata_of(config).get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let namespace = metadata_of(config)
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let config = Value::Object(config.clone());
     let failed = |error: String| {
-        let kind = format!("{}/{}, Kind={}", target.resource.group, target.version().name, target.resource.kind);
-        Failure::unclassified(format!("failed to create typed patch object ({namespace}/{}; {kind}): {error}", target.name))
+        let kind = format!(
+            "{}/{}, Kind={}",
+            target.resource.group,
+            target.version().name,
+            target.resource.kind
+        );
+        Failure::unclassified(format!(
+            "failed to create typed patch object ({namespace}/{}; {kind}): {error}",
+            target.name
+        ))
     };
     apply::check(schema, &config).map_err(failed)?;
-    let merged = apply::merge(schema, Some(&before.value), Some(&config)).map_err(failed)?.unwrap_or_else(|| json!({}));
-    let set = apply::fields(schema, &config).map_err(failed)?.outside(&reset_fields(target));
-    let last = managers.replace(&actor, &target.api_version(), set.clone());
+    let merged = apply::merge(schema, Some(&before.value), Some(&config))
+        .map_err(failed)?
+        .unwrap_or_else(|| json!({}));
+    let set = apply::fields(schema, &config)
+        .map_err(failed)?
+        .outside(&reset_fields(target));
+    let last = managers.replace(&actor, &target.api_version(), set);
     let merged = match last {
         Some(last) if !last.is_empty() => prune(schema, &merged, &managers, &last),
         _ => merged,
     };
-    let after = Typed { schema, value: merged };
+    let after = Typed {
+        schema,
+        value: merged,
+    };
     let comparison = before.compare(&after).outside(&reset_fields(target));
     let conflicts = disown(target, &mut managers, &before, &after, &comparison, Some(&actor));
     if !force && !conflicts.is_empty() {
@@ -207,21 +291,29 @@ pub(crate) fn on_apply(cx: &Context<'_>, target: &Target, live: Option<&Object>,
     if changed {
         managers.stamp(&actor, &now);
     }
-    let Value::Object(mut object) = after.value else { return Err(Failure::unclassified("an apply must give an object")) };
+    let Value::Object(mut object) = after.value else {
+        return Err(Failure::unclassified("an apply must give an object"));
+    };
     put(&mut object, managers.encode());
     Ok(object)
 }
 
 /// Removes what was applied before, is not applied now, and is owned by nobody else.
 fn prune(schema: &Schema, merged: &Value, managers: &Managers, last: &FieldSet) -> Value {
-    let remove = |value: &Value, set: &FieldSet| apply::remove(schema, value, set).unwrap_or_else(|| json!({}));
+    let remove =
+        |value: &Value, set: &FieldSet| apply::remove(schema, value, set).unwrap_or_else(|| json!({}));
     let named = |set: &FieldSet| apply::name_members(schema, set);
     // Both sets exist: the configuration was merged, and the live object was made from one.
     let all = |value: &Value| apply::fields(schema, value).unwrap_or_default();
     let pruned = remove(merged, &named(last));
     let (merged_set, owned) = (named(&all(merged)), managers.all());
-    let pruned = remove(merged, &merged_set.difference(&named(&all(&pruned)).union(&named(&owned))));
-    let gone = merged_set.difference(&named(&all(&pruned))).intersection(&named(last));
+    let pruned = remove(
+        merged,
+        &merged_set.difference(&named(&all(&pruned)).union(&named(&owned))),
+    );
+    let gone = merged_set
+        .difference(&named(&all(&pruned)))
+        .intersection(&named(last));
     remove(merged, &gone)
 }
 
@@ -239,7 +331,11 @@ fn conflict(conflicts: &[(Manager, FieldSet)]) -> Failure {
     let message = match &causes[..] {
         [one] => {
             let text = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
-            format!("Apply failed with 1 conflict: {}: {}", text("message"), text("field"))
+            format!(
+                "Apply failed with 1 conflict: {}: {}",
+                text("message"),
+                text("field")
+            )
         }
         many => format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n")),
     };
@@ -252,7 +348,9 @@ fn reset_fields(target: &Target) -> FieldSet {
     match target.subresource.as_str() {
         "" if target.version().has_status() => FieldSet::of(&[&["status"]]),
         "status" if custom => FieldSet::of(&[&["metadata"], &["spec"]]),
-        "status" if target.resource.is("apps", "deployments") => FieldSet::of(&[&["spec"], &["metadata", "labels"]]),
+        "status" if target.resource.is("apps", "deployments") => {
+            FieldSet::of(&[&["spec"], &["metadata", "labels"]])
+        }
         "status" => FieldSet::of(&[&["spec"]]),
         _ => FieldSet::default(),
     }
@@ -279,7 +377,10 @@ fn stripped() -> FieldSet {
 /// Puts old timestamps of managers back if nothing else changed.
 pub(crate) fn ignore_timestamps(old: &Object, new: &mut Object) {
     let timeless = |object: &Object| {
-        let mut entries = metadata_of(object).get("managedFields").cloned().unwrap_or_default();
+        let mut entries = metadata_of(object)
+            .get("managedFields")
+            .cloned()
+            .unwrap_or_default();
         for entry in entries.as_array_mut().into_iter().flatten() {
             if let Value::Object(entry) = entry {
                 entry.remove("time");
@@ -307,11 +408,19 @@ fn without_version(object: &Object) -> Object {
 
 /// A list that is there but says nothing: ownership is to be forgotten.
 fn is_reset(sent: &Value) -> bool {
-    sent.as_array().is_some_and(|entries| entries.iter().all(|entry| entry.as_object().is_some_and(serde_json::Map::is_empty)) && entries.len() <= 1)
+    sent.as_array().is_some_and(|entries| {
+        entries
+            .iter()
+            .all(|entry| entry.as_object().is_some_and(serde_json::Map::is_empty))
+            && entries.len() <= 1
+    })
 }
 
 fn take(object: &mut Object) -> Option<Value> {
-    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+    object
+        .get_mut("metadata")?
+        .as_object_mut()?
+        .remove("managedFields")
 }
 
 fn put(object: &mut Object, managed: Option<Value>) {

@@ -35,7 +35,12 @@ impl NameRule {
             Self::Subdomain => subdomain(name),
             Self::Label if name.contains('.') => vec!["must not contain dots".to_owned()],
             Self::Label => bounded(name, 63, is_label(name), LABEL),
-            Self::Label1035 => bounded(name, 63, is_label(name) && !name.starts_with(|c: char| c.is_ascii_digit()), LABEL_1035),
+            Self::Label1035 => bounded(
+                name,
+                63,
+                is_label(name) && !name.starts_with(|c: char| c.is_ascii_digit()),
+                LABEL_1035,
+            ),
             Self::PathSegment => path_segment(name),
         }
     }
@@ -60,7 +65,9 @@ pub(crate) fn subdomain(name: &str) -> Vec<String> {
 pub(crate) fn is_label(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = name.as_bytes();
-    bytes.first().is_some_and(|b| inner(*b)) && bytes.last().is_some_and(|b| inner(*b)) && bytes.iter().all(|b| inner(*b) || *b == b'-')
+    bytes.first().is_some_and(|b| inner(*b))
+        && bytes.last().is_some_and(|b| inner(*b))
+        && bytes.iter().all(|b| inner(*b) || *b == b'-')
 }
 
 fn path_segment(name: &str) -> Vec<String> {
@@ -69,7 +76,11 @@ fn path_segment(name: &str) -> Vec<String> {
         ".." => return vec!["may not be '..'".to_owned()],
         _ => {}
     }
-    ["/", "%"].iter().filter(|part| name.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
+    ["/", "%"]
+        .iter()
+        .filter(|part| name.contains(**part))
+        .map(|part| format!("may not contain '{part}'"))
+        .collect()
 }
 
 fn is_name_part(text: &str) -> bool {
@@ -89,7 +100,11 @@ pub(crate) fn qualified(key: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                errors.extend(subdomain(prefix).into_iter().map(|error| format!("prefix part {error}")));
+                errors.extend(
+                    subdomain(prefix)
+                        .into_iter()
+                        .map(|error| format!("prefix part {error}")),
+                );
             }
             name
         }
@@ -119,44 +134,80 @@ pub(crate) fn label_value(value: &str) -> Vec<String> {
 pub(crate) fn check_metadata(metadata: &Map<String, Value>, errors: &mut Vec<FieldError>) {
     for (key, value) in object(metadata, "labels") {
         for error in qualified(key) {
-            errors.push(FieldError::invalid("metadata.labels", &Value::from(key.as_str()), &error));
+            errors.push(FieldError::invalid(
+                "metadata.labels",
+                &Value::from(key.as_str()),
+                &error,
+            ));
         }
         let value = value.as_str().unwrap_or_default();
         for error in label_value(value) {
-            errors.push(FieldError::invalid("metadata.labels", &Value::from(value), &error));
+            errors.push(FieldError::invalid(
+                "metadata.labels",
+                &Value::from(value),
+                &error,
+            ));
         }
     }
     let mut size = 0;
     for (key, value) in object(metadata, "annotations") {
         size += key.len() + value.as_str().map_or(0, str::len);
         for error in qualified(&key.to_lowercase()) {
-            errors.push(FieldError::invalid("metadata.annotations", &Value::from(key.as_str()), &error));
+            errors.push(FieldError::invalid(
+                "metadata.annotations",
+                &Value::from(key.as_str()),
+                &error,
+            ));
         }
     }
     if size > 256 * 1024 {
         errors.push(FieldError::too_long("metadata.annotations", 256 * 1024));
     }
-    let owners = metadata.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let owners = metadata
+        .get("ownerReferences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     let mut controller: Option<String> = None;
     for (index, owner) in owners.enumerate() {
         let at = |field: &str| format!("metadata.ownerReferences[{index}].{field}");
-        for (field, detail) in [("apiVersion", "version must not be empty"), ("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")] {
+        for (field, detail) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             let value = owner.get(field).and_then(Value::as_str).unwrap_or_default();
             if value.is_empty() {
-                errors.push(if field == "apiVersion" { FieldError::invalid(at(field), &Value::from(""), detail) } else { FieldError::required(at(field), detail) });
+                errors.push(if field == "apiVersion" {
+                    FieldError::invalid(at(field), &Value::from(""), detail)
+                } else {
+                    FieldError::required(at(field), detail)
+                });
             }
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
             let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
             let this = format!("{}/{}", text("kind"), text("name"));
             if let Some(other) = &controller {
-                let message = format!("Only one reference can have Controller set to true. Found \"true\" in references for {other} and {this}");
-                errors.push(FieldError::invalid_text("metadata.ownerReferences", &go_owners(metadata), &message));
+                let message = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {other} and {this}"
+                );
+                errors.push(FieldError::invalid_text(
+                    "metadata.ownerReferences",
+                    &go_owners(metadata),
+                    &message,
+                ));
             }
             controller = Some(this);
         }
     }
-    let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let finalizers = metadata
+        .get("finalizers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     for (index, finalizer) in finalizers.enumerate() {
         let at = format!("metadata.finalizers[{index}]");
         for error in qualified(finalizer) {
@@ -175,11 +226,25 @@ fn object<'a>(metadata: &'a Map<String, Value>, key: &str) -> impl Iterator<Item
 
 /// Owner references with their fields in Go's order.
 fn go_owners(metadata: &Map<String, Value>) -> String {
-    let owners = metadata.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let owners = metadata
+        .get("ownerReferences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     let shown: Vec<String> = owners
         .map(|owner| {
-            let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-            let fields: Vec<String> = fields.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(field)?))).collect();
+            let fields = [
+                "apiVersion",
+                "kind",
+                "name",
+                "uid",
+                "controller",
+                "blockOwnerDeletion",
+            ];
+            let fields: Vec<String> = fields
+                .iter()
+                .filter_map(|field| Some(format!("\"{field}\":{}", owner.get(field)?)))
+                .collect();
             format!("{{{}}}", fields.join(","))
         })
         .collect();

@@ -4,14 +4,33 @@
 //! Written by hand: the known crates parse quantities for arithmetic and do not keep Go's choice of suffix.
 
 /// Scales of the decimal suffixes, as powers of ten.
-const DECIMAL: [(&str, i32); 10] =
-    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const DECIMAL: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
 /// Scales of the binary suffixes, as powers of two.
-const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+const BINARY: [(&str, u32); 6] = [
+    ("Ki", 10),
+    ("Mi", 20),
+    ("Gi", 30),
+    ("Ti", 40),
+    ("Pi", 50),
+    ("Ei", 60),
+];
 
 /// The canonical form of a quantity, or nothing if it is not one.
 pub(crate) fn canonical(text: &str) -> Option<String> {
-    let split = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(split);
     let (negative, digits) = match number.as_bytes().first()? {
         b'-' => (true, &number[1..]),
@@ -19,7 +38,9 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
         _ => (false, number),
     };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    if whole.is_empty() && fraction.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
+    if whole.is_empty() && fraction.is_empty()
+        || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit())
+    {
         return None;
     }
     let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
@@ -68,7 +89,11 @@ fn decimal(mantissa: i128, exponent: i32) -> Option<String> {
 
 fn scientific(mantissa: i128, exponent: i32) -> Option<String> {
     let (mantissa, exponent) = thousands(mantissa, exponent)?;
-    Some(if exponent == 0 { mantissa.to_string() } else { format!("{mantissa}e{exponent}") })
+    Some(if exponent == 0 {
+        mantissa.to_string()
+    } else {
+        format!("{mantissa}e{exponent}")
+    })
 }
 
 fn binary(mantissa: i128, exponent: i32, shift: u32) -> Option<String> {
@@ -82,7 +107,12 @@ fn binary(mantissa: i128, exponent: i32, shift: u32) -> Option<String> {
         // Small or zero: Go writes it without a suffix.
         return Some(value.to_string());
     }
-    let (suffix, shift) = BINARY.iter().rev().find(|(_, shift)| value % (1_i128 << shift) == 0).copied().unwrap_or(("", 0));
+    let (suffix, shift) = BINARY
+        .iter()
+        .rev()
+        .find(|(_, shift)| value % (1_i128 << shift) == 0)
+        .copied()
+        .unwrap_or(("", 0));
     Some(format!("{}{suffix}", value >> shift))
 }
 
@@ -93,8 +123,20 @@ mod tests {
     #[test]
     fn quantities_take_the_form_that_go_prints() {
         for (given, expected) in [
-            ("1", "1"), ("0", "0"), ("1000m", "1"), ("0.5", "500m"), ("100m", "100m"), ("1Gi", "1Gi"), ("1024Mi", "1Gi"),
-            ("1.5Gi", "1536Mi"), ("1000", "1k"), ("1500", "1500"), ("1e3", "1e3"), ("2000000", "2M"), ("0.1Ki", "102400m"), ("-1", "-1"),
+            ("1", "1"),
+            ("0", "0"),
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            ("100m", "100m"),
+            ("1Gi", "1Gi"),
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("1000", "1k"),
+            ("1500", "1500"),
+            ("1e3", "1e3"),
+            ("2000000", "2M"),
+            ("0.1Ki", "102400m"),
+            ("-1", "-1"),
         ] {
             assert_eq!(canonical(given).as_deref(), Some(expected), "{given}");
         }

@@ -27,13 +27,26 @@ pub(crate) struct Representation {
 
 impl Representation {
     pub(crate) fn new(resource: &Arc<Resource>, version: &Version, form: Form) -> Self {
-        let index = resource.versions.iter().position(|known| known.name == version.name).unwrap_or_default();
+        let index = resource
+            .versions
+            .iter()
+            .position(|known| known.name == version.name)
+            .unwrap_or_default();
         let (kind, api_version) = match form {
             Form::Full => (resource.kind.clone(), resource.api_version(&version.name)),
             Form::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
         };
-        let prefix = format!("{{\"kind\":{},\"apiVersion\":{},", Value::from(kind), Value::from(api_version));
-        Self { resource: Arc::clone(resource), version: index, form, prefix: Bytes::from(prefix) }
+        let prefix = format!(
+            "{{\"kind\":{},\"apiVersion\":{},",
+            Value::from(kind),
+            Value::from(api_version)
+        );
+        Self {
+            resource: Arc::clone(resource),
+            version: index,
+            form,
+            prefix: Bytes::from(prefix),
+        }
     }
 
     /// The object with `kind` and `apiVersion`.
@@ -52,7 +65,11 @@ impl Representation {
     /// The object as an item of a list: built-in kinds leave out `kind` and `apiVersion`.
     pub(crate) fn item(&self, stored: &Stored) -> Bytes {
         let bare = self.form == Form::Full && self.resource.custom.is_none();
-        if bare { self.fields(stored) } else { self.whole(stored) }
+        if bare {
+            self.fields(stored)
+        } else {
+            self.whole(stored)
+        }
     }
 
     /// An object that holds nothing but a revision.
@@ -70,11 +87,21 @@ impl Representation {
     pub(crate) fn list<'a>(&self, metadata: &Object, items: impl Iterator<Item = &'a Stored>) -> Bytes {
         let version = &self.resource.versions[self.version];
         let (kind, api_version) = match self.form {
-            Form::Full => (self.resource.list_kind.clone(), self.resource.api_version(&version.name)),
-            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Form::Full => (
+                self.resource.list_kind.clone(),
+                self.resource.api_version(&version.name),
+            ),
+            Form::Metadata => (
+                "PartialObjectMetadataList".to_owned(),
+                "meta.k8s.io/v1".to_owned(),
+            ),
         };
         let mut out = BytesMut::new();
-        let head = format!("{{\"kind\":{},\"apiVersion\":{},\"metadata\":", Value::from(kind), Value::from(api_version));
+        let head = format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":",
+            Value::from(kind),
+            Value::from(api_version)
+        );
         out.put_slice(head.as_bytes());
         let mut metadata = metadata.clone();
         if self.resource.custom.is_some() && self.form == Form::Full {
@@ -114,7 +141,9 @@ impl Representation {
 
     fn is_stored_form(&self, stored: &Stored) -> bool {
         match &self.resource.custom {
-            Some(custom) => stored.edition == custom.edition && self.version == self.resource.strategy.storage_version,
+            Some(custom) => {
+                stored.edition == custom.edition && self.version == self.resource.strategy.storage_version
+            }
             None => !conversion::needed(&self.resource, self.version),
         }
     }

@@ -84,11 +84,17 @@ pub(crate) struct ScalePaths {
 
 impl Resource {
     pub(crate) fn qualified(&self) -> Qualified<'_> {
-        Qualified { group: &self.group, name: &self.plural }
+        Qualified {
+            group: &self.group,
+            name: &self.plural,
+        }
     }
 
     pub(crate) fn qualified_kind(&self) -> Qualified<'_> {
-        Qualified { group: &self.group, name: &self.kind }
+        Qualified {
+            group: &self.group,
+            name: &self.kind,
+        }
     }
 
     pub(crate) fn version(&self, name: &str) -> Option<&Version> {
@@ -102,12 +108,20 @@ impl Resource {
 
     /// The key that an object is stored under.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
-        if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+        if self.namespaced {
+            format!("{namespace}/{name}")
+        } else {
+            name.to_owned()
+        }
     }
 
     /// The keys of a namespace begin with this.
     pub(crate) fn prefix(&self, namespace: &str) -> String {
-        if self.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() }
+        if self.namespaced && !namespace.is_empty() {
+            format!("{namespace}/")
+        } else {
+            String::new()
+        }
     }
 
     pub(crate) fn api_version(&self, version: &str) -> String {
@@ -135,11 +149,17 @@ impl Version {
 
 /// `group/version`, or the version alone for the core group.
 pub(crate) fn api_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
 }
 
 /// The value at a path of plain fields.
 pub(crate) fn at<'a>(object: &'a Object, path: &[impl AsRef<str>]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
-    rest.iter().try_fold(object.get(first.as_ref())?, |value, field| value.get(field.as_ref()))
+    rest.iter().try_fold(object.get(first.as_ref())?, |value, field| {
+        value.get(field.as_ref())
+    })
 }

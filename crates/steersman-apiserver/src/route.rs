@@ -86,7 +86,9 @@ impl Route {
             })
         };
         match *rest {
-            ["namespaces", name, sub @ ("status" | "finalize")] if group.is_empty() => path(name, "namespaces", name, sub),
+            ["namespaces", name, sub @ ("status" | "finalize")] if group.is_empty() => {
+                path(name, "namespaces", name, sub)
+            }
             ["namespaces", name] => path(name, "namespaces", name, ""),
             ["namespaces", namespace, resource] => path(namespace, resource, "", ""),
             ["namespaces", namespace, resource, name] => path(namespace, resource, name, ""),
@@ -125,7 +127,12 @@ pub(crate) fn percent_decoded(text: &str, plus: bool) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut index = 0;
     while index < bytes.len() {
-        let hex = |at: usize| bytes.get(at).and_then(|b| char::from(*b).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+        let hex = |at: usize| {
+            bytes
+                .get(at)
+                .and_then(|b| char::from(*b).to_digit(16))
+                .and_then(|d| u8::try_from(d).ok())
+        };
         match bytes[index] {
             b'%' => match (hex(index + 1), hex(index + 2)) {
                 (Some(high), Some(low)) => {
@@ -152,12 +159,21 @@ impl Query {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (percent_decoded(key, true), percent_decoded(value, true))
         };
-        Self(query.split('&').filter(|part| !part.is_empty()).map(pair).collect())
+        Self(
+            query
+                .split('&')
+                .filter(|part| !part.is_empty())
+                .map(pair)
+                .collect(),
+        )
     }
 
     /// The first value of that name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The first value of that name that is not empty.
@@ -166,11 +182,15 @@ impl Query {
     }
 
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Go's reading of a flag: anything but a word for false is true.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|value| !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F"))
+        self.get(name)
+            .is_some_and(|value| !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F"))
     }
 }

@@ -124,7 +124,10 @@ pub(crate) struct Rules {
 impl Schema {
     /// A schema that accepts everything and keeps it.
     pub(crate) fn anything() -> Self {
-        Self { preserve_unknown: true, ..Self::default() }
+        Self {
+            preserve_unknown: true,
+            ..Self::default()
+        }
     }
 
     /// Reads a schema from its OpenAPI form; what is not understood is ignored.
@@ -147,10 +150,14 @@ impl Schema {
             int_or_string,
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
             embedded: flag("x-kubernetes-embedded-resource"),
-            properties: entries(json, "properties").map(|(name, schema)| (name.clone(), Self::parse(schema))).collect(),
+            properties: entries(json, "properties")
+                .map(|(name, schema)| (name.clone(), Self::parse(schema)))
+                .collect(),
             additional: match json.get("additionalProperties") {
                 None | Some(Value::Bool(false)) => Additional::Absent,
-                Some(Value::Object(schema)) if !schema.is_empty() => Additional::Schema(Box::new(Self::parse(&json["additionalProperties"]))),
+                Some(Value::Object(schema)) if !schema.is_empty() => {
+                    Additional::Schema(Box::new(Self::parse(&json["additionalProperties"])))
+                }
                 Some(_) => Additional::Any,
             },
             items: json.get("items").map(|items| Box::new(Self::parse(items))),
@@ -199,8 +206,23 @@ impl Schema {
 impl Rules {
     fn parse(json: &Value) -> Option<Self> {
         const KEYS: [&str; 17] = [
-            "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
-            "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "enum", "allOf", "anyOf", "not",
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+            "minLength",
+            "maxLength",
+            "pattern",
+            "minItems",
+            "maxItems",
+            "uniqueItems",
+            "minProperties",
+            "maxProperties",
+            "enum",
+            "allOf",
+            "anyOf",
+            "not",
         ];
         if json.get("oneOf").is_none() && !KEYS.iter().any(|key| json.get(key).is_some()) {
             return None;
@@ -208,7 +230,14 @@ impl Rules {
         let float = |key: &str| json.get(key).and_then(Value::as_f64);
         let count = |key: &str| json.get(key).and_then(Value::as_u64);
         let flag = |key: &str| json.get(key).and_then(Value::as_bool).unwrap_or_default();
-        let all = |key: &str| json.get(key).and_then(Value::as_array).into_iter().flatten().map(Schema::parse).collect();
+        let all = |key: &str| {
+            json.get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .map(Schema::parse)
+                .collect()
+        };
         Some(Self {
             minimum: float("minimum"),
             maximum: float("maximum"),
@@ -218,7 +247,10 @@ impl Rules {
             min_length: count("minLength"),
             max_length: count("maxLength"),
             // Whether a pattern compiles is checked when a definition is registered.
-            pattern: json.get("pattern").and_then(Value::as_str).and_then(|pattern| Regex::new(pattern).ok()),
+            pattern: json
+                .get("pattern")
+                .and_then(Value::as_str)
+                .and_then(|pattern| Regex::new(pattern).ok()),
             min_items: count("minItems"),
             max_items: count("maxItems"),
             unique_items: flag("uniqueItems"),
@@ -238,5 +270,11 @@ fn entries<'a>(json: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, 
 }
 
 fn strings(json: &Value, key: &str) -> Vec<String> {
-    json.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    json.get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }

@@ -26,12 +26,16 @@ impl Selector {
             return true;
         }
         let labels = metadata_of(object).get("labels").and_then(Value::as_object);
-        self.labels.iter().all(|requirement| requirement.matches(labels)) && self.fields.iter().all(|field| field.matches(object))
+        self.labels.iter().all(|requirement| requirement.matches(labels))
+            && self.fields.iter().all(|field| field.matches(object))
     }
 
     /// The name that a `metadata.name=x` requirement asks for.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.fields.iter().find(|field| field.field == "metadata.name" && !field.negated).map(|field| field.value.as_str())
+        self.fields
+            .iter()
+            .find(|field| field.field == "metadata.name" && !field.negated)
+            .map(|field| field.value.as_str())
     }
 }
 
@@ -55,7 +59,9 @@ pub(crate) struct Requirement {
 
 impl Requirement {
     fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
-        let value = labels.and_then(|labels| labels.get(&self.key)).and_then(Value::as_str);
+        let value = labels
+            .and_then(|labels| labels.get(&self.key))
+            .and_then(Value::as_str);
         let listed = |value: &str| self.values.iter().any(|wanted| wanted == value);
         let number = |text: &str| text.parse::<i64>().ok();
         let bound = self.values.first().and_then(|value| number(value));
@@ -64,8 +70,14 @@ impl Requirement {
             Operator::NotIn => !value.is_some_and(listed),
             Operator::Exists => value.is_some(),
             Operator::Absent => value.is_none(),
-            Operator::GreaterThan => value.and_then(number).zip(bound).is_some_and(|(value, bound)| value > bound),
-            Operator::LessThan => value.and_then(number).zip(bound).is_some_and(|(value, bound)| value < bound),
+            Operator::GreaterThan => value
+                .and_then(number)
+                .zip(bound)
+                .is_some_and(|(value, bound)| value > bound),
+            Operator::LessThan => value
+                .and_then(number)
+                .zip(bound)
+                .is_some_and(|(value, bound)| value < bound),
         }
     }
 }
@@ -76,7 +88,10 @@ impl Requirement {
 /// The text of the real server's parser.
 pub(crate) fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
     let tokens = tokens(text);
-    let mut parser = Parser { tokens: &tokens, at: 0 };
+    let mut parser = Parser {
+        tokens: &tokens,
+        at: 0,
+    };
     parser.selector()
 }
 
@@ -103,11 +118,16 @@ fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        if let Some(symbol) = SYMBOLS.iter().find(|symbol| !symbol.is_empty() && rest.starts_with(**symbol)) {
+        if let Some(symbol) = SYMBOLS
+            .iter()
+            .find(|symbol| !symbol.is_empty() && rest.starts_with(**symbol))
+        {
             tokens.push(Token::Symbol(symbol));
             rest = &rest[symbol.len()..];
         } else {
-            let end = rest.find(|c: char| c.is_whitespace() || "=!,()><".contains(c)).unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| c.is_whitespace() || "=!,()><".contains(c))
+                .unwrap_or(rest.len());
             tokens.push(Token::Word(rest[..end].to_owned()));
             rest = &rest[end..];
         }
@@ -138,19 +158,35 @@ impl Parser<'_> {
         loop {
             match self.peek() {
                 Token::Word(_) | Token::Symbol("!") => {
-                    requirements.push(self.requirement().map_err(|error| format!("unable to parse requirement: {error}"))?);
+                    requirements.push(
+                        self.requirement()
+                            .map_err(|error| format!("unable to parse requirement: {error}"))?,
+                    );
                     match self.next() {
                         Token::End => return Ok(requirements),
                         Token::Symbol(",") => {
                             if !matches!(self.peek(), Token::Word(_) | Token::Symbol("!")) {
-                                return Err(format!("found '{}', expected: identifier after ','", self.peek().text()));
+                                return Err(format!(
+                                    "found '{}', expected: identifier after ','",
+                                    self.peek().text()
+                                ));
                             }
                         }
-                        other => return Err(format!("found '{}', expected: ',' or 'end of string'", other.text())),
+                        other => {
+                            return Err(format!(
+                                "found '{}', expected: ',' or 'end of string'",
+                                other.text()
+                            ));
+                        }
                     }
                 }
                 Token::End => return Ok(requirements),
-                other => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: !, identifier, or 'end of string'",
+                        other.text()
+                    ));
+                }
             }
         }
     }
@@ -169,10 +205,18 @@ impl Parser<'_> {
             return Err(format!("<nil>: Invalid value: {key:?}: {error}"));
         }
         if absent {
-            return Ok(Requirement { key, operator: Operator::Absent, values: Vec::new() });
+            return Ok(Requirement {
+                key,
+                operator: Operator::Absent,
+                values: Vec::new(),
+            });
         }
         if matches!(self.peek(), Token::End | Token::Symbol(",")) {
-            return Ok(Requirement { key, operator: Operator::Exists, values: Vec::new() });
+            return Ok(Requirement {
+                key,
+                operator: Operator::Exists,
+                values: Vec::new(),
+            });
         }
         let token = self.next();
         let operator = match token.text() {
@@ -182,7 +226,11 @@ impl Parser<'_> {
             "<" => Operator::LessThan,
             other => return Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt")),
         };
-        let values = if matches!(token, Token::Word(_)) { self.values()? } else { vec![self.exact()?] };
+        let values = if matches!(token, Token::Word(_)) {
+            self.values()?
+        } else {
+            vec![self.exact()?]
+        };
         if matches!(operator, Operator::In | Operator::NotIn) {
             for value in &values {
                 if let Some(error) = names::label_value(value).first() {
@@ -195,7 +243,11 @@ impl Parser<'_> {
                 values.first().map_or("", String::as_str)
             ));
         }
-        Ok(Requirement { key, operator, values })
+        Ok(Requirement {
+            key,
+            operator,
+            values,
+        })
     }
 
     fn exact(&mut self) -> Result<String, String> {
@@ -252,13 +304,20 @@ pub(crate) struct FieldRequirement {
 impl FieldRequirement {
     /// An object of exactly this name.
     pub(crate) fn named(name: &str) -> Self {
-        Self { field: "metadata.name".to_owned(), value: name.to_owned(), negated: false }
+        Self {
+            field: "metadata.name".to_owned(),
+            value: name.to_owned(),
+            negated: false,
+        }
     }
 
     fn matches(&self, object: &Object) -> bool {
         let path: Vec<&str> = self.field.split('.').collect();
         let actual = match at(object, &path) {
-            _ if self.field == "source" => at(object, &["source", "component"]).and_then(Value::as_str).unwrap_or_default().to_owned(),
+            _ if self.field == "source" => at(object, &["source", "component"])
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
             _ if self.field == "status.successful" => {
                 at(object, &["status", "succeeded"]).map_or_else(|| "0".to_owned(), ToString::to_string)
             }
@@ -283,20 +342,32 @@ fn absent(field: &str) -> &'static str {
 ///
 /// # Errors
 /// The text of the real server's parser.
-pub(crate) fn parse_fields(text: &str, resource: &Resource, version: &Version) -> Result<Vec<FieldRequirement>, String> {
+pub(crate) fn parse_fields(
+    text: &str,
+    resource: &Resource,
+    version: &Version,
+) -> Result<Vec<FieldRequirement>, String> {
     let mut requirements = Vec::new();
     for part in split_fields(text) {
         if part.is_empty() {
             continue;
         }
-        let found = ["!=", "==", "="].iter().filter_map(|op| part.find(op).map(|at| (at, *op))).min_by_key(|(at, op)| (*at, 2 - op.len().min(2)));
+        let found = ["!=", "==", "="]
+            .iter()
+            .filter_map(|op| part.find(op).map(|at| (at, *op)))
+            .min_by_key(|(at, op)| (*at, 2 - op.len().min(2)));
         let Some((at, operator)) = found else {
             return Err(format!("invalid selector: '{text}'; can't understand '{part}'"));
         };
         let (field, value) = (&part[..at], &part[at + operator.len()..]);
-        let value = unescape(value).ok_or_else(|| format!("invalid field selector: invalid escape sequence: {value}"))?;
+        let value = unescape(value)
+            .ok_or_else(|| format!("invalid field selector: invalid escape sequence: {value}"))?;
         check_selectable(field, resource, version)?;
-        requirements.push(FieldRequirement { field: field.to_owned(), value, negated: operator == "!=" });
+        requirements.push(FieldRequirement {
+            field: field.to_owned(),
+            value,
+            negated: operator == "!=",
+        });
     }
     Ok(requirements)
 }
@@ -332,14 +403,19 @@ fn unescape(text: &str) -> Option<String> {
 
 fn check_selectable(field: &str, resource: &Resource, version: &Version) -> Result<(), String> {
     let common = field == "metadata.name" || field == "metadata.namespace";
-    if common || resource.strategy.selectable.contains(&field) || version.selectable.iter().any(|known| known == field) {
+    if common
+        || resource.strategy.selectable.contains(&field)
+        || version.selectable.iter().any(|known| known == field)
+    {
         return Ok(());
     }
-    Err(if resource.custom.is_some() || !resource.strategy.selectable.is_empty() {
-        format!("field label not supported: {field}")
-    } else {
-        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
-    })
+    Err(
+        if resource.custom.is_some() || !resource.strategy.selectable.is_empty() {
+            format!("field label not supported: {field}")
+        } else {
+            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        },
+    )
 }
 
 #[cfg(test)]
@@ -349,17 +425,38 @@ mod tests {
     use super::*;
 
     fn matches(selector: &str, labels: &Value) -> bool {
-        let selector = Selector { labels: parse_labels(selector).unwrap(), fields: Vec::new() };
+        let selector = Selector {
+            labels: parse_labels(selector).unwrap(),
+            fields: Vec::new(),
+        };
         selector.matches(json!({"metadata": {"labels": labels}}).as_object().unwrap())
     }
 
     #[test]
     fn set_and_equality_requirements_select_by_label() {
         let labels = json!({"app": "web", "tier": "front"});
-        for yes in ["app=web", "app==web", "app in (web,db)", "app", "!missing", "app!=db", "missing!=x", "missing notin (x)", "app=web,tier=front", ""] {
+        for yes in [
+            "app=web",
+            "app==web",
+            "app in (web,db)",
+            "app",
+            "!missing",
+            "app!=db",
+            "missing!=x",
+            "missing notin (x)",
+            "app=web,tier=front",
+            "",
+        ] {
             assert!(matches(yes, &labels), "{yes}");
         }
-        for no in ["app=db", "app notin (web)", "!app", "missing", "app=web,tier=back", "app in (db)"] {
+        for no in [
+            "app=db",
+            "app notin (web)",
+            "!app",
+            "missing",
+            "app=web,tier=back",
+            "app in (db)",
+        ] {
             assert!(!matches(no, &labels), "{no}");
         }
     }
@@ -367,7 +464,10 @@ mod tests {
     #[test]
     fn malformed_label_selectors_are_refused_as_the_real_server_does() {
         for (text, error) in [
-            ("a===b", "unable to parse requirement: found '=', expected: identifier"),
+            (
+                "a===b",
+                "unable to parse requirement: found '=', expected: identifier",
+            ),
             ("a in b", "unable to parse requirement: found 'b' expected: '('"),
             ("a=b=c d", "found '=', expected: ',' or 'end of string'"),
         ] {

@@ -48,7 +48,6 @@ pub(crate) struct Inner {
 
 impl ApiServer {
     /// A server with its defaults changed.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -82,7 +81,10 @@ impl ApiServer {
     /// Needed only for servers that are built with [`Builder::stepped`]; others do such work by themselves.
     pub fn step(&self) -> bool {
         let mut state = self.inner.lock();
-        let mut cx = Context { state: &mut state, now: self.inner.clock.now() };
+        let mut cx = Context {
+            state: &mut state,
+            now: self.inner.clock.now(),
+        };
         let done = background::step(&mut cx);
         let revision = state.store.revision();
         drop(state);
@@ -107,7 +109,9 @@ impl ApiServer {
 
 impl fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServer").field("revision", &self.revision()).finish_non_exhaustive()
+        f.debug_struct("ApiServer")
+            .field("revision", &self.revision())
+            .finish_non_exhaustive()
     }
 }
 
@@ -127,8 +131,16 @@ impl Default for Builder {
         Self {
             clock: Arc::new(SystemClock),
             seed: 0,
-            settings: Settings { rbac: false, garbage_collection: true, namespace_deletion: true, immediate: true },
-            retention: Retention { entries: 20_000, bytes: 64 * 1024 * 1024 },
+            settings: Settings {
+                rbac: false,
+                garbage_collection: true,
+                namespace_deletion: true,
+                immediate: true,
+            },
+            retention: Retention {
+                entries: 20_000,
+                bytes: 64 * 1024 * 1024,
+            },
             tokens: Vec::new(),
         }
     }
@@ -208,15 +220,27 @@ impl Builder {
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
         };
-        furnish(&mut Context { state: &mut state, now: self.clock.now() });
+        furnish(&mut Context {
+            state: &mut state,
+            now: self.clock.now(),
+        });
         let revisions = watch::Sender::new(state.store.revision());
-        ApiServer { inner: Arc::new(Inner { clock: self.clock, revisions, state: Mutex::new(state) }) }
+        ApiServer {
+            inner: Arc::new(Inner {
+                clock: self.clock,
+                revisions,
+                state: Mutex::new(state),
+            }),
+        }
     }
 }
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("seed", &self.seed).field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("seed", &self.seed)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 
@@ -261,13 +285,27 @@ impl Inner {
     }
 
     /// Serves one request.
-    pub(crate) async fn serve(self: Arc<Self>, request: Request<Bytes>, default: Identity) -> Result<Response<Body>, ConnectionLost> {
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        request: Request<Bytes>,
+        default: Identity,
+    ) -> Result<Response<Body>, ConnectionLost> {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let mut call = Call { method: parts.method, path: parts.uri.path().to_owned(), query, headers: parts.headers, body, identity: default };
+        let mut call = Call {
+            method: parts.method,
+            path: parts.uri.path().to_owned(),
+            query,
+            headers: parts.headers,
+            body,
+            identity: default,
+        };
         let identified = {
             let mut state = self.lock();
-            let mut cx = Context { state: &mut state, now: self.clock.now() };
+            let mut cx = Context {
+                state: &mut state,
+                now: self.clock.now(),
+            };
             auth::authenticate(&mut cx, &call)
         };
         match identified {
@@ -279,7 +317,8 @@ impl Inner {
             match effect {
                 Effect::Delay(duration) => self.clock.sleep(*duration).await,
                 Effect::TooManyRequests { retry_after_seconds } => {
-                    let message = "the server has received too many requests and has asked us to try again later";
+                    let message =
+                        "the server has received too many requests and has asked us to try again later";
                     return Ok(failed(&Failure::too_many_requests(message, *retry_after_seconds)));
                 }
                 Effect::Fail { code } => return Ok(failed(&fault_failure(*code))),
@@ -287,7 +326,10 @@ impl Inner {
             }
         }
         let response = self.answer(&call, &effects).await;
-        if effects.iter().any(|effect| matches!(effect, Effect::LoseResponse)) {
+        if effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::LoseResponse))
+        {
             return Err(ConnectionLost::new());
         }
         Ok(response)
@@ -304,21 +346,32 @@ impl Inner {
                 Ok(reply) => reply,
                 Err(failure) => return failed(&failure),
             };
-            let Content::Wait(revision) = reply.content else { return self.finish(call, effects, reply) };
+            let Content::Wait(revision) = reply.content else {
+                return self.finish(call, effects, reply);
+            };
             let patience = patience.get_or_insert_with(|| self.clock.sleep(REVISION_WAIT));
             let mut revisions = self.revisions.subscribe();
             let reached = std::pin::pin!(revisions.wait_for(|current| *current >= revision));
             if let Either::Right(_) = select(reached, patience).await {
                 let failure = Failure::revision_too_large(revision, self.lock().store.revision());
-                let is_watch = call.resource_request().is_some_and(|(verb, _)| verb == crate::route::Verb::Watch);
-                return if is_watch { stream_of_failure(&failure) } else { failed(&failure) };
+                let is_watch = call
+                    .resource_request()
+                    .is_some_and(|(verb, _)| verb == crate::route::Verb::Watch);
+                return if is_watch {
+                    stream_of_failure(&failure)
+                } else {
+                    failed(&failure)
+                };
             }
         }
     }
 
     fn dispatch(&self, call: &Call, race: bool) -> crate::status::Result<Reply> {
         let mut state = self.lock();
-        let mut cx = Context { state: &mut state, now: self.clock.now() };
+        let mut cx = Context {
+            state: &mut state,
+            now: self.clock.now(),
+        };
         if race {
             fault::race(&mut cx, call);
         }
@@ -335,7 +388,10 @@ impl Inner {
     fn finish(self: &Arc<Self>, call: &Call, effects: &[Effect], reply: Reply) -> Response<Body> {
         let body = match reply.content {
             Content::Bytes(bytes) => Body::once(bytes),
-            Content::List(list) => Body::once(list.representation.list(&list.metadata, list.items.iter().map(|stored| &**stored))),
+            Content::List(list) => Body::once(
+                list.representation
+                    .list(&list.metadata, list.items.iter().map(|stored| &**stored)),
+            ),
             Content::Watch(plan) => {
                 let control = self.lock().faults.hold(call, effects);
                 Body::stream(handler::watch::stream(Arc::clone(self), *plan, control))
@@ -371,21 +427,35 @@ fn respond(code: StatusCode, body: Body) -> Response<Body> {
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
     response
 }
 
 pub(crate) fn failed(failure: &Failure) -> Response<Body> {
     if failure.is_plain() {
-        let mut response = respond(failure.code, Body::once(Bytes::from(failure.message().to_owned())));
+        let mut response = respond(
+            failure.code,
+            Body::once(Bytes::from(failure.message().to_owned())),
+        );
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        headers.insert(
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        );
         return response;
     }
     let mut response = respond(failure.code, Body::once(Bytes::from(failure.body().to_string())));
     if let Some(seconds) = failure.retry_after_seconds() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
@@ -398,8 +468,14 @@ fn stream_of_failure(failure: &Failure) -> Response<Body> {
 fn fault_failure(code: u16) -> Failure {
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     match code {
-        StatusCode::SERVICE_UNAVAILABLE => Failure::unavailable("the server is currently unable to handle the request"),
-        StatusCode::GATEWAY_TIMEOUT => Failure::new(code, "Timeout", "Timeout: request did not complete within the allotted timeout"),
+        StatusCode::SERVICE_UNAVAILABLE => {
+            Failure::unavailable("the server is currently unable to handle the request")
+        }
+        StatusCode::GATEWAY_TIMEOUT => Failure::new(
+            code,
+            "Timeout",
+            "Timeout: request did not complete within the allotted timeout",
+        ),
         StatusCode::INTERNAL_SERVER_ERROR => Failure::internal("an injected fault"),
         _ => Failure::new(code, "", "an injected fault"),
     }

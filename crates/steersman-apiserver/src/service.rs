@@ -50,7 +50,9 @@ impl Service {
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("Service")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Everything that the server's lock guards.
 
-use std::{collections::{BTreeMap, VecDeque}, sync::Arc, time::SystemTime};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use serde_json::{Value, json};
 
@@ -67,7 +71,10 @@ impl Context<'_> {
 
     /// Stores an object and notes what has to follow from it.
     pub(crate) fn put(&mut self, resource: &Arc<Resource>, key: &str, object: Object) -> Arc<Stored> {
-        let stored = self.state.store.put(resource.storage, key, object, resource.edition());
+        let stored = self
+            .state
+            .store
+            .put(resource.storage, key, object, resource.edition());
         crate::background::after_write(self, resource, key);
         stored
     }
@@ -87,14 +94,30 @@ impl Context<'_> {
 
     /// All objects of a built-in kind.
     pub(crate) fn all(&self, group: &str, plural: &str) -> impl Iterator<Item = &Arc<Stored>> {
-        let storage = self.state.registry.find(group, plural).map(|resource| resource.storage);
-        storage.into_iter().flat_map(|storage| self.state.store.all(storage)).map(|(_, stored)| stored)
+        let storage = self
+            .state
+            .registry
+            .find(group, plural)
+            .map(|resource| resource.storage);
+        storage
+            .into_iter()
+            .flat_map(|storage| self.state.store.all(storage))
+            .map(|(_, stored)| stored)
     }
 
     /// Stores an object that the server itself makes; metadata is filled in.
-    pub(crate) fn plant(&mut self, group: &str, plural: &str, namespace: &str, name: &str, fields: Value) -> Option<Arc<Stored>> {
+    pub(crate) fn plant(
+        &mut self,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        fields: Value,
+    ) -> Option<Arc<Stored>> {
         let resource = Arc::clone(self.state.registry.find(group, plural)?);
-        let Value::Object(mut object) = fields else { return None };
+        let Value::Object(mut object) = fields else {
+            return None;
+        };
         let mut metadata = object.remove("metadata").unwrap_or_else(|| json!({}));
         metadata["name"] = json!(name);
         if resource.namespaced {
@@ -103,7 +126,13 @@ impl Context<'_> {
         metadata["uid"] = json!(self.state.random.uid());
         metadata["creationTimestamp"] = self.timestamp();
         object.insert("metadata".to_owned(), metadata);
-        let target = Target { resource: Arc::clone(&resource), version: 0, namespace: namespace.to_owned(), name: name.to_owned(), subresource: String::new() };
+        let target = Target {
+            resource: Arc::clone(&resource),
+            version: 0,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        };
         crate::managed::on_update(self, &target, None, &mut object, "kube-apiserver");
         let key = resource.key(namespace, name);
         Some(self.put(&resource, &key, object))

@@ -13,7 +13,11 @@ pub(crate) struct Qualified<'a> {
 
 impl std::fmt::Display for Qualified<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.group.is_empty() { f.write_str(self.name) } else { write!(f, "{}.{}", self.name, self.group) }
+        if self.group.is_empty() {
+            f.write_str(self.name)
+        } else {
+            write!(f, "{}.{}", self.name, self.group)
+        }
     }
 }
 
@@ -35,7 +39,14 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, continue_token: None, plain: false }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+            plain: false,
+        }
     }
 
     fn about(mut self, of: Qualified<'_>, name: &str) -> Self {
@@ -60,12 +71,18 @@ impl Failure {
 
     /// A failure that is answered as plain text.
     pub(crate) fn plain(code: StatusCode, text: &str) -> Self {
-        Self { plain: true, ..Self::new(code, "", text) }
+        Self {
+            plain: true,
+            ..Self::new(code, "", text)
+        }
     }
 
     pub(crate) fn unknown_resource() -> Self {
         let message = "the server could not find the requested resource";
-        Self { details: Some(Map::new()), ..Self::new(StatusCode::NOT_FOUND, "NotFound", message) }
+        Self {
+            details: Some(Map::new()),
+            ..Self::new(StatusCode::NOT_FOUND, "NotFound", message)
+        }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -83,16 +100,27 @@ impl Failure {
             (false, false) => format!("{of} {name:?} is forbidden: {why}"),
         };
         let failure = Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(of, name);
-        Self { details: Some(failure.details.clone().unwrap_or_default()), ..failure }
+        Self {
+            details: Some(failure.details.clone().unwrap_or_default()),
+            ..failure
+        }
     }
 
     pub(crate) fn not_found(of: Qualified<'_>, name: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{of} {name:?} not found")).about(of, name)
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            format!("{of} {name:?} not found"),
+        )
+        .about(of, name)
     }
 
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self { details: Some(Map::new()), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message) }
+        Self {
+            details: Some(Map::new()),
+            ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+        }
     }
 
     pub(crate) fn not_acceptable(message: impl Into<String>) -> Self {
@@ -100,22 +128,44 @@ impl Failure {
     }
 
     pub(crate) fn already_exists(of: Qualified<'_>, name: &str, being_deleted: bool) -> Self {
-        let prefix = if being_deleted { "object is being deleted: " } else { "" };
-        Self::new(StatusCode::CONFLICT, "AlreadyExists", format!("{prefix}{of} {name:?} already exists")).about(of, name)
+        let prefix = if being_deleted {
+            "object is being deleted: "
+        } else {
+            ""
+        };
+        Self::new(
+            StatusCode::CONFLICT,
+            "AlreadyExists",
+            format!("{prefix}{of} {name:?} already exists"),
+        )
+        .about(of, name)
     }
 
     pub(crate) fn name_exhausted(of: Qualified<'_>, name: &str) -> Self {
-        let message = format!("{of} {name:?} already exists, the server was not able to generate a unique name for the object");
-        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(of, name).retry_after(1)
+        let message = format!(
+            "{of} {name:?} already exists, the server was not able to generate a unique name for the object"
+        );
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
+            .about(of, name)
+            .retry_after(1)
     }
 
     pub(crate) fn conflict(of: Qualified<'_>, name: &str, why: &str) -> Self {
-        Self::new(StatusCode::CONFLICT, "Conflict", format!("Operation cannot be fulfilled on {of} {name:?}: {why}")).about(of, name)
+        Self::new(
+            StatusCode::CONFLICT,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {of} {name:?}: {why}"),
+        )
+        .about(of, name)
     }
 
     /// The object was changed since it was read.
     pub(crate) fn modified(of: Qualified<'_>, name: &str) -> Self {
-        Self::conflict(of, name, "the object has been modified; please apply your changes to the latest version and try again")
+        Self::conflict(
+            of,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
@@ -128,7 +178,10 @@ impl Failure {
 
     /// An expired list that can go on at the latest revision.
     pub(crate) fn expired_continue(message: impl Into<String>, token: String) -> Self {
-        Self { continue_token: Some(token), ..Self::expired(message) }
+        Self {
+            continue_token: Some(token),
+            ..Self::expired(message)
+        }
     }
 
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
@@ -136,7 +189,11 @@ impl Failure {
     }
 
     pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            message,
+        )
     }
 
     /// `of` names the kind here, not the resource.
@@ -144,12 +201,22 @@ impl Failure {
         let list = match errors {
             [] => "<nil>".to_owned(),
             [one] => one.to_string(),
-            many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            many => format!(
+                "[{}]",
+                many.iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
         };
         let causes = errors.iter().map(FieldError::cause).collect();
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", format!("{of} {name:?} is invalid: {list}"))
-            .about(of, name)
-            .detail("causes", Value::Array(causes))
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Invalid",
+            format!("{of} {name:?} is invalid: {list}"),
+        )
+        .about(of, name)
+        .detail("causes", Value::Array(causes))
     }
 
     /// A patch that does not fit the object it is for.
@@ -166,7 +233,12 @@ impl Failure {
 
     /// A field of something that has neither kind nor name.
     pub(crate) fn invalid_of_nothing(error: &FieldError) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", format!(" \"\" is invalid: {error}")).detail("causes", json!([error.cause()]))
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Invalid",
+            format!(" \"\" is invalid: {error}"),
+        )
+        .detail("causes", json!([error.cause()]))
     }
 
     pub(crate) fn too_many_requests(message: impl Into<String>, seconds: u64) -> Self {
@@ -175,8 +247,12 @@ impl Failure {
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         let message = message.into();
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", format!("Internal error occurred: {message}"))
-            .detail("causes", json!([{"message": message}]))
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        )
+        .detail("causes", json!([{"message": message}]))
     }
 
     /// An error that has no reason of its own.
@@ -192,7 +268,10 @@ impl Failure {
     pub(crate) fn revision_too_large(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
-            .detail("causes", json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]))
+            .detail(
+                "causes",
+                json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]),
+            )
             .retry_after(1)
     }
 
@@ -201,7 +280,10 @@ impl Failure {
     }
 
     pub(crate) fn with_cause(self, reason: &str, message: &str, field: &str) -> Self {
-        self.detail("causes", json!([{"reason": reason, "message": message, "field": field}]))
+        self.detail(
+            "causes",
+            json!([{"reason": reason, "message": message, "field": field}]),
+        )
     }
 
     pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
@@ -246,8 +328,16 @@ pub(crate) struct FieldError {
 
 impl FieldError {
     pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
-        let message = if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
-        Self { reason: "FieldValueRequired", field: field.into(), message }
+        let message = if detail.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {detail}")
+        };
+        Self {
+            reason: "FieldValueRequired",
+            field: field.into(),
+            message,
+        }
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
@@ -256,35 +346,71 @@ impl FieldError {
 
     /// As [`Self::invalid`], with a value that is printed as it is.
     pub(crate) fn invalid_text(field: impl Into<String>, value: &str, detail: &str) -> Self {
-        let message = if detail.is_empty() { format!("Invalid value: {value}") } else { format!("Invalid value: {value}: {detail}") };
-        Self { reason: "FieldValueInvalid", field: field.into(), message }
+        let message = if detail.is_empty() {
+            format!("Invalid value: {value}")
+        } else {
+            format!("Invalid value: {value}: {detail}")
+        };
+        Self {
+            reason: "FieldValueInvalid",
+            field: field.into(),
+            message,
+        }
     }
 
     pub(crate) fn type_invalid(field: impl Into<String>, value: &str, detail: &str) -> Self {
-        Self { reason: "FieldValueTypeInvalid", field: field.into(), message: format!("Invalid value: {value}: {detail}") }
+        Self {
+            reason: "FieldValueTypeInvalid",
+            field: field.into(),
+            message: format!("Invalid value: {value}: {detail}"),
+        }
     }
 
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
-        let list = supported.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ");
+        let list = supported
+            .iter()
+            .map(|value| format!("{value:?}"))
+            .collect::<Vec<_>>()
+            .join(", ");
         let message = format!("Unsupported value: {}: supported values: {list}", printed(value));
-        Self { reason: "FieldValueNotSupported", field: field.into(), message }
+        Self {
+            reason: "FieldValueNotSupported",
+            field: field.into(),
+            message,
+        }
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
-        Self { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {detail}") }
+        Self {
+            reason: "FieldValueForbidden",
+            field: field.into(),
+            message: format!("Forbidden: {detail}"),
+        }
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &str) -> Self {
-        Self { reason: "FieldValueDuplicate", field: field.into(), message: format!("Duplicate value: {value}") }
+        Self {
+            reason: "FieldValueDuplicate",
+            field: field.into(),
+            message: format!("Duplicate value: {value}"),
+        }
     }
 
     pub(crate) fn too_long(field: impl Into<String>, max: u64) -> Self {
-        Self { reason: "FieldValueTooLong", field: field.into(), message: format!("Too long: may not be more than {max} bytes") }
+        Self {
+            reason: "FieldValueTooLong",
+            field: field.into(),
+            message: format!("Too long: may not be more than {max} bytes"),
+        }
     }
 
     pub(crate) fn too_many(field: impl Into<String>, actual: usize, max: u64) -> Self {
         let message = format!("Too many: {actual}: must have at most {max} items");
-        Self { reason: "FieldValueTooMany", field: field.into(), message }
+        Self {
+            reason: "FieldValueTooMany",
+            field: field.into(),
+            message,
+        }
     }
 
     /// The same error, told without the prefix of its field's name.
@@ -295,12 +421,23 @@ impl FieldError {
 
     /// True if other rules cannot be checked on an object with this error.
     pub(crate) fn is_blocking(&self) -> bool {
-        matches!(self.reason, "FieldValueRequired" | "FieldValueTypeInvalid" | "FieldValueNotSupported" | "FieldValueTooLong" | "FieldValueTooMany")
+        matches!(
+            self.reason,
+            "FieldValueRequired"
+                | "FieldValueTypeInvalid"
+                | "FieldValueNotSupported"
+                | "FieldValueTooLong"
+                | "FieldValueTooMany"
+        )
     }
 
     /// Invalid, with nothing but a message.
     pub(crate) fn invalid_bare(field: impl Into<String>, message: &str) -> Self {
-        Self { reason: "FieldValueInvalid", field: field.into(), message: format!("Invalid value: {message}") }
+        Self {
+            reason: "FieldValueInvalid",
+            field: field.into(),
+            message: format!("Invalid value: {message}"),
+        }
     }
 
     fn cause(&self) -> Value {

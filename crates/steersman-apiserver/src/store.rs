@@ -38,7 +38,12 @@ pub(crate) struct Stored {
 
 impl Stored {
     pub(crate) fn new(object: Object, revision: u64, edition: u64) -> Self {
-        Self { object, revision, edition, encoded: OnceLock::new() }
+        Self {
+            object,
+            revision,
+            edition,
+            encoded: OnceLock::new(),
+        }
     }
 
     /// The JSON of the object, without `apiVersion` and `kind`.
@@ -88,7 +93,10 @@ impl Entry {
     }
 
     fn weight(&self) -> usize {
-        self.new.as_ref().or(self.old.as_ref()).map_or(0, |stored| stored.encoded().len())
+        self.new
+            .as_ref()
+            .or(self.old.as_ref())
+            .map_or(0, |stored| stored.encoded().len())
     }
 }
 
@@ -126,7 +134,14 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(retention: Retention) -> Self {
-        Self { revision: 1, compacted: 1, log: VecDeque::new(), log_bytes: 0, retention, state: Vec::new() }
+        Self {
+            revision: 1,
+            compacted: 1,
+            log: VecDeque::new(),
+            log_bytes: 0,
+            retention,
+            state: Vec::new(),
+        }
     }
 
     /// Makes room for one more kind.
@@ -157,7 +172,13 @@ impl Store {
     }
 
     /// Writes `object` under `key` and returns it with its new revision.
-    pub(crate) fn put(&mut self, storage: StorageId, key: &str, mut object: Object, edition: u64) -> Arc<Stored> {
+    pub(crate) fn put(
+        &mut self,
+        storage: StorageId,
+        key: &str,
+        mut object: Object,
+        edition: u64,
+    ) -> Arc<Stored> {
         self.revision += 1;
         stamp(&mut object, self.revision);
         let new = Arc::new(Stored::new(object, self.revision, edition));
@@ -179,11 +200,26 @@ impl Store {
         Some(old)
     }
 
-    fn append(&mut self, storage: StorageId, key: Arc<str>, old: Option<Arc<Stored>>, new: Option<Arc<Stored>>) {
-        let entry = Entry { revision: self.revision, storage, key, old, new, departed: OnceLock::new() };
+    fn append(
+        &mut self,
+        storage: StorageId,
+        key: Arc<str>,
+        old: Option<Arc<Stored>>,
+        new: Option<Arc<Stored>>,
+    ) {
+        let entry = Entry {
+            revision: self.revision,
+            storage,
+            key,
+            old,
+            new,
+            departed: OnceLock::new(),
+        };
         self.log_bytes += entry.weight();
         self.log.push_back(Arc::new(entry));
-        while self.log.len() > self.retention.entries || (self.log_bytes > self.retention.bytes && self.log.len() > 1) {
+        while self.log.len() > self.retention.entries
+            || (self.log_bytes > self.retention.bytes && self.log.len() > 1)
+        {
             self.drop_oldest();
         }
     }
@@ -206,7 +242,9 @@ impl Store {
     pub(crate) fn since(&self, revision: u64) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
         // Revisions in the log are consecutive, so the place of an entry follows from its revision.
         let first = self.revision - self.log.len() as u64;
-        let skip = usize::try_from(revision.saturating_sub(first)).unwrap_or(usize::MAX).min(self.log.len());
+        let skip = usize::try_from(revision.saturating_sub(first))
+            .unwrap_or(usize::MAX)
+            .min(self.log.len());
         self.log.range(skip..)
     }
 
@@ -224,15 +262,24 @@ impl Store {
     /// The objects of a kind whose keys begin with `prefix` and come after `after`, as of `revision`, in key order.
     ///
     /// The revision must be readable.
-    pub(crate) fn scan(&self, storage: StorageId, prefix: &str, after: Option<&str>, revision: u64) -> Vec<(Arc<str>, Arc<Stored>)> {
+    pub(crate) fn scan(
+        &self,
+        storage: StorageId,
+        prefix: &str,
+        after: Option<&str>,
+        revision: u64,
+    ) -> Vec<(Arc<str>, Arc<Stored>)> {
         // The oldest entry after `revision` says what a key held at `revision`.
         let mut then: BTreeMap<Arc<str>, Option<Arc<Stored>>> = BTreeMap::new();
         for entry in self.since(revision).filter(|entry| entry.storage == storage) {
-            then.entry(Arc::clone(&entry.key)).or_insert_with(|| entry.old.clone());
+            then.entry(Arc::clone(&entry.key))
+                .or_insert_with(|| entry.old.clone());
         }
         let wanted = |key: &str| key.starts_with(prefix) && after.is_none_or(|after| key >= after);
         let start = after.filter(|after| *after > prefix).unwrap_or(prefix);
-        let Some(kind) = self.state.get(storage.0) else { return Vec::new() };
+        let Some(kind) = self.state.get(storage.0) else {
+            return Vec::new();
+        };
         let mut found: Vec<_> = kind
             .range::<str, _>((Bound::Included(start), Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(prefix))
@@ -240,7 +287,11 @@ impl Store {
             .map(|(key, stored)| (Arc::clone(key), Arc::clone(stored)))
             .collect();
         if !then.is_empty() {
-            found.extend(then.into_iter().filter(|(key, _)| wanted(key)).filter_map(|(key, old)| Some((key, old?))));
+            found.extend(
+                then.into_iter()
+                    .filter(|(key, _)| wanted(key))
+                    .filter_map(|(key, old)| Some((key, old?))),
+            );
             found.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
         found
@@ -254,13 +305,19 @@ mod tests {
     use super::*;
 
     fn store(entries: usize) -> (Store, StorageId) {
-        let mut store = Store::new(Retention { entries, bytes: usize::MAX });
+        let mut store = Store::new(Retention {
+            entries,
+            bytes: usize::MAX,
+        });
         let id = store.allocate();
         (store, id)
     }
 
     fn object(value: u64) -> Object {
-        json!({"metadata": {}, "value": value}).as_object().unwrap().clone()
+        json!({"metadata": {}, "value": value})
+            .as_object()
+            .unwrap()
+            .clone()
     }
 
     fn keys(found: &[(Arc<str>, Arc<Stored>)]) -> Vec<&str> {
@@ -270,11 +327,20 @@ mod tests {
     #[test]
     fn guarantee_2_resource_version_is_the_revision_of_the_last_write() {
         let (mut store, id) = store(10);
-        assert_eq!(store.put(id, "a", object(1), 0).metadata()["resourceVersion"], "2");
-        assert_eq!(store.put(id, "a", object(2), 0).metadata()["resourceVersion"], "3");
+        assert_eq!(
+            store.put(id, "a", object(1), 0).metadata()["resourceVersion"],
+            "2"
+        );
+        assert_eq!(
+            store.put(id, "a", object(2), 0).metadata()["resourceVersion"],
+            "3"
+        );
         store.remove(id, "a");
         assert_eq!(store.revision(), 4);
-        assert_eq!(store.since(3).next().unwrap().departed().unwrap().metadata()["resourceVersion"], "4");
+        assert_eq!(
+            store.since(3).next().unwrap().departed().unwrap().metadata()["resourceVersion"],
+            "4"
+        );
     }
 
     #[test]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What follows from writes: garbage collection, the end of namespaces and of definitions.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
 mod harness;
 
 use harness::{Raw, Watch, builder};
@@ -26,7 +28,11 @@ async fn exists(server: &ApiServer, name: &str) -> bool {
 }
 
 async fn delete(server: &ApiServer, name: &str, policy: &str) -> Value {
-    Raw::new("DELETE", &format!("{MAPS}/{name}")).json(&json!({"propagationPolicy": policy})).send(server).await.ok()
+    Raw::new("DELETE", &format!("{MAPS}/{name}"))
+        .json(&json!({"propagationPolicy": policy}))
+        .send(server)
+        .await
+        .ok()
 }
 
 #[tokio::test]
@@ -47,7 +53,10 @@ async fn a_dependent_with_another_owner_stays_and_loses_the_reference() {
     let two = create(&server, MAPS, &json!({"metadata": {"name": "two"}})).await;
     let mut child = owned("child", &one, false);
     let second = owned("x", &two, false)["metadata"]["ownerReferences"][0].clone();
-    child["metadata"]["ownerReferences"].as_array_mut().unwrap().push(second);
+    child["metadata"]["ownerReferences"]
+        .as_array_mut()
+        .unwrap()
+        .push(second);
     create(&server, MAPS, &child).await;
     delete(&server, "one", "Background").await;
     let child = Raw::get(&format!("{MAPS}/child")).send(&server).await.ok();
@@ -74,8 +83,13 @@ async fn an_owner_deleted_in_the_foreground_waits_for_dependents_that_block_it()
     assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     assert!(exists(&server, "owner").await);
     assert!(exists(&server, "child").await);
-    let release = Raw::new("PATCH", &format!("{MAPS}/child")).header("content-type", "application/merge-patch+json");
-    release.json(&json!({"metadata": {"finalizers": null}})).send(&server).await.ok();
+    let release =
+        Raw::new("PATCH", &format!("{MAPS}/child")).header("content-type", "application/merge-patch+json");
+    release
+        .json(&json!({"metadata": {"finalizers": null}}))
+        .send(&server)
+        .await
+        .ok();
     assert!(!exists(&server, "child").await);
     assert!(!exists(&server, "owner").await);
 }
@@ -117,31 +131,72 @@ async fn work_waits_for_steps_where_it_is_stepped() {
 #[tokio::test]
 async fn a_deleted_namespace_is_emptied_and_goes() {
     let server = builder().build();
-    create(&server, "/api/v1/namespaces", &json!({"metadata": {"name": "gone"}})).await;
-    create(&server, "/api/v1/namespaces/gone/configmaps", &json!({"metadata": {"name": "a"}})).await;
-    create(&server, "/api/v1/namespaces/gone/secrets", &json!({"metadata": {"name": "b"}})).await;
-    let answer = Raw::new("DELETE", "/api/v1/namespaces/gone").send(&server).await.ok();
+    create(
+        &server,
+        "/api/v1/namespaces",
+        &json!({"metadata": {"name": "gone"}}),
+    )
+    .await;
+    create(
+        &server,
+        "/api/v1/namespaces/gone/configmaps",
+        &json!({"metadata": {"name": "a"}}),
+    )
+    .await;
+    create(
+        &server,
+        "/api/v1/namespaces/gone/secrets",
+        &json!({"metadata": {"name": "b"}}),
+    )
+    .await;
+    let answer = Raw::new("DELETE", "/api/v1/namespaces/gone")
+        .send(&server)
+        .await
+        .ok();
     assert_eq!(answer["status"]["phase"], "Terminating");
     assert_eq!(Raw::get("/api/v1/namespaces/gone").send(&server).await.code, 404);
-    let left = Raw::get("/api/v1/namespaces/gone/configmaps").send(&server).await.ok();
+    let left = Raw::get("/api/v1/namespaces/gone/configmaps")
+        .send(&server)
+        .await
+        .ok();
     assert_eq!(left["items"], json!([]));
 }
 
 #[tokio::test]
 async fn a_namespace_says_what_keeps_it() {
     let server = builder().build();
-    create(&server, "/api/v1/namespaces", &json!({"metadata": {"name": "kept"}})).await;
+    create(
+        &server,
+        "/api/v1/namespaces",
+        &json!({"metadata": {"name": "kept"}}),
+    )
+    .await;
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
     create(&server, "/api/v1/namespaces/kept/configmaps", &held).await;
-    Raw::new("DELETE", "/api/v1/namespaces/kept").send(&server).await.ok();
+    Raw::new("DELETE", "/api/v1/namespaces/kept")
+        .send(&server)
+        .await
+        .ok();
     let namespace = Raw::get("/api/v1/namespaces/kept").send(&server).await.ok();
     let conditions = namespace["status"]["conditions"].as_array().unwrap();
-    let of = |kind: &str| conditions.iter().find(|condition| condition["type"] == kind).unwrap().clone();
+    let of = |kind: &str| {
+        conditions
+            .iter()
+            .find(|condition| condition["type"] == kind)
+            .unwrap()
+            .clone()
+    };
     assert_eq!(of("NamespaceContentRemaining")["status"], "True");
-    let message = "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances";
+    let message =
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances";
     assert_eq!(of("NamespaceFinalizersRemaining")["message"], message);
-    let release = Raw::new("PATCH", "/api/v1/namespaces/kept/configmaps/held").header("content-type", "application/merge-patch+json");
-    release.json(&json!({"metadata": {"finalizers": null}})).send(&server).await.ok();
+    let release = Raw::new("PATCH", "/api/v1/namespaces/kept/configmaps/held")
+        .header("content-type", "application/merge-patch+json");
+    release
+        .json(&json!({"metadata": {"finalizers": null}}))
+        .send(&server)
+        .await
+        .ok();
     assert_eq!(Raw::get("/api/v1/namespaces/kept").send(&server).await.code, 404);
 }
 
@@ -168,8 +223,14 @@ async fn a_definition_is_accepted_and_then_established_by_two_writes() {
     assert_eq!(created["status"]["conditions"], Value::Null);
     assert_eq!(watch.next().await.unwrap()["type"], "ADDED");
     let accepted = watch.next().await.unwrap();
-    assert_eq!(accepted["object"]["status"]["conditions"][0]["type"], "NamesAccepted");
-    assert_eq!(accepted["object"]["status"]["conditions"][1]["reason"], "Installing");
+    assert_eq!(
+        accepted["object"]["status"]["conditions"][0]["type"],
+        "NamesAccepted"
+    );
+    assert_eq!(
+        accepted["object"]["status"]["conditions"][1]["reason"],
+        "Installing"
+    );
     let established = watch.next().await.unwrap();
     assert_eq!(established["object"]["status"]["conditions"][1]["status"], "True");
     watch.quiet().await;
@@ -182,17 +243,31 @@ async fn a_deleted_definition_takes_its_objects_and_ends_their_watches() {
     create(&server, WIDGETS, &widget("a")).await;
     let mut watch = Watch::open(&server, &format!("{WIDGETS}?watch=1")).await;
     assert_eq!(watch.next().await.unwrap()["type"], "ADDED");
-    let answer = Raw::new("DELETE", &format!("{DEFINITIONS}/widgets.example.com")).send(&server).await.ok();
-    assert_eq!(answer["status"]["conditions"][2]["reason"], "InstanceDeletionPending");
+    let answer = Raw::new("DELETE", &format!("{DEFINITIONS}/widgets.example.com"))
+        .send(&server)
+        .await
+        .ok();
+    assert_eq!(
+        answer["status"]["conditions"][2]["reason"],
+        "InstanceDeletionPending"
+    );
     let gone = watch.next().await.unwrap();
     assert_eq!(gone["type"], "DELETED");
-    let revision = gone["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let revision = gone["object"]["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert_eq!(watch.next().await, None, "the stream ends without an error");
     let answer = Raw::get(WIDGETS).send(&server).await;
     assert_eq!((answer.code, answer.body.as_str()), (404, "404 page not found\n"));
     // Recreated, its old revisions have expired.
     create(&server, DEFINITIONS, &definition()).await;
-    let events = Raw::get(&format!("{WIDGETS}?watch=1&resourceVersion={revision}&timeoutSeconds=1")).send(&server).await.events();
+    let events = Raw::get(&format!(
+        "{WIDGETS}?watch=1&resourceVersion={revision}&timeoutSeconds=1"
+    ))
+    .send(&server)
+    .await
+    .events();
     assert_eq!(events[0]["type"], "ERROR");
     assert_eq!(events[0]["object"]["code"], 410);
 }
@@ -204,13 +279,32 @@ async fn an_object_with_a_finalizer_keeps_its_definition() {
     let mut held = widget("held");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     create(&server, WIDGETS, &held).await;
-    Raw::new("DELETE", &format!("{DEFINITIONS}/widgets.example.com")).send(&server).await.ok();
+    Raw::new("DELETE", &format!("{DEFINITIONS}/widgets.example.com"))
+        .send(&server)
+        .await
+        .ok();
     let refused = Raw::new("POST", WIDGETS).json(&widget("new")).send(&server).await;
     assert_eq!(refused.code, 403);
-    assert!(refused.json()["message"].as_str().unwrap().contains("terminating"));
-    let release = Raw::new("PATCH", &format!("{WIDGETS}/held")).header("content-type", "application/merge-patch+json");
-    release.json(&json!({"metadata": {"finalizers": null}})).send(&server).await.ok();
-    assert_eq!(Raw::get(&format!("{DEFINITIONS}/widgets.example.com")).send(&server).await.code, 404);
+    assert!(
+        refused.json()["message"]
+            .as_str()
+            .unwrap()
+            .contains("terminating")
+    );
+    let release =
+        Raw::new("PATCH", &format!("{WIDGETS}/held")).header("content-type", "application/merge-patch+json");
+    release
+        .json(&json!({"metadata": {"finalizers": null}}))
+        .send(&server)
+        .await
+        .ok();
+    assert_eq!(
+        Raw::get(&format!("{DEFINITIONS}/widgets.example.com"))
+            .send(&server)
+            .await
+            .code,
+        404
+    );
 }
 
 #[tokio::test]
@@ -220,11 +314,27 @@ async fn a_changed_definition_ends_watches_and_expires_what_came_before() {
     let created = create(&server, WIDGETS, &widget("a")).await;
     let mut watch = Watch::open(&server, &format!("{WIDGETS}?watch=1&resourceVersion=0")).await;
     watch.next().await.unwrap();
-    let patch = Raw::new("PATCH", &format!("{DEFINITIONS}/widgets.example.com")).header("content-type", "application/json-patch+json");
-    patch.body(r#"[{"op":"add","path":"/spec/names/shortNames","value":["w"]}]"#).send(&server).await.ok();
+    let patch = Raw::new("PATCH", &format!("{DEFINITIONS}/widgets.example.com"))
+        .header("content-type", "application/json-patch+json");
+    patch
+        .body(r#"[{"op":"add","path":"/spec/names/shortNames","value":["w"]}]"#)
+        .send(&server)
+        .await
+        .ok();
     assert_eq!(watch.next().await, None);
     let revision = created["metadata"]["resourceVersion"].as_str().unwrap();
-    let events = Raw::get(&format!("{WIDGETS}?watch=1&timeoutSeconds=1&resourceVersion={revision}")).send(&server).await.events();
+    let events = Raw::get(&format!(
+        "{WIDGETS}?watch=1&timeoutSeconds=1&resourceVersion={revision}"
+    ))
+    .send(&server)
+    .await
+    .events();
     assert_eq!(events[0]["object"]["reason"], "Expired");
-    assert_eq!(Raw::get(WIDGETS).send(&server).await.ok()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        Raw::get(WIDGETS).send(&server).await.ok()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real clients: kube in this process and over HTTPS.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
 mod harness;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,19 +31,29 @@ async fn exercise(client: Client) {
     let api = maps(&client);
     let created = api.create(&PostParams::default(), &map("a")).await.unwrap();
     assert!(created.uid().is_some());
-    let mut watch = api.watch(&WatchParams::default(), &created.resource_version().unwrap()).await.unwrap().boxed();
+    let mut watch = api
+        .watch(&WatchParams::default(), &created.resource_version().unwrap())
+        .await
+        .unwrap()
+        .boxed();
     let patch = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"l": "w"}}));
     let applied = api.patch("a", &PatchParams::apply("me"), &patch).await.unwrap();
     assert_eq!(applied.data.unwrap().len(), 2);
     let event = watch.try_next().await.unwrap().unwrap();
     assert!(matches!(event, WatchEvent::Modified(object) if object.data.as_ref().unwrap()["l"] == "w"));
     let conflict = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"l": "x"}}));
-    let refused = api.patch("a", &PatchParams::apply("you"), &conflict).await.unwrap_err();
+    let refused = api
+        .patch("a", &PatchParams::apply("you"), &conflict)
+        .await
+        .unwrap_err();
     assert!(matches!(refused, kube::Error::Api(status) if status.code == 409));
     assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 1);
     assert_eq!(api.get_metadata("a").await.unwrap().name_any(), "a");
     api.delete("a", &DeleteParams::default()).await.unwrap();
-    assert!(matches!(watch.try_next().await.unwrap().unwrap(), WatchEvent::Deleted(_)));
+    assert!(matches!(
+        watch.try_next().await.unwrap().unwrap(),
+        WatchEvent::Deleted(_)
+    ));
     assert!(api.get_opt("a").await.unwrap().is_none());
 }
 
@@ -67,8 +79,17 @@ async fn typed_objects_survive_the_round_trip() {
     let scale = api.get_scale("web").await.unwrap();
     assert_eq!(scale.spec.unwrap().replicas, Some(1));
     let status = json!({"status": {"replicas": 1, "readyReplicas": 1}});
-    let updated = api.patch_status("web", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    assert_eq!((updated.status.unwrap().ready_replicas, updated.metadata.generation), (Some(1), Some(1)));
+    let updated = api
+        .patch_status("web", &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            updated.status.unwrap().ready_replicas,
+            updated.metadata.generation
+        ),
+        (Some(1), Some(1))
+    );
 }
 
 #[tokio::test]
@@ -76,14 +97,22 @@ async fn discovery_finds_every_group_both_ways() {
     let client = Client::new(builder().build().service(), "default");
     let one_by_one = Discovery::new(client.clone()).run().await.unwrap();
     let at_once = Discovery::new(client).run_aggregated().await.unwrap();
-    for group in ["", "apps", "batch", "rbac.authorization.k8s.io", "coordination.k8s.io"] {
+    for group in [
+        "",
+        "apps",
+        "batch",
+        "rbac.authorization.k8s.io",
+        "coordination.k8s.io",
+    ] {
         assert!(one_by_one.has_group(group) && at_once.has_group(group), "{group}");
     }
 }
 
 async fn over_https(kubeconfig: &str) -> Client {
     let config = Kubeconfig::from_yaml(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+        .await
+        .unwrap();
     Client::try_from(config).unwrap()
 }
 
@@ -96,7 +125,10 @@ async fn a_kube_client_works_over_https_with_a_token() {
     let server = builder().rbac(true).build();
     let listener = server.listen(anywhere()).await.unwrap();
     exercise(over_https(&listener.kubeconfig("admin-token")).await).await;
-    let refused = maps(&over_https(&listener.kubeconfig("nonsense")).await).get("a").await.unwrap_err();
+    let refused = maps(&over_https(&listener.kubeconfig("nonsense")).await)
+        .get("a")
+        .await
+        .unwrap_err();
     assert!(matches!(refused, kube::Error::Api(status) if status.code == 401));
 }
 
@@ -107,7 +139,9 @@ async fn a_client_certificate_proves_an_identity() {
     exercise(over_https(&listener.kubeconfig_for(Identity::admin()).unwrap()).await).await;
     let alice = over_https(&listener.kubeconfig_for(Identity::user("alice")).unwrap()).await;
     let refused = maps(&alice).get("a").await.unwrap_err();
-    assert!(matches!(refused, kube::Error::Api(status) if status.code == 403 && status.message.contains("\"alice\"")));
+    assert!(
+        matches!(refused, kube::Error::Api(status) if status.code == 403 && status.message.contains("\"alice\""))
+    );
 }
 
 #[tokio::test]
@@ -127,20 +161,38 @@ async fn a_service_account_acts_by_the_token_that_it_is_given() {
     let server = builder().rbac(true).build();
     let admin = server.service();
     let client = Client::new(admin, "default");
-    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), "default");
-    accounts.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "robot"}})).unwrap()).await.unwrap();
-    let request = serde_json::from_value(json!({"spec": {"audiences": [], "expirationSeconds": 3600}})).unwrap();
-    let granted = accounts.create_token_request("robot", &PostParams::default(), &request).await.unwrap();
+    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+        Api::namespaced(client.clone(), "default");
+    accounts
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(json!({"metadata": {"name": "robot"}})).unwrap(),
+        )
+        .await
+        .unwrap();
+    let request =
+        serde_json::from_value(json!({"spec": {"audiences": [], "expirationSeconds": 3600}})).unwrap();
+    let granted = accounts
+        .create_token_request("robot", &PostParams::default(), &request)
+        .await
+        .unwrap();
     let token = granted.status.unwrap().token.unwrap_or_default();
     let who = |token: String| {
         let server = server.clone();
         async move {
             let body = json!({});
             let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-            harness::Raw::new("POST", path).token(&token).json(&body).send(&server).await
+            harness::Raw::new("POST", path)
+                .token(&token)
+                .json(&body)
+                .send(&server)
+                .await
         }
     };
-    assert_eq!(who(token.clone()).await.ok()["status"]["userInfo"]["username"], "system:serviceaccount:default:robot");
+    assert_eq!(
+        who(token.clone()).await.ok()["status"]["userInfo"]["username"],
+        "system:serviceaccount:default:robot"
+    );
     accounts.delete("robot", &DeleteParams::default()).await.unwrap();
     assert_eq!(who(token).await.code, 401);
 }

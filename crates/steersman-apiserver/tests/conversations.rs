@@ -4,6 +4,8 @@
 //! `conversations/record.py` writes the answers down. Before they are compared, what must differ between two servers
 //! (uids, times, revisions, generated names, tokens) is replaced by its place.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
 mod harness;
 
 use harness::{Raw, server_without_controllers};
@@ -20,23 +22,37 @@ struct Step {
 }
 
 fn steps(text: &str) -> Vec<Step> {
-    let blocks = text.split("\n== ").map(|block| block.strip_prefix("== ").unwrap_or(block));
-    blocks.filter(|block| !block.trim_start().starts_with('#') && !block.trim().is_empty()).map(step).collect()
+    let blocks = text
+        .split("\n== ")
+        .map(|block| block.strip_prefix("== ").unwrap_or(block));
+    blocks
+        .filter(|block| !block.trim_start().starts_with('#') && !block.trim().is_empty())
+        .map(step)
+        .collect()
 }
 
 fn step(block: &str) -> Step {
     let mut lines = block.lines().peekable();
-    let mut step = Step { title: lines.next().unwrap_or_default().trim().to_owned(), user: "admin".to_owned(), ..Step::default() };
+    let mut step = Step {
+        title: lines.next().unwrap_or_default().trim().to_owned(),
+        user: "admin".to_owned(),
+        ..Step::default()
+    };
     while let Some(line) = lines.next_if(|line| line.starts_with(['@', '#'])) {
         if let Some(user) = line.strip_prefix("@as ") {
             step.user = user.trim().to_owned();
         }
     }
-    let (method, path) = lines.next().unwrap_or_default().split_once(' ').expect("a request line has a method and a path");
+    let (method, path) = lines
+        .next()
+        .unwrap_or_default()
+        .split_once(' ')
+        .expect("a request line has a method and a path");
     (step.method, step.path) = (method.to_owned(), path.to_owned());
     while let Some(line) = lines.next_if(|line| !line.trim().is_empty()) {
         let (name, value) = line.split_once(':').expect("a header has a name and a value");
-        step.headers.push((name.trim().to_owned(), value.trim().to_owned()));
+        step.headers
+            .push((name.trim().to_owned(), value.trim().to_owned()));
     }
     step.body = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
     step
@@ -47,10 +63,18 @@ fn substitute(text: &str, answers: &[(String, String)]) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
         let (reference, after) = after.split_once("}}").expect("a reference is closed");
-        let (title, pointer) = reference.split_once(':').expect("a reference has a title and a pointer");
-        let answer = answers.iter().rev().find(|(known, _)| known == title).unwrap_or_else(|| panic!("no step {title:?}"));
+        let (title, pointer) = reference
+            .split_once(':')
+            .expect("a reference has a title and a pointer");
+        let answer = answers
+            .iter()
+            .rev()
+            .find(|(known, _)| known == title)
+            .unwrap_or_else(|| panic!("no step {title:?}"));
         let body: Value = serde_json::from_str(&answer.1).expect("the answer that is referred to is JSON");
-        let value = body.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {body}"));
+        let value = body
+            .pointer(pointer)
+            .unwrap_or_else(|| panic!("no {pointer} in {body}"));
         out.push_str(before);
         out.push_str(&value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         rest = after;
@@ -66,7 +90,10 @@ fn normalize(value: &mut Value, key: &str) {
             items.iter_mut().for_each(|item| normalize(item, key));
             if key == "managedFields" {
                 // Their order depends on the second in which each manager wrote.
-                items.sort_by_key(|entry| ["operation", "manager", "apiVersion", "subresource"].map(|field| entry[field].to_string()));
+                items.sort_by_key(|entry| {
+                    ["operation", "manager", "apiVersion", "subresource"]
+                        .map(|field| entry[field].to_string())
+                });
             }
         }
         Value::String(text) => *text = normalize_text(text, key),
@@ -107,26 +134,40 @@ fn words(text: &str) -> String {
         }
     };
     // An object that a patch made is shown with its fields in the order of Go structs.
-    if let (Some(start), Some(end)) = (text.find("patch: Invalid value: \"{").or_else(|| text.find("Invalid value: \"{")), text.rfind("}\": ")) {
+    if let (Some(start), Some(end)) = (
+        text.find("patch: Invalid value: \"{")
+            .or_else(|| text.find("Invalid value: \"{")),
+        text.rfind("}\": "),
+    ) {
         return format!("{}<object>{}", &text[..start], &text[end..]);
     }
     let text = text.split(' ').map(mask).collect::<Vec<_>>().join(" ");
     match text.find("current: ") {
-        Some(at) if text[at + 9..].bytes().all(|byte| byte.is_ascii_digit()) => format!("{}current: <revision>", &text[..at]),
+        Some(at) if text[at + 9..].bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("{}current: <revision>", &text[..at])
+        }
         _ => text,
     }
 }
 
 fn comparable(body: &str) -> Value {
-    let lines: Option<Vec<Value>> = body.lines().filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).ok()).collect();
+    let lines: Option<Vec<Value>> = body
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).ok())
+        .collect();
     let mut value = match serde_json::from_str(body) {
         Ok(value) => value,
-        Err(_) => lines.filter(|lines| !lines.is_empty()).map_or_else(|| json!(body), Value::Array),
+        Err(_) => lines
+            .filter(|lines| !lines.is_empty())
+            .map_or_else(|| json!(body), Value::Array),
     };
     normalize(&mut value, "");
     generated(&mut value);
     if let Some(Value::Array(causes)) = value.pointer_mut("/details/causes")
-        && causes.iter().any(|cause| cause["reason"] == "FieldManagerConflict")
+        && causes
+            .iter()
+            .any(|cause| cause["reason"] == "FieldManagerConflict")
     {
         // The real server names conflicts in the random order of a Go map.
         causes.sort_by_key(ToString::to_string);
@@ -136,9 +177,14 @@ fn comparable(body: &str) -> Value {
 
 /// Generated names keep their prefix.
 fn generated(value: &mut Value) {
-    if let Some(prefix) = value.pointer("/metadata/generateName").and_then(Value::as_str).map(str::to_owned)
+    if let Some(prefix) = value
+        .pointer("/metadata/generateName")
+        .and_then(Value::as_str)
+        .map(str::to_owned)
         && let Some(name) = value.pointer_mut("/metadata/name")
-        && name.as_str().is_some_and(|name| name.starts_with(&prefix) && name.len() == prefix.len() + 5)
+        && name
+            .as_str()
+            .is_some_and(|name| name.starts_with(&prefix) && name.len() == prefix.len() + 5)
     {
         *name = json!(format!("{prefix}<suffix>"));
     }
@@ -146,21 +192,34 @@ fn generated(value: &mut Value) {
 
 async fn hold(name: &str) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conversations");
-    let read = |extension: &str| std::fs::read_to_string(format!("{folder}/{name}.{extension}")).expect("the conversation is there");
-    let expected: Vec<Value> = read("answers").lines().map(|line| serde_json::from_str(line).expect("answers are JSON")).collect();
+    let read = |extension: &str| {
+        std::fs::read_to_string(format!("{folder}/{name}.{extension}")).expect("the conversation is there")
+    };
+    let expected: Vec<Value> = read("answers")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("answers are JSON"))
+        .collect();
     let steps = steps(&read("http"));
-    assert_eq!(steps.len(), expected.len(), "the conversation has changed; record it again");
+    assert_eq!(
+        steps.len(),
+        expected.len(),
+        "the conversation has changed; record it again"
+    );
     let server = server_without_controllers();
     let mut answers: Vec<(String, String)> = Vec::new();
     let mut wrong = Vec::new();
     for (step, expected) in steps.iter().zip(&expected) {
-        let mut raw = Raw::new(&step.method, &substitute(&step.path, &answers)).token(&format!("{}-token", step.user));
+        let mut raw =
+            Raw::new(&step.method, &substitute(&step.path, &answers)).token(&format!("{}-token", step.user));
         for (name, value) in &step.headers {
             raw = raw.header(name, value);
         }
         let answer = raw.body(&substitute(&step.body, &answers)).send(&server).await;
         let headers = ["content-type", "retry-after", "warning"].map(|name| (name, answer.headers(name)));
-        let headers: Vec<Value> = headers.into_iter().flat_map(|(name, values)| values.into_iter().map(move |value| json!([name, value]))).collect();
+        let headers: Vec<Value> = headers
+            .into_iter()
+            .flat_map(|(name, values)| values.into_iter().map(move |value| json!([name, value])))
+            .collect();
         let actual = json!({"code": answer.code, "headers": headers, "body": comparable(&answer.body)});
         let mut expected_headers = expected["headers"].as_array().cloned().unwrap_or_default();
         expected_headers.sort_by_key(ToString::to_string);
@@ -173,7 +232,13 @@ async fn hold(name: &str) {
         }
         answers.push((step.title.clone(), answer.body));
     }
-    assert!(wrong.is_empty(), "{} of {} answers differ\n\n{}", wrong.len(), steps.len(), wrong.join("\n\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} answers differ\n\n{}",
+        wrong.len(),
+        steps.len(),
+        wrong.join("\n\n")
+    );
 }
 
 fn difference(title: &str, wanted: &Value, actual: &Value) -> String {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nothing that is sent makes the server panic, and the same is answered to the same.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
 mod harness;
 
 use harness::{Raw, builder};
@@ -9,7 +11,12 @@ use serde_json::{Value, json};
 use steersman_apiserver::{ApiServer, clock::ManualClock};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 async fn furnished() -> ApiServer {
@@ -41,10 +48,22 @@ async fn furnished() -> ApiServer {
         "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"}, "versions": [version]},
     });
     for (path, body) in [
-        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition),
-        ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}, "data": {"name": "x"}})),
-        ("/apis/example.com/v1/namespaces/default/widgets", json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"list": [{"name": "x"}]}})),
-        ("/api/v1/namespaces/default/pods", json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            definition,
+        ),
+        (
+            "/api/v1/namespaces/default/configmaps",
+            json!({"metadata": {"name": "a"}, "data": {"name": "x"}}),
+        ),
+        (
+            "/apis/example.com/v1/namespaces/default/widgets",
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"list": [{"name": "x"}]}}),
+        ),
+        (
+            "/api/v1/namespaces/default/pods",
+            json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+        ),
     ] {
         Raw::new("POST", path).json(&body).send(&server).await.ok();
     }
@@ -52,10 +71,46 @@ async fn furnished() -> ApiServer {
 }
 
 const WORDS: [&str; 40] = [
-    "apiVersion", "kind", "metadata", "name", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid", "spec", "status",
-    "replicas", "list", "set", "free", "data", "containers", "template", "selector", "matchLabels", "managedFields", "fieldsV1", "f:spec", "v1",
-    "example.com/v1", "Widget", "ConfigMap", "a", "default", "generateName", "resourceVersion", "$patch", "replace", "delete", "$retainKeys",
-    "versions", "schema", "openAPIV3Schema", "creationTimestamp",
+    "apiVersion",
+    "kind",
+    "metadata",
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "uid",
+    "spec",
+    "status",
+    "replicas",
+    "list",
+    "set",
+    "free",
+    "data",
+    "containers",
+    "template",
+    "selector",
+    "matchLabels",
+    "managedFields",
+    "fieldsV1",
+    "f:spec",
+    "v1",
+    "example.com/v1",
+    "Widget",
+    "ConfigMap",
+    "a",
+    "default",
+    "generateName",
+    "resourceVersion",
+    "$patch",
+    "replace",
+    "delete",
+    "$retainKeys",
+    "versions",
+    "schema",
+    "openAPIV3Schema",
+    "creationTimestamp",
 ];
 
 fn word() -> impl Strategy<Value = String> {
@@ -73,20 +128,29 @@ fn json_value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 48, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((word(), inner), 0..6).prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            prop::collection::vec((word(), inner), 0..6)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
         ]
     })
 }
 
 /// An object that gets past the first checks.
 fn object() -> impl Strategy<Value = Value> {
-    (json_value(), json_value(), json_value(), prop::sample::select(vec![("v1", "ConfigMap"), ("example.com/v1", "Widget"), ("v1", "Pod")])).prop_map(
-        |(spec, data, metadata, (version, kind))| {
+    (
+        json_value(),
+        json_value(),
+        json_value(),
+        prop::sample::select(vec![
+            ("v1", "ConfigMap"),
+            ("example.com/v1", "Widget"),
+            ("v1", "Pod"),
+        ]),
+    )
+        .prop_map(|(spec, data, metadata, (version, kind))| {
             let mut metadata = if metadata.is_object() { metadata } else { json!({}) };
             metadata["name"] = json!("a");
             json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "data": data})
-        },
-    )
+        })
 }
 
 fn body() -> impl Strategy<Value = String> {
@@ -113,16 +177,50 @@ fn path() -> impl Strategy<Value = String> {
 
 fn query() -> impl Strategy<Value = String> {
     let key = prop::sample::select(vec![
-        "labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch", "timeoutSeconds",
-        "sendInitialEvents", "allowWatchBookmarks", "dryRun", "fieldManager", "force", "fieldValidation", "propagationPolicy",
+        "labelSelector",
+        "fieldSelector",
+        "limit",
+        "continue",
+        "resourceVersion",
+        "resourceVersionMatch",
+        "watch",
+        "timeoutSeconds",
+        "sendInitialEvents",
+        "allowWatchBookmarks",
+        "dryRun",
+        "fieldManager",
+        "force",
+        "fieldValidation",
+        "propagationPolicy",
     ]);
     let value = prop_oneof![
-        "[a-z0-9=!,()<> ]{0,12}", Just("1".to_owned()), Just("0".to_owned()), Just("All".to_owned()), Just("me".to_owned()), Just("true".to_owned()),
-        Just("Exact".to_owned()), Just("NotOlderThan".to_owned()), "[A-Za-z0-9_-]{0,40}",
+        "[a-z0-9=!,()<> ]{0,12}",
+        Just("1".to_owned()),
+        Just("0".to_owned()),
+        Just("All".to_owned()),
+        Just("me".to_owned()),
+        Just("true".to_owned()),
+        Just("Exact".to_owned()),
+        Just("NotOlderThan".to_owned()),
+        "[A-Za-z0-9_-]{0,40}",
     ];
     prop::collection::vec((key, value), 0..4).prop_map(|pairs| {
-        let encode = |text: &str| text.bytes().map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect::<String>();
-        pairs.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect::<Vec<_>>().join("&")
+        let encode = |text: &str| {
+            text.bytes()
+                .map(|byte| {
+                    if byte.is_ascii_alphanumeric() {
+                        char::from(byte).to_string()
+                    } else {
+                        format!("%{byte:02X}")
+                    }
+                })
+                .collect::<String>()
+        };
+        pairs
+            .iter()
+            .map(|(key, value)| format!("{key}={}", encode(value)))
+            .collect::<Vec<_>>()
+            .join("&")
     })
 }
 
@@ -190,7 +288,8 @@ fn the_same_requests_get_the_same_bytes() {
                 ("POST", "/api/v1/namespaces/default/serviceaccounts"),
                 ("POST", "/api/v1/namespaces/default/serviceaccounts/g/token"),
             ] {
-                let raw = Raw::new(method, path).json(&json!({"metadata": {"name": "g", "generateName": "g-"}, "spec": {}}));
+                let raw = Raw::new(method, path)
+                    .json(&json!({"metadata": {"name": "g", "generateName": "g-"}, "spec": {}}));
                 answers.push(raw.send(&server).await.body);
             }
             answers

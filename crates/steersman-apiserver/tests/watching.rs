@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Watches over time: with a clock that moves when told to.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
 mod harness;
 
 use std::time::Duration;
@@ -12,8 +14,15 @@ use steersman_apiserver::{ApiServer, clock::ManualClock};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 async fn create(server: &ApiServer, name: &str) -> String {
-    let created = Raw::new("POST", MAPS).json(&json!({"metadata": {"name": name}})).send(server).await.ok();
-    created["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+    let created = Raw::new("POST", MAPS)
+        .json(&json!({"metadata": {"name": name}}))
+        .send(server)
+        .await
+        .ok();
+    created["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn timed() -> (ApiServer, ManualClock) {
@@ -33,15 +42,28 @@ async fn a_watch_ends_cleanly_at_its_timeout() {
 #[tokio::test]
 async fn bookmarks_come_every_minute_and_shortly_before_the_end() {
     let (server, clock) = timed();
-    let mut watch = Watch::open(&server, &format!("{MAPS}?watch=1&timeoutSeconds=100&allowWatchBookmarks=true")).await;
+    let mut watch = Watch::open(
+        &server,
+        &format!("{MAPS}?watch=1&timeoutSeconds=100&allowWatchBookmarks=true"),
+    )
+    .await;
     let first = watch.next().await.unwrap();
-    assert_eq!(first["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(
+        first["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
     let revision = create(&server, "a").await;
     watch.next().await.unwrap();
     watch.quiet().await;
     clock.advance(Duration::from_secs(60));
     let bookmark = watch.next().await.unwrap();
-    assert_eq!((bookmark["type"].as_str(), bookmark["object"]["metadata"]["resourceVersion"].as_str()), (Some("BOOKMARK"), Some(revision.as_str())));
+    assert_eq!(
+        (
+            bookmark["type"].as_str(),
+            bookmark["object"]["metadata"]["resourceVersion"].as_str()
+        ),
+        (Some("BOOKMARK"), Some(revision.as_str()))
+    );
     watch.quiet().await;
     clock.advance(Duration::from_secs(38));
     assert_eq!(watch.next().await.unwrap()["type"], "BOOKMARK");
@@ -56,11 +78,21 @@ async fn a_watch_from_a_compacted_revision_gets_410_as_an_event() {
     for name in ["b", "c", "d", "e"] {
         create(&server, name).await;
     }
-    let answer = Raw::get(&format!("{MAPS}?watch=1&resourceVersion={first}")).send(&server).await;
+    let answer = Raw::get(&format!("{MAPS}?watch=1&resourceVersion={first}"))
+        .send(&server)
+        .await;
     assert_eq!(answer.code, 200);
     let events = answer.events();
-    assert_eq!((events.len(), events[0]["object"]["code"].as_u64()), (1, Some(410)));
-    assert!(events[0]["object"]["message"].as_str().unwrap().starts_with(&format!("too old resource version: {first} (")));
+    assert_eq!(
+        (events.len(), events[0]["object"]["code"].as_u64()),
+        (1, Some(410))
+    );
+    assert!(
+        events[0]["object"]["message"]
+            .as_str()
+            .unwrap()
+            .starts_with(&format!("too old resource version: {first} ("))
+    );
 }
 
 #[tokio::test]
@@ -73,12 +105,25 @@ async fn an_expired_list_hands_out_a_token_to_go_on_at_the_latest() {
     let token = page["metadata"]["continue"].as_str().unwrap();
     create(&server, "d").await;
     server.faults().compact();
-    let expired = Raw::get(&format!("{MAPS}?limit=1&continue={token}")).send(&server).await;
+    let expired = Raw::get(&format!("{MAPS}?limit=1&continue={token}"))
+        .send(&server)
+        .await;
     assert_eq!(expired.code, 410);
     assert_eq!(expired.json()["reason"], "Expired");
-    let token = expired.json()["metadata"]["continue"].as_str().unwrap().to_owned();
-    let rest = Raw::get(&format!("{MAPS}?continue={token}")).send(&server).await.ok();
-    let names: Vec<_> = rest["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].clone()).collect();
+    let token = expired.json()["metadata"]["continue"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let rest = Raw::get(&format!("{MAPS}?continue={token}"))
+        .send(&server)
+        .await
+        .ok();
+    let names: Vec<_> = rest["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["metadata"]["name"].clone())
+        .collect();
     assert_eq!(names, ["b", "c", "d"]);
 }
 
@@ -97,7 +142,10 @@ async fn a_read_of_a_revision_to_come_waits_for_it() {
     let (server, clock) = timed();
     let next = server.revision() + 1;
     let path = format!("{MAPS}?resourceVersion={next}&resourceVersionMatch=Exact");
-    let (list, _) = tokio::join!(async { Raw::get(&path).send(&server).await.ok() }, create(&server, "a"));
+    let (list, _) = tokio::join!(
+        async { Raw::get(&path).send(&server).await.ok() },
+        create(&server, "a")
+    );
     assert_eq!(list["metadata"]["resourceVersion"], next.to_string());
     let path = format!("{MAPS}?resourceVersion={}", next + 1);
     let late = async {
@@ -106,7 +154,10 @@ async fn a_read_of_a_revision_to_come_waits_for_it() {
     };
     let raw = Raw::get(&path);
     let (answer, ()) = tokio::join!(raw.send(&server), late);
-    assert_eq!((answer.code, answer.headers("retry-after")), (504, vec!["1".to_owned()]));
+    assert_eq!(
+        (answer.code, answer.headers("retry-after")),
+        (504, vec!["1".to_owned()])
+    );
 }
 
 #[tokio::test]
@@ -124,7 +175,11 @@ async fn every_watcher_sees_the_same_events_in_order() {
         for index in 0..50 {
             let event = watch.next().await.unwrap();
             assert_eq!(event["object"]["metadata"]["name"], format!("m{index}"));
-            let revision: u64 = event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+            let revision: u64 = event["object"]["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .parse()
+                .unwrap();
             assert!(revision > last);
             last = revision;
         }

@@ -18,12 +18,24 @@ pub(crate) fn check(schema: &Schema, value: &Value) -> Result<(), String> {
     match &errors[..] {
         [] => Ok(()),
         [one] => Err(one.clone()),
-        many => Err(format!("errors:\n{}", many.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n"))),
+        many => Err(format!(
+            "errors:\n{}",
+            many.iter()
+                .map(|error| format!("  {error}"))
+                .collect::<Vec<_>>()
+                .join("\n")
+        )),
     }
 }
 
 fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<String>) {
-    let mut complain = |error: String| errors.push(if path.is_empty() { error } else { format!("{path}: {error}") });
+    let mut complain = |error: String| {
+        errors.push(if path.is_empty() {
+            error
+        } else {
+            format!("{path}: {error}")
+        })
+    };
     if value.is_null() {
         return;
     }
@@ -41,7 +53,11 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<String>) {
             }
             let mut seen = HashSet::new();
             for (index, item) in as_list(Some(value)).iter().enumerate() {
-                let element = if resolved.list == ListType::Atomic { Ok(format!("i:{index}")) } else { item_element(schema, item) };
+                let element = if resolved.list == ListType::Atomic {
+                    Ok(format!("i:{index}"))
+                } else {
+                    item_element(schema, item)
+                };
                 let element = match element {
                     Ok(element) => element,
                     Err(error) => {
@@ -50,9 +66,17 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<String>) {
                     }
                 };
                 if !seen.insert(element.clone()) {
-                    errors.push(format!("{path}: duplicate entries for key {}", readable(&element)));
+                    errors.push(format!(
+                        "{path}: duplicate entries for key {}",
+                        readable(&element)
+                    ));
                 }
-                walk(item_schema(schema), item, &format!("{path}{}", readable(&element)), errors);
+                walk(
+                    item_schema(schema),
+                    item,
+                    &format!("{path}{}", readable(&element)),
+                    errors,
+                );
             }
         }
         Atom::Map | Atom::AtomicMap => {
@@ -66,8 +90,14 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<String>) {
                     (Some(property), _) => walk(property, value, &path, errors),
                     (None, Additional::Schema(element)) => walk(element, value, &path, errors),
                     (None, Additional::Any) => {}
-                    (None, Additional::Absent) if resolved.preserve_unknown || resolved.r#type == Type::Any => walk(unknown(), value, &path, errors),
-                    (None, Additional::Absent) => errors.push(format!("{path}: field not declared in schema")),
+                    (None, Additional::Absent)
+                        if resolved.preserve_unknown || resolved.r#type == Type::Any =>
+                    {
+                        walk(unknown(), value, &path, errors)
+                    }
+                    (None, Additional::Absent) => {
+                        errors.push(format!("{path}: field not declared in schema"))
+                    }
                 }
             }
         }
@@ -86,11 +116,14 @@ fn scalar(schema: &Schema, value: &Value) -> Option<String> {
             Some(format!("expected numeric (int or float), got {kind}"))
         }
         // Times are untyped for the merge.
-        Type::String if !value.is_string() && schema.format.as_deref() != Some("date-time") => {
-            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", shown(value)))
-        }
+        Type::String if !value.is_string() && schema.format.as_deref() != Some("date-time") => Some(format!(
+            "expected string, got &value.valueUnstructured{{Value:{}}}",
+            shown(value)
+        )),
         Type::Boolean if !value.is_boolean() => Some(format!("expected boolean, got {}", shown(value))),
-        _ if value.is_object() || value.is_array() => Some(format!("expected any scalar, got {}", shown(value))),
+        _ if value.is_object() || value.is_array() => {
+            Some(format!("expected any scalar, got {}", shown(value)))
+        }
         _ => None,
     }
 }

@@ -19,13 +19,20 @@ pub(crate) struct Comparison {
 impl Comparison {
     /// Leaves out `fields` and all below them.
     pub(crate) fn outside(&self, fields: &FieldSet) -> Self {
-        Self { removed: self.removed.outside(fields), modified: self.modified.outside(fields), added: self.added.outside(fields) }
+        Self {
+            removed: self.removed.outside(fields),
+            modified: self.modified.outside(fields),
+            added: self.added.outside(fields),
+        }
     }
 }
 
 /// Compares `left` with what took its place.
 pub(crate) fn compare(schema: &Schema, left: &Value, right: &Value) -> Comparison {
-    let mut walker = Walker { comparison: Comparison::default(), path: Vec::new() };
+    let mut walker = Walker {
+        comparison: Comparison::default(),
+        path: Vec::new(),
+    };
     walker.walk(schema, Some(left), Some(right));
     walker.comparison
 }
@@ -95,7 +102,12 @@ impl Walker {
         }
     }
 
-    fn maps(&mut self, schema: &Schema, left: Option<&Map<String, Value>>, right: Option<&Map<String, Value>>) {
+    fn maps(
+        &mut self,
+        schema: &Schema,
+        left: Option<&Map<String, Value>>,
+        right: Option<&Map<String, Value>>,
+    ) {
         for (name, value) in left.into_iter().flatten() {
             let other = right.and_then(|right| right.get(name));
             // Equal subtrees have nothing to tell.

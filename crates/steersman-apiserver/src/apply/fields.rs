@@ -36,7 +36,10 @@ fn walk(schema: &Schema, value: &Value, path: &mut Vec<String>, set: &mut FieldS
         Atom::List => {
             let (mut seen, mut twice) = (HashSet::new(), HashSet::new());
             let items = as_list(Some(value));
-            let elements = items.iter().map(|item| item_element(schema, item)).collect::<Result<Vec<_>, _>>()?;
+            let elements = items
+                .iter()
+                .map(|item| item_element(schema, item))
+                .collect::<Result<Vec<_>, _>>()?;
             for element in &elements {
                 if !seen.insert(element) {
                     twice.insert(element);

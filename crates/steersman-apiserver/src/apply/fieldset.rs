@@ -31,13 +31,19 @@ impl FieldSet {
 
     /// Adds a path.
     pub(crate) fn insert(&mut self, path: &[String]) {
-        let Some((first, rest)) = path.split_first() else { return };
+        let Some((first, rest)) = path.split_first() else {
+            return;
+        };
         // Most paths are there already; the name is copied only if it is not.
         if !self.0.contains_key(first) {
             self.0.insert(first.clone(), Node::default());
         }
         let Some(node) = self.0.get_mut(first) else { return };
-        if rest.is_empty() { node.member = true } else { node.below.insert(rest) }
+        if rest.is_empty() {
+            node.member = true
+        } else {
+            node.below.insert(rest)
+        }
     }
 
     /// The set of these paths of plain fields.
@@ -54,11 +60,16 @@ impl FieldSet {
     }
 
     pub(crate) fn below(&self, element: &str) -> Option<&Self> {
-        self.0.get(element).map(|node| &node.below).filter(|below| !below.is_empty())
+        self.0
+            .get(element)
+            .map(|node| &node.below)
+            .filter(|below| !below.is_empty())
     }
 
     pub(crate) fn children(&self) -> impl Iterator<Item = (&str, bool, &Self)> {
-        self.0.iter().map(|(element, node)| (element.as_str(), node.member, &node.below))
+        self.0
+            .iter()
+            .map(|(element, node)| (element.as_str(), node.member, &node.below))
     }
 
     /// Puts a node in place of what is there.
@@ -84,7 +95,10 @@ impl FieldSet {
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let both = self.0.iter().filter_map(|(element, node)| {
             let theirs = other.0.get(element)?;
-            let node = Node { member: node.member && theirs.member, below: node.below.intersection(&theirs.below) };
+            let node = Node {
+                member: node.member && theirs.member,
+                below: node.below.intersection(&theirs.below),
+            };
             (!node.is_empty()).then(|| (element.clone(), node))
         });
         Self(both.collect())
@@ -94,7 +108,10 @@ impl FieldSet {
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let left = self.0.iter().filter_map(|(element, node)| {
             let node = match other.0.get(element) {
-                Some(theirs) => Node { member: node.member && !theirs.member, below: node.below.difference(&theirs.below) },
+                Some(theirs) => Node {
+                    member: node.member && !theirs.member,
+                    below: node.below.difference(&theirs.below),
+                },
                 None => node.clone(),
             };
             (!node.is_empty()).then(|| (element.clone(), node))
@@ -107,7 +124,10 @@ impl FieldSet {
         let left = self.0.iter().filter_map(|(element, node)| {
             let node = match other.0.get(element) {
                 Some(theirs) if theirs.member => return None,
-                Some(theirs) => Node { member: node.member, below: node.below.outside(&theirs.below) },
+                Some(theirs) => Node {
+                    member: node.member,
+                    below: node.below.outside(&theirs.below),
+                },
                 None => node.clone(),
             };
             (!node.is_empty()).then(|| (element.clone(), node))
@@ -138,7 +158,9 @@ impl FieldSet {
     /// As FieldsV1.
     pub(crate) fn to_json(&self) -> Value {
         let fields = self.0.iter().map(|(element, node)| {
-            let Value::Object(mut below) = node.below.to_json() else { unreachable!("a set is written as an object") };
+            let Value::Object(mut below) = node.below.to_json() else {
+                unreachable!("a set is written as an object")
+            };
             if node.member && !below.is_empty() {
                 below.insert(".".to_owned(), Value::Object(Map::new()));
             }
@@ -154,13 +176,21 @@ impl FieldSet {
             if element == "." {
                 continue;
             }
-            let known = ["f:", "k:", "v:", "i:"].iter().any(|prefix| element.starts_with(prefix));
+            let known = ["f:", "k:", "v:", "i:"]
+                .iter()
+                .any(|prefix| element.starts_with(prefix));
             let fields = below.as_object()?;
             if !known {
                 return None;
             }
             let member = fields.is_empty() || fields.contains_key(".");
-            set.0.insert(element.clone(), Node { member, below: Self::from_json(below)? });
+            set.0.insert(
+                element.clone(),
+                Node {
+                    member,
+                    below: Self::from_json(below)?,
+                },
+            );
         }
         Some(set)
     }

@@ -12,7 +12,11 @@ use crate::schema::Schema;
 ///
 /// # Errors
 /// What is wrong with an item that has no place in its list.
-pub(crate) fn merge(schema: &Schema, left: Option<&Value>, right: Option<&Value>) -> Result<Option<Value>, String> {
+pub(crate) fn merge(
+    schema: &Schema,
+    left: Option<&Value>,
+    right: Option<&Value>,
+) -> Result<Option<Value>, String> {
     let kind = match (left, right) {
         (None, None) => return Ok(None),
         (_, Some(right)) if !right.is_null() || left.is_none() => atom(schema, Some(right)),
@@ -28,10 +32,18 @@ pub(crate) fn merge(schema: &Schema, left: Option<&Value>, right: Option<&Value>
             if left_map.is_none_or(Map::is_empty) && right_map.is_none_or(Map::is_empty) {
                 return Ok(leaf());
             }
-            let names: BTreeSet<&String> = left_map.into_iter().flatten().chain(right_map.into_iter().flatten()).map(|(name, _)| name).collect();
+            let names: BTreeSet<&String> = left_map
+                .into_iter()
+                .flatten()
+                .chain(right_map.into_iter().flatten())
+                .map(|(name, _)| name)
+                .collect();
             let mut out = Map::new();
             for name in names {
-                let (left, right) = (left_map.and_then(|map| map.get(name)), right_map.and_then(|map| map.get(name)));
+                let (left, right) = (
+                    left_map.and_then(|map| map.get(name)),
+                    right_map.and_then(|map| map.get(name)),
+                );
                 if let Some(value) = merge(field_schema(schema, name).0, left, right)? {
                     out.insert(name.clone(), value);
                 }
@@ -52,7 +64,11 @@ pub(crate) fn merge(schema: &Schema, left: Option<&Value>, right: Option<&Value>
 fn lists(schema: &Schema, left: &[Value], right: &[Value]) -> Result<Vec<Value>, String> {
     let elements = |items: &[Value]| -> Result<Vec<String>, String> {
         let numbered = items.iter().enumerate();
-        numbered.map(|(index, item)| item_element(schema, item).map_err(|error| format!("element {index}: {error}"))).collect()
+        numbered
+            .map(|(index, item)| {
+                item_element(schema, item).map_err(|error| format!("element {index}: {error}"))
+            })
+            .collect()
     };
     let (left_keys, right_keys) = (elements(left)?, elements(right)?);
     let mut right_items: HashMap<&str, &Value> = HashMap::new();
@@ -64,9 +80,14 @@ fn lists(schema: &Schema, left: &[Value], right: &[Value]) -> Result<Vec<Value>,
     let mut left_items: HashMap<&str, Option<&Value>> = HashMap::new();
     for (key, item) in left_keys.iter().zip(left) {
         // An item that is there twice is not merged with a new one.
-        left_items.entry(key).and_modify(|item| *item = None).or_insert(Some(item));
+        left_items
+            .entry(key)
+            .and_modify(|item| *item = None)
+            .or_insert(Some(item));
     }
-    let mut shared = right_keys.iter().filter(|key| left_items.contains_key(key.as_str()));
+    let mut shared = right_keys
+        .iter()
+        .filter(|key| left_items.contains_key(key.as_str()));
     let mut next_shared = shared.next();
     let mut merged: BTreeSet<&str> = BTreeSet::new();
     let mut out = Vec::new();
@@ -102,7 +123,11 @@ fn lists(schema: &Schema, left: &[Value], right: &[Value]) -> Result<Vec<Value>,
         if r < right.len() {
             let key = right_keys[r].as_str();
             merged.insert(key);
-            out.extend(merge(items, left_items.get(key).copied().flatten(), right_items.get(key).copied())?);
+            out.extend(merge(
+                items,
+                left_items.get(key).copied().flatten(),
+                right_items.get(key).copied(),
+            )?);
             r += 1;
             if next_shared.is_some_and(|next| next == key) {
                 next_shared = shared.next();
@@ -113,9 +138,13 @@ fn lists(schema: &Schema, left: &[Value], right: &[Value]) -> Result<Vec<Value>,
 }
 
 fn printed(element: &str) -> String {
-    let keys: Map<String, Value> = serde_json::from_str(element.get(2..).unwrap_or_default()).unwrap_or_default();
+    let keys: Map<String, Value> =
+        serde_json::from_str(element.get(2..).unwrap_or_default()).unwrap_or_default();
     if keys.is_empty() {
         return format!("={}", element.get(2..).unwrap_or_default());
     }
-    keys.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    keys.iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect::<Vec<_>>()
+        .join(",")
 }

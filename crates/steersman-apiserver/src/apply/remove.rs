@@ -52,7 +52,11 @@ pub(crate) fn name_members(schema: &Schema, set: &FieldSet) -> FieldSet {
             None if element.starts_with("k:") => (item_schema(schema), false),
             None => (super::unknown(), false),
         };
-        out.set_child(element, member || declared && !below.is_empty(), name_members(inner, below));
+        out.set_child(
+            element,
+            member || declared && !below.is_empty(),
+            name_members(inner, below),
+        );
     }
     out
 }

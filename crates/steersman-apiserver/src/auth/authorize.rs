@@ -28,7 +28,11 @@ impl Attributes {
     pub(crate) fn of(call: &Call) -> Self {
         let Some((verb, path)) = call.resource_request() else {
             let verb = call.method.as_str().to_lowercase();
-            return Self { verb, path: Some(call.path.clone()), ..Self::default() };
+            return Self {
+                verb,
+                path: Some(call.path.clone()),
+                ..Self::default()
+            };
         };
         Self {
             verb: verb.name().to_owned(),
@@ -43,9 +47,21 @@ impl Attributes {
 
     /// Of the spec of an access review.
     pub(crate) fn of_review(spec: &Value) -> Self {
-        let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        if spec.get("nonResourceAttributes").is_some_and(|attributes| !attributes.is_null()) {
-            return Self { verb: text("/nonResourceAttributes/verb"), path: Some(text("/nonResourceAttributes/path")), ..Self::default() };
+        let text = |pointer: &str| {
+            spec.pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        if spec
+            .get("nonResourceAttributes")
+            .is_some_and(|attributes| !attributes.is_null())
+        {
+            return Self {
+                verb: text("/nonResourceAttributes/verb"),
+                path: Some(text("/nonResourceAttributes/path")),
+                ..Self::default()
+            };
         }
         let resource = |key: &str| text(&format!("/resourceAttributes/{key}"));
         Self {
@@ -61,7 +77,11 @@ impl Attributes {
 
     /// The resource with its subresource.
     pub(crate) fn full_resource(&self) -> String {
-        if self.subresource.is_empty() { self.resource.clone() } else { format!("{}/{}", self.resource, self.subresource) }
+        if self.subresource.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
     }
 }
 
@@ -77,8 +97,15 @@ pub(crate) fn check(cx: &Context<'_>, call: &Call) -> Result<()> {
     if rbac::allows(cx, &call.identity, &attributes).is_some() {
         return Ok(());
     }
-    let of = Qualified { group: &attributes.group, name: &attributes.resource };
-    Err(Failure::forbidden(of, &attributes.name, &complaint(&call.identity, &attributes)))
+    let of = Qualified {
+        group: &attributes.group,
+        name: &attributes.resource,
+    };
+    Err(Failure::forbidden(
+        of,
+        &attributes.name,
+        &complaint(&call.identity, &attributes),
+    ))
 }
 
 /// Why somebody is refused.
@@ -92,5 +119,9 @@ pub(crate) fn complaint(identity: &Identity, attributes: &Attributes) -> String 
     } else {
         format!("in the namespace {:?}", attributes.namespace)
     };
-    format!("User {user:?} cannot {verb} resource {:?} in API group {:?} {scope}", attributes.full_resource(), attributes.group)
+    format!(
+        "User {user:?} cannot {verb} resource {:?} in API group {:?} {scope}",
+        attributes.full_resource(),
+        attributes.group
+    )
 }

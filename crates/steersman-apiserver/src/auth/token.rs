@@ -35,7 +35,14 @@ impl Signer {
     }
 
     /// A token for an account, from now until `expires`.
-    pub(crate) fn sign(&self, account: &Account, audiences: &Value, id: &str, now: SystemTime, expires: SystemTime) -> String {
+    pub(crate) fn sign(
+        &self,
+        account: &Account,
+        audiences: &Value,
+        id: &str,
+        now: SystemTime,
+        expires: SystemTime,
+    ) -> String {
         let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": "steersman"}).to_string());
         let claims = json!({
             "aud": audiences, "exp": unix(expires), "iat": unix(now), "nbf": unix(now), "iss": ISSUER, "jti": id,
@@ -52,7 +59,8 @@ impl Signer {
         let (signed, signature) = token.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         hmac::verify(&self.0, signed.as_bytes(), &signature).ok()?;
-        let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(signed.split_once('.')?.1).ok()?).ok()?;
+        let claims: Value =
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(signed.split_once('.')?.1).ok()?).ok()?;
         if claims["exp"].as_i64()? <= unix(now) {
             return None;
         }
@@ -80,9 +88,19 @@ mod tests {
     #[test]
     fn a_token_is_known_until_it_expires_and_not_if_it_was_changed() {
         let signer = Signer::new(&mut Random::new(1));
-        let account = Account { namespace: "default".to_owned(), name: "a".to_owned(), uid: "u".to_owned() };
+        let account = Account {
+            namespace: "default".to_owned(),
+            name: "a".to_owned(),
+            uid: "u".to_owned(),
+        };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let token = signer.sign(&account, &json!([ISSUER]), "id", now, now + Duration::from_secs(600));
+        let token = signer.sign(
+            &account,
+            &json!([ISSUER]),
+            "id",
+            now,
+            now + Duration::from_secs(600),
+        );
         assert_eq!(signer.verify(&token, now), Some(account));
         assert_eq!(signer.verify(&token, now + Duration::from_secs(600)), None);
         assert_eq!(signer.verify(&token.replace('.', "x."), now), None);

@@ -60,7 +60,11 @@ impl Control {
     }
 
     pub(crate) fn cut_after(&self, sent: usize) -> Option<Cut> {
-        self.wishes.borrow().cut.filter(|(after, _)| sent >= *after).map(|(_, how)| how)
+        self.wishes
+            .borrow()
+            .cut
+            .filter(|(after, _)| sent >= *after)
+            .map(|(_, how)| how)
     }
 
     /// How many events may be sent in all.

@@ -22,25 +22,46 @@ pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     let (mut object, warnings) = decode::body(call, target, options.validation)?;
     managed::on_update(cx, target, None, &mut object, &options.manager);
     let written = insert(cx, target, object, &options)?;
-    let code = if kinds::answers_create_with_ok(target) { StatusCode::OK } else { StatusCode::CREATED };
+    let code = if kinds::answers_create_with_ok(target) {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
     Ok(object_reply(call, target, code, &written)?.warned(warnings))
 }
 
 /// Stores a new object, once it is complete and valid.
-pub(crate) fn insert(cx: &mut Context<'_>, target: &Target, mut object: Object, options: &WriteOptions) -> Result<Written> {
+pub(crate) fn insert(
+    cx: &mut Context<'_>,
+    target: &Target,
+    mut object: Object,
+    options: &WriteOptions,
+) -> Result<Written> {
     let resource = &target.resource;
     let name = settle_identity(cx, target, &mut object)?;
-    let named = Target { name: name.clone(), ..target.clone() };
+    let named = Target {
+        name: name.clone(),
+        ..target.clone()
+    };
     admission::check_create(cx, &named)?;
-    if metadata_of(&object).get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
-        return Err(Failure::unclassified("resourceVersion should not be set on objects to be created"));
+    if metadata_of(&object)
+        .get("resourceVersion")
+        .and_then(Value::as_str)
+        .is_some_and(|version| !version.is_empty())
+    {
+        return Err(Failure::unclassified(
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
     prepare(cx, &named, &mut object);
     kinds::prepare_create(cx, &named, &mut object)?;
     let generated = !name.is_empty() && metadata_of(&object).get("generateName").is_some();
     let mut errors = Vec::new();
     if name.is_empty() {
-        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
     }
     validation::check_create(cx, &named, &object, &mut errors);
     if !errors.is_empty() {
@@ -51,7 +72,11 @@ pub(crate) fn insert(cx: &mut Context<'_>, target: &Target, mut object: Object, 
             return Err(Failure::name_exhausted(resource.qualified(), &name));
         }
         let being_deleted = existing.metadata().contains_key("deletionTimestamp");
-        return Err(Failure::already_exists(resource.qualified(), &name, being_deleted));
+        return Err(Failure::already_exists(
+            resource.qualified(),
+            &name,
+            being_deleted,
+        ));
     }
     if options.dry_run {
         return Ok(Written::Transient(Box::new(object)));
@@ -62,28 +87,53 @@ pub(crate) fn insert(cx: &mut Context<'_>, target: &Target, mut object: Object, 
 /// Settles name and namespace; the name is empty if there is none.
 fn settle_identity(cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<String> {
     let resource = &target.resource;
-    let metadata = object.entry("metadata").or_insert_with(|| json!({})).as_object_mut().expect("decoded metadata is an object");
-    let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let metadata = object
+        .entry("metadata")
+        .or_insert_with(|| json!({}))
+        .as_object_mut()
+        .expect("decoded metadata is an object");
+    let namespace = metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if resource.namespaced {
         if !namespace.is_empty() && namespace != target.namespace {
-            return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         metadata.insert("namespace".to_owned(), Value::from(target.namespace.clone()));
     } else {
         metadata.remove("namespace");
     }
-    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = metadata
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     if !target.name.is_empty() && !name.is_empty() && name != target.name {
-        let message = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        );
         return Err(Failure::bad_request(message));
     }
-    let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let prefix = metadata
+        .get("generateName")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     if !name.is_empty() || prefix.is_empty() {
         return Ok(name);
     }
     let mut name = cx.state.random.name(&prefix);
     for _ in 1..NAME_ATTEMPTS {
-        if cx.state.store.get(resource.storage, &resource.key(&target.namespace, &name)).is_none() {
+        if cx
+            .state
+            .store
+            .get(resource.storage, &resource.key(&target.namespace, &name))
+            .is_none()
+        {
             break;
         }
         name = cx.state.random.name(&prefix);
@@ -108,7 +158,9 @@ fn prepare(cx: &mut Context<'_>, target: &Target, object: &mut Object) {
         }
     }
     let generation = target.resource.strategy.generation;
-    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return };
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+        return;
+    };
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(key);
     }

@@ -45,15 +45,28 @@ pub(crate) struct DeleteOptions {
 impl DeleteOptions {
     /// Reads them from the body, or from the query if there is none.
     pub(crate) fn parse(call: &Call) -> Result<Self> {
-        let body = if call.body.is_empty() { from_query(call) } else { from_body(call)? };
-        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+        let body = if call.body.is_empty() {
+            from_query(call)
+        } else {
+            from_body(call)?
+        };
+        let text = |pointer: &str| {
+            body.pointer(pointer)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+        };
         let mut errors = Vec::new();
         let policy = text("/propagationPolicy");
         let orphan = body.get("orphanDependents").and_then(Value::as_bool);
         let propagation = match (policy.as_deref(), orphan) {
             (Some(policy), Some(_)) => {
                 let detail = "orphanDependents and deletionPropagation cannot be both set";
-                errors.push(FieldError::invalid("propagationPolicy", &Value::from(policy), detail));
+                errors.push(FieldError::invalid(
+                    "propagationPolicy",
+                    &Value::from(policy),
+                    detail,
+                ));
                 None
             }
             (Some("Background"), None) | (None, Some(false)) => Some(Propagation::Background),
@@ -61,15 +74,32 @@ impl DeleteOptions {
             (Some("Orphan"), None) | (None, Some(true)) => Some(Propagation::Orphan),
             (Some(other), None) => {
                 let supported = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
-                errors.push(FieldError::unsupported("propagationPolicy", &Value::from(other), &supported));
+                errors.push(FieldError::unsupported(
+                    "propagationPolicy",
+                    &Value::from(other),
+                    &supported,
+                ));
                 None
             }
             (None, None) => None,
         };
-        let dry_run: Vec<&str> = body.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let dry_run: Vec<&str> = body
+            .get("dryRun")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         errors.extend(check_dry_run(&dry_run));
         if !errors.is_empty() {
-            return Err(Failure::invalid(Qualified { group: "meta.k8s.io", name: "DeleteOptions" }, "", &errors));
+            return Err(Failure::invalid(
+                Qualified {
+                    group: "meta.k8s.io",
+                    name: "DeleteOptions",
+                },
+                "",
+                &errors,
+            ));
         }
         Ok(Self {
             uid: text("/preconditions/uid"),
@@ -93,7 +123,11 @@ fn from_query(call: &Call) -> Value {
     if call.query.filled("orphanDependents").is_some() {
         body["orphanDependents"] = json!(call.query.flag("orphanDependents"));
     }
-    if let Some(seconds) = call.query.filled("gracePeriodSeconds").and_then(|text| text.parse::<i64>().ok()) {
+    if let Some(seconds) = call
+        .query
+        .filled("gracePeriodSeconds")
+        .and_then(|text| text.parse::<i64>().ok())
+    {
         body["gracePeriodSeconds"] = json!(seconds);
     }
     let dry_run: Vec<&str> = call.query.all("dryRun").collect();
@@ -135,7 +169,12 @@ pub(crate) enum Deleted {
 pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOptions) -> Result<Deleted> {
     let resource = &target.resource;
     admission::check_delete(target)?;
-    let existing = cx.state.store.get(resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
+    let existing = cx
+        .state
+        .store
+        .get(resource.storage, &target.key())
+        .cloned()
+        .ok_or_else(|| target.not_found())?;
     check_preconditions(target, &existing, options)?;
     let old = current(target, &existing);
     let mut object = old.clone();
@@ -156,8 +195,13 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
     }
     if !deleting {
         mark(cx, target, &mut object, grace);
-    } else if grace == 0 && let Some(Value::Object(metadata)) = object.get_mut("metadata")
-        && metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default() > 0
+    } else if grace == 0
+        && let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && metadata
+            .get("deletionGracePeriodSeconds")
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
+            > 0
     {
         metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
     }
@@ -173,22 +217,42 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
     if options.dry_run {
         return Ok(Deleted::Marked(Written::Transient(Box::new(object))));
     }
-    Ok(Deleted::Marked(Written::Stored(cx.put(resource, &target.key(), object))))
+    Ok(Deleted::Marked(Written::Stored(cx.put(
+        resource,
+        &target.key(),
+        object,
+    ))))
 }
 
 fn mark(cx: &Context<'_>, target: &Target, object: &mut Object, grace: i64) {
     let at = cx.now + std::time::Duration::from_secs(grace.unsigned_abs());
     let graceful = kinds::is_graceful(target);
-    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return };
-    metadata.insert("deletionTimestamp".to_owned(), Value::from(crate::clock::rfc3339(at)));
-    if target.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        crate::crd::lifecycle::on_deletion(cx.timestamp(), object);
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+        return;
+    };
+    metadata.insert(
+        "deletionTimestamp".to_owned(),
+        Value::from(crate::clock::rfc3339(at)),
+    );
+    if target
+        .resource
+        .is("apiextensions.k8s.io", "customresourcedefinitions")
+    {
+        crate::crd::lifecycle::on_deletion(&cx.timestamp(), object);
         return;
     }
     if !target.resource.is("", "namespaces") {
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(if graceful { grace } else { 0 }));
+        metadata.insert(
+            "deletionGracePeriodSeconds".to_owned(),
+            json!(if graceful { grace } else { 0 }),
+        );
     }
-    if metadata.get("generation").and_then(Value::as_i64).unwrap_or_default() > 0 {
+    if metadata
+        .get("generation")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
+        > 0
+    {
         bump_generation(object);
     }
     kinds::on_deletion(target, object);
@@ -197,9 +261,16 @@ fn mark(cx: &Context<'_>, target: &Target, object: &mut Object, grace: i64) {
 fn check_preconditions(target: &Target, existing: &Stored, options: &DeleteOptions) -> Result<()> {
     // The real server names the kind here, not the resource.
     let of = target.resource.qualified_kind();
-    let of = Qualified { group: of.group, name: of.name };
+    let of = Qualified {
+        group: of.group,
+        name: of.name,
+    };
     if let Some(uid) = &options.uid {
-        let actual = existing.metadata().get("uid").and_then(Value::as_str).unwrap_or_default();
+        let actual = existing
+            .metadata()
+            .get("uid")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if uid != actual {
             let why = format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({actual}). The object might have been deleted and then recreated"
@@ -225,7 +296,11 @@ fn propagate(target: &Target, object: &mut Object, options: &DeleteOptions) {
     let has = |name: &str| before.contains(&name);
     let policy = options.propagation.or_else(|| {
         // A policy that was given before stays.
-        let default = target.resource.strategy.orphans_by_default.then_some(Propagation::Orphan);
+        let default = target
+            .resource
+            .strategy
+            .orphans_by_default
+            .then_some(Propagation::Orphan);
         if has("orphan") {
             Some(Propagation::Orphan)
         } else if has("foregroundDeletion") {
@@ -239,17 +314,20 @@ fn propagate(target: &Target, object: &mut Object, options: &DeleteOptions) {
         Some(Propagation::Foreground) => Some("foregroundDeletion"),
         Some(Propagation::Background) | None => None,
     };
-    let mut after: Vec<String> =
-        before.iter().filter(|name| !matches!(**name, "orphan" | "foregroundDeletion") || Some(**name) == wanted).map(|name| (*name).to_owned()).collect();
+    let mut after: Vec<String> = before
+        .iter()
+        .filter(|name| !matches!(**name, "orphan" | "foregroundDeletion") || Some(**name) == wanted)
+        .map(|name| (*name).to_owned())
+        .collect();
     if let Some(wanted) = wanted
         && !after.iter().any(|name| name == wanted)
     {
         after.push(wanted.to_owned());
     }
-    set_finalizers(object, after);
+    set_finalizers(object, &after);
 }
 
-pub(crate) fn set_finalizers(object: &mut Object, finalizers: Vec<String>) {
+pub(crate) fn set_finalizers(object: &mut Object, finalizers: &[String]) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         if finalizers.is_empty() {
             metadata.remove("finalizers");
@@ -266,11 +344,29 @@ pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Targ
     let options = DeleteOptions::parse(call)?;
     let revision = cx.state.store.revision();
     let prefix = target.resource.prefix(&target.namespace);
-    let found = cx.state.store.scan(target.resource.storage, &prefix, None, revision);
-    let items: Vec<Arc<Stored>> = found.into_iter().map(|(_, stored)| stored).filter(|stored| list.selector.matches(&stored.object)).collect();
+    let found = cx
+        .state
+        .store
+        .scan(target.resource.storage, &prefix, None, revision);
+    let items: Vec<Arc<Stored>> = found
+        .into_iter()
+        .map(|(_, stored)| stored)
+        .filter(|stored| list.selector.matches(&stored.object))
+        .collect();
     for stored in &items {
-        let text = |key: &str| stored.metadata().get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let one = Target { name: text("name"), namespace: text("namespace"), ..target.clone() };
+        let text = |key: &str| {
+            stored
+                .metadata()
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let one = Target {
+            name: text("name"),
+            namespace: text("namespace"),
+            ..target.clone()
+        };
         match remove(cx, &one, &options) {
             Ok(_) => {}
             // Somebody else was faster.
@@ -278,6 +374,13 @@ pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Targ
             Err(failure) => return Err(failure),
         }
     }
-    let metadata = json!({"resourceVersion": revision.to_string()}).as_object().cloned().unwrap_or_default();
-    Ok(Reply::content(Content::List(Box::new(ListContent { representation, metadata, items }))))
+    let metadata = json!({"resourceVersion": revision.to_string()})
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    Ok(Reply::content(Content::List(Box::new(ListContent {
+        representation,
+        metadata,
+        items,
+    }))))
 }

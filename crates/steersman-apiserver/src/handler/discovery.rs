@@ -55,14 +55,24 @@ pub(crate) fn groups(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     if wants_aggregated(call) {
         return Ok(aggregated(cx, call, false));
     }
-    let groups: Vec<Value> = group_versions(cx).into_iter().filter(|(name, _)| !name.is_empty()).map(|(name, versions)| group_json(&name, &versions)).collect();
-    Ok(Reply::json(StatusCode::OK, &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})))
+    let groups: Vec<Value> = group_versions(cx)
+        .into_iter()
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, versions)| group_json(&name, &versions))
+        .collect();
+    Ok(Reply::json(
+        StatusCode::OK,
+        &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}),
+    ))
 }
 
 /// `/apis/{group}`
 pub(crate) fn group(cx: &mut Context<'_>, group: &str) -> Result<Reply> {
     let all = group_versions(cx);
-    let (name, versions) = all.iter().find(|(name, _)| name == group && !name.is_empty()).ok_or_else(Failure::unknown_path)?;
+    let (name, versions) = all
+        .iter()
+        .find(|(name, _)| name == group && !name.is_empty())
+        .ok_or_else(Failure::unknown_path)?;
     let mut body = group_json(name, versions);
     body["kind"] = json!("APIGroup");
     body["apiVersion"] = json!("v1");
@@ -75,14 +85,24 @@ pub(crate) fn group_version(cx: &mut Context<'_>, group: &str, version: &str) ->
         return Err(failure);
     }
     let mut resources = Vec::new();
-    for resource in cx.state.registry.all().iter().filter(|resource| resource.group == group) {
+    for resource in cx
+        .state
+        .registry
+        .all()
+        .iter()
+        .filter(|resource| resource.group == group)
+    {
         if let Some(version) = resource.version(version).filter(|version| version.served) {
             legacy(resource, version, &mut resources);
         }
     }
     if resources.is_empty() {
         let known = cx.state.registry.has_builtin_group(group);
-        return Err(if known { Failure::unknown_resource() } else { Failure::unknown_path() });
+        return Err(if known {
+            Failure::unknown_resource()
+        } else {
+            Failure::unknown_path()
+        });
     }
     let mut body = json!({"kind": "APIResourceList", "groupVersion": api_version(group, version), "resources": resources});
     if !group.is_empty() {
@@ -93,7 +113,11 @@ pub(crate) fn group_version(cx: &mut Context<'_>, group: &str, version: &str) ->
 
 /// `/`
 pub(crate) fn paths(cx: &Context<'_>) -> Value {
-    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"].map(str::to_owned).to_vec();
+    let mut paths: Vec<String> = [
+        "/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for (group, versions) in group_versions(cx) {
         if !group.is_empty() {
             paths.push(format!("/apis/{group}"));
@@ -132,10 +156,14 @@ fn group_versions(cx: &Context<'_>) -> Vec<(String, Vec<String>)> {
 /// `v2` before `v1` before `v1beta2` before `v1beta1` before `v1alpha1` before anything else.
 fn priority(version: &str) -> (u8, u64, u64) {
     let number = |text: &str| text.parse::<u64>().ok();
-    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
+    let Some(rest) = version.strip_prefix('v') else {
+        return (0, 0, 0);
+    };
     for (stage, rank) in [("alpha", 1), ("beta", 2)] {
         if let Some((major, minor)) = rest.split_once(stage) {
-            return number(major).zip(number(minor)).map_or((0, 0, 0), |(major, minor)| (rank, major, minor));
+            return number(major)
+                .zip(number(minor))
+                .map_or((0, 0, 0), |(major, minor)| (rank, major, minor));
         }
     }
     number(rest).map_or((0, 0, 0), |major| (3, major, 0))
@@ -186,7 +214,10 @@ fn storage_hash(resource: &Resource) -> String {
         ("autoscaling", _) => ("autoscaling", "v2"),
         (group, _) => (group, version),
     };
-    let digest = ring::digest::digest(&ring::digest::SHA256, format!("{group}/{version}/{}", resource.kind).as_bytes());
+    let digest = ring::digest::digest(
+        &ring::digest::SHA256,
+        format!("{group}/{version}/{}", resource.kind).as_bytes(),
+    );
     base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
 }
 
@@ -198,12 +229,18 @@ fn wants_aggregated(call: &Call) -> bool {
             && accept.parameter("as") == Some("APIGroupDiscoveryList")
     };
     let mut types = accepted(call.header("accept"));
-    types.find(|accept| wanted(accept) || accept.is_json() && accept.parameter("as").is_none()).is_some_and(|accept| wanted(&accept))
+    types
+        .find(|accept| wanted(accept) || accept.is_json() && accept.parameter("as").is_none())
+        .is_some_and(|accept| wanted(&accept))
 }
 
 fn aggregated(cx: &mut Context<'_>, call: &Call, core: bool) -> Reply {
     let of = (cx.state.registry.generation(), apiservice::remote(cx).count());
-    let cached = if core { &cx.state.discovery.core } else { &cx.state.discovery.groups };
+    let cached = if core {
+        &cx.state.discovery.core
+    } else {
+        &cx.state.discovery.groups
+    };
     let entry = match cached {
         Some(entry) if entry.of == of => entry.clone(),
         _ => build(cx, of, core),
@@ -217,13 +254,19 @@ fn aggregated(cx: &mut Context<'_>, call: &Call, core: bool) -> Reply {
     reply.headers.push(("etag", entry.etag.clone()));
     reply.headers.push(("vary", "Accept".to_owned()));
     let cache = &mut cx.state.discovery;
-    if core { cache.core = Some(entry) } else { cache.groups = Some(entry) }
+    if core {
+        cache.core = Some(entry)
+    } else {
+        cache.groups = Some(entry)
+    }
     reply
 }
 
 fn build(cx: &Context<'_>, of: (u64, usize), core: bool) -> Entry {
     let remote: Vec<(String, String)> = apiservice::remote(cx).collect();
-    let groups = group_versions(cx).into_iter().filter(|(name, _)| name.is_empty() == core);
+    let groups = group_versions(cx)
+        .into_iter()
+        .filter(|(name, _)| name.is_empty() == core);
     let items: Vec<Value> = groups
         .map(|(group, versions)| {
             let versions: Vec<Value> = versions
@@ -244,13 +287,22 @@ fn build(cx: &Context<'_>, of: (u64, usize), core: bool) -> Entry {
     let body = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}).to_string();
     let digest = ring::digest::digest(&ring::digest::SHA512, body.as_bytes());
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
-    Entry { of, body: Bytes::from(body), etag: format!("\"{hex}\"") }
+    Entry {
+        of,
+        body: Bytes::from(body),
+        etag: format!("\"{hex}\""),
+    }
 }
 
 fn modern(resource: &Resource, version: &Version) -> Value {
-    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let kind =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     // Built-in kinds leave group and version empty where they are those of the list.
-    let own = if resource.custom.is_some() { kind(&resource.group, &version.name, &resource.kind) } else { kind("", "", &resource.kind) };
+    let own = if resource.custom.is_some() {
+        kind(&resource.group, &version.name, &resource.kind)
+    } else {
+        kind("", "", &resource.kind)
+    };
     let mut row = json!({
         "resource": resource.plural, "responseKind": own, "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular, "verbs": resource.verbs,
@@ -262,7 +314,11 @@ fn modern(resource: &Resource, version: &Version) -> Value {
         row["categories"] = json!(resource.categories);
     }
     let subresources = version.subresources.iter().map(|sub| {
-        let of = if sub.group.is_empty() && resource.custom.is_some() { kind(&resource.group, &version.name, &sub.kind) } else { kind(&sub.group, &sub.version, &sub.kind) };
+        let of = if sub.group.is_empty() && resource.custom.is_some() {
+            kind(&resource.group, &version.name, &sub.kind)
+        } else {
+            kind(&sub.group, &sub.version, &sub.kind)
+        };
         json!({"subresource": sub.name, "responseKind": of, "verbs": sub.verbs})
     });
     let subresources: Vec<Value> = subresources.collect();

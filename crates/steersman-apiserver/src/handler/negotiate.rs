@@ -21,7 +21,10 @@ pub(crate) struct Accepted<'a> {
 
 impl<'a> Accepted<'a> {
     pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
-        self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+        self.parameters
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| *value)
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -31,12 +34,16 @@ impl<'a> Accepted<'a> {
 
 /// The media types of an `Accept` header, in order.
 pub(crate) fn accepted(header: &str) -> impl Iterator<Item = Accepted<'_>> {
-    header.split(',').map(str::trim).filter(|part| !part.is_empty()).map(|part| {
-        let mut pieces = part.split(';').map(str::trim);
-        let media = pieces.next().unwrap_or_default();
-        let parameters = pieces.filter_map(|piece| piece.split_once('=')).collect();
-        Accepted { media, parameters }
-    })
+    header
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let mut pieces = part.split(';').map(str::trim);
+            let media = pieces.next().unwrap_or_default();
+            let parameters = pieces.filter_map(|piece| piece.split_once('=')).collect();
+            Accepted { media, parameters }
+        })
 }
 
 /// Chooses the form of a response to a request for objects.
@@ -71,8 +78,14 @@ mod tests {
     #[test]
     fn the_first_form_that_can_be_made_is_chosen() {
         assert_eq!(form("").unwrap(), Form::Full);
-        assert_eq!(form("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").unwrap(), Form::Metadata);
-        assert_eq!(form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap(), Form::Full);
+        assert_eq!(
+            form("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").unwrap(),
+            Form::Metadata
+        );
+        assert_eq!(
+            form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap(),
+            Form::Full
+        );
         assert_eq!(form("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
     }
 }

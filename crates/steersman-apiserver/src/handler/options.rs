@@ -38,16 +38,31 @@ impl ListOptions {
     ///
     /// # Errors
     /// As the real server: 400 for what cannot be read, 422 for what does not go together.
-    pub(crate) fn parse(query: &Query, resource: &Resource, version: &Version, name: &str, watch: bool) -> Result<Self> {
-        let limit = integer(query, "limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
-        let timeout_seconds = integer(query, "timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
-        let labels = selector::parse_labels(query.get("labelSelector").unwrap_or_default()).map_err(Failure::bad_request)?;
+    pub(crate) fn parse(
+        query: &Query,
+        resource: &Resource,
+        version: &Version,
+        name: &str,
+        watch: bool,
+    ) -> Result<Self> {
+        let limit = integer(query, "limit")?
+            .and_then(|limit| usize::try_from(limit).ok())
+            .filter(|limit| *limit > 0);
+        let timeout_seconds =
+            integer(query, "timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+        let labels = selector::parse_labels(query.get("labelSelector").unwrap_or_default())
+            .map_err(Failure::bad_request)?;
         let fields = query.get("fieldSelector").unwrap_or_default();
         let mut fields = selector::parse_fields(fields, resource, version).map_err(Failure::bad_request)?;
         if !name.is_empty() {
-            let other = Selector { labels: Vec::new(), fields: fields.clone() };
+            let other = Selector {
+                labels: Vec::new(),
+                fields: fields.clone(),
+            };
             if other.name().is_some_and(|other| other != name) {
-                return Err(Failure::bad_request("fieldSelector metadata.name doesn't match requested name"));
+                return Err(Failure::bad_request(
+                    "fieldSelector metadata.name doesn't match requested name",
+                ));
             }
             fields.push(FieldRequirement::named(name));
         }
@@ -56,8 +71,12 @@ impl ListOptions {
             revision_match: None,
             limit,
             continuation: query.filled("continue").map(str::to_owned),
-            send_initial_events: query.filled("sendInitialEvents").map(|_| query.flag("sendInitialEvents")),
-            bookmarks: query.get("allowWatchBookmarks").is_some_and(|_| query.flag("allowWatchBookmarks")),
+            send_initial_events: query
+                .filled("sendInitialEvents")
+                .map(|_| query.flag("sendInitialEvents")),
+            bookmarks: query
+                .get("allowWatchBookmarks")
+                .is_some_and(|_| query.flag("allowWatchBookmarks")),
             timeout_seconds,
             selector: Selector { labels, fields },
         };
@@ -72,9 +91,20 @@ impl ListOptions {
             self.send_initial_events = Some(true);
             given = Some("NotOlderThan");
         }
-        let errors = if watch { self.check_watch(given) } else { self.check_list(given, revision) };
+        let errors = if watch {
+            self.check_watch(given)
+        } else {
+            self.check_list(given, revision)
+        };
         if !errors.is_empty() {
-            return Err(Failure::invalid(Qualified { group: "meta.k8s.io", name: "ListOptions" }, "", &errors));
+            return Err(Failure::invalid(
+                Qualified {
+                    group: "meta.k8s.io",
+                    name: "ListOptions",
+                },
+                "",
+                &errors,
+            ));
         }
         self.revision_match = match given {
             Some("Exact") => Some(Match::Exact),
@@ -82,14 +112,24 @@ impl ListOptions {
             _ => None,
         };
         if !revision.is_empty() {
-            let error = || format!("resourceVersion: Invalid value: {revision:?}: strconv.ParseUint: parsing {revision:?}: invalid syntax");
+            let error = || {
+                format!(
+                    "resourceVersion: Invalid value: {revision:?}: strconv.ParseUint: parsing {revision:?}: invalid syntax"
+                )
+            };
             let parsed = revision.parse().map_err(|_| {
-                if watch { Failure::unclassified(error()) } else { Failure::bad_request(format!("invalid resource version: {}", error())) }
+                if watch {
+                    Failure::unclassified(error())
+                } else {
+                    Failure::bad_request(format!("invalid resource version: {}", error()))
+                }
             })?;
             self.revision = Some(parsed);
         }
         if self.continuation.is_some() && self.revision.is_some_and(|revision| revision > 0) {
-            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(Failure::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         Ok(self)
     }
@@ -99,21 +139,33 @@ impl ListOptions {
         let mut errors = Vec::new();
         if let Some(given) = given {
             if revision.is_empty() {
-                errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+                errors.push(FieldError::forbidden(
+                    field,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
             }
             if self.continuation.is_some() {
-                errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+                errors.push(FieldError::forbidden(
+                    field,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
             }
             if !matches!(given, "Exact" | "NotOlderThan") {
                 let supported = ["Exact", "NotOlderThan", ""].map(str::to_owned);
                 errors.push(FieldError::unsupported(field, &Value::from(given), &supported));
             }
             if given == "Exact" && revision == "0" {
-                errors.push(FieldError::forbidden(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+                errors.push(FieldError::forbidden(
+                    field,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
             }
         }
         if self.send_initial_events.is_some() {
-            errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            errors.push(FieldError::forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
         }
         errors
     }
@@ -123,14 +175,22 @@ impl ListOptions {
         let mut errors = Vec::new();
         if let Some(given) = given {
             if self.send_initial_events.is_none() {
-                let message = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                let message =
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
                 errors.push(FieldError::forbidden(field, message));
             }
             if given != "NotOlderThan" {
-                errors.push(FieldError::unsupported(field, &Value::from(given), &["NotOlderThan".to_owned()]));
+                errors.push(FieldError::unsupported(
+                    field,
+                    &Value::from(given),
+                    &["NotOlderThan".to_owned()],
+                ));
             }
             if self.continuation.is_some() {
-                errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+                errors.push(FieldError::forbidden(
+                    field,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
             }
         } else if self.send_initial_events.is_some() {
             let message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
@@ -141,7 +201,9 @@ impl ListOptions {
 }
 
 fn integer(query: &Query, name: &str) -> Result<Option<i64>> {
-    let Some(text) = query.filled(name) else { return Ok(None) };
+    let Some(text) = query.filled(name) else {
+        return Ok(None);
+    };
     let refused = |_| Failure::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"));
     text.parse().map(Some).map_err(refused)
 }
@@ -159,12 +221,20 @@ pub(crate) struct Continue {
 impl Continue {
     /// After the key `last`.
     pub(crate) fn after(last: &str, rv: i64) -> Self {
-        Self { v: "meta.k8s.io/v1".to_owned(), rv, start: format!("{last}\0") }
+        Self {
+            v: "meta.k8s.io/v1".to_owned(),
+            rv,
+            start: format!("{last}\0"),
+        }
     }
 
     /// The same place, at the latest revision.
     pub(crate) fn at_latest(&self) -> Self {
-        Self { v: self.v.clone(), rv: -1, start: self.start.clone() }
+        Self {
+            v: self.v.clone(),
+            rv: -1,
+            start: self.start.clone(),
+        }
     }
 
     pub(crate) fn encode(&self) -> String {
@@ -172,7 +242,11 @@ impl Continue {
     }
 
     pub(crate) fn decode(token: &str) -> Result<Self> {
-        let refused = |why: String| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        let refused = |why: String| {
+            Failure::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| match error {
             base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
                 refused(format!("illegal base64 data at input byte {at}"))
@@ -189,19 +263,26 @@ impl Continue {
             start: String,
         }
         let Loose { v, rv, start } = serde_json::from_slice(&bytes).map_err(|_| match bytes.first() {
-            Some(first) if *first != b'{' => {
-                refused(format!("invalid character '{}' looking for beginning of value", char::from(*first).escape_default()))
-            }
+            Some(first) if *first != b'{' => refused(format!(
+                "invalid character '{}' looking for beginning of value",
+                char::from(*first).escape_default()
+            )),
             _ => refused("unexpected end of JSON input".to_owned()),
         })?;
         if v != "meta.k8s.io/v1" {
-            return Err(refused(format!("server does not recognize this encoded version {v}")));
+            return Err(refused(format!(
+                "server does not recognize this encoded version {v}"
+            )));
         }
         if rv == 0 {
-            return Err(refused("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()));
+            return Err(refused(
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned(),
+            ));
         }
         if start.is_empty() {
-            return Err(refused("encoded start key empty (version meta.k8s.io/v1)".to_owned()));
+            return Err(refused(
+                "encoded start key empty (version meta.k8s.io/v1)".to_owned(),
+            ));
         }
         if start.split('/').any(|part| part == "..") {
             return Err(refused(start));
@@ -222,7 +303,12 @@ mod tests {
 
     #[test]
     fn malformed_continue_tokens_are_refused() {
-        for bad in ["abc", "%", "e30", &URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#)] {
+        for bad in [
+            "abc",
+            "%",
+            "e30",
+            &URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
+        ] {
             assert_eq!(Continue::decode(bad).unwrap_err().code, 400, "{bad}");
         }
     }

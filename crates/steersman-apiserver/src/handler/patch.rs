@@ -30,13 +30,22 @@ pub(crate) enum PatchType {
 impl PatchType {
     /// Reads the media type of a patch for a resource.
     pub(crate) fn parse(call: &Call, target: &Target) -> Result<Self> {
-        let media = call.header("content-type").split(';').next().unwrap_or_default().trim();
+        let media = call
+            .header("content-type")
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim();
         match media {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" if target.resource.custom.is_none() => Ok(Self::Strategic),
+            "application/strategic-merge-patch+json" if target.resource.custom.is_none() => {
+                Ok(Self::Strategic)
+            }
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ if target.resource.custom.is_none() => Err(Failure::unsupported_media_type("415: Unsupported Media Type").with_details()),
+            _ if target.resource.custom.is_none() => {
+                Err(Failure::unsupported_media_type("415: Unsupported Media Type").with_details())
+            }
             _ => Err(Failure::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             )),
@@ -53,11 +62,17 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     if kind == PatchType::Apply {
         return apply(cx, call, target, &options);
     }
-    let existing = cx.state.store.get(target.resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
+    let existing = cx
+        .state
+        .store
+        .get(target.resource.storage, &target.key())
+        .cloned()
+        .ok_or_else(|| target.not_found())?;
     let live = current(target, &existing);
     let patched = patched(call, target, kind, &whole(target, &live))?;
     let shown = patched.to_string();
-    let (mut object, warnings) = decode::object(target, patched, options.validation, Vec::new()).map_err(|failure| undecodable(&failure, &shown))?;
+    let (mut object, warnings) = decode::object(target, patched, options.validation, &[])
+        .map_err(|failure| undecodable(&failure, &shown))?;
     check_identity(target, &mut object)?;
     check_uid(target, &live, &object)?;
     if metadata_of(&object).get("resourceVersion").is_none() {
@@ -70,7 +85,9 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
 
 /// What a patch makes is no object of its kind.
 fn undecodable(failure: &Failure, patched: &str) -> Failure {
-    let Some((_, error)) = failure.message().split_once(": json: ") else { return failure.clone() };
+    let Some((_, error)) = failure.message().split_once(": json: ") else {
+        return failure.clone();
+    };
     let error = FieldError::invalid("patch", &Value::from(patched), &format!("json: {error}"));
     Failure::invalid_of_nothing(&error)
 }
@@ -80,7 +97,11 @@ fn check_uid(target: &Target, live: &Object, object: &Object) -> Result<()> {
     match uid(object) {
         Some(sent) if Some(&sent) != uid(live).as_ref() => {
             let error = FieldError::invalid("metadata.uid", &sent, "field is immutable");
-            Err(Failure::invalid(target.resource.qualified_kind(), &target.name, &[error]))
+            Err(Failure::invalid(
+                target.resource.qualified_kind(),
+                &target.name,
+                &[error],
+            ))
         }
         _ => Ok(()),
     }
@@ -90,15 +111,28 @@ fn check_options(call: &Call, kind: PatchType) -> Result<()> {
     let mut errors = Vec::new();
     if kind == PatchType::Apply {
         if call.query.filled("fieldManager").is_none() {
-            errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+            errors.push(FieldError::required(
+                "fieldManager",
+                "is required for apply patch",
+            ));
         }
     } else if call.query.filled("force").is_some() {
-        errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+        errors.push(FieldError::forbidden(
+            "force",
+            "may not be specified for non-apply patch",
+        ));
     }
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Failure::invalid(Qualified { group: "meta.k8s.io", name: "PatchOptions" }, "", &errors))
+    Err(Failure::invalid(
+        Qualified {
+            group: "meta.k8s.io",
+            name: "PatchOptions",
+        },
+        "",
+        &errors,
+    ))
 }
 
 /// The object as clients see it.
@@ -124,23 +158,30 @@ pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Valu
             let operations: Value = reader::parse(&call.body, &mut Vec::new()).map_err(unreadable)?;
             let count = operations.as_array().map_or(0, Vec::len);
             if count > OPERATIONS {
-                let message = format!("The allowed maximum operations in a JSON patch is {OPERATIONS}, got {count}");
+                let message =
+                    format!("The allowed maximum operations in a JSON patch is {OPERATIONS}, got {count}");
                 return Err(Failure::too_large(message));
             }
             if !operations.is_array() {
                 let found = decode::go_kind(&operations);
-                return Err(unreadable(format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")));
+                return Err(unreadable(format!(
+                    "json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
+                )));
             }
-            let patch: json_patch::Patch = serde_json::from_value(operations).map_err(|_| Failure::unprocessable())?;
+            let patch: json_patch::Patch =
+                serde_json::from_value(operations).map_err(|_| Failure::unprocessable())?;
             let mut value = live.clone();
             json_patch::patch(&mut value, &patch).map_err(|_| Failure::unprocessable())?;
             Ok(value)
         }
         PatchType::Merge => {
-            let patch = reader::parse(&call.body, &mut Vec::new()).map_err(|_| Failure::bad_request("invalid JSON patch"))?;
+            let patch = reader::parse(&call.body, &mut Vec::new())
+                .map_err(|_| Failure::bad_request("invalid JSON patch"))?;
             if !patch.is_object() {
                 let found = decode::go_kind(&patch);
-                return Err(unreadable(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")));
+                return Err(unreadable(format!(
+                    "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+                )));
             }
             let mut value = live.clone();
             json_patch::merge(&mut value, &patch);
@@ -149,7 +190,9 @@ pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Valu
         PatchType::Strategic => {
             let patch = reader::parse(&call.body, &mut Vec::new()).map_err(unreadable)?;
             let Value::Object(patch) = patch else {
-                return Err(unreadable("json: cannot unmarshal into Go value of type map[string]interface {}".to_owned()));
+                return Err(unreadable(
+                    "json: cannot unmarshal into Go value of type map[string]interface {}".to_owned(),
+                ));
             };
             crate::strategic::patch(&target.version().schema, live, &patch).map_err(Failure::unclassified)
         }
@@ -160,7 +203,11 @@ pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Valu
 fn apply(cx: &mut Context<'_>, call: &Call, target: &Target, options: &WriteOptions) -> Result<Reply> {
     let mut config = configuration(call, target)?;
     let force = call.query.flag("force");
-    let existing = cx.state.store.get(target.resource.storage, &target.key()).cloned();
+    let existing = cx
+        .state
+        .store
+        .get(target.resource.storage, &target.key())
+        .cloned();
     if existing.is_none() && !target.subresource.is_empty() {
         return Err(target.not_found());
     }
@@ -174,7 +221,10 @@ fn apply(cx: &mut Context<'_>, call: &Call, target: &Target, options: &WriteOpti
             if metadata_of(&config).get("resourceVersion").is_none() {
                 keep_version(&mut object, existing.revision);
             }
-            (StatusCode::OK, replace(cx, target, &existing, object, options.dry_run)?)
+            (
+                StatusCode::OK,
+                replace(cx, target, &existing, object, options.dry_run)?,
+            )
         }
         None => (StatusCode::CREATED, create::insert(cx, target, object, options)?),
     };
@@ -192,7 +242,9 @@ fn configuration(call: &Call, target: &Target) -> Result<Object> {
     let (version, kind) = (text("apiVersion"), text("kind"));
     if version != target.api_version() || kind != target.resource.kind {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        return Err(Failure::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
+        return Err(Failure::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={kind}"
+        )));
     }
     Ok(config)
 }
@@ -201,33 +253,52 @@ fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()
     config.remove("apiVersion");
     config.remove("kind");
     let metadata = config.entry("metadata").or_insert_with(|| json!({}));
-    let Value::Object(metadata) = metadata else { return Err(Failure::bad_request("metadata must be an object")) };
-    if metadata.get("managedFields").is_some_and(|managed| !managed.is_null()) {
+    let Value::Object(metadata) = metadata else {
+        return Err(Failure::bad_request("metadata must be an object"));
+    };
+    if metadata
+        .get("managedFields")
+        .is_some_and(|managed| !managed.is_null())
+    {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     if !name.is_empty() && name != target.name {
-        let message = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        );
         return Err(Failure::bad_request(message));
     }
     let uid = metadata.get("uid").and_then(Value::as_str).unwrap_or_default();
     if !uid.is_empty() && !exists {
-        let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
         return Err(Failure::conflict(target.resource.qualified(), &target.name, &why));
     }
     metadata.insert("name".to_owned(), Value::from(target.name.clone()));
     if target.resource.namespaced {
-        let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+        let namespace = metadata
+            .get("namespace")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if !namespace.is_empty() && namespace != target.namespace {
-            return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
     }
     Ok(())
 }
 
 /// Decodes the result of an apply as any other object, and keeps its managers.
-fn settle(target: &Target, mut applied: Object, validation: FieldValidation) -> Result<(Object, Vec<String>)> {
+fn settle(
+    target: &Target,
+    mut applied: Object,
+    validation: FieldValidation,
+) -> Result<(Object, Vec<String>)> {
     applied.insert("apiVersion".to_owned(), Value::from(target.api_version()));
     applied.insert("kind".to_owned(), Value::from(target.resource.kind.clone()));
-    decode::object(target, Value::Object(applied), validation, Vec::new())
+    decode::object(target, Value::Object(applied), validation, &[])
 }

@@ -19,12 +19,18 @@ use crate::{
     store::{Object, Stored, metadata_of},
 };
 
-const OF: Qualified<'_> = Qualified { group: "autoscaling", name: "Scale" };
+const OF: Qualified<'_> = Qualified {
+    group: "autoscaling",
+    name: "Scale",
+};
 
 /// Answers the scale of an object.
 pub(crate) fn get(cx: &mut Context<'_>, target: &Target) -> Result<Reply> {
     let stored = find(cx, target)?;
-    Ok(Reply::json(StatusCode::OK, &scale(target, &current(target, &stored))?))
+    Ok(Reply::json(
+        StatusCode::OK,
+        &scale(target, &current(target, &stored))?,
+    ))
 }
 
 /// Answers a PUT of a scale.
@@ -42,14 +48,20 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     let live = scale(target, &current(target, &stored))?;
     let value = match kind {
         // A scale has two fields that can be set; applying one is merging it.
-        PatchType::Apply | PatchType::Strategic | PatchType::Merge => patched(call, target, PatchType::Merge, &live)?,
+        PatchType::Apply | PatchType::Strategic | PatchType::Merge => {
+            patched(call, target, PatchType::Merge, &live)?
+        }
         PatchType::Json => patched(call, target, PatchType::Json, &live)?,
     };
     set(cx, target, &value, &options)
 }
 
 fn find(cx: &Context<'_>, target: &Target) -> Result<Arc<Stored>> {
-    cx.state.store.get(target.resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())
+    cx.state
+        .store
+        .get(target.resource.storage, &target.key())
+        .cloned()
+        .ok_or_else(|| target.not_found())
 }
 
 fn paths(target: &Target) -> Result<&ScalePaths> {
@@ -62,9 +74,17 @@ fn scale(target: &Target, object: &Object) -> Result<Value> {
     let number = |path: &[String]| at(object, path).and_then(Value::as_i64).unwrap_or_default();
     let metadata = metadata_of(object);
     let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
-    let metadata: Map<String, Value> = kept.iter().filter_map(|key| Some(((*key).to_owned(), metadata.get(*key)?.clone()))).collect();
+    let metadata: Map<String, Value> = kept
+        .iter()
+        .filter_map(|key| Some(((*key).to_owned(), metadata.get(*key)?.clone())))
+        .collect();
     let mut status = json!({"replicas": number(&paths.status)});
-    if let Some(selector) = paths.selector.as_ref().and_then(|path| at(object, path)).and_then(selector_text) {
+    if let Some(selector) = paths
+        .selector
+        .as_ref()
+        .and_then(|path| at(object, path))
+        .and_then(selector_text)
+    {
         status["selector"] = json!(selector);
     }
     let mut spec = json!({});
@@ -73,7 +93,9 @@ fn scale(target: &Target, object: &Object) -> Result<Value> {
     if replicas != 0 {
         spec["replicas"] = json!(replicas);
     }
-    Ok(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}))
+    Ok(
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}),
+    )
 }
 
 /// A selector as text, whether it is kept as one or as a structure.
@@ -82,16 +104,36 @@ fn selector_text(selector: &Value) -> Option<String> {
         return Some(text.clone());
     }
     let labels = selector.get("matchLabels").or(Some(selector))?.as_object()?;
-    let mut parts: Vec<String> = labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
-    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+    let mut parts: Vec<String> = labels
+        .iter()
+        .filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)))
+        .collect();
+    for expression in selector
+        .get("matchExpressions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         let key = expression.get("key").and_then(Value::as_str).unwrap_or_default();
-        let values: Vec<&str> = expression.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-        parts.push(match expression.get("operator").and_then(Value::as_str).unwrap_or_default() {
-            "In" => format!("{key} in ({})", values.join(",")),
-            "NotIn" => format!("{key} notin ({})", values.join(",")),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.to_owned(),
-        });
+        let values: Vec<&str> = expression
+            .get("values")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        parts.push(
+            match expression
+                .get("operator")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+            {
+                "In" => format!("{key} in ({})", values.join(",")),
+                "NotIn" => format!("{key} notin ({})", values.join(",")),
+                "DoesNotExist" => format!("!{key}"),
+                _ => key.to_owned(),
+            },
+        );
     }
     (!parts.is_empty()).then(|| parts.join(","))
 }
@@ -103,11 +145,19 @@ fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOpti
     let replicas = spec.get("replicas").cloned().unwrap_or(json!(0));
     let Some(count) = replicas.as_i64() else {
         let message = "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32";
-        return Err(Failure::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {message}")));
+        return Err(Failure::bad_request(format!(
+            "Scale in version \"v1\" cannot be handled as a Scale: {message}"
+        )));
     };
-    let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let name = value
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if !name.is_empty() && name != target.name {
-        let message = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        );
         return Err(Failure::bad_request(message));
     }
     if count < 0 && target.resource.custom.is_none() {
@@ -116,7 +166,10 @@ fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOpti
     }
     let mut object = live.clone();
     insert(&mut object, &paths(target)?.spec, replicas);
-    let version = value.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
+    let version = value
+        .pointer("/metadata/resourceVersion")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if !version.is_empty() && version != stored.revision.to_string() {
         return Err(Failure::modified(target.resource.qualified(), &target.name));
     }
@@ -128,10 +181,17 @@ fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOpti
     }
     managed::on_update(cx, target, Some(&live), &mut tracked, &options.manager);
     match metadata_of(&tracked).get("managedFields").cloned() {
-        Some(managed) => insert(&mut object, &["metadata".to_owned(), "managedFields".to_owned()], managed),
+        Some(managed) => insert(
+            &mut object,
+            &["metadata".to_owned(), "managedFields".to_owned()],
+            managed,
+        ),
         None => prune_null(&mut object, &["metadata".to_owned(), "managedFields".to_owned()]),
     }
-    let main = Target { subresource: String::new(), ..target.clone() };
+    let main = Target {
+        subresource: String::new(),
+        ..target.clone()
+    };
     let written = replace(cx, &main, &stored, object, options.dry_run)?;
     Ok(Reply::json(StatusCode::OK, &scale(target, written.object())?))
 }
@@ -151,7 +211,9 @@ fn prune_null(object: &mut Object, path: &[String]) {
 }
 
 fn insert(object: &mut Object, path: &[String], value: Value) {
-    let Some((first, rest)) = path.split_first() else { return };
+    let Some((first, rest)) = path.split_first() else {
+        return;
+    };
     if rest.is_empty() {
         object.insert(first.clone(), value);
         return;

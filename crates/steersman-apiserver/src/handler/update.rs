@@ -20,7 +20,12 @@ pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     let options = WriteOptions::parse(call, "UpdateOptions")?;
     let (mut object, warnings) = decode::body(call, target, options.validation)?;
     check_identity(target, &mut object)?;
-    let Some(existing) = cx.state.store.get(target.resource.storage, &target.key()).cloned() else {
+    let Some(existing) = cx
+        .state
+        .store
+        .get(target.resource.storage, &target.key())
+        .cloned()
+    else {
         if !target.resource.strategy.create_on_update || !target.subresource.is_empty() {
             return Err(target.not_found());
         }
@@ -39,16 +44,27 @@ pub(crate) fn check_identity(target: &Target, object: &mut Object) -> Result<()>
     let metadata = metadata_of(object);
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() {
-        let message = format!("the name of the object ({} based on URL) was undeterminable: name must be provided", target.name);
+        let message = format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        );
         return Err(Failure::bad_request(message));
     }
     if name != target.name {
-        let message = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        );
         return Err(Failure::bad_request(message));
     }
-    let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let namespace = metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if target.resource.namespaced && !namespace.is_empty() && namespace != target.namespace {
-        return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     let (namespaced, namespace) = (target.resource.namespaced, target.namespace.clone());
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
@@ -65,15 +81,23 @@ pub(crate) fn check_identity(target: &Target, object: &mut Object) -> Result<()>
 pub(crate) fn current(target: &Target, existing: &Stored) -> Object {
     let resource = &target.resource;
     match &resource.custom {
-        Some(custom) if existing.edition != custom.edition => {
-            crate::representation::convert_from_storage(resource, resource.strategy.storage_version, existing.object.clone())
-        }
+        Some(custom) if existing.edition != custom.edition => crate::representation::convert_from_storage(
+            resource,
+            resource.strategy.storage_version,
+            existing.object.clone(),
+        ),
         _ => existing.object.clone(),
     }
 }
 
 /// Replaces an object, once the new one is complete and valid; the last finalizer's removal deletes it.
-pub(crate) fn replace(cx: &mut Context<'_>, target: &Target, existing: &Arc<Stored>, mut object: Object, dry_run: bool) -> Result<Written> {
+pub(crate) fn replace(
+    cx: &mut Context<'_>,
+    target: &Target,
+    existing: &Arc<Stored>,
+    mut object: Object,
+    dry_run: bool,
+) -> Result<Written> {
     let resource = &target.resource;
     check_preconditions(target, existing, &object)?;
     let old = current(target, existing);
@@ -112,11 +136,24 @@ fn stamp(object: &mut Object, revision: u64) {
 /// The uid and version that the client believes in must be those of the object.
 fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> Result<()> {
     let resource = &target.resource;
-    let text = |key: &str| metadata_of(object).get(key).and_then(Value::as_str).unwrap_or_default();
+    let text = |key: &str| {
+        metadata_of(object)
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let (uid, version) = (text("uid"), text("resourceVersion"));
-    let stored_uid = existing.metadata().get("uid").and_then(Value::as_str).unwrap_or_default();
+    let stored_uid = existing
+        .metadata()
+        .get("uid")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if !uid.is_empty() && uid != stored_uid {
-        let prefix = if resource.group.is_empty() { String::new() } else { format!("{}/", resource.group) };
+        let prefix = if resource.group.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", resource.group)
+        };
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{prefix}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}",
             resource.plural,
@@ -126,12 +163,18 @@ fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> R
     }
     if version.is_empty() || version == "0" {
         if !resource.strategy.unconditional_update {
-            let error = FieldError::invalid("metadata.resourceVersion", &Value::from(0), "must be specified for an update");
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                &Value::from(0),
+                "must be specified for an update",
+            );
             return Err(Failure::invalid(resource.qualified(), &target.name, &[error]));
         }
         return Ok(());
     }
-    let revision: u64 = version.parse().map_err(|_| Failure::unclassified(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")))?;
+    let revision: u64 = version.parse().map_err(|_| {
+        Failure::unclassified(format!("strconv.ParseUint: parsing {version:?}: invalid syntax"))
+    })?;
     if revision != existing.revision {
         return Err(Failure::modified(resource.qualified(), &target.name));
     }
@@ -170,8 +213,17 @@ fn restore(target: &Target, old: &Object, object: &mut Object) {
         _ => {}
     }
     let old = metadata_of(old).clone();
-    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return };
-    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"] {
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+        return;
+    };
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "selfLink",
+    ] {
         match old.get(key) {
             Some(value) => metadata.insert(key.to_owned(), value.clone()),
             None => metadata.remove(key),
@@ -196,7 +248,11 @@ fn count_generation(target: &Target, old: &Object, object: &mut Object) {
     let skip_status = target.version().has_status();
     let counted = |object: &Object| -> Vec<(String, Value)> {
         let counts = |name: &String| name != "metadata" && !(skip_status && name == "status");
-        object.iter().filter(|(name, _)| counts(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+        object
+            .iter()
+            .filter(|(name, _)| counts(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     };
     if counted(old) != counted(object) {
         bump_generation(object);
@@ -205,13 +261,22 @@ fn count_generation(target: &Target, old: &Object, object: &mut Object) {
 
 pub(crate) fn bump_generation(object: &mut Object) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        let generation = metadata.get("generation").and_then(Value::as_i64).unwrap_or_default();
+        let generation = metadata
+            .get("generation")
+            .and_then(Value::as_i64)
+            .unwrap_or_default();
         metadata.insert("generation".to_owned(), Value::from(generation + 1));
     }
 }
 
 pub(crate) fn finalizers(object: &Object) -> Vec<&str> {
-    metadata_of(object).get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+    metadata_of(object)
+        .get("finalizers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 fn check_finalizers(old: &Object, object: &Object, errors: &mut Vec<FieldError>) {
@@ -219,10 +284,19 @@ fn check_finalizers(old: &Object, object: &Object, errors: &mut Vec<FieldError>)
         return;
     }
     let before = finalizers(old);
-    let added: Vec<_> = finalizers(object).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
+    let added: Vec<_> = finalizers(object)
+        .into_iter()
+        .filter(|finalizer| !before.contains(finalizer))
+        .collect();
     if !added.is_empty() {
-        let list = added.iter().map(|finalizer| format!("{finalizer:?}")).collect::<Vec<_>>().join(", ");
-        let detail = format!("no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}");
+        let list = added
+            .iter()
+            .map(|finalizer| format!("{finalizer:?}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let detail = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
+        );
         errors.push(FieldError::forbidden("metadata.finalizers", &detail));
     }
 }
@@ -230,6 +304,13 @@ fn check_finalizers(old: &Object, object: &Object, errors: &mut Vec<FieldError>)
 /// True if nothing keeps an object that is being deleted.
 pub(crate) fn is_done_for(target: &Target, object: &Object) -> bool {
     let metadata = metadata_of(object);
-    let graceful = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default() > 0;
-    metadata.contains_key("deletionTimestamp") && finalizers(object).is_empty() && !graceful && kinds::may_vanish(target, object)
+    let graceful = metadata
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
+        > 0;
+    metadata.contains_key("deletionTimestamp")
+        && finalizers(object).is_empty()
+        && !graceful
+        && kinds::may_vanish(target, object)
 }

@@ -44,7 +44,11 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 enum Start {
     /// The present state first; the end of it is marked if asked for.
-    State { items: Vec<Arc<Stored>>, revision: u64, mark: bool },
+    State {
+        items: Vec<Arc<Stored>>,
+        revision: u64,
+        mark: bool,
+    },
     After(u64),
     Failed(Failure),
 }
@@ -64,7 +68,13 @@ struct View {
 /// Begins a watch.
 pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let representation = representation(call, target)?;
-    let options = ListOptions::parse(&call.query, &target.resource, target.version(), &target.name, true)?;
+    let options = ListOptions::parse(
+        &call.query,
+        &target.resource,
+        target.version(),
+        &target.name,
+        true,
+    )?;
     let store = &cx.state.store;
     let current = store.revision();
     let floor = target.resource.floor.max(store.compacted());
@@ -76,13 +86,21 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
         }
         (Some(true), _) => {
             let found = store.scan(target.resource.storage, &prefix, None, current);
-            let items = found.into_iter().map(|(_, stored)| stored).filter(|stored| options.selector.matches(&stored.object)).collect();
-            Start::State { items, revision: current, mark: options.bookmarks }
+            let items = found
+                .into_iter()
+                .map(|(_, stored)| stored)
+                .filter(|stored| options.selector.matches(&stored.object))
+                .collect();
+            Start::State {
+                items,
+                revision: current,
+                mark: options.bookmarks,
+            }
         }
         (_, None | Some(0)) => Start::After(current),
-        (_, Some(revision)) if revision < floor => {
-            Start::Failed(Failure::expired(format!("too old resource version: {revision} ({floor})")))
-        }
+        (_, Some(revision)) if revision < floor => Start::Failed(Failure::expired(format!(
+            "too old resource version: {revision} ({floor})"
+        ))),
         (_, Some(revision)) => Start::After(revision),
     };
     let timeout = match options.timeout_seconds {
@@ -99,7 +117,12 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
         selector: options.selector,
         representation,
     };
-    Ok(Reply::content(Content::Watch(Box::new(Plan { view, start: begin, bookmarks: options.bookmarks, timeout }))))
+    Ok(Reply::content(Content::Watch(Box::new(Plan {
+        view,
+        start: begin,
+        bookmarks: options.bookmarks,
+        timeout,
+    }))))
 }
 
 impl View {
@@ -108,7 +131,12 @@ impl View {
         if entry.storage != self.storage || !entry.key.starts_with(&self.prefix) {
             return;
         }
-        let seen = |stored: &Option<Arc<Stored>>| stored.as_ref().filter(|stored| self.selector.matches(&stored.object)).cloned();
+        let seen = |stored: &Option<Arc<Stored>>| {
+            stored
+                .as_ref()
+                .filter(|stored| self.selector.matches(&stored.object))
+                .cloned()
+        };
         match (seen(&entry.old), seen(&entry.new)) {
             (None, Some(new)) => line("ADDED", &self.representation.whole(&new), out),
             (Some(_), Some(new)) => line("MODIFIED", &self.representation.whole(&new), out),
@@ -155,9 +183,17 @@ enum Woken {
 }
 
 /// The events of a watch as lines of JSON.
-pub(crate) fn stream(server: Arc<Inner>, plan: Plan, control: Control) -> impl Stream<Item = std::result::Result<Bytes, BodyError>> + Send {
+pub(crate) fn stream(
+    server: Arc<Inner>,
+    plan: Plan,
+    control: Control,
+) -> impl Stream<Item = std::result::Result<Bytes, BodyError>> + Send {
     let clock = Arc::clone(&server.clock);
-    let last = plan.bookmarks.then(|| plan.timeout.checked_sub(LAST_BOOKMARK)).flatten().filter(|last| !last.is_zero());
+    let last = plan
+        .bookmarks
+        .then(|| plan.timeout.checked_sub(LAST_BOOKMARK))
+        .flatten()
+        .filter(|last| !last.is_zero());
     let events = Events {
         changed: server.revisions.subscribe(),
         deadline: clock.sleep(plan.timeout),
@@ -171,7 +207,9 @@ pub(crate) fn stream(server: Arc<Inner>, plan: Plan, control: Control) -> impl S
         ended: false,
         server,
     };
-    futures::stream::unfold(events, |mut events| async move { events.next().await.map(|item| (item, events)) })
+    futures::stream::unfold(events, |mut events| async move {
+        events.next().await.map(|item| (item, events))
+    })
 }
 
 impl Events {
@@ -242,7 +280,10 @@ impl Events {
             Cut::MidLine => {
                 // The next event, or a bookmark if there is none, up to its middle; then the connection breaks.
                 self.control.reset_next();
-                let next = self.replay(Some(1)).filter(|events| !events.is_empty()).unwrap_or_else(|| self.mark());
+                let next = self
+                    .replay(Some(1))
+                    .filter(|events| !events.is_empty())
+                    .unwrap_or_else(|| self.mark());
                 let first = next.iter().position(|byte| *byte == b'\n').unwrap_or(next.len());
                 Some(Ok(next.slice(..first / 2)))
             }
@@ -261,7 +302,11 @@ impl Events {
                 line("ERROR", failure.body().to_string().as_bytes(), &mut out);
                 Some(out.freeze())
             }
-            Start::State { items, revision, mark } => {
+            Start::State {
+                items,
+                revision,
+                mark,
+            } => {
                 self.cursor = revision;
                 let mut out = BytesMut::new();
                 for stored in &items {
@@ -269,7 +314,11 @@ impl Events {
                 }
                 self.sent += items.len();
                 if mark {
-                    line("BOOKMARK", &self.view.representation.bookmark(revision, true), &mut out);
+                    line(
+                        "BOOKMARK",
+                        &self.view.representation.bookmark(revision, true),
+                        &mut out,
+                    );
                 }
                 (!out.is_empty()).then(|| out.freeze())
             }
@@ -281,7 +330,10 @@ impl Events {
         let mut out = BytesMut::new();
         self.changed.mark_unchanged();
         let state = self.server.lock();
-        let alive = state.registry.find(&self.view.group, &self.view.plural).is_some_and(|resource| resource.epoch == self.view.epoch);
+        let alive = state
+            .registry
+            .find(&self.view.group, &self.view.plural)
+            .is_some_and(|resource| resource.epoch == self.view.epoch);
         // What was written before the kind was torn down is still told.
         let until = state.store.revision();
         if self.cursor < state.store.compacted() && self.cursor < until {
@@ -311,7 +363,11 @@ impl Events {
 
     fn mark(&self) -> Bytes {
         let mut out = BytesMut::new();
-        line("BOOKMARK", &self.view.representation.bookmark(self.cursor, false), &mut out);
+        line(
+            "BOOKMARK",
+            &self.view.representation.bookmark(self.cursor, false),
+            &mut out,
+        );
         out.freeze()
     }
 }

@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose,
+};
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
@@ -33,11 +36,20 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name = name("steersman-apiserver", &[]);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::CrlSign,
+        ];
         let key = KeyPair::generate().map_err(ListenError::Certificate)?;
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(ListenError::Certificate)?;
         let pem = issuer.as_ref().pem();
-        Ok(Self { issuer, pem, address, issued: Mutex::default() })
+        Ok(Self {
+            issuer,
+            pem,
+            address,
+            issued: Mutex::default(),
+        })
     }
 
     pub(super) fn pem(&self) -> &str {
@@ -46,15 +58,24 @@ impl Authority {
 
     /// TLS with a certificate for the listener's address; clients may show one of their own.
     pub(super) fn server_config(&self) -> Result<ServerConfig, ListenError> {
-        let names = vec!["localhost".to_owned(), "kubernetes.default.svc".to_owned(), self.address.to_string(), "127.0.0.1".to_owned()];
+        let names = vec![
+            "localhost".to_owned(),
+            "kubernetes.default.svc".to_owned(),
+            self.address.to_string(),
+            "127.0.0.1".to_owned(),
+        ];
         let mut params = CertificateParams::new(names).map_err(ListenError::Certificate)?;
         params.distinguished_name = name("kube-apiserver", &[]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().map_err(ListenError::Certificate)?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(ListenError::Certificate)?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(ListenError::Certificate)?;
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
-        roots.add(self.issuer.as_ref().der().clone()).map_err(ListenError::Tls)?;
+        roots
+            .add(self.issuer.as_ref().der().clone())
+            .map_err(ListenError::Tls)?;
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .allow_unauthenticated()
             .build()
@@ -76,13 +97,22 @@ impl Authority {
         params.distinguished_name = name(identity.name(), identity.groups());
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().map_err(ListenError::Certificate)?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(ListenError::Certificate)?;
-        self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(certificate.der().to_vec(), identity);
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(ListenError::Certificate)?;
+        self.issued
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(certificate.der().to_vec(), identity);
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
     pub(super) fn identify(&self, certificate: &CertificateDer<'_>) -> Option<Identity> {
-        self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(certificate.as_ref()).cloned()
+        self.issued
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(certificate.as_ref())
+            .cloned()
     }
 }
 
@@ -90,7 +120,10 @@ fn name(common: &str, organizations: &[String]) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common);
     // The real server takes groups from here; system groups are given, not claimed.
-    for organization in organizations.iter().filter(|group| *group != "system:authenticated") {
+    for organization in organizations
+        .iter()
+        .filter(|group| *group != "system:authenticated")
+    {
         name.push(DnType::OrganizationName, organization.as_str());
     }
     name
@@ -98,6 +131,8 @@ fn name(common: &str, organizations: &[String]) -> DistinguishedName {
 
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Authority")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,11 @@ pub(super) fn with_token(url: &str, ca: &str, token: &str) -> String {
 
 /// For the holder of a certificate.
 pub(super) fn with_certificate(url: &str, ca: &str, certificate: &str, key: &str) -> String {
-    let user = format!("client-certificate-data: {}\n    client-key-data: {}", STANDARD.encode(certificate), STANDARD.encode(key));
+    let user = format!(
+        "client-certificate-data: {}\n    client-key-data: {}",
+        STANDARD.encode(certificate),
+        STANDARD.encode(key)
+    );
     file(url, ca, &user)
 }
 

@@ -63,7 +63,13 @@ impl Managers {
     pub(super) fn decode(entries: &Value) -> Option<Self> {
         let mut managers = Self::default();
         for entry in entries.as_array()? {
-            let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let text = |key: &str| {
+                entry
+                    .get(key)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
             let operation = match text("operation").as_str() {
                 "Apply" => Operation::Apply,
                 "Update" => Operation::Update,
@@ -77,11 +83,22 @@ impl Managers {
             let manager = Manager {
                 operation,
                 name: text("manager"),
-                api_version: if operation == Operation::Update { api_version.clone() } else { String::new() },
+                api_version: if operation == Operation::Update {
+                    api_version.clone()
+                } else {
+                    String::new()
+                },
                 subresource: text("subresource"),
             };
             let time = entry.get("time").and_then(Value::as_str).map(str::to_owned);
-            managers.0.insert(manager, Entry { api_version, time, set });
+            managers.0.insert(
+                manager,
+                Entry {
+                    api_version,
+                    time,
+                    set,
+                },
+            );
         }
         Some(managers)
     }
@@ -90,8 +107,17 @@ impl Managers {
     pub(super) fn encode(&self) -> Option<Value> {
         let mut entries: Vec<_> = self.0.iter().collect();
         entries.sort_by(|(a, x), (b, y)| {
-            let key = |manager: &Manager, entry: &Entry| (manager.operation, entry.time.clone(), manager.name.clone(), entry.api_version.clone());
-            key(a, x).cmp(&key(b, y)).then_with(|| a.subresource.cmp(&b.subresource))
+            let key = |manager: &Manager, entry: &Entry| {
+                (
+                    manager.operation,
+                    entry.time.clone(),
+                    manager.name.clone(),
+                    entry.api_version.clone(),
+                )
+            };
+            key(a, x)
+                .cmp(&key(b, y))
+                .then_with(|| a.subresource.cmp(&b.subresource))
         });
         let encoded: Vec<Value> = entries
             .into_iter()
@@ -118,21 +144,35 @@ impl Managers {
 
     /// Keeps those of which `keep` says so; it may change their sets.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Manager, &str, &mut FieldSet) -> bool) {
-        self.0.retain(|manager, entry| keep(manager, &entry.api_version, &mut entry.set));
+        self.0
+            .retain(|manager, entry| keep(manager, &entry.api_version, &mut entry.set));
     }
 
     /// Adds fields to a manager.
     pub(super) fn extend(&mut self, manager: Manager, set: &FieldSet, now: &str) {
         let api_version = manager.api_version.clone();
-        let entry = self.0.entry(manager).or_insert_with(|| Entry { api_version, time: None, set: FieldSet::default() });
+        let entry = self.0.entry(manager).or_insert_with(|| Entry {
+            api_version,
+            time: None,
+            set: FieldSet::default(),
+        });
         entry.set = entry.set.union(set);
         entry.time = Some(now.to_owned());
     }
 
     /// Gives an applier exactly this set; the one it had before is returned.
-    pub(super) fn replace(&mut self, manager: &Manager, api_version: &str, set: FieldSet) -> Option<FieldSet> {
+    pub(super) fn replace(
+        &mut self,
+        manager: &Manager,
+        api_version: &str,
+        set: FieldSet,
+    ) -> Option<FieldSet> {
         let time = self.time(manager).map(str::to_owned);
-        let entry = Entry { api_version: api_version.to_owned(), time, set };
+        let entry = Entry {
+            api_version: api_version.to_owned(),
+            time,
+            set,
+        };
         self.0.insert(manager.clone(), entry).map(|old| old.set)
     }
 
@@ -158,12 +198,19 @@ impl Managers {
 
     /// All fields that anybody owns.
     pub(super) fn all(&self) -> FieldSet {
-        self.0.values().fold(FieldSet::default(), |all, entry| all.union(&entry.set))
+        self.0
+            .values()
+            .fold(FieldSet::default(), |all, entry| all.union(&entry.set))
     }
 
     /// Throws the oldest updaters together until at most `most` are left.
     pub(super) fn cap(&mut self, most: usize) {
-        let mut updaters: Vec<Manager> = self.0.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();
+        let mut updaters: Vec<Manager> = self
+            .0
+            .keys()
+            .filter(|manager| manager.operation == Operation::Update)
+            .cloned()
+            .collect();
         if updaters.len() <= most {
             return;
         }

@@ -52,7 +52,10 @@ pub(crate) fn resources(store: &mut Store) -> Vec<Resource> {
     for line in ROWS.lines() {
         let row: Row = serde_json::from_str(line).expect("the generated rows are JSON");
         let version = version(&row);
-        if let Some(known) = resources.iter_mut().find(|known| known.is(&row.group, &row.resource)) {
+        if let Some(known) = resources
+            .iter_mut()
+            .find(|known| known.is(&row.group, &row.resource))
+        {
             // The rows of a kind begin with the version that clients prefer; the first stable one is stored.
             known.versions.push(version);
             continue;
@@ -81,7 +84,9 @@ pub(crate) fn resources(store: &mut Store) -> Vec<Resource> {
 
 /// Both event groups show one storage.
 fn storage(known: &[Resource], row: &Row, store: &mut Store) -> StorageId {
-    let shared = known.iter().find(|known| row.resource == "events" && known.plural == "events");
+    let shared = known
+        .iter()
+        .find(|known| row.resource == "events" && known.plural == "events");
     shared.map_or_else(|| store.allocate(), |shared| shared.storage)
 }
 
@@ -102,15 +107,21 @@ fn version(row: &Row) -> Version {
         name: row.version.clone(),
         served: true,
         schema: Arc::new(match &row.definition {
-            Some(name) => Schema { reference: Some(name.clone()), ..Schema::default() },
+            Some(name) => Schema {
+                reference: Some(name.clone()),
+                ..Schema::default()
+            },
             None => Schema::anything(),
         }),
         cel: None,
-        scale: subresources.iter().any(|sub| sub.name == "scale").then(|| ScalePaths {
-            spec: path("spec.replicas"),
-            status: path("status.replicas"),
-            selector: Some(path("spec.selector")),
-        }),
+        scale: subresources
+            .iter()
+            .any(|sub| sub.name == "scale")
+            .then(|| ScalePaths {
+                spec: path("spec.replicas"),
+                status: path("status.replicas"),
+                selector: Some(path("spec.selector")),
+            }),
         subresources,
         selectable: Vec::new(),
         deprecation: deprecation(row),
@@ -119,7 +130,9 @@ fn version(row: &Row) -> Version {
 
 fn deprecation(row: &Row) -> Option<String> {
     match (row.group.as_str(), row.resource.as_str()) {
-        ("", "endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()),
+        ("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned())
+        }
         ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+".to_owned()),
         _ => None,
     }

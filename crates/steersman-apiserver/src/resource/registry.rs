@@ -40,7 +40,9 @@ impl Registry {
     pub(crate) fn remove(&mut self, group: &str, plural: &str) -> bool {
         self.generation += 1;
         self.resources.retain(|resource| !resource.is(group, plural));
-        self.by_name.remove(&(group.to_owned(), plural.to_owned())).is_some()
+        self.by_name
+            .remove(&(group.to_owned(), plural.to_owned()))
+            .is_some()
     }
 
     pub(crate) fn find(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
@@ -48,7 +50,9 @@ impl Registry {
     }
 
     pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.resources.iter().find(|resource| resource.group == group && resource.kind == kind)
+        self.resources
+            .iter()
+            .find(|resource| resource.group == group && resource.kind == kind)
     }
 
     pub(crate) fn all(&self) -> &[Arc<Resource>] {
@@ -57,7 +61,9 @@ impl Registry {
 
     /// True if a built-in kind has this group.
     pub(crate) fn has_builtin_group(&self, group: &str) -> bool {
-        self.resources.iter().any(|resource| resource.custom.is_none() && resource.group == group)
+        self.resources
+            .iter()
+            .any(|resource| resource.custom.is_none() && resource.group == group)
     }
 
     pub(crate) fn generation(&self) -> u64 {

@@ -18,7 +18,18 @@ struct Definition {
 
 static TABLE: LazyLock<HashMap<&'static str, Definition>> = LazyLock::new(|| {
     let split = |line: &'static str| line.split_once('\t');
-    TEXT.lines().filter_map(split).map(|(name, json)| (name, Definition { json, schema: OnceLock::new() })).collect()
+    TEXT.lines()
+        .filter_map(split)
+        .map(|(name, json)| {
+            (
+                name,
+                Definition {
+                    json,
+                    schema: OnceLock::new(),
+                },
+            )
+        })
+        .collect()
 });
 
 /// The definition of that name; a schema that accepts everything if there is none.
@@ -32,7 +43,8 @@ pub(crate) fn find(name: &str) -> &'static Schema {
 
 /// The definition of the metadata that all objects share.
 pub(crate) fn object_meta() -> &'static Schema {
-    static META: LazyLock<&'static Schema> = LazyLock::new(|| find("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+    static META: LazyLock<&'static Schema> =
+        LazyLock::new(|| find("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
     &META
 }
 
@@ -40,7 +52,10 @@ fn parse(name: &str, json: &str) -> Schema {
     let json = serde_json::from_str(json).expect("the generated definitions are JSON");
     let mut schema = Schema::parse(&json);
     // Go types that hold any JSON; their OpenAPI form does not say so.
-    if name.ends_with(".RawExtension") || name.ends_with(".FieldsV1") || name.contains(".JSON") && schema.properties.is_empty() {
+    if name.ends_with(".RawExtension")
+        || name.ends_with(".FieldsV1")
+        || name.contains(".JSON") && schema.properties.is_empty()
+    {
         schema.preserve_unknown = true;
         // Go holds them as bytes, so they are owned and replaced as a whole.
         schema.atomic_map = true;

@@ -21,7 +21,9 @@ pub(crate) fn drop_nulls(schema: &Schema, value: &mut Value) {
 /// As [`drop_nulls`], for the fields of an object.
 pub(crate) fn drop_nulls_of(schema: &Schema, object: &mut Map<String, Value>) {
     object.retain(|name, value| {
-        let Some((field, _)) = schema.field(name) else { return true };
+        let Some((field, _)) = schema.field(name) else {
+            return true;
+        };
         if value.is_null() {
             return field.nullable || field.default.is_some();
         }
@@ -49,16 +51,11 @@ pub(crate) fn defaults(schema: &Schema, value: &mut Value) {
 /// As [`defaults`], for the fields of an object.
 pub(crate) fn defaults_of(schema: &Schema, object: &mut Map<String, Value>) {
     for (name, property) in &schema.properties {
-        let Some(default) = &property.default else { continue };
-        match object.get_mut(name) {
-            None => {
-                object.insert(name.clone(), default.clone());
-            }
-            Some(_) => {}
-        }
-        if let Some(value) = object.get_mut(name) {
-            fill_null(property, value);
-        }
+        let Some(default) = &property.default else {
+            continue;
+        };
+        let value = object.entry(name.clone()).or_insert_with(|| default.clone());
+        fill_null(property, value);
     }
     for (name, value) in object.iter_mut() {
         if let Some(property) = schema.properties.get(name) {

@@ -22,7 +22,10 @@ pub(crate) fn decode(schema: &Schema, value: &mut Value, unknown: &mut Vec<Strin
 /// What Go writes for a struct in which nothing is set.
 pub(crate) fn zero(schema: &Schema) -> Value {
     let schema = schema.resolved();
-    let always = schema.properties.iter().filter_map(|(name, property)| absent(property).map(|value| (name.clone(), value)));
+    let always = schema
+        .properties
+        .iter()
+        .filter_map(|(name, property)| absent(property).map(|value| (name.clone(), value)));
     Value::Object(always.collect())
 }
 
@@ -31,7 +34,13 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    fn value<'s>(&mut self, schema: &'s Schema, value: &mut Value, owner: &'s str, path: &mut Vec<String>) -> Result<(), String> {
+    fn value<'s>(
+        &mut self,
+        schema: &'s Schema,
+        value: &mut Value,
+        owner: &'s str,
+        path: &mut Vec<String>,
+    ) -> Result<(), String> {
         let target = schema.resolved();
         if target.preserve_unknown {
             return Ok(());
@@ -46,8 +55,12 @@ impl Decoder<'_> {
             Type::Any => Ok(()),
             Type::Object => self.object(schema, target, value, owner, path),
             Type::Array => {
-                let Value::Array(items) = value else { return Err(mismatch(value, owner, path, &go_type(schema))) };
-                let Some(schema) = &target.items else { return Ok(()) };
+                let Value::Array(items) = value else {
+                    return Err(mismatch(value, owner, path, &go_type(schema)));
+                };
+                let Some(schema) = &target.items else {
+                    return Ok(());
+                };
                 for (index, item) in items.iter_mut().enumerate() {
                     if item.is_null() {
                         *item = zero_value(schema);
@@ -79,8 +92,17 @@ impl Decoder<'_> {
         }
     }
 
-    fn object<'s>(&mut self, schema: &'s Schema, target: &'s Schema, value: &mut Value, owner: &str, path: &mut Vec<String>) -> Result<(), String> {
-        let Value::Object(fields) = value else { return Err(mismatch(value, owner, path, &go_type(schema))) };
+    fn object<'s>(
+        &mut self,
+        schema: &'s Schema,
+        target: &'s Schema,
+        value: &mut Value,
+        owner: &str,
+        path: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let Value::Object(fields) = value else {
+            return Err(mismatch(value, owner, path, &go_type(schema)));
+        };
         if let Additional::Schema(element) = &target.additional {
             for (_, value) in fields.iter_mut() {
                 if value.is_null() {
@@ -91,7 +113,10 @@ impl Decoder<'_> {
             }
             return Ok(());
         }
-        let owner = schema.reference.as_deref().map_or(owner, |name| name.rsplit('.').next().unwrap_or(name));
+        let owner = schema
+            .reference
+            .as_deref()
+            .map_or(owner, |name| name.rsplit('.').next().unwrap_or(name));
         let mut unknown = Vec::new();
         for (name, value) in fields.iter_mut() {
             let Some(property) = target.properties.get(name) else {
@@ -107,7 +132,13 @@ impl Decoder<'_> {
         }
         for name in unknown {
             fields.remove(&name);
-            self.unknown.push(path.iter().map(String::as_str).chain([name.as_str()]).collect::<Vec<_>>().join("."));
+            self.unknown.push(
+                path.iter()
+                    .map(String::as_str)
+                    .chain([name.as_str()])
+                    .collect::<Vec<_>>()
+                    .join("."),
+            );
         }
         settle(target, fields);
         Ok(())
@@ -117,8 +148,11 @@ impl Decoder<'_> {
 /// Adds what Go always writes and drops what it omits.
 pub(crate) fn settle(schema: &Schema, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| {
-        let Some(property) = schema.properties.get(name) else { return true };
-        !value.is_null() && !(property.go == Go::NonZero && is_zero(property, value))
+        let Some(property) = schema.properties.get(name) else {
+            return true;
+        };
+        let dropped = value.is_null() || property.go == Go::NonZero && is_zero(property, value);
+        !dropped
     });
     for (name, property) in &schema.properties {
         if !fields.contains_key(name)
@@ -136,7 +170,9 @@ fn is_zero(property: &Schema, value: &Value) -> bool {
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty() || property.reference.is_some() && *value == zero(property),
+        Value::Object(fields) => {
+            fields.is_empty() || property.reference.is_some() && *value == zero(property)
+        }
     }
 }
 
@@ -152,7 +188,9 @@ fn absent(property: &Schema) -> Option<Value> {
 fn zero_value(property: &Schema) -> Value {
     let target = property.resolved();
     match target.r#type {
-        Type::Object if matches!(target.additional, Additional::Schema(_)) || target.preserve_unknown => Value::Null,
+        Type::Object if matches!(target.additional, Additional::Schema(_)) || target.preserve_unknown => {
+            Value::Null
+        }
         Type::Object => zero(target),
         Type::Array => Value::Null,
         Type::String if matches!(target.format.as_deref(), Some("date-time" | "byte")) => Value::Null,
@@ -165,23 +203,42 @@ fn zero_value(property: &Schema) -> Value {
     }
 }
 
-fn string(schema: &Schema, target: &Schema, value: &mut Value, owner: &str, path: &[String]) -> Result<(), String> {
-    let Value::String(text) = value else { return Err(mismatch(value, owner, path, &go_type(schema))) };
+fn string(
+    schema: &Schema,
+    target: &Schema,
+    value: &mut Value,
+    owner: &str,
+    path: &[String],
+) -> Result<(), String> {
+    let Value::String(text) = value else {
+        return Err(mismatch(value, owner, path, &go_type(schema)));
+    };
     match target.format.as_deref() {
         Some("byte") => {
             use base64::Engine as _;
             match base64::engine::general_purpose::STANDARD.decode(&*text) {
                 Ok(_) => Ok(()),
-                Err(base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _)) => {
-                    Err(format!("illegal base64 data at input byte {at}"))
-                }
-                Err(_) => Err(format!("illegal base64 data at input byte {}", text.len() / 4 * 4)),
+                Err(
+                    base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _),
+                ) => Err(format!("illegal base64 data at input byte {at}")),
+                Err(_) => Err(format!(
+                    "illegal base64 data at input byte {}",
+                    text.len() / 4 * 4
+                )),
             }
         }
         Some("date-time") => {
-            let micro = schema.reference.as_deref().is_some_and(|name| name.ends_with(".MicroTime"));
-            let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
-            let refused = |_| format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\"");
+            let micro = schema
+                .reference
+                .as_deref()
+                .is_some_and(|name| name.ends_with(".MicroTime"));
+            let layout = if micro {
+                "2006-01-02T15:04:05.000000Z07:00"
+            } else {
+                "2006-01-02T15:04:05Z07:00"
+            };
+            let refused =
+                |_| format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\"");
             let time: jiff::Timestamp = text.parse().map_err(refused)?;
             *text = if micro {
                 time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
@@ -205,7 +262,10 @@ fn quantity(value: &mut Value, owner: &str, path: &[String]) -> Result<(), Strin
             *value = Value::String(canonical);
             Ok(())
         }
-        None => Err("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".to_owned()),
+        None => Err(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .to_owned(),
+        ),
     }
 }
 
@@ -232,7 +292,10 @@ fn refusal(found: &str, owner: &str, path: &[String], expected: &str) -> String 
     if path.is_empty() {
         return format!("json: cannot unmarshal {found} into Go value of type {expected}");
     }
-    format!("json: cannot unmarshal {found} into Go struct field {owner}.{} of type {expected}", path.join("."))
+    format!(
+        "json: cannot unmarshal {found} into Go struct field {owner}.{} of type {expected}",
+        path.join(".")
+    )
 }
 
 /// The Go type of a field, as its decoder prints it.
@@ -263,7 +326,10 @@ mod tests {
 
     fn round_trip(definition: &str, mut value: Value) -> (Result<(), String>, Value, Vec<String>) {
         let mut unknown = Vec::new();
-        let named = Schema { reference: Some(definition.to_owned()), ..Schema::default() };
+        let named = Schema {
+            reference: Some(definition.to_owned()),
+            ..Schema::default()
+        };
         assert!(!find(definition).properties.is_empty());
         let result = decode(&named, &mut value, &mut unknown);
         (result, value, unknown)
@@ -271,11 +337,16 @@ mod tests {
 
     #[test]
     fn guarantee_1_fields_are_there_as_go_writes_them() {
-        let (result, value, unknown) =
-            round_trip("io.k8s.api.core.v1.Service", json!({"metadata": {"labels": {}}, "spec": {"type": "", "nope": 1, "ports": null}}));
+        let (result, value, unknown) = round_trip(
+            "io.k8s.api.core.v1.Service",
+            json!({"metadata": {"labels": {}}, "spec": {"type": "", "nope": 1, "ports": null}}),
+        );
         assert_eq!(result, Ok(()));
         assert_eq!(unknown, ["spec.nope"]);
-        assert_eq!(value, json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}));
+        assert_eq!(
+            value,
+            json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}})
+        );
     }
 
     #[test]

@@ -29,12 +29,22 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String
     }
 }
 
-fn fields(schema: &Schema, object: &mut Map<String, Value>, is_resource: bool, path: &str, unknown: &mut Vec<String>) {
+fn fields(
+    schema: &Schema,
+    object: &mut Map<String, Value>,
+    is_resource: bool,
+    path: &str,
+    unknown: &mut Vec<String>,
+) {
     object.retain(|name, value| {
         if is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
             return true;
         }
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
         if let Some(property) = schema.properties.get(name) {
             walk(property, value, &path, unknown);
             return true;

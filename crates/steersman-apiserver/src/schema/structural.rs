@@ -48,19 +48,34 @@ fn node(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) 
         errors.push(FieldError::required(format!("{path}.type"), detail));
     }
     if level == Level::Root && !kind.is_empty() && kind != "object" {
-        errors.push(FieldError::invalid(format!("{path}.type"), &Value::from(kind), "must be object at the root"));
+        errors.push(FieldError::invalid(
+            format!("{path}.type"),
+            &Value::from(kind),
+            "must be object at the root",
+        ));
     }
     if int_or_string && preserve {
         let detail = "must be false if x-kubernetes-int-or-string is true";
-        errors.push(FieldError::invalid(format!("{path}.x-kubernetes-preserve-unknown-fields"), &json!(true), detail));
+        errors.push(FieldError::invalid(
+            format!("{path}.x-kubernetes-preserve-unknown-fields"),
+            &json!(true),
+            detail,
+        ));
     }
     if embedded && !preserve && schema.get("properties").is_none() {
         let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
         errors.push(FieldError::required(format!("{path}.properties"), detail));
     }
-    if !matches!(kind, "" | "object" | "array" | "string" | "integer" | "number" | "boolean") {
+    if !matches!(
+        kind,
+        "" | "object" | "array" | "string" | "integer" | "number" | "boolean"
+    ) {
         let supported = ["array", "boolean", "integer", "number", "object", "string"].map(str::to_owned);
-        errors.push(FieldError::unsupported(format!("{path}.type"), &Value::from(kind), &supported));
+        errors.push(FieldError::unsupported(
+            format!("{path}.type"),
+            &Value::from(kind),
+            &supported,
+        ));
     }
     children(schema, level, path, errors);
     constraints(schema, path, is_int_or_string_pattern(schema), errors);
@@ -91,19 +106,36 @@ fn children(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldErro
             errors.push(FieldError::forbidden(at.clone(), "must not be used at the root"));
         }
         if properties.is_some_and(|properties| !properties.is_empty()) {
-            errors.push(FieldError::forbidden(at.clone(), "additionalProperties and properties are mutual exclusive"));
+            errors.push(FieldError::forbidden(
+                at.clone(),
+                "additionalProperties and properties are mutual exclusive",
+            ));
         }
         if additional.is_object() {
             node(additional, Level::Field, &at, errors);
         }
     }
-    for forbidden in ["$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id", "$schema"] {
+    for forbidden in [
+        "$ref",
+        "definitions",
+        "dependencies",
+        "patternProperties",
+        "additionalItems",
+        "id",
+        "$schema",
+    ] {
         if schema.get(forbidden).is_some() {
-            errors.push(FieldError::forbidden(format!("{path}.{forbidden}"), &format!("{forbidden} is not supported")));
+            errors.push(FieldError::forbidden(
+                format!("{path}.{forbidden}"),
+                &format!("{forbidden} is not supported"),
+            ));
         }
     }
     if schema.get("uniqueItems") == Some(&json!(true)) {
-        errors.push(FieldError::forbidden(format!("{path}.uniqueItems"), "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"));
+        errors.push(FieldError::forbidden(
+            format!("{path}.uniqueItems"),
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+        ));
     }
 }
 
@@ -111,10 +143,16 @@ fn metadata(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let allowed = |name: &String| matches!(name.as_str(), "type" | "properties" | "description");
     let properties = schema.get("properties").and_then(Value::as_object);
     let named = |name: &String| matches!(name.as_str(), "name" | "generateName");
-    let plain = schema.as_object().is_some_and(|fields| fields.keys().all(allowed));
+    let plain = schema
+        .as_object()
+        .is_some_and(|fields| fields.keys().all(allowed));
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         let kind = schema.get("type").cloned().unwrap_or_else(|| json!(""));
-        errors.push(FieldError::invalid(format!("{path}.type"), &kind, "must be object"));
+        errors.push(FieldError::invalid(
+            format!("{path}.type"),
+            &kind,
+            "must be object",
+        ));
     }
     if !plain || !properties.into_iter().flatten().all(|(name, _)| named(name)) {
         let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
@@ -133,13 +171,23 @@ fn constraints(schema: &Value, path: &str, skip: bool, errors: &mut Vec<FieldErr
         && let Err(error) = Regex::new(pattern)
     {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
-        errors.push(FieldError::invalid(format!("{path}.pattern"), &Value::from(pattern), &detail));
+        errors.push(FieldError::invalid(
+            format!("{path}.pattern"),
+            &Value::from(pattern),
+            &detail,
+        ));
     }
     if skip {
         return;
     }
     for key in ["anyOf", "allOf", "oneOf"] {
-        for (index, nested_schema) in schema.get(key).and_then(Value::as_array).into_iter().flatten().enumerate() {
+        for (index, nested_schema) in schema
+            .get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             nested(nested_schema, &format!("{path}.{key}[{index}]"), errors);
         }
     }
@@ -156,7 +204,10 @@ fn nested(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         ("title", "must be empty to be structural"),
         ("description", "must be empty to be structural"),
         ("nullable", "must be false to be structural"),
-        ("x-kubernetes-preserve-unknown-fields", "must be false to be structural"),
+        (
+            "x-kubernetes-preserve-unknown-fields",
+            "must be false to be structural",
+        ),
         ("x-kubernetes-embedded-resource", "must be false to be structural"),
         ("x-kubernetes-int-or-string", "must be false to be structural"),
         ("x-kubernetes-list-map-keys", "must be empty to be structural"),
@@ -169,7 +220,12 @@ fn nested(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
     }
     constraints(schema, path, false, errors);
-    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    for (name, property) in schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         nested(property, &format!("{path}.properties[{name}]"), errors);
     }
     if let Some(items) = schema.get("items") {
@@ -179,32 +235,61 @@ fn nested(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
 
 fn lists(schema: &Value, kind: &str, path: &str, errors: &mut Vec<FieldError>) {
     let list = schema.get("x-kubernetes-list-type").and_then(Value::as_str);
-    let keys: Vec<&str> = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let keys: Vec<&str> = schema
+        .get("x-kubernetes-list-map-keys")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     if let Some(list) = list {
         if kind != "array" {
             let detail = "must be array if x-kubernetes-list-type is specified";
-            errors.push(FieldError::invalid(format!("{path}.type"), &Value::from(kind), detail));
+            errors.push(FieldError::invalid(
+                format!("{path}.type"),
+                &Value::from(kind),
+                detail,
+            ));
         }
         if !matches!(list, "atomic" | "set" | "map") {
             let supported = ["atomic", "map", "set"].map(str::to_owned);
-            errors.push(FieldError::unsupported(format!("{path}.x-kubernetes-list-type"), &Value::from(list), &supported));
+            errors.push(FieldError::unsupported(
+                format!("{path}.x-kubernetes-list-type"),
+                &Value::from(list),
+                &supported,
+            ));
         }
     }
     if list == Some("map") && keys.is_empty() {
         let detail = "must not be empty if x-kubernetes-list-type is map";
-        errors.push(FieldError::required(format!("{path}.x-kubernetes-list-map-keys"), detail));
+        errors.push(FieldError::required(
+            format!("{path}.x-kubernetes-list-map-keys"),
+            detail,
+        ));
     }
     if list != Some("map") && !keys.is_empty() {
         let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
         errors.push(match list {
             None => FieldError::required(format!("{path}.x-kubernetes-list-type"), detail),
-            Some(list) => FieldError::invalid(format!("{path}.x-kubernetes-list-type"), &Value::from(list), detail),
+            Some(list) => FieldError::invalid(
+                format!("{path}.x-kubernetes-list-type"),
+                &Value::from(list),
+                detail,
+            ),
         });
     }
     for (index, key) in keys.iter().enumerate() {
-        if schema.pointer("/items/properties").and_then(|properties| properties.get(key)).is_none() {
+        if schema
+            .pointer("/items/properties")
+            .and_then(|properties| properties.get(key))
+            .is_none()
+        {
             let detail = "entries must all be names of item properties";
-            errors.push(FieldError::invalid(format!("{path}.x-kubernetes-list-map-keys[{index}]"), &json!(key), detail));
+            errors.push(FieldError::invalid(
+                format!("{path}.x-kubernetes-list-map-keys[{index}]"),
+                &json!(key),
+                detail,
+            ));
         }
     }
 }

@@ -13,7 +13,12 @@ use super::{Additional, ListType, Rules, Schema, Type};
 use crate::status::FieldError;
 
 /// Checks an object, or the object that takes the place of `old`; through `status` only the status counts.
-pub(crate) fn check(schema: &Schema, object: &Map<String, Value>, old: Option<&Map<String, Value>>, status_only: bool) -> Vec<FieldError> {
+pub(crate) fn check(
+    schema: &Schema,
+    object: &Map<String, Value>,
+    old: Option<&Map<String, Value>>,
+    status_only: bool,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let fields = object.iter().filter(|(name, _)| !is_meta(name));
     for (name, value) in fields {
@@ -45,7 +50,13 @@ pub(crate) fn check(schema: &Schema, object: &Map<String, Value>, old: Option<&M
         if let Some((field, _)) = schema.field(name)
             && !is_meta(name)
         {
-            uniqueness(field, value, old.and_then(|old| old.get(name)), name, &mut duplicates);
+            uniqueness(
+                field,
+                value,
+                old.and_then(|old| old.get(name)),
+                name,
+                &mut duplicates,
+            );
         }
     }
     errors.extend(duplicates);
@@ -63,7 +74,11 @@ fn value_at(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, err
     }
     if !has_type(schema, value) {
         let found = type_name(value);
-        let expected = if schema.int_or_string { "integer,string" } else { schema.r#type.name() };
+        let expected = if schema.int_or_string {
+            "integer,string"
+        } else {
+            schema.r#type.name()
+        };
         let detail = format!("{path} in body must be of type {expected}: {found:?}");
         errors.push(FieldError::type_invalid(path, &format!("{found:?}"), &detail));
         return;
@@ -77,7 +92,9 @@ fn value_at(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, err
                 let old = old.and_then(|old| old.get(name));
                 match (schema.properties.get(name), &schema.additional) {
                     (Some(property), _) => value_at(property, value, old, &format!("{path}.{name}"), errors),
-                    (None, Additional::Schema(schema)) => value_at(schema, value, old, &format!("{path}.{name}"), errors),
+                    (None, Additional::Schema(schema)) => {
+                        value_at(schema, value, old, &format!("{path}.{name}"), errors)
+                    }
                     (None, _) => {}
                 }
             }
@@ -90,7 +107,13 @@ fn value_at(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, err
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
                 for (index, item) in items.iter().enumerate() {
-                    value_at(schema, item, old_item(items, old, index, schema), &format!("{path}[{index}]"), errors);
+                    value_at(
+                        schema,
+                        item,
+                        old_item(items, old, index, schema),
+                        &format!("{path}[{index}]"),
+                        errors,
+                    );
                 }
             }
         }
@@ -104,7 +127,12 @@ fn value_at(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, err
 }
 
 /// The item that took an item's place counts only where lists can be correlated.
-fn old_item<'a>(items: &[Value], old: Option<&'a Value>, index: usize, _schema: &Schema) -> Option<&'a Value> {
+fn old_item<'a>(
+    items: &[Value],
+    old: Option<&'a Value>,
+    index: usize,
+    _schema: &Schema,
+) -> Option<&'a Value> {
     let old = old?.as_array()?;
     old.iter().find(|old| **old == items[index])
 }
@@ -118,7 +146,9 @@ fn has_type(schema: &Schema, value: &Value) -> bool {
         Type::Object => value.is_object(),
         Type::Array => value.is_array(),
         Type::String => value.is_string(),
-        Type::Integer => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        Type::Integer => {
+            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
         Type::Number => value.is_number(),
         Type::Boolean => value.is_boolean(),
     }
@@ -139,7 +169,13 @@ fn type_name(value: &Value) -> &'static str {
 /// Constraints that look at one value.
 fn single(rules: &Rules, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let at = if path.is_empty() { "" } else { path };
-    let mut invalid = |detail: String| errors.push(FieldError::invalid(path, value, &format!("{at} in body {detail}")));
+    let mut invalid = |detail: String| {
+        errors.push(FieldError::invalid(
+            path,
+            value,
+            &format!("{at} in body {detail}"),
+        ))
+    };
     if let Some(number) = value.as_f64() {
         if let Some(minimum) = rules.minimum {
             if rules.exclusive_minimum && number <= minimum {
@@ -171,23 +207,44 @@ fn single(rules: &Rules, value: &Value, path: &str, errors: &mut Vec<FieldError>
             errors.push(FieldError::too_long(path, max));
         }
         if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            errors.push(FieldError::invalid(path, value, &format!("{at} in body should match '{pattern}'")));
+            errors.push(FieldError::invalid(
+                path,
+                value,
+                &format!("{at} in body should match '{pattern}'"),
+            ));
         }
     }
     if let Some(items) = value.as_array() {
         if let Some(min) = rules.min_items.filter(|min| (items.len() as u64) < *min) {
-            errors.push(FieldError::invalid(path, &Value::from(items.len()), &format!("{at} in body should have at least {min} items")));
+            errors.push(FieldError::invalid(
+                path,
+                &Value::from(items.len()),
+                &format!("{at} in body should have at least {min} items"),
+            ));
         }
         if let Some(max) = rules.max_items.filter(|max| items.len() as u64 > *max) {
             errors.push(FieldError::too_many(path, items.len(), max));
         }
-        if rules.unique_items && items.iter().enumerate().any(|(index, item)| items[..index].contains(item)) {
-            errors.push(FieldError::invalid(path, value, &format!("{at} in body shouldn't contain duplicates")));
+        if rules.unique_items
+            && items
+                .iter()
+                .enumerate()
+                .any(|(index, item)| items[..index].contains(item))
+        {
+            errors.push(FieldError::invalid(
+                path,
+                value,
+                &format!("{at} in body shouldn't contain duplicates"),
+            ));
         }
     }
     if let Some(fields) = value.as_object() {
         if let Some(min) = rules.min_properties.filter(|min| (fields.len() as u64) < *min) {
-            errors.push(FieldError::invalid(path, &Value::from(fields.len()), &format!("{at} in body should have at least {min} properties")));
+            errors.push(FieldError::invalid(
+                path,
+                &Value::from(fields.len()),
+                &format!("{at} in body should have at least {min} properties"),
+            ));
         }
         if let Some(max) = rules.max_properties.filter(|max| fields.len() as u64 > *max) {
             errors.push(FieldError::too_many(path, fields.len(), max));
@@ -196,7 +253,10 @@ fn single(rules: &Rules, value: &Value, path: &str, errors: &mut Vec<FieldError>
     if let Some(values) = &rules.one_of_values
         && !values.contains(value)
     {
-        let supported: Vec<String> = values.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
+        let supported: Vec<String> = values
+            .iter()
+            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            .collect();
         errors.push(FieldError::unsupported(path, value, &supported));
     }
 }
@@ -208,17 +268,32 @@ fn combined(rules: &Rules, _schema: &Schema, value: &Value, path: &str, errors: 
         value_at(schema, value, None, path, &mut errors);
         errors
     };
-    let complaint = |text: &str| FieldError::invalid("<nil>", &Value::from(""), &format!("{path:?} must {text}"));
+    let complaint =
+        |text: &str| FieldError::invalid("<nil>", &Value::from(""), &format!("{path:?} must {text}"));
     if !rules.any_of.is_empty() && !rules.any_of.iter().any(|schema| failures(schema).is_empty()) {
         errors.push(complaint("validate at least one schema (anyOf)"));
         errors.extend(failures(&rules.any_of[0]));
     }
     if !rules.one_of.is_empty() {
-        let fitting = rules.one_of.iter().filter(|schema| failures(schema).is_empty()).count();
+        let fitting = rules
+            .one_of
+            .iter()
+            .filter(|schema| failures(schema).is_empty())
+            .count();
         if fitting != 1 {
-            let found = if fitting == 0 { "Found none valid" } else { "Found 2 valid alternatives" };
-            let found = if fitting > 2 { format!("Found {fitting} valid alternatives") } else { found.to_owned() };
-            errors.push(complaint(&format!("validate one and only one schema (oneOf). {found}")));
+            let found = if fitting == 0 {
+                "Found none valid"
+            } else {
+                "Found 2 valid alternatives"
+            };
+            let found = if fitting > 2 {
+                format!("Found {fitting} valid alternatives")
+            } else {
+                found.to_owned()
+            };
+            errors.push(complaint(&format!(
+                "validate one and only one schema (oneOf). {found}"
+            )));
             if fitting == 0 {
                 errors.extend(failures(&rules.one_of[0]));
             }
@@ -229,7 +304,11 @@ fn combined(rules: &Rules, _schema: &Schema, value: &Value, path: &str, errors: 
         errors.push(complaint("validate all the schemas (allOf)"));
         errors.extend(broken);
     }
-    if rules.not.as_ref().is_some_and(|schema| failures(schema).is_empty()) {
+    if rules
+        .not
+        .as_ref()
+        .is_some_and(|schema| failures(schema).is_empty())
+    {
         errors.push(complaint("not validate the schema (not)"));
     }
 }
@@ -250,14 +329,25 @@ fn format(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldErro
 
 fn text_format(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     use base64::Engine as _;
-    let (Some(format), Some(text)) = (schema.format.as_deref(), value.as_str()) else { return };
+    let (Some(format), Some(text)) = (schema.format.as_deref(), value.as_str()) else {
+        return;
+    };
     let fits = match format {
         "date-time" => text.parse::<jiff::Timestamp>().is_ok(),
         "date" => text.parse::<jiff::civil::Date>().is_ok(),
         "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
         "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
-        "uuid" => text.len() == 36 && text.bytes().enumerate().all(|(at, byte)| if matches!(at, 8 | 13 | 18 | 23) { byte == b'-' } else { byte.is_ascii_hexdigit() }),
+        "uuid" => {
+            text.len() == 36
+                && text.bytes().enumerate().all(|(at, byte)| {
+                    if matches!(at, 8 | 13 | 18 | 23) {
+                        byte == b'-'
+                    } else {
+                        byte.is_ascii_hexdigit()
+                    }
+                })
+        }
         _ => true,
     };
     if !fits {
@@ -275,7 +365,13 @@ fn uniqueness(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, e
         Value::Object(fields) => {
             for (name, value) in fields {
                 if let Some((field, _)) = schema.field(name) {
-                    uniqueness(field, value, old.and_then(|old| old.get(name)), &format!("{path}.{name}"), errors);
+                    uniqueness(
+                        field,
+                        value,
+                        old.and_then(|old| old.get(name)),
+                        &format!("{path}.{name}"),
+                        errors,
+                    );
                 }
             }
         }
@@ -286,7 +382,11 @@ fn uniqueness(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, e
                     ListType::Atomic => None,
                     ListType::Set => Some(item.clone()),
                     ListType::Map(keys) => item.as_object().map(|fields| {
-                        Value::Object(keys.iter().filter_map(|key| Some((key.clone(), fields.get(key)?.clone()))).collect())
+                        Value::Object(
+                            keys.iter()
+                                .filter_map(|key| Some((key.clone(), fields.get(key)?.clone())))
+                                .collect(),
+                        )
                     }),
                 };
                 if let Some(key) = key.map(|key| key.to_string())

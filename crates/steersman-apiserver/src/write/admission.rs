@@ -16,22 +16,37 @@ pub(crate) fn check_create(cx: &Context<'_>, target: &Target) -> Result<()> {
         && custom.terminating
     {
         let message = "create not allowed while custom resource definition is terminating";
-        return Err(Failure::forbidden(target.resource.qualified(), &target.name, message));
+        return Err(Failure::forbidden(
+            target.resource.qualified(),
+            &target.name,
+            message,
+        ));
     }
     if !target.resource.namespaced {
         return Ok(());
     }
     let Some(namespace) = cx.find("", "namespaces", &target.namespace) else {
-        return Err(Failure::not_found(Qualified { group: "", name: "namespaces" }, &target.namespace));
+        return Err(Failure::not_found(
+            Qualified {
+                group: "",
+                name: "namespaces",
+            },
+            &target.namespace,
+        ));
     };
     if namespace.metadata().contains_key("deletionTimestamp") {
-        let why = format!("unable to create new content in namespace {} because it is being terminated", target.namespace);
+        let why = format!(
+            "unable to create new content in namespace {} because it is being terminated",
+            target.namespace
+        );
         let cause = format!("namespace {} is being terminated", target.namespace);
-        return Err(Failure::forbidden(target.resource.qualified(), &target.name, &why).with_cause(
-            "NamespaceTerminating",
-            &cause,
-            "metadata.namespace",
-        ));
+        return Err(
+            Failure::forbidden(target.resource.qualified(), &target.name, &why).with_cause(
+                "NamespaceTerminating",
+                &cause,
+                "metadata.namespace",
+            ),
+        );
     }
     Ok(())
 }
@@ -39,7 +54,11 @@ pub(crate) fn check_create(cx: &Context<'_>, target: &Target) -> Result<()> {
 /// Some namespaces stay.
 pub(crate) fn check_delete(target: &Target) -> Result<()> {
     if target.resource.is("", "namespaces") && IMMORTAL.contains(&target.name.as_str()) {
-        return Err(Failure::forbidden(target.resource.qualified(), &target.name, "this namespace may not be deleted"));
+        return Err(Failure::forbidden(
+            target.resource.qualified(),
+            &target.name,
+            "this namespace may not be deleted",
+        ));
     }
     Ok(())
 }

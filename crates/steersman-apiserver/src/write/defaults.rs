@@ -27,33 +27,48 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
             put(port, "protocol", json!("TCP"));
         }),
         ("networking.k8s.io", "networkpolicies") => with(object, "spec", network_policy),
-        ("scheduling.k8s.io", "priorityclasses") => put(object, "preemptionPolicy", json!("PreemptLowerPriority")),
+        ("scheduling.k8s.io", "priorityclasses") => {
+            put(object, "preemptionPolicy", json!("PreemptLowerPriority"))
+        }
         ("storage.k8s.io", "storageclasses") => {
             put(object, "reclaimPolicy", json!("Delete"));
             put(object, "volumeBindingMode", json!("Immediate"));
         }
-        ("", "persistentvolumeclaims") => with(object, "spec", |spec| put(spec, "volumeMode", json!("Filesystem"))),
+        ("", "persistentvolumeclaims") => with(object, "spec", |spec| {
+            put(spec, "volumeMode", json!("Filesystem"))
+        }),
         ("", "persistentvolumes") => with(object, "spec", |spec| {
             put(spec, "volumeMode", json!("Filesystem"));
             put(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
         }),
         ("", "limitranges") => with(object, "spec", |spec| each(spec, "limits", limit)),
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => each(object, "webhooks", webhook),
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => each(object, "webhooks", |hook| {
-            webhook(hook);
-            put(hook, "reinvocationPolicy", json!("Never"));
-        }),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
+            each(object, "webhooks", webhook)
+        }
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => {
+            each(object, "webhooks", |hook| {
+                webhook(hook);
+                put(hook, "reinvocationPolicy", json!("Never"));
+            })
+        }
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(object),
-        ("autoscaling", "horizontalpodautoscalers") => with(object, "spec", |spec| put(spec, "minReplicas", json!(1))),
+        ("autoscaling", "horizontalpodautoscalers") => {
+            with(object, "spec", |spec| put(spec, "minReplicas", json!(1)))
+        }
         ("apiextensions.k8s.io", "customresourcedefinitions") => crate::crd::defaults(object),
-        ("apiregistration.k8s.io", "apiservices") => with(object, "spec", |spec| with(spec, "service", |service| put(service, "port", json!(443)))),
+        ("apiregistration.k8s.io", "apiservices") => with(object, "spec", |spec| {
+            with(spec, "service", |service| put(service, "port", json!(443)))
+        }),
         _ => {}
     }
 }
 
 /// Sets a field that is not there.
 fn put(object: &mut Object, field: &str, value: Value) {
-    if object.get(field).is_none_or(|known| known.is_null() || *known == json!("")) {
+    if object
+        .get(field)
+        .is_none_or(|known| known.is_null() || *known == json!(""))
+    {
         object.insert(field.to_owned(), value);
     }
 }
@@ -65,7 +80,12 @@ fn with(object: &mut Object, field: &str, fill: impl FnOnce(&mut Object)) {
 }
 
 fn each(object: &mut Object, field: &str, fill: impl Fn(&mut Object)) {
-    for item in object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+    for item in object
+        .get_mut(field)
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Value::Object(item) = item {
             fill(item);
         }
@@ -85,11 +105,14 @@ fn namespace(object: &mut Object) {
 fn secret(object: &mut Object) {
     put(object, "type", json!("Opaque"));
     // `stringData` is write only: it is moved to `data`.
-    let Some(Value::Object(plain)) = object.remove("stringData") else { return };
+    let Some(Value::Object(plain)) = object.remove("stringData") else {
+        return;
+    };
     let data = object.entry("data").or_insert_with(|| json!({}));
     for (key, value) in plain {
         use base64::Engine as _;
-        data[key] = json!(base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default()));
+        data[key] =
+            json!(base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default()));
     }
 }
 
@@ -101,7 +124,10 @@ fn service(object: &mut Object) {
         each(spec, "ports", |port| {
             put(port, "protocol", json!("TCP"));
             let number = port.get("port").cloned().unwrap_or_default();
-            if port.get("targetPort").is_none_or(|target| *target == json!(0) || *target == json!("")) {
+            if port
+                .get("targetPort")
+                .is_none_or(|target| *target == json!(0) || *target == json!(""))
+            {
                 port.insert("targetPort".to_owned(), number);
             }
         });
@@ -117,13 +143,17 @@ fn pod(spec: &mut Object) {
     pod_spec(spec);
     put(spec, "enableServiceLinks", json!(true));
     for containers in ["containers", "initContainers"] {
-        each(spec, containers, |container| with(container, "resources", requests));
+        each(spec, containers, |container| {
+            with(container, "resources", requests)
+        });
     }
 }
 
 /// A limit is a request where none is made.
 fn requests(resources: &mut Object) {
-    let Some(Value::Object(limits)) = resources.get("limits").cloned() else { return };
+    let Some(Value::Object(limits)) = resources.get("limits").cloned() else {
+        return;
+    };
     let requests = resources.entry("requests").or_insert_with(|| json!({}));
     for (name, limit) in limits {
         if requests.get(&name).is_none() {
@@ -139,7 +169,10 @@ fn pod_spec(spec: &mut Object) {
     put(spec, "securityContext", json!({}));
     put(spec, "schedulerName", json!("default-scheduler"));
     // The old name of the field is kept in step with the new one.
-    match (spec.get("serviceAccountName").cloned(), spec.get("serviceAccount").cloned()) {
+    match (
+        spec.get("serviceAccountName").cloned(),
+        spec.get("serviceAccount").cloned(),
+    ) {
         (Some(name), _) => {
             spec.insert("serviceAccount".to_owned(), name);
         }
@@ -156,9 +189,15 @@ fn pod_spec(spec: &mut Object) {
             volume.insert("emptyDir".to_owned(), json!({}));
         }
         with(volume, "secret", |source| put(source, "defaultMode", json!(420)));
-        with(volume, "configMap", |source| put(source, "defaultMode", json!(420)));
-        with(volume, "downwardAPI", |source| put(source, "defaultMode", json!(420)));
-        with(volume, "projected", |source| put(source, "defaultMode", json!(420)));
+        with(volume, "configMap", |source| {
+            put(source, "defaultMode", json!(420))
+        });
+        with(volume, "downwardAPI", |source| {
+            put(source, "defaultMode", json!(420))
+        });
+        with(volume, "projected", |source| {
+            put(source, "defaultMode", json!(420))
+        });
         with(volume, "hostPath", |source| put(source, "type", json!("")));
     });
 }
@@ -169,10 +208,16 @@ fn container(container: &mut Object) {
     let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
     let tag = image.rsplit('/').next().unwrap_or_default();
     let latest = !image.contains('@') && (!tag.contains(':') || tag.ends_with(":latest"));
-    put(container, "imagePullPolicy", json!(if latest { "Always" } else { "IfNotPresent" }));
+    put(
+        container,
+        "imagePullPolicy",
+        json!(if latest { "Always" } else { "IfNotPresent" }),
+    );
     each(container, "ports", |port| put(port, "protocol", json!("TCP")));
     each(container, "env", |env| {
-        with(env, "valueFrom", |source| with(source, "fieldRef", |field| put(field, "apiVersion", json!("v1"))));
+        with(env, "valueFrom", |source| {
+            with(source, "fieldRef", |field| put(field, "apiVersion", json!("v1")))
+        });
     });
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         with(container, probe, |probe| {
@@ -231,7 +276,9 @@ fn stateful_set(spec: &mut Object) {
         put(policy, "whenDeleted", json!("Retain"));
         put(policy, "whenScaled", json!("Retain"));
     });
-    each(spec, "volumeClaimTemplates", |claim| with(claim, "spec", |spec| put(spec, "volumeMode", json!("Filesystem"))));
+    each(spec, "volumeClaimTemplates", |claim| {
+        with(claim, "spec", |spec| put(spec, "volumeMode", json!("Filesystem")))
+    });
 }
 
 fn daemon_set(spec: &mut Object) {
@@ -267,13 +314,20 @@ fn cron_job(spec: &mut Object) {
     put(spec, "suspend", json!(false));
     put(spec, "successfulJobsHistoryLimit", json!(3));
     put(spec, "failedJobsHistoryLimit", json!(1));
-    with(spec, "jobTemplate", |template| with(template, "spec", pod_template));
+    with(spec, "jobTemplate", |template| {
+        with(template, "spec", pod_template)
+    });
 }
 
 fn binding(object: &mut Object) {
-    with(object, "roleRef", |role| put(role, "apiGroup", json!("rbac.authorization.k8s.io")));
+    with(object, "roleRef", |role| {
+        put(role, "apiGroup", json!("rbac.authorization.k8s.io"))
+    });
     each(object, "subjects", |subject| {
-        if matches!(subject.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
+        if matches!(
+            subject.get("kind").and_then(Value::as_str),
+            Some("User" | "Group")
+        ) {
             put(subject, "apiGroup", json!("rbac.authorization.k8s.io"));
         }
     });
@@ -292,8 +346,14 @@ fn limit(limit: &mut Object) {
     if limit.get("type") != Some(&json!("Container")) {
         return;
     }
-    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
-        let Some(Value::Object(values)) = limit.get(from).cloned() else { continue };
+    for (from, to) in [
+        ("max", "default"),
+        ("default", "defaultRequest"),
+        ("min", "defaultRequest"),
+    ] {
+        let Some(Value::Object(values)) = limit.get(from).cloned() else {
+            continue;
+        };
         let target = limit.entry(to).or_insert_with(|| json!({}));
         for (name, value) in values {
             if target.get(&name).is_none() {
@@ -310,5 +370,7 @@ fn webhook(hook: &mut Object) {
     put(hook, "objectSelector", json!({}));
     put(hook, "timeoutSeconds", json!(10));
     each(hook, "rules", |rule| put(rule, "scope", json!("*")));
-    with(hook, "clientConfig", |config| with(config, "service", |service| put(service, "port", json!(443))));
+    with(hook, "clientConfig", |config| {
+        with(config, "service", |service| put(service, "port", json!(443)))
+    });
 }

@@ -22,7 +22,11 @@ pub(crate) fn prepare_create(_cx: &mut Context<'_>, target: &Target, object: &mu
     if is(target, "", "namespaces") {
         object.insert("status".to_owned(), json!({"phase": "Active"}));
         let spec = object.entry("spec").or_insert_with(|| json!({}));
-        let finalizers = spec.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+        let finalizers = spec
+            .get("finalizers")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         if !finalizers.iter().any(|finalizer| finalizer == "kubernetes") {
             spec["finalizers"] = Value::Array(finalizers.into_iter().chain([json!("kubernetes")]).collect());
         }
@@ -50,17 +54,31 @@ pub(crate) fn prepare_create(_cx: &mut Context<'_>, target: &Target, object: &mu
 
 /// What the admission plugins of the real server add to pods.
 fn admit_pod(object: &mut Object) {
-    let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
     spec.entry("priority").or_insert(json!(0));
-    spec.entry("preemptionPolicy").or_insert(json!("PreemptLowerPriority"));
-    let Value::Array(tolerations) = spec.entry("tolerations").or_insert_with(|| json!([])) else { return };
+    spec.entry("preemptionPolicy")
+        .or_insert(json!("PreemptLowerPriority"));
+    let Value::Array(tolerations) = spec.entry("tolerations").or_insert_with(|| json!([])) else {
+        return;
+    };
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let covers = |known: &Value| {
-            let text = |field: &str| known.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-            matches!(text("key").as_str(), known if known == key || known.is_empty()) && matches!(text("effect").as_str(), "" | "NoExecute")
+            let text = |field: &str| {
+                known
+                    .get(field)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            matches!(text("key").as_str(), known if known == key || known.is_empty())
+                && matches!(text("effect").as_str(), "" | "NoExecute")
         };
         if !tolerations.iter().any(covers) {
-            tolerations.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+            tolerations.push(
+                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+            );
         }
     }
 }
@@ -76,7 +94,12 @@ fn protect(object: &mut Object, finalizer: &str) {
 }
 
 /// Settles fields that only the server may set on a changed object.
-pub(crate) fn prepare_update(_cx: &mut Context<'_>, target: &Target, old: &Object, object: &mut Object) -> Result<()> {
+pub(crate) fn prepare_update(
+    _cx: &mut Context<'_>,
+    target: &Target,
+    old: &Object,
+    object: &mut Object,
+) -> Result<()> {
     if is(target, "", "namespaces") && target.subresource != "finalize" {
         let finalizers = at(old, &["spec", "finalizers"]).cloned();
         let spec = object.entry("spec").or_insert_with(|| json!({}));
@@ -94,7 +117,8 @@ pub(crate) fn prepare_update(_cx: &mut Context<'_>, target: &Target, old: &Objec
         }
     } else if is(target, "", "services") && target.subresource.is_empty() {
         keep(old, object, &["clusterIP", "clusterIPs"]);
-    } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") && target.subresource.is_empty() {
+    } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") && target.subresource.is_empty()
+    {
         crd::prepare_update(old, object);
     }
     Ok(())
@@ -102,7 +126,9 @@ pub(crate) fn prepare_update(_cx: &mut Context<'_>, target: &Target, old: &Objec
 
 /// Fields of the spec that a client may leave out of an update.
 fn keep(old: &Object, object: &mut Object, fields: &[&str]) {
-    let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
     for field in fields {
         if !spec.contains_key(*field)
             && let Some(value) = at(old, &["spec", field])
@@ -115,16 +141,23 @@ fn keep(old: &Object, object: &mut Object, fields: &[&str]) {
 /// Empties the status of a new object, as Go writes an empty one.
 pub(crate) fn reset_status(target: &Target, object: &mut Object) {
     let schema = target.version().schema.resolved();
-    let Some(property) = schema.properties.get("status") else { return };
+    let Some(property) = schema.properties.get("status") else {
+        return;
+    };
     let mut fields = Object::new();
     go::settle(schema, &mut fields);
     match fields.remove("status") {
         Some(status) => object.insert("status".to_owned(), status),
-        None if property.go == crate::schema::Go::Always => object.insert("status".to_owned(), go::zero(property)),
+        None if property.go == crate::schema::Go::Always => {
+            object.insert("status".to_owned(), go::zero(property))
+        }
         None => object.remove("status"),
     };
     if is(target, "", "pods") {
-        object.insert("status".to_owned(), json!({"phase": "Pending", "qosClass": "BestEffort"}));
+        object.insert(
+            "status".to_owned(),
+            json!({"phase": "Pending", "qosClass": "BestEffort"}),
+        );
     }
 }
 
@@ -138,14 +171,24 @@ pub(crate) fn grace_period(target: &Target, object: &Object, options: &DeleteOpt
     if !is_graceful(target) {
         return 0;
     }
-    let text = |path: &[&str]| at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |path: &[&str]| {
+        at(object, path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let finished = matches!(text(&["status", "phase"]).as_str(), "Succeeded" | "Failed");
     if text(&["spec", "nodeName"]).is_empty() || finished {
         return 0;
     }
-    let own = at(object, &["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(30);
+    let own = at(object, &["spec", "terminationGracePeriodSeconds"])
+        .and_then(Value::as_i64)
+        .unwrap_or(30);
     let wanted = options.grace_period.unwrap_or(own).max(0);
-    match metadata_of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64) {
+    match metadata_of(object)
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+    {
         // A second deletion may only shorten the wait.
         Some(running) => running.min(wanted),
         None => wanted,
@@ -166,7 +209,10 @@ pub(crate) fn may_vanish(target: &Target, object: &Object) -> bool {
 }
 
 fn spec_finalizers(object: &Object) -> Vec<Value> {
-    at(object, &["spec", "finalizers"]).and_then(Value::as_array).cloned().unwrap_or_default()
+    at(object, &["spec", "finalizers"])
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// What shows that an object is being deleted.
@@ -184,10 +230,22 @@ pub(crate) fn answers_create_with_ok(_target: &Target) -> bool {
 }
 
 /// Checks the content of a built-in object.
-pub(crate) fn validate(cx: &Context<'_>, target: &Target, old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate(
+    cx: &Context<'_>,
+    target: &Target,
+    old: Option<&Object>,
+    object: &Object,
+    errors: &mut Vec<FieldError>,
+) {
     match (target.resource.group.as_str(), target.resource.plural.as_str()) {
-        ("apiextensions.k8s.io", "customresourcedefinitions") if target.subresource.is_empty() => crd::validate::check(cx, old, object, errors),
-        ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") if target.subresource.is_empty() => workload(old, object, errors),
+        ("apiextensions.k8s.io", "customresourcedefinitions") if target.subresource.is_empty() => {
+            crd::validate::check(cx, old, object, errors)
+        }
+        ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
+            if target.subresource.is_empty() =>
+        {
+            workload(old, object, errors)
+        }
         ("", "configmaps" | "secrets") => immutable_data(old, object, errors),
         ("", "namespaces") if target.subresource == "status" => namespace_phase(object, errors),
         _ => {}
@@ -199,21 +257,40 @@ fn workload(old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>)
     if selector.is_none_or(Value::is_null) {
         errors.push(FieldError::required("spec.selector", ""));
     }
-    let wanted = selector.and_then(|selector| selector.get("matchLabels")).and_then(Value::as_object);
+    let wanted = selector
+        .and_then(|selector| selector.get("matchLabels"))
+        .and_then(Value::as_object);
     let labels = at(object, &["spec", "template", "metadata", "labels"]);
-    let matches = wanted.is_some_and(|wanted| wanted.iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value)));
-    let expressions = selector.and_then(|selector| selector.get("matchExpressions")).is_some();
+    let matches = wanted.is_some_and(|wanted| {
+        wanted
+            .iter()
+            .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+    });
+    let expressions = selector
+        .and_then(|selector| selector.get("matchExpressions"))
+        .is_some();
     if !matches && !expressions {
         let value = labels.cloned().unwrap_or(Value::Null);
-        errors.push(FieldError::invalid("spec.template.metadata.labels", &value, "`selector` does not match template `labels`"));
+        errors.push(FieldError::invalid(
+            "spec.template.metadata.labels",
+            &value,
+            "`selector` does not match template `labels`",
+        ));
     }
     let containers = at(object, &["spec", "template", "spec", "containers"]).and_then(Value::as_array);
     if containers.is_none_or(Vec::is_empty) {
         errors.push(FieldError::required("spec.template.spec.containers", ""));
     }
-    if at(object, &["spec", "replicas"]).and_then(Value::as_i64).is_some_and(|replicas| replicas < 0) {
+    if at(object, &["spec", "replicas"])
+        .and_then(Value::as_i64)
+        .is_some_and(|replicas| replicas < 0)
+    {
         let value = at(object, &["spec", "replicas"]).cloned().unwrap_or_default();
-        errors.push(FieldError::invalid("spec.replicas", &value, "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(
+            "spec.replicas",
+            &value,
+            "must be greater than or equal to 0",
+        ));
     }
     if let Some(old) = old.and_then(|old| at(old, &["spec", "selector"]))
         && Some(old) != selector
@@ -227,9 +304,17 @@ fn namespace_phase(object: &Object, errors: &mut Vec<FieldError>) {
     let phase = at(object, &["status", "phase"]).cloned().unwrap_or_default();
     let deleting = metadata_of(object).contains_key("deletionTimestamp");
     if !deleting && phase != json!("Active") {
-        errors.push(FieldError::invalid("status.Phase", &phase, "may only be 'Active' if `deletionTimestamp` is empty"));
+        errors.push(FieldError::invalid(
+            "status.Phase",
+            &phase,
+            "may only be 'Active' if `deletionTimestamp` is empty",
+        ));
     } else if deleting && phase != json!("Terminating") {
-        errors.push(FieldError::invalid("status.Phase", &phase, "may only be 'Terminating' if `deletionTimestamp` is not empty"));
+        errors.push(FieldError::invalid(
+            "status.Phase",
+            &phase,
+            "may only be 'Terminating' if `deletionTimestamp` is not empty",
+        ));
     }
 }
 
@@ -240,7 +325,10 @@ fn immutable_data(old: Option<&Object>, object: &Object, errors: &mut Vec<FieldE
     }
     for field in ["immutable", "data", "binaryData", "stringData"] {
         if old.get(field) != object.get(field) {
-            errors.push(FieldError::forbidden(field, "field is immutable when `immutable` is set"));
+            errors.push(FieldError::forbidden(
+                field,
+                "field is immutable when `immutable` is set",
+            ));
         }
     }
 }

@@ -22,7 +22,11 @@ pub(crate) fn check_create(cx: &Context<'_>, target: &Target, object: &Object, e
     let (name, prefix) = (text("name"), text("generateName"));
     if !prefix.is_empty() {
         for error in rule.check(prefix, true) {
-            errors.push(FieldError::invalid("metadata.generateName", &Value::from(prefix), &error));
+            errors.push(FieldError::invalid(
+                "metadata.generateName",
+                &Value::from(prefix),
+                &error,
+            ));
         }
     }
     if !name.is_empty() {
@@ -35,12 +39,24 @@ pub(crate) fn check_create(cx: &Context<'_>, target: &Target, object: &Object, e
 }
 
 /// Checks an object that takes the place of another.
-pub(crate) fn check_update(cx: &Context<'_>, target: &Target, old: &Object, object: &Object, errors: &mut Vec<FieldError>) {
+pub(crate) fn check_update(
+    cx: &Context<'_>,
+    target: &Target,
+    old: &Object,
+    object: &Object,
+    errors: &mut Vec<FieldError>,
+) {
     names::check_metadata(metadata_of(object), errors);
     check_content(cx, target, Some(old), object, errors);
 }
 
-fn check_content(cx: &Context<'_>, target: &Target, old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>) {
+fn check_content(
+    cx: &Context<'_>,
+    target: &Target,
+    old: Option<&Object>,
+    object: &Object,
+    errors: &mut Vec<FieldError>,
+) {
     if target.resource.custom.is_some() {
         let schema = &target.version().schema;
         let found = validate::check(schema, object, old, target.subresource == "status");
@@ -52,7 +68,9 @@ fn check_content(cx: &Context<'_>, target: &Target, old: Option<&Object>, object
                 let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
                 errors.push(FieldError::invalid("<nil>", &Value::Null, detail));
             }
-            Some(rules) => errors.extend(rules.check(object, old, &target.api_version(), &target.resource.kind)),
+            Some(rules) => {
+                errors.extend(rules.check(object, old, &target.api_version(), &target.resource.kind))
+            }
             None => {}
         }
     } else {
@@ -62,14 +80,24 @@ fn check_content(cx: &Context<'_>, target: &Target, old: Option<&Object>, object
 
 /// A kind that can be scaled has a number of replicas.
 fn check_scale(target: &Target, object: &Object, errors: &mut Vec<FieldError>) {
-    let Some(scale) = &target.version().scale else { return };
-    let path = if target.subresource == "status" { &scale.status } else { &scale.spec };
+    let Some(scale) = &target.version().scale else {
+        return;
+    };
+    let path = if target.subresource == "status" {
+        &scale.status
+    } else {
+        &scale.spec
+    };
     let field = format!(".{}", path.join("."));
     match at(object, path) {
         None | Some(Value::Null) => {}
         Some(Value::Number(number)) => {
             if number.as_i64().is_some_and(|number| number < 0) {
-                errors.push(FieldError::invalid(field, &Value::Number(number.clone()), "should be a non-negative integer"));
+                errors.push(FieldError::invalid(
+                    field,
+                    &Value::Number(number.clone()),
+                    "should be a non-negative integer",
+                ));
             }
         }
         Some(other) => {

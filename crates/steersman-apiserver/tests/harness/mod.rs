@@ -14,7 +14,11 @@ use tower_service::Service as _;
 
 /// A server with RBAC that leaves garbage and namespaces alone, as kube-apiserver without its controllers.
 pub(crate) fn server_without_controllers() -> ApiServer {
-    builder().rbac(true).garbage_collection(false).namespace_deletion(false).build()
+    builder()
+        .rbac(true)
+        .garbage_collection(false)
+        .namespace_deletion(false)
+        .build()
 }
 
 /// A builder that knows three users.
@@ -43,7 +47,12 @@ pub(crate) struct Answer {
 
 impl Raw {
     pub(crate) fn new(method: &str, path: &str) -> Self {
-        Self { method: method.to_owned(), path: path.to_owned(), headers: vec![("user-agent".to_owned(), "tester/1.0".to_owned())], body: String::new() }
+        Self {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            headers: vec![("user-agent".to_owned(), "tester/1.0".to_owned())],
+            body: String::new(),
+        }
     }
 
     pub(crate) fn get(path: &str) -> Self {
@@ -73,15 +82,26 @@ impl Raw {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        if !self.body.is_empty() && !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        if !self.body.is_empty()
+            && !self
+                .headers
+                .iter()
+                .any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
+        {
             request = request.header("content-type", "application/json");
         }
-        request.body(Full::new(Bytes::from(self.body.clone()))).expect("the request is well formed")
+        request
+            .body(Full::new(Bytes::from(self.body.clone())))
+            .expect("the request is well formed")
     }
 
     /// Sends it and returns the response as soon as it begins.
     pub(crate) async fn open(&self, server: &ApiServer) -> Response<Body> {
-        server.service().call(self.request()).await.expect("the connection holds")
+        server
+            .service()
+            .call(self.request())
+            .await
+            .expect("the connection holds")
     }
 
     /// Sends it; nothing if the connection broke.
@@ -90,7 +110,11 @@ impl Raw {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.ok()?.to_bytes();
         let body = String::from_utf8(body.to_vec()).expect("bodies are text");
-        Some(Answer { code: parts.status.as_u16(), header: parts.headers, body })
+        Some(Answer {
+            code: parts.status.as_u16(),
+            header: parts.headers,
+            body,
+        })
     }
 
     /// Sends it and reads the response to its end.
@@ -105,7 +129,12 @@ impl Answer {
     }
 
     pub(crate) fn headers(&self, name: &str) -> Vec<String> {
-        self.header.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
+        self.header
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// The JSON of a success.
@@ -117,7 +146,10 @@ impl Answer {
 
     /// The lines of a watch.
     pub(crate) fn events(&self) -> Vec<Value> {
-        self.body.lines().map(|line| serde_json::from_str(line).expect("events are JSON")).collect()
+        self.body
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("events are JSON"))
+            .collect()
     }
 }
 
@@ -131,7 +163,10 @@ impl Watch {
     pub(crate) async fn open(server: &ApiServer, path: &str) -> Self {
         let response = Raw::get(path).open(server).await;
         assert_eq!(response.status(), 200);
-        Self { body: response.into_body(), buffer: Vec::new() }
+        Self {
+            body: response.into_body(),
+            buffer: Vec::new(),
+        }
     }
 
     /// The next event; nothing at the end of the stream.
@@ -144,13 +179,17 @@ impl Watch {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return Ok(Some(serde_json::from_slice(&line).map_err(|error| error.to_string())?));
+                return Ok(Some(
+                    serde_json::from_slice(&line).map_err(|error| error.to_string())?,
+                ));
             }
             match self.body.frame().await {
                 None if self.buffer.is_empty() => return Ok(None),
                 None => return Err("the stream ended within a line".to_owned()),
                 Some(Err(error)) => return Err(error.to_string()),
-                Some(Ok(frame)) => self.buffer.extend_from_slice(&frame.into_data().unwrap_or_default()),
+                Some(Ok(frame)) => self
+                    .buffer
+                    .extend_from_slice(&frame.into_data().unwrap_or_default()),
             }
         }
     }
