@@ -164,6 +164,7 @@ pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
                 .to_owned(),
             edition: count,
             terminating: metadata_of(object).contains_key("deletionTimestamp"),
+            converts_by_webhook: text(&["spec", "conversion", "strategy"]) == "Webhook",
         }),
         epoch: count,
         floor: state.store.revision(),

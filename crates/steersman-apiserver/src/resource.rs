@@ -49,6 +49,8 @@ pub(crate) struct Custom {
     /// Names the schemas of this definition; objects written under another edition are brought in line when read.
     pub(crate) edition: u64,
     pub(crate) terminating: bool,
+    /// Other versions than the stored one would be made by a webhook, which this server does not call.
+    pub(crate) converts_by_webhook: bool,
 }
 
 /// One version of a kind.

@@ -103,7 +103,8 @@ fn normalize(value: &mut Value, key: &str) {
 
 fn normalize_text(text: &str, key: &str) -> String {
     match key {
-        "uid" if text.len() == 36 => return "<uid>".to_owned(),
+        _ if text.len() == 36 && text.matches('-').count() == 4 => return "<uid>".to_owned(),
+        "clusterIP" | "clusterIPs" if text.starts_with("10.") => return "<address>".to_owned(),
         "resourceVersion" if !text.is_empty() && text != "0" => return "<revision>".to_owned(),
         "continue" if !text.is_empty() => return "<continue>".to_owned(),
         "storageVersionHash" => return text.to_owned(),
@@ -268,4 +269,6 @@ macro_rules! conversations {
     };
 }
 
-conversations! { apply builtins custom_objects definitions deletion lists objects patches reviews routes subresources watches }
+conversations! {
+    apply builtins custom_objects definitions deletion lists objects patches reviews routes services subresources watches
+}

@@ -128,14 +128,7 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Strategy {
         storage_version: 0,
         status_keeps_metadata: false,
         name: match full {
-            "namespaces" | "replicationcontrollers" => {
-                if full == "namespaces" {
-                    NameRule::Label
-                } else {
-                    NameRule::Subdomain
-                }
-            }
-            "services" => NameRule::Label1035,
+            "namespaces" | "services" => NameRule::Label,
             _ if group == "rbac.authorization.k8s.io" => NameRule::PathSegment,
             _ => NameRule::Subdomain,
         },

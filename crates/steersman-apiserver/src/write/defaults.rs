@@ -120,7 +120,9 @@ fn service(object: &mut Object) {
     with(object, "spec", |spec| {
         put(spec, "sessionAffinity", json!("None"));
         put(spec, "type", json!("ClusterIP"));
-        put(spec, "internalTrafficPolicy", json!("Cluster"));
+        if spec.get("type") != Some(&json!("ExternalName")) {
+            put(spec, "internalTrafficPolicy", json!("Cluster"));
+        }
         each(spec, "ports", |port| {
             put(port, "protocol", json!("TCP"));
             let number = port.get("port").cloned().unwrap_or_default();
@@ -306,6 +308,7 @@ fn job(spec: &mut Object) {
     put(spec, "backoffLimit", json!(6));
     put(spec, "completionMode", json!("NonIndexed"));
     put(spec, "suspend", json!(false));
+    put(spec, "manualSelector", json!(false));
     put(spec, "podReplacementPolicy", json!("TerminatingOrFailed"));
 }
 

@@ -18,7 +18,7 @@ fn is(target: &Target, group: &str, plural: &str) -> bool {
 }
 
 /// Settles fields that only the server may set on a new object.
-pub(crate) fn prepare_create(_cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
+pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
     if is(target, "", "namespaces") {
         object.insert("status".to_owned(), json!({"phase": "Active"}));
         let spec = object.entry("spec").or_insert_with(|| json!({}));
@@ -32,6 +32,10 @@ pub(crate) fn prepare_create(_cx: &mut Context<'_>, target: &Target, object: &mu
         }
     } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") {
         crd::prepare_create(object);
+    } else if is(target, "", "services") {
+        give_address(cx, object);
+    } else if is(target, "batch", "jobs") {
+        select_own_pods(object);
     } else if is(target, "", "pods") {
         admit_pod(object);
     } else if is(target, "", "nodes") {
@@ -50,6 +54,54 @@ pub(crate) fn prepare_create(_cx: &mut Context<'_>, target: &Target, object: &mu
         protect(object, "kubernetes.io/pv-protection");
     }
     Ok(())
+}
+
+/// Gives a service an address of its own, as far as its type has one.
+fn give_address(cx: &mut Context<'_>, object: &mut Object) {
+    let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+    if spec.get("type") == Some(&json!("ExternalName")) {
+        return;
+    }
+    let headless = spec.get("clusterIP") == Some(&json!("None"));
+    if !spec.contains_key("clusterIP") {
+        let host = cx.state.next_count() + 9;
+        spec.insert("clusterIP".to_owned(), json!(format!("10.0.{}.{}", host / 250 % 250, host % 250 + 1)));
+    }
+    let address = spec.get("clusterIP").cloned().unwrap_or_default();
+    spec.entry("clusterIPs").or_insert_with(|| json!([address]));
+    let dual = headless && !spec.contains_key("selector");
+    spec.entry("ipFamilies").or_insert_with(|| if dual { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
+    let policy = if dual { "RequireDualStack" } else { "SingleStack" };
+    spec.entry("ipFamilyPolicy").or_insert_with(|| json!(policy));
+}
+
+/// A job knows its pods by its uid, unless its author wants to say it.
+fn select_own_pods(object: &mut Object) {
+    let text = |key: &str| metadata_of(object).get(key).cloned().unwrap_or_default();
+    let (uid, name) = (text("uid"), text("name"));
+    let labels = json!({
+        "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid, "job-name": name,
+    });
+    let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+    if spec.get("manualSelector") == Some(&json!(true)) {
+        return;
+    }
+    spec.insert("selector".to_owned(), json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}));
+    let add = |metadata: Option<&mut Value>| {
+        if let (Some(Value::Object(metadata)), Some(labels)) = (metadata, labels.as_object()) {
+            let known = metadata.entry("labels").or_insert_with(|| json!({}));
+            for (key, value) in labels {
+                known[key] = value.clone();
+            }
+        }
+    };
+    add(spec.get_mut("template").and_then(|template| template.get_mut("metadata")));
+    let own = object.get("spec").and_then(|spec| spec.pointer("/template/metadata/labels")).cloned();
+    if let (Some(own), Some(Value::Object(metadata))) = (own, object.get_mut("metadata")) {
+        // A job without labels takes those of its pods.
+        metadata.entry("labels").or_insert(own);
+    }
 }
 
 /// What the admission plugins of the real server add to pods.
@@ -95,7 +147,7 @@ fn protect(object: &mut Object, finalizer: &str) {
 
 /// Settles fields that only the server may set on a changed object.
 pub(crate) fn prepare_update(
-    _cx: &mut Context<'_>,
+    cx: &mut Context<'_>,
     target: &Target,
     old: &Object,
     object: &mut Object,
@@ -116,7 +168,8 @@ pub(crate) fn prepare_update(
             };
         }
     } else if is(target, "", "services") && target.subresource.is_empty() {
-        keep(old, object, &["clusterIP", "clusterIPs"]);
+        keep(old, object, &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]);
+        give_address(cx, object);
     } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") && target.subresource.is_empty()
     {
         crd::prepare_update(old, object);
