@@ -272,3 +272,48 @@ macro_rules! conversations {
 conversations! {
     apply builtins custom_objects definitions deletion lists objects patches reviews routes services subresources watches
 }
+
+/// The published table: what each conversation shows, and what none does.
+fn fidelity() -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conversations");
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".http").map(str::to_owned))
+        .collect();
+    names.sort();
+    let mut out = String::from(
+        "# How near the embedded API server is to the real one\n\n\
+         Written by `STEERSMAN_BLESS=1 cargo test -p steersman-apiserver --test conversations`; do not edit.\n\n\
+         Each conformant row is a request that was sent to kube-apiserver v1.37.1 and is sent to the embedded server by the\n\
+         tests; code, headers and body must be the same after uids, times, revisions, addresses and generated names are\n\
+         masked. The requests are in `crates/steersman-apiserver/tests/conversations`.\n\n\
+         | behaviour | request | real answer | state |\n|---|---|---|---|\n",
+    );
+    for name in names {
+        let read = |extension: &str| std::fs::read_to_string(format!("{folder}/{name}.{extension}")).unwrap();
+        let answers = read("answers");
+        for (step, answer) in steps(&read("http")).iter().zip(answers.lines()) {
+            let answer: Value = serde_json::from_str(answer).unwrap();
+            let path = step.path.split('?').next().unwrap_or_default();
+            out += &format!("| {name}: {} | `{} {path}` | {} | conformant |\n", step.title, step.method, answer["code"]);
+        }
+    }
+    out += "\nWhat no conversation shows, or shows otherwise:\n\n| behaviour | state | reason |\n|---|---|---|\n";
+    let deviations = std::fs::read_to_string(format!("{folder}/deviations.txt")).unwrap();
+    for line in deviations.lines().filter(|line| !line.starts_with('#')) {
+        out += &format!("| {} |\n", line.replace('|', "\\|").replace('\t', " | "));
+    }
+    out
+}
+
+#[test]
+fn the_fidelity_table_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fidelity.md");
+    let table = fidelity();
+    if std::env::var_os("STEERSMAN_BLESS").is_some() {
+        std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")).unwrap();
+        std::fs::write(path, &table).unwrap();
+    }
+    let published = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(published == table, "docs/fidelity.md is out of date; run the test with STEERSMAN_BLESS=1");
+}
