@@ -197,7 +197,9 @@ pub(crate) fn remote<'a>(cx: &'a Context<'_>) -> impl Iterator<Item = (String, S
 
 /// The failure of requests to a service that is not there.
 pub(crate) fn unavailable(cx: &Context<'_>, group: &str, version: &str) -> Option<Failure> {
-    remote(cx)
-        .any(|(known, of)| known == group && of == version)
+    let stored = cx.find(GROUP, "apiservices", &format!("{version}.{group}"))?;
+    let service = at(&stored.object, &["spec", "service"]);
+    service
+        .is_some_and(|service| !service.is_null())
         .then(|| Failure::plain(StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n"))
 }

@@ -269,7 +269,9 @@ fn find(cx: &Context<'_>, path: &ResourcePath) -> Result<Target> {
         && version != target.resource.strategy.storage_version
     {
         let kind = format!("{}, Kind={}", target.api_version(), target.resource.kind);
-        return Err(Failure::internal(format!("conversion webhook for {kind} failed: this server calls no webhooks")));
+        return Err(Failure::internal(format!(
+            "conversion webhook for {kind} failed: this server calls no webhooks"
+        )));
     }
     if !path.subresource.is_empty() && target.version().subresource(&path.subresource).is_none() {
         return Err(if target.resource.custom.is_some() {

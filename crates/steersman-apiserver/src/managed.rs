@@ -10,7 +10,7 @@
 
 mod entries;
 
-use std::time::SystemTime;
+use std::{sync::LazyLock, time::SystemTime};
 
 use serde_json::{Value, json};
 
@@ -131,7 +131,7 @@ fn update(
     let comparison = before.compare(after).outside(&reset_fields(target));
     let gained = comparison.modified.union(&comparison.added);
     disown(target, managers, before, after, &comparison, None);
-    let gained = gained.difference(&stripped());
+    let gained = gained.difference(stripped());
     if !gained.is_empty() {
         managers.extend(actor, &gained, now);
     }
@@ -287,7 +287,7 @@ pub(crate) fn on_apply(
         return Err(conflict(&conflicts));
     }
     let changed = after.value != before.value;
-    managers.strip(&actor, &stripped());
+    managers.strip(&actor, stripped());
     if changed {
         managers.stamp(&actor, &now);
     }
@@ -357,21 +357,28 @@ fn reset_fields(target: &Target) -> FieldSet {
 }
 
 /// Metadata that nobody owns.
-fn stripped() -> FieldSet {
-    FieldSet::of(&[
-        &["apiVersion"],
-        &["kind"],
-        &["metadata"],
-        &["metadata", "name"],
-        &["metadata", "namespace"],
-        &["metadata", "creationTimestamp"],
-        &["metadata", "selfLink"],
-        &["metadata", "uid"],
-        &["metadata", "clusterName"],
-        &["metadata", "generation"],
-        &["metadata", "managedFields"],
-        &["metadata", "resourceVersion"],
-    ])
+fn stripped() -> &'static FieldSet {
+    static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
+        let of_metadata = [
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        ];
+        let of_metadata = FieldSet::of(
+            &of_metadata
+                .map(|field| ["metadata", field])
+                .each_ref()
+                .map(|path| &path[..]),
+        );
+        of_metadata.union(&FieldSet::of(&[&["apiVersion"], &["kind"], &["metadata"]]))
+    });
+    &STRIPPED
 }
 
 /// Puts old timestamps of managers back if nothing else changed.

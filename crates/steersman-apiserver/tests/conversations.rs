@@ -278,7 +278,14 @@ fn fidelity() -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conversations");
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .unwrap()
-        .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".http").map(str::to_owned))
+        .filter_map(|entry| {
+            entry
+                .unwrap()
+                .file_name()
+                .to_str()?
+                .strip_suffix(".http")
+                .map(str::to_owned)
+        })
         .collect();
     names.sort();
     let mut out = String::from(
@@ -295,7 +302,10 @@ fn fidelity() -> String {
         for (step, answer) in steps(&read("http")).iter().zip(answers.lines()) {
             let answer: Value = serde_json::from_str(answer).unwrap();
             let path = step.path.split('?').next().unwrap_or_default();
-            out += &format!("| {name}: {} | `{} {path}` | {} | conformant |\n", step.title, step.method, answer["code"]);
+            out += &format!(
+                "| {name}: {} | `{} {path}` | {} | conformant |\n",
+                step.title, step.method, answer["code"]
+            );
         }
     }
     out += "\nWhat no conversation shows, or shows otherwise:\n\n| behaviour | state | reason |\n|---|---|---|\n";
@@ -315,5 +325,8 @@ fn the_fidelity_table_is_current() {
         std::fs::write(path, &table).unwrap();
     }
     let published = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(published == table, "docs/fidelity.md is out of date; run the test with STEERSMAN_BLESS=1");
+    assert!(
+        published == table,
+        "docs/fidelity.md is out of date; run the test with STEERSMAN_BLESS=1"
+    );
 }

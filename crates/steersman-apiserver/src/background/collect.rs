@@ -21,6 +21,7 @@ use crate::{
         delete::{DeleteOptions, Propagation, remove, set_finalizers},
         update::finalizers,
     },
+    managed,
     resource::Resource,
     state::Context,
     store::{Object, StorageId, Stored, metadata_of},
@@ -229,6 +230,33 @@ fn put_references(
             metadata.insert("ownerReferences".to_owned(), Value::Array(kept));
         }
     }
+    write(cx, resource, key, stored, object);
+}
+
+/// Writes as the controller manager does.
+fn write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored, mut object: Object) {
+    let text = |key: &str| {
+        stored
+            .metadata()
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let target = Target {
+        version: resource.strategy.storage_version,
+        namespace: text("namespace"),
+        name: text("name"),
+        subresource: String::new(),
+        resource: Arc::clone(resource),
+    };
+    managed::on_update(
+        cx,
+        &target,
+        Some(&stored.object),
+        &mut object,
+        "kube-controller-manager",
+    );
     cx.put(resource, key, object);
 }
 
@@ -305,7 +333,7 @@ fn release(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &S
         return;
     }
     set_finalizers(&mut object, &left);
-    cx.put(resource, key, object);
+    write(cx, resource, key, stored, object);
 }
 
 /// Looks at all that an owner leaves behind.

@@ -15,6 +15,7 @@ use crate::{
         delete::{DeleteOptions, Propagation, remove},
         update::finalizers,
     },
+    managed,
     resource::Resource,
     state::Context,
     store::{Object, Stored},
@@ -36,6 +37,20 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
         return;
     };
     if object != stored.object {
+        let target = Target {
+            resource: Arc::clone(&resource),
+            version: 0,
+            namespace: String::new(),
+            name: name.to_owned(),
+            subresource: "status".to_owned(),
+        };
+        managed::on_update(
+            cx,
+            &target,
+            Some(&stored.object),
+            &mut object,
+            "kube-controller-manager",
+        );
         // Only what clients see is written; this does not call for more work.
         cx.state.store.put(resource.storage, name, object.clone(), 0);
     }

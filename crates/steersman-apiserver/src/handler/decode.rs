@@ -56,7 +56,11 @@ pub(crate) fn value(call: &Call, kind: &str, duplicates: &mut Vec<String>) -> Re
         }),
         _ => {
             // The real server reads protobuf; whoever sends it here must not be told to.
-            let accepted = if media.contains("protobuf") { "application/json, application/yaml" } else { ACCEPTED };
+            let accepted = if media.contains("protobuf") {
+                "application/json, application/yaml"
+            } else {
+                ACCEPTED
+            };
             let message = format!(
                 "the body of the request was in an unknown format - accepted media types include: {accepted}"
             );

@@ -9,7 +9,8 @@ use super::Resource;
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     resources: Vec<Arc<Resource>>,
-    by_name: HashMap<(String, String), Arc<Resource>>,
+    /// By group and plural.
+    by_name: HashMap<String, HashMap<String, Arc<Resource>>>,
     /// Changes whenever what is served changes.
     generation: u64,
 }
@@ -24,9 +25,9 @@ impl Registry {
     /// Adds a kind, or replaces it.
     pub(crate) fn insert(&mut self, resource: Resource) {
         let resource = Arc::new(resource);
-        let key = (resource.group.clone(), resource.plural.clone());
         self.generation += 1;
-        match self.by_name.insert(key, Arc::clone(&resource)) {
+        let group = self.by_name.entry(resource.group.clone()).or_default();
+        match group.insert(resource.plural.clone(), Arc::clone(&resource)) {
             Some(old) => {
                 if let Some(place) = self.resources.iter_mut().find(|known| Arc::ptr_eq(known, &old)) {
                     *place = resource;
@@ -41,12 +42,13 @@ impl Registry {
         self.generation += 1;
         self.resources.retain(|resource| !resource.is(group, plural));
         self.by_name
-            .remove(&(group.to_owned(), plural.to_owned()))
+            .get_mut(group)
+            .and_then(|group| group.remove(plural))
             .is_some()
     }
 
     pub(crate) fn find(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.by_name.get(&(group.to_owned(), plural.to_owned()))
+        self.by_name.get(group)?.get(plural)
     }
 
     pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {

@@ -58,19 +58,30 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
 
 /// Gives a service an address of its own, as far as its type has one.
 fn give_address(cx: &mut Context<'_>, object: &mut Object) {
-    let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
     if spec.get("type") == Some(&json!("ExternalName")) {
         return;
     }
     let headless = spec.get("clusterIP") == Some(&json!("None"));
     if !spec.contains_key("clusterIP") {
         let host = cx.state.next_count() + 9;
-        spec.insert("clusterIP".to_owned(), json!(format!("10.0.{}.{}", host / 250 % 250, host % 250 + 1)));
+        spec.insert(
+            "clusterIP".to_owned(),
+            json!(format!("10.0.{}.{}", host / 250 % 250, host % 250 + 1)),
+        );
     }
     let address = spec.get("clusterIP").cloned().unwrap_or_default();
     spec.entry("clusterIPs").or_insert_with(|| json!([address]));
     let dual = headless && !spec.contains_key("selector");
-    spec.entry("ipFamilies").or_insert_with(|| if dual { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
+    spec.entry("ipFamilies").or_insert_with(|| {
+        if dual {
+            json!(["IPv4", "IPv6"])
+        } else {
+            json!(["IPv4"])
+        }
+    });
     let policy = if dual { "RequireDualStack" } else { "SingleStack" };
     spec.entry("ipFamilyPolicy").or_insert_with(|| json!(policy));
 }
@@ -83,11 +94,16 @@ fn select_own_pods(object: &mut Object) {
         "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name,
         "controller-uid": uid, "job-name": name,
     });
-    let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
     if spec.get("manualSelector") == Some(&json!(true)) {
         return;
     }
-    spec.insert("selector".to_owned(), json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}));
+    spec.insert(
+        "selector".to_owned(),
+        json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
+    );
     let add = |metadata: Option<&mut Value>| {
         if let (Some(Value::Object(metadata)), Some(labels)) = (metadata, labels.as_object()) {
             let known = metadata.entry("labels").or_insert_with(|| json!({}));
@@ -96,8 +112,13 @@ fn select_own_pods(object: &mut Object) {
             }
         }
     };
-    add(spec.get_mut("template").and_then(|template| template.get_mut("metadata")));
-    let own = object.get("spec").and_then(|spec| spec.pointer("/template/metadata/labels")).cloned();
+    add(spec
+        .get_mut("template")
+        .and_then(|template| template.get_mut("metadata")));
+    let own = object
+        .get("spec")
+        .and_then(|spec| spec.pointer("/template/metadata/labels"))
+        .cloned();
     if let (Some(own), Some(Value::Object(metadata))) = (own, object.get_mut("metadata")) {
         // A job without labels takes those of its pods.
         metadata.entry("labels").or_insert(own);
@@ -168,7 +189,11 @@ pub(crate) fn prepare_update(
             };
         }
     } else if is(target, "", "services") && target.subresource.is_empty() {
-        keep(old, object, &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]);
+        keep(
+            old,
+            object,
+            &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"],
+        );
         give_address(cx, object);
     } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") && target.subresource.is_empty()
     {
