@@ -3,18 +3,35 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
-use steersman_apiserver::{ApiServer, Body, Builder, Identity};
+use steersman_apiserver::{
+    ApiServer, Body, Builder, Identity,
+    clock::{Clock, Sleep},
+};
 use tower_service::Service as _;
+
+/// A clock on which it is always the same second, but whose waits pass.
+struct Frozen;
+
+impl Clock for Frozen {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}
 
 /// A server with RBAC that leaves garbage and namespaces alone, as kube-apiserver without its controllers.
 pub(crate) fn server_without_controllers() -> ApiServer {
     builder()
+        .clock(Frozen)
         .rbac(true)
         .garbage_collection(false)
         .namespace_deletion(false)
