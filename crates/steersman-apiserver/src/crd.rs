@@ -149,6 +149,7 @@ pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
             .map(|json| {
                 version(
                     json,
+                    &group,
                     &kind,
                     at(object, &["spec", "preserveUnknownFields"]) == Some(&json!(true)),
                 )
@@ -174,7 +175,7 @@ pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
     })
 }
 
-fn version(json: &Value, kind: &str, preserve: bool) -> Version {
+fn version(json: &Value, group: &str, kind: &str, preserve: bool) -> Version {
     let mut schema = json
         .pointer("/schema/openAPIV3Schema")
         .map_or_else(Schema::anything, Schema::parse);
@@ -211,12 +212,9 @@ fn version(json: &Value, kind: &str, preserve: bool) -> Version {
         .into_iter()
         .flatten();
     let flag = |key: &str| json.get(key) == Some(&json!(true));
+    let name = json.get("name").and_then(Value::as_str).unwrap_or_default();
     Version {
-        name: json
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned(),
+        name: name.to_owned(),
         served: flag("served"),
         schema: Arc::new(schema),
         cel: json
@@ -233,7 +231,7 @@ fn version(json: &Value, kind: &str, preserve: bool) -> Version {
                 .get("deprecationWarning")
                 .and_then(Value::as_str)
                 .map(str::to_owned);
-            warning.unwrap_or_else(|| format!("{kind} is deprecated"))
+            warning.unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated"))
         }),
     }
 }

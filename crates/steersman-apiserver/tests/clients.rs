@@ -108,6 +108,45 @@ async fn discovery_finds_every_group_both_ways() {
     }
 }
 
+#[tokio::test]
+async fn aggregated_discovery_is_not_sent_again_until_it_changes() {
+    let server = builder().build();
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let first = harness::Raw::get("/apis")
+        .header("accept", accept)
+        .send(&server)
+        .await;
+    let etag = first.headers("etag").remove(0);
+    let again = || {
+        harness::Raw::get("/apis")
+            .header("accept", accept)
+            .header("if-none-match", &etag)
+    };
+    assert_eq!(again().send(&server).await.code, 304);
+    let schema = json!({"type": "object"});
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Cluster", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "deprecated": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    harness::Raw::new("POST", path)
+        .json(&definition)
+        .send(&server)
+        .await
+        .ok();
+    assert_eq!(again().send(&server).await.code, 200);
+    let list = harness::Raw::get("/apis/example.com/v1/widgets")
+        .send(&server)
+        .await;
+    assert_eq!(
+        list.headers("warning"),
+        ["299 - \"example.com/v1 Widget is deprecated\""]
+    );
+}
+
 async fn over_https(kubeconfig: &str) -> Client {
     let config = Kubeconfig::from_yaml(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())

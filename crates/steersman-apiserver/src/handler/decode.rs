@@ -90,6 +90,7 @@ pub(crate) fn object(
         value => return Err(not_an_object(target, &value)),
     };
     check_kind(target, &mut object)?;
+    keep_reset(&mut object);
     let mut unknown = Vec::new();
     let (resource, version) = (&target.resource, target.version());
     if resource.custom.is_some() {
@@ -131,6 +132,18 @@ fn not_an_object(target: &Target, value: &Value) -> Failure {
     Failure::bad_request(format!(
         "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error}"
     ))
+}
+
+/// An empty list of managers is a wish to forget them; decoding would drop it.
+fn keep_reset(object: &mut Object) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && metadata
+            .get("managedFields")
+            .and_then(Value::as_array)
+            .is_some_and(Vec::is_empty)
+    {
+        metadata.insert("managedFields".to_owned(), serde_json::json!([{}]));
+    }
 }
 
 /// What Go calls the type of a JSON value.

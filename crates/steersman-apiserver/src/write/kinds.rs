@@ -232,10 +232,43 @@ pub(crate) fn reset_status(target: &Target, object: &mut Object) {
         None => object.remove("status"),
     };
     if is(target, "", "pods") {
+        let class = service_class(object);
         object.insert(
             "status".to_owned(),
-            json!({"phase": "Pending", "qosClass": "BestEffort"}),
+            json!({"phase": "Pending", "qosClass": class}),
         );
+    }
+}
+
+/// How a pod is treated when its node runs short.
+fn service_class(object: &Object) -> &'static str {
+    let containers = at(object, &["spec", "containers"])
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let part = |container: &Value, kind: &str, name: &str| {
+        container.pointer(&format!("/resources/{kind}/{name}")).cloned()
+    };
+    let names = ["cpu", "memory"];
+    let asks = |container: &Value| {
+        names.iter().any(|name| {
+            part(container, "requests", name)
+                .or(part(container, "limits", name))
+                .is_some()
+        })
+    };
+    let bound = |container: &Value| {
+        names.iter().all(|name| {
+            let limit = part(container, "limits", name);
+            limit.is_some() && part(container, "requests", name) == limit
+        })
+    };
+    if !containers.iter().any(asks) {
+        "BestEffort"
+    } else if containers.iter().all(bound) {
+        "Guaranteed"
+    } else {
+        "Burstable"
     }
 }
 
