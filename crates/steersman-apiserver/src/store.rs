@@ -269,32 +269,49 @@ impl Store {
         after: Option<&str>,
         revision: u64,
     ) -> Vec<(Arc<str>, Arc<Stored>)> {
+        let mut found = Vec::new();
+        self.visit(storage, prefix, after, revision, |key, stored| {
+            found.push((Arc::clone(key), Arc::clone(stored)));
+        });
+        found
+    }
+
+    /// As [`Self::scan`], without holding on to the objects.
+    pub(crate) fn visit(
+        &self,
+        storage: StorageId,
+        prefix: &str,
+        after: Option<&str>,
+        revision: u64,
+        mut see: impl FnMut(&Arc<str>, &Arc<Stored>),
+    ) {
         // The oldest entry after `revision` says what a key held at `revision`.
-        let mut then: BTreeMap<Arc<str>, Option<Arc<Stored>>> = BTreeMap::new();
+        let mut then: BTreeMap<&Arc<str>, Option<&Arc<Stored>>> = BTreeMap::new();
         for entry in self.since(revision).filter(|entry| entry.storage == storage) {
-            then.entry(Arc::clone(&entry.key))
-                .or_insert_with(|| entry.old.clone());
+            then.entry(&entry.key).or_insert(entry.old.as_ref());
         }
         let wanted = |key: &str| key.starts_with(prefix) && after.is_none_or(|after| key >= after);
         let start = after.filter(|after| *after > prefix).unwrap_or(prefix);
         let Some(kind) = self.state.get(storage.0) else {
-            return Vec::new();
+            return;
         };
-        let mut found: Vec<_> = kind
+        let mut past = then
+            .iter()
+            .filter(|(key, _)| wanted(key))
+            .filter_map(|(key, old)| Some((*key, (*old)?)))
+            .peekable();
+        let present = kind
             .range::<str, _>((Bound::Included(start), Bound::Unbounded))
-            .take_while(|(key, _)| key.starts_with(prefix))
-            .filter(|(key, _)| !then.contains_key(*key))
-            .map(|(key, stored)| (Arc::clone(key), Arc::clone(stored)))
-            .collect();
-        if !then.is_empty() {
-            found.extend(
-                then.into_iter()
-                    .filter(|(key, _)| wanted(key))
-                    .filter_map(|(key, old)| Some((key, old?))),
-            );
-            found.sort_by(|(a, _), (b, _)| a.cmp(b));
+            .take_while(|(key, _)| key.starts_with(prefix));
+        for (key, stored) in present {
+            while let Some((old_key, old)) = past.next_if(|(old_key, _)| **old_key < **key) {
+                see(old_key, old);
+            }
+            if then.is_empty() || !then.contains_key(key) {
+                see(key, stored);
+            }
         }
-        found
+        past.for_each(|(key, old)| see(key, old));
     }
 }
 

@@ -126,29 +126,28 @@ fn page(
 ) -> Page {
     let prefix = target.resource.prefix(&target.namespace);
     let after = token.map(|token| format!("{prefix}{}", token.start));
-    let found = cx
-        .state
-        .store
-        .scan(target.resource.storage, &prefix, after.as_deref(), revision);
-    let total = found.len();
-    let mut items = Vec::new();
-    for (index, (key, stored)) in found.into_iter().enumerate() {
-        if options.selector.matches(&stored.object) {
-            items.push(stored);
-        }
-        let remaining = total - index - 1;
-        if limit.is_some_and(|limit| items.len() >= limit) && remaining > 0 {
-            let last = key.strip_prefix(prefix.as_str()).unwrap_or(&key).to_owned();
-            return Page {
-                items,
-                last_of_more: Some(last),
-                remaining,
-            };
-        }
-    }
-    Page {
-        items,
+    let mut page = Page {
+        items: Vec::new(),
         last_of_more: None,
         remaining: 0,
+    };
+    let mut last: Option<Arc<str>> = None;
+    let see = |key: &Arc<str>, stored: &Arc<Stored>| {
+        if limit.is_some_and(|limit| page.items.len() >= limit) {
+            page.remaining += 1;
+            return;
+        }
+        last = Some(Arc::clone(key));
+        if options.selector.matches(&stored.object) {
+            page.items.push(Arc::clone(stored));
+        }
+    };
+    let storage = target.resource.storage;
+    cx.state
+        .store
+        .visit(storage, &prefix, after.as_deref(), revision, see);
+    if page.remaining > 0 {
+        page.last_of_more = last.map(|last| last.strip_prefix(prefix.as_str()).unwrap_or(&last).to_owned());
     }
+    page
 }
