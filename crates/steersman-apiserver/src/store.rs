@@ -304,7 +304,7 @@ impl Store {
             .range::<str, _>((Bound::Included(start), Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(prefix));
         for (key, stored) in present {
-            while let Some((old_key, old)) = past.next_if(|(old_key, _)| **old_key < **key) {
+            while let Some((old_key, old)) = past.next_if(|(old_key, _)| *old_key < key) {
                 see(old_key, old);
             }
             if then.is_empty() || !then.contains_key(key) {
