@@ -134,3 +134,77 @@ fn item_element(schema: &Schema, item: &Value) -> Result<String, String> {
         ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> Schema {
+        let list = |kind: &str, items: Value| json!({"type": "array", "x-kubernetes-list-type": kind, "items": items});
+        let mut map = list(
+            "map",
+            json!({"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}),
+        );
+        map["x-kubernetes-list-map-keys"] = json!(["k"]);
+        Schema::parse(&json!({
+            "type": "object",
+            "properties": {
+                "leaf": {"type": "string"},
+                "map": map,
+                "set": list("set", json!({"type": "string"})),
+                "plain": {"type": "array", "items": {"type": "string"}},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "atom": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": {"type": "string"}}},
+            },
+        }))
+    }
+
+    fn object() -> impl Strategy<Value = Value> {
+        let word = || "[a-c]";
+        let items = prop::collection::btree_map(word(), 0..3i64, 0..3).prop_map(|items| {
+            items
+                .into_iter()
+                .map(|(k, v)| json!({"k": k, "v": v}))
+                .collect::<Vec<_>>()
+        });
+        let words = || prop::collection::btree_set("[a-c]", 0..3);
+        let labels = prop::collection::btree_map(word(), word(), 0..3);
+        (word(), items, words(), words(), labels, word()).prop_map(|(leaf, map, set, plain, labels, a)| {
+            json!({"leaf": leaf, "map": map, "set": set, "plain": plain, "labels": labels, "atom": {"a": a}})
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn guarantee_1_a_set_survives_fields_v1(object in object()) {
+            let set = fields(&schema(), &object).unwrap();
+            prop_assert_eq!(FieldSet::from_json(&set.to_json()), Some(set));
+        }
+
+        #[test]
+        fn guarantee_2_a_merge_has_all_of_both_and_the_leaves_of_the_right(left in object(), right in object()) {
+            let schema = schema();
+            let merged = merge(&schema, Some(&left), Some(&right)).unwrap().unwrap();
+            let set = |value: &Value| fields(&schema, value).unwrap();
+            prop_assert!(set(&left).union(&set(&right)).difference(&name_members(&schema, &set(&merged))).is_empty());
+            prop_assert_eq!(&merged["leaf"], &right["leaf"]);
+            prop_assert_eq!(&merged["atom"], &right["atom"]);
+            let again = merge(&schema, Some(&merged), Some(&right)).unwrap().unwrap();
+            prop_assert_eq!(again, merged);
+        }
+
+        #[test]
+        fn guarantee_3_each_change_is_in_exactly_one_set(left in object(), right in object()) {
+            let schema = schema();
+            let found = compare(&schema, &left, &right);
+            prop_assert!(found.added.intersection(&found.removed).is_empty());
+            prop_assert!(found.added.intersection(&found.modified).is_empty());
+            prop_assert!(found.modified.intersection(&found.removed).is_empty());
+            let same = compare(&schema, &left, &left);
+            prop_assert!(same.added.is_empty() && same.removed.is_empty() && same.modified.is_empty());
+        }
+    }
+}

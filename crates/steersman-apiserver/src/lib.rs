@@ -14,6 +14,13 @@
 //! # Not promised
 //! Durability: the state is gone with the last clone of the server.
 //!
+//! # How it is built
+//! A request is read ([`Service`]), its sender identified, faults applied, and then it is handled under one lock, which
+//! is never held while anything is waited for. Writes go through decoding, ownership of fields, preparation, validation
+//! and the ordered log; a watch is a replay of that log. What a kind is (names, versions, schema, the few rules in which
+//! kinds differ) is data: built-in kinds come from generated rows, custom ones from their definitions, and there is one
+//! code path for both. Work that controllers do elsewhere is a queue that is emptied after each request, or by steps.
+//!
 //! # Example
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -58,7 +58,7 @@ async fn exercise(client: Client) {
 }
 
 #[tokio::test]
-async fn a_kube_client_works_in_process() {
+async fn guarantee_1_a_kube_client_works_in_process() {
     let server = builder().build();
     exercise(Client::new(server.service(), "default")).await;
 }
@@ -160,7 +160,7 @@ fn anywhere() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_kube_client_works_over_https_with_a_token() {
+async fn guarantee_1_a_kube_client_works_the_same_over_https() {
     let server = builder().rbac(true).build();
     let listener = server.listen(anywhere()).await.unwrap();
     exercise(over_https(&listener.kubeconfig("admin-token")).await).await;

@@ -228,7 +228,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_request_makes_the_server_panic(
+    fn guarantee_4_no_request_makes_the_server_panic(
         method in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE"]),
         path in path(),
         query in query(),
@@ -275,7 +275,7 @@ proptest! {
 }
 
 #[test]
-fn the_same_requests_get_the_same_bytes() {
+fn guarantee_2_the_same_requests_get_the_same_bytes() {
     let transcript = || {
         block_on(async {
             let server = furnished().await;
