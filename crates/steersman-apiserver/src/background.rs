@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Work that follows from writes: definitions, namespaces, garbage collection.
+//! Work that follows from writes: definitions, namespaces, garbage collection, the end of events.
 //!
 //! In the real world three processes do this, in their own time. Here it is a queue: writes put work into it, and it is
 //! done either right after the request that called for it, or step by step when a test says so.
@@ -10,6 +10,7 @@
 //! 3. When the queue is empty, nothing is left to do until the next write.
 
 pub(crate) mod collect;
+pub(crate) mod expiry;
 pub(crate) mod namespaces;
 
 use std::sync::Arc;
@@ -68,6 +69,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     let Some(stored) = cx.state.store.get(resource.storage, key).cloned() else {
         return;
     };
+    cx.state.expiry.note(resource, key, stored.revision, cx.now);
     let deleting = stored.metadata().contains_key("deletionTimestamp");
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));

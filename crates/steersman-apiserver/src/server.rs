@@ -85,6 +85,7 @@ impl ApiServer {
             state: &mut state,
             now: self.inner.clock.now(),
         };
+        background::expiry::expire(&mut cx);
         let done = background::step(&mut cx);
         let revision = state.store.revision();
         drop(state);
@@ -217,6 +218,7 @@ impl Builder {
             pending: std::collections::VecDeque::new(),
             counter: 0,
             owners: background::collect::Owners::default(),
+            expiry: background::expiry::Expiry::default(),
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
         };
@@ -372,6 +374,7 @@ impl Inner {
             state: &mut state,
             now: self.clock.now(),
         };
+        background::expiry::expire(&mut cx);
         if race {
             fault::race(&mut cx, call);
         }

@@ -44,6 +44,7 @@ pub(crate) struct State {
     /// Counts editions of schemas and epochs of storages.
     pub(crate) counter: u64,
     pub(crate) owners: crate::background::collect::Owners,
+    pub(crate) expiry: crate::background::expiry::Expiry,
     /// Under which uid and generation each definition is served.
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,

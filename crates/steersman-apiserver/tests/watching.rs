@@ -186,3 +186,22 @@ async fn every_watcher_sees_the_same_events_in_order() {
         watch.quiet().await;
     }
 }
+
+#[tokio::test]
+async fn events_live_for_an_hour_after_their_last_write() {
+    let (server, clock) = timed();
+    let path = "/api/v1/namespaces/default/events";
+    let event = json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}, "reason": "R"});
+    Raw::new("POST", path).json(&event).send(&server).await.ok();
+    clock.advance(Duration::from_secs(3000));
+    let patch =
+        Raw::new("PATCH", &format!("{path}/e")).header("content-type", "application/merge-patch+json");
+    patch.json(&json!({"count": 2})).send(&server).await.ok();
+    clock.advance(Duration::from_secs(3000));
+    assert_eq!(Raw::get(&format!("{path}/e")).send(&server).await.code, 200);
+    let mut watch = Watch::open(&server, &format!("{path}?watch=1")).await;
+    watch.next().await.unwrap();
+    clock.advance(Duration::from_secs(600));
+    assert_eq!(Raw::get(&format!("{path}/e")).send(&server).await.code, 404);
+    assert_eq!(watch.next().await.unwrap()["type"], "DELETED");
+}
