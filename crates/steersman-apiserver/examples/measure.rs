@@ -4,12 +4,15 @@
 #![expect(clippy::print_stdout, reason = "the figures are this program's output")]
 #![expect(clippy::disallowed_methods, reason = "this program measures real time")]
 
-use std::time::Instant;
+use std::{net::Ipv4Addr, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use steersman_apiserver::{ApiServer, Service};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use steersman_apiserver::{ApiServer, Identity, Service};
+use tokio::task::JoinSet;
 use tower_service::Service as _;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -79,6 +82,57 @@ async fn main() {
     println!(
         "fan-out to 100 watchers: {:.0} events/s",
         f64::from(seen) / begin.elapsed().as_secs_f64()
+    );
+    over_https(20_000).await;
+}
+
+/// Creates over one TLS connection, one after the other.
+async fn over_https(count: i32) {
+    let server = ApiServer::builder().token("t", Identity::admin()).build();
+    let listener = server.listen((Ipv4Addr::LOCALHOST, 0)).await.expect("a socket");
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(listener.ca_pem().as_bytes()).expect("PEM"))
+        .expect("a certificate");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = tokio::net::TcpStream::connect(listener.address())
+        .await
+        .expect("a connection");
+    stream.set_nodelay(true).expect("an open socket");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .expect("TLS");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .expect("HTTP");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(connection);
+    let begin = Instant::now();
+    for index in 0..count {
+        let body = format!(r#"{{"metadata":{{"name":"map-{index:06}"}},"data":{{"key":"value"}}}}"#);
+        let request = Request::post(MAPS)
+            .header("host", "localhost")
+            .header("authorization", "Bearer t");
+        let request = request
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)));
+        let response = sender
+            .send_request(request.expect("a request"))
+            .await
+            .expect("an answer");
+        assert_eq!(response.status(), 201);
+        response.into_body().collect().await.expect("a body");
+    }
+    println!(
+        "creates over HTTPS, one connection: {:.0}/s",
+        f64::from(count) / begin.elapsed().as_secs_f64()
     );
 }
 
