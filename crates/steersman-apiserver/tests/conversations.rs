@@ -270,7 +270,7 @@ macro_rules! conversations {
 }
 
 conversations! {
-    apply builtins custom_objects definitions deletion lists objects ownership patches reviews routes services subresources watches
+    apply builtins custom_objects custom_watches definitions deletion lists objects ownership patches reviews routes services subresources watches
 }
 
 /// The published table: what each conversation shows, and what none does.

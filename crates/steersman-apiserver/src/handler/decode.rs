@@ -285,8 +285,7 @@ pub(crate) fn decode_metadata(
         .filter(|metadata| !metadata.is_null())
         .unwrap_or_else(|| Value::Object(Object::new()));
     let mut unknown_metadata = Vec::new();
-    go::decode(definitions::object_meta(), &mut metadata, &mut unknown_metadata)
-        .map_err(|error| error.replacen("Go struct field .", "Go struct field ObjectMeta.", 1))?;
+    go::decode(definitions::object_meta(), &mut metadata, &mut unknown_metadata)?;
     unknown.extend(
         unknown_metadata
             .into_iter()

@@ -41,10 +41,12 @@ pub(crate) fn find(name: &str) -> &'static Schema {
     }
 }
 
-/// The definition of the metadata that all objects share.
+/// Refers to the metadata that all objects share.
 pub(crate) fn object_meta() -> &'static Schema {
-    static META: LazyLock<&'static Schema> =
-        LazyLock::new(|| find("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+    static META: LazyLock<Schema> = LazyLock::new(|| Schema {
+        reference: Some("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta".to_owned()),
+        ..Schema::default()
+    });
     &META
 }
 
