@@ -90,6 +90,23 @@ async fn a_list_in_pages_gives_the_same_store_as_a_streamed_one(fixture: Fixture
     assert_eq!(heard.count(8).await[7], "added h");
 }
 
+/// A server writes such a watch as one gzip member after the other.
+#[steersman_testing::test]
+async fn a_compressed_stream_goes_on_behind_its_first_member(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a", "b"]).await;
+    let proxy = fixture.proxy().await;
+    let options = ReflectorOptions::default().compressed(true);
+    let informer = informer_with(&fixture, &through(&fixture, &proxy), options);
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    maps.create("c").await;
+    maps.delete("a").await;
+    assert_eq!(heard.count(4).await[2..], ["added c", "deleted a"]);
+    assert_eq!(requests(&proxy, "configmaps").len(), 1, "by the one request");
+}
+
 #[steersman_testing::test]
 async fn a_compressed_list_gives_the_same_store(fixture: Fixture) {
     let maps = Maps::of(&fixture);

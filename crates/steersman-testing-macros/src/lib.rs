@@ -4,7 +4,7 @@
 use proc_macro::{TokenStream, TokenTree};
 
 /// The servers that a test runs on: the name of the generated test function, and the variant that it passes.
-const SERVERS: [(&str, &str); 1] = [("on_real", "Real")];
+const SERVERS: [(&str, &str); 2] = [("on_embedded", "Embedded"), ("on_real", "Real")];
 
 /// Turns `async fn name(fixture: Fixture)` into one test for each API server: `name::on_real` and its siblings.
 ///

@@ -13,7 +13,7 @@ use kube::{
 };
 
 use crate::{
-    Endpoint, FaultProxy, Identity, ServerKind, User,
+    EmbeddedServer, Endpoint, FaultProxy, Identity, ServerKind, User,
     own_server::{OwnServer, OwnServerOptions},
     token,
 };
@@ -28,10 +28,25 @@ pub struct Fixture {
     client: Client,
     namespace: String,
     group: String,
+    embedded: Option<EmbeddedServer>,
 }
 
 impl Fixture {
-    pub(crate) async fn create(kind: ServerKind, endpoint: Endpoint, admin: Identity) -> Self {
+    pub(crate) async fn real(endpoint: Endpoint, admin: Identity) -> Self {
+        Self::create(ServerKind::Real, endpoint, admin, None).await
+    }
+
+    pub(crate) async fn embedded(server: EmbeddedServer) -> Self {
+        let (endpoint, admin) = (server.endpoint().clone(), server.admin().clone());
+        Self::create(ServerKind::Embedded, endpoint, admin, Some(server)).await
+    }
+
+    async fn create(
+        kind: ServerKind,
+        endpoint: Endpoint,
+        admin: Identity,
+        embedded: Option<EmbeddedServer>,
+    ) -> Self {
         let client = endpoint.client(&admin).unwrap_or_else(|error| panic!("{error}"));
         let id = token::random();
         let namespace = format!("test-{id}");
@@ -53,6 +68,7 @@ impl Fixture {
             client,
             namespace,
             group: format!("test-{id}.steersman.example"),
+            embedded,
         }
     }
 
@@ -60,6 +76,12 @@ impl Fixture {
     #[must_use]
     pub fn server_kind(&self) -> ServerKind {
         self.kind
+    }
+
+    /// The server itself, where the test runs on the embedded one.
+    #[must_use]
+    pub fn embedded_server(&self) -> Option<&EmbeddedServer> {
+        self.embedded.as_ref()
     }
 
     /// Where the server answers.
@@ -127,9 +149,13 @@ impl Fixture {
     /// What removes the definitions of the test's group afterwards: hundreds of them would slow the shared server
     /// down. Namespaces stay, since they are only deleted where a controller manager runs.
     pub(crate) fn cleaner(&self) -> impl Future<Output = ()> + use<> {
+        let is_shared = self.embedded.is_none();
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client());
         let group = self.group.clone();
         async move {
+            if !is_shared {
+                return;
+            }
             let Ok(list) = definitions.list(&ListParams::default()).await else {
                 return;
             };

@@ -16,7 +16,7 @@ use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 use tokio::{runtime, sync::OnceCell, time};
 
-use crate::{Endpoint, Fixture, Identity, RealServer};
+use crate::{EmbeddedServer, Endpoint, Fixture, Identity, RealServer};
 
 /// The variable that names the file with the server that all test binaries share; `cargo xtask test` sets it.
 pub const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
@@ -31,6 +31,8 @@ const LOG_LINES: usize = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerKind {
+    /// The one in this process.
+    Embedded,
     /// `kube-apiserver` with `etcd`.
     Real,
 }
@@ -38,6 +40,7 @@ pub enum ServerKind {
 impl fmt::Display for ServerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Embedded => "the embedded API server",
             Self::Real => "the real kube-apiserver",
         })
     }
@@ -110,11 +113,22 @@ where
         .build();
     let runtime = runtime.expect("a runtime starts where threads do");
     runtime.block_on(async {
-        let server = shared_server()
-            .await
-            .unwrap_or_else(|error| panic!("no server for {test}: {error}"));
-        let log = LogMark::now(&server.log);
-        let fixture = Fixture::create(kind, server.endpoint.clone(), server.admin.clone()).await;
+        let (fixture, log) = match kind {
+            ServerKind::Embedded => {
+                let server = EmbeddedServer::start(false).await;
+                let server = server.unwrap_or_else(|error| panic!("no server for {test}: {error}"));
+                (Fixture::embedded(server).await, LogMark::none())
+            }
+            ServerKind::Real => {
+                let server = shared_server().await;
+                let server = server.unwrap_or_else(|error| panic!("no server for {test}: {error}"));
+                let log = LogMark::now(&server.log);
+                (
+                    Fixture::real(server.endpoint.clone(), server.admin.clone()).await,
+                    log,
+                )
+            }
+        };
         let clean_up = fixture.cleaner();
         let result = AssertUnwindSafe(time::timeout(TEST_LIMIT, body(fixture)))
             .catch_unwind()
@@ -159,6 +173,14 @@ struct LogMark {
 }
 
 impl LogMark {
+    /// The embedded server has no log.
+    fn none() -> Self {
+        Self {
+            path: PathBuf::new(),
+            offset: 0,
+        }
+    }
+
     fn now(path: &Path) -> Self {
         let offset = fs::metadata(path)
             .map(|metadata| metadata.len())

@@ -18,15 +18,17 @@
 //! ```
 //!
 //! # The pieces
+//! * [`EmbeddedServer`] is an API server in this process: it starts in milliseconds, and each test has its own.
 //! * [`RealServer`] starts `kube-apiserver` with `etcd` and ends them, whatever happens to this process.
 //! * [`FaultProxy`] stands between client and server, records what is on the wire, and breaks it on purpose.
 //! * [`Fixture`] and [`User`] keep tests apart that share a server.
 //!
 //! # Which server a test gets
-//! Within `cargo xtask test` all test binaries share one server, which [`SHARED_SERVER_VARIABLE`] names; a test
+//! Every test runs on both. Within `cargo xtask test` all test binaries share one real server, which [`SHARED_SERVER_VARIABLE`] names; a test
 //! binary that is run alone starts its own. [`Fixture::own_server`] gives a test one that it may stop or stall.
 
 mod certificates;
+mod embedded;
 mod endpoint;
 mod fixture;
 mod harness;
@@ -36,6 +38,7 @@ mod real;
 mod token;
 mod user;
 
+pub use embedded::EmbeddedServer;
 pub use endpoint::{ClientError, Endpoint, Identity};
 pub use fixture::Fixture;
 pub use harness::{Outcome, SHARED_SERVER_VARIABLE, ServerKind, SharedServer, TEST_LIMIT, run};

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A server that a test has for itself.
 
-use crate::{Endpoint, Identity, RealServer, ServerKind, StartError};
+use crate::{
+    EmbeddedServer, Endpoint, FaultProxy, Identity, RealServer, ServerKind, StartError,
+    proxy::{Frozen, Unplugged},
+};
 
 /// A server for one test, of the kind that the test runs on. It may be stopped, stalled and restarted.
 #[derive(Debug)]
@@ -9,7 +12,17 @@ pub struct OwnServer(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Real(RealServer),
+    Real(Box<RealServer>),
+    Embedded(Box<Embedded>),
+}
+
+/// The embedded server lives in this process, so what cannot be done to a part of a process is done to its network.
+#[derive(Debug)]
+struct Embedded {
+    server: EmbeddedServer,
+    network: FaultProxy,
+    stopped: Option<Unplugged>,
+    stalled: Option<Frozen>,
 }
 
 /// What the server comes with.
@@ -28,8 +41,8 @@ impl OwnServerOptions {
 }
 
 impl OwnServer {
-    pub(crate) async fn start(kind: ServerKind, options: OwnServerOptions) -> Result<Self, StartError> {
-        match kind {
+    pub(crate) async fn start(kind: ServerKind, options: OwnServerOptions) -> Result<Self, String> {
+        let kind = match kind {
             ServerKind::Real => {
                 let builder = RealServer::builder();
                 let builder = if options.controllers {
@@ -37,23 +50,44 @@ impl OwnServer {
                 } else {
                     builder
                 };
-                builder.start().await.map(Kind::Real).map(Self)
+                Kind::Real(Box::new(
+                    builder.start().await.map_err(|error| error.to_string())?,
+                ))
             }
-        }
+            ServerKind::Embedded => {
+                let server = EmbeddedServer::start(options.controllers)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                let network = FaultProxy::start(server.endpoint())
+                    .await
+                    .map_err(|error| error.to_string())?;
+                Kind::Embedded(Box::new(Embedded {
+                    server,
+                    network,
+                    stopped: None,
+                    stalled: None,
+                }))
+            }
+        };
+        Ok(Self(kind))
     }
 
     /// Where it answers.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
-        let Kind::Real(server) = &self.0;
-        server.endpoint()
+        match &self.0 {
+            Kind::Real(server) => server.endpoint(),
+            Kind::Embedded(embedded) => embedded.network.endpoint(),
+        }
     }
 
     /// Its administrator.
     #[must_use]
     pub fn admin(&self) -> &Identity {
-        let Kind::Real(server) = &self.0;
-        server.admin()
+        match &self.0 {
+            Kind::Real(server) => server.admin(),
+            Kind::Embedded(embedded) => embedded.server.admin(),
+        }
     }
 
     /// A client that speaks as the administrator.
@@ -69,8 +103,10 @@ impl OwnServer {
 
     /// Ends the server at once, as a crash would; its data stay.
     pub fn stop(&mut self) {
-        let Kind::Real(server) = &mut self.0;
-        server.stop();
+        match &mut self.0 {
+            Kind::Real(server) => server.stop(),
+            Kind::Embedded(embedded) => embedded.stopped = Some(embedded.network.unplug()),
+        }
     }
 
     /// Starts it again at the same address and waits until it is ready.
@@ -81,19 +117,29 @@ impl OwnServer {
     /// # Cancel safety
     /// Dropping the future leaves the server starting.
     pub async fn restart(&mut self) -> Result<(), StartError> {
-        let Kind::Real(server) = &mut self.0;
-        server.restart().await
+        match &mut self.0 {
+            Kind::Real(server) => server.restart().await,
+            Kind::Embedded(embedded) => {
+                embedded.network.cut_connections();
+                embedded.stopped = None;
+                Ok(())
+            }
+        }
     }
 
     /// Keeps connections open and answers nothing, until [`Self::resume`].
-    pub fn stall(&self) {
-        let Kind::Real(server) = &self.0;
-        server.stall();
+    pub fn stall(&mut self) {
+        match &mut self.0 {
+            Kind::Real(server) => server.stall(),
+            Kind::Embedded(embedded) => embedded.stalled = Some(embedded.network.freeze()),
+        }
     }
 
     /// Lets a stalled server go on.
-    pub fn resume(&self) {
-        let Kind::Real(server) = &self.0;
-        server.resume();
+    pub fn resume(&mut self) {
+        match &mut self.0 {
+            Kind::Real(server) => server.resume(),
+            Kind::Embedded(embedded) => embedded.stalled = None,
+        }
     }
 }

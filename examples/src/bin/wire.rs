@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A watch through the fault proxy, on a real API server: what is on the wire, and what a cut looks like.
+//! A watch through the fault proxy: what is on the wire, and what a cut looks like.
 //!
 //! ```text
-//! cargo run -p steersman-examples --bin wire
+//! cargo run -p steersman-examples --bin wire             # on the embedded API server
+//! cargo run -p steersman-examples --bin wire -- --real   # on kube-apiserver, which is built the first time
 //! ```
 
 use std::{error::Error, io::Write};
@@ -12,23 +13,37 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, api::PostParams, client::Body};
 use serde_json::json;
 use steersman_testing::{
-    FaultProxy, RealServer,
+    EmbeddedServer, FaultProxy, RealServer,
     proxy::{Cut, Fault, Matching},
 };
+
+enum Server {
+    Embedded(EmbeddedServer),
+    Real(Box<RealServer>),
+}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout();
-    let assets = steersman_assets::find_or_build(&mut |step| eprintln!("{step}"))
-        .map_err(|error| error.to_string())?;
-    writeln!(
-        out,
-        "starting kube-apiserver and etcd from {}",
-        assets.dir().display()
-    )?;
-    let server = RealServer::builder().assets(assets).start().await?;
-    let proxy = FaultProxy::start(server.endpoint()).await?;
-    let client = proxy.client(server.admin())?;
+    let server = if std::env::args().any(|argument| argument == "--real") {
+        let assets = steersman_assets::find_or_build(&mut |step| eprintln!("{step}"));
+        let assets = assets.map_err(|error| error.to_string())?;
+        writeln!(
+            out,
+            "starting kube-apiserver and etcd from {}",
+            assets.dir().display()
+        )?;
+        Server::Real(Box::new(RealServer::builder().assets(assets).start().await?))
+    } else {
+        writeln!(out, "starting the embedded API server")?;
+        Server::Embedded(EmbeddedServer::start(false).await?)
+    };
+    let (endpoint, admin) = match &server {
+        Server::Embedded(server) => (server.endpoint(), server.admin()),
+        Server::Real(server) => (server.endpoint(), server.admin()),
+    };
+    let proxy = FaultProxy::start(endpoint).await?;
+    let client = proxy.client(admin)?;
 
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     for name in ["one", "two", "three"] {

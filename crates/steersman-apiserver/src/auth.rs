@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who asks, and what they may do.
+
+pub(crate) mod authorize;
+pub(crate) mod rbac;
+pub(crate) mod token;
+
+use std::{collections::HashMap, time::SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::{
+    handler::Call,
+    state::Context,
+    status::{Failure, Qualified, Result},
+};
+
+/// Somebody who sends requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    name: String,
+    uid: String,
+    groups: Vec<String>,
+}
+
+impl Identity {
+    /// A user who has proved who they are.
+    #[must_use]
+    pub fn user(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            uid: String::new(),
+            groups: vec!["system:authenticated".to_owned()],
+        }
+    }
+
+    /// Adds the user to a group. Members of `system:masters` may do everything.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        let last = self.groups.len().saturating_sub(1);
+        self.groups.insert(last, group.into());
+        self
+    }
+
+    /// Gives the user a uid; the default is none.
+    #[must_use]
+    pub fn uid(mut self, uid: impl Into<String>) -> Self {
+        self.uid = uid.into();
+        self
+    }
+
+    /// The user that may do everything.
+    #[must_use]
+    pub fn admin() -> Self {
+        Self::user("admin").group("system:masters")
+    }
+
+    /// Somebody of whom nothing is known.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self {
+            name: "system:anonymous".to_owned(),
+            uid: String::new(),
+            groups: vec!["system:unauthenticated".to_owned()],
+        }
+    }
+
+    /// A service account.
+    #[must_use]
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let groups = [
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ];
+        Self {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            uid: String::new(),
+            groups: groups.to_vec(),
+        }
+    }
+
+    /// The user's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The groups that the user is in.
+    #[must_use]
+    pub fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
+    pub(crate) fn of(name: &str, groups: Vec<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            uid: String::new(),
+            groups,
+        }
+    }
+
+    /// As reviews show it.
+    pub(crate) fn info(&self) -> Value {
+        let mut info = json!({});
+        for (key, value) in [("username", &self.name), ("uid", &self.uid)] {
+            if !value.is_empty() {
+                info[key] = json!(value);
+            }
+        }
+        if !self.groups.is_empty() {
+            info["groups"] = json!(self.groups);
+        }
+        info
+    }
+}
+
+/// Knows the bearer tokens.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Authenticator {
+    tokens: HashMap<String, Identity>,
+}
+
+impl Authenticator {
+    pub(crate) fn insert(&mut self, token: String, identity: Identity) {
+        self.tokens.insert(token, identity);
+    }
+}
+
+/// Finds out who sent a request; the identity of the call is who it is if it carries no token.
+///
+/// # Errors
+/// 401 for a token that nobody knows, 403 for an impersonation that is not allowed.
+pub(crate) fn authenticate(cx: &mut Context<'_>, call: &Call) -> Result<Identity> {
+    let (headers, default) = (&call.headers, &call.identity);
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let identity = match text("authorization") {
+        None => default.clone(),
+        Some(header) => {
+            let token = header
+                .strip_prefix("Bearer ")
+                .or_else(|| header.strip_prefix("bearer "))
+                .map(str::trim);
+            token
+                .and_then(|token| identify(cx, token))
+                .ok_or_else(Failure::unauthorized)?
+        }
+    };
+    let Some(other) = text("impersonate-user") else {
+        return Ok(identity);
+    };
+    let groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .map(str::to_owned)
+        .collect();
+    impersonate(cx, call, &identity, other, groups)
+}
+
+fn impersonate(
+    cx: &Context<'_>,
+    call: &Call,
+    identity: &Identity,
+    other: &str,
+    groups: Vec<String>,
+) -> Result<Identity> {
+    let resource = |resource: &str, name: &str| authorize::Attributes {
+        verb: "impersonate".to_owned(),
+        resource: resource.to_owned(),
+        name: name.to_owned(),
+        ..authorize::Attributes::default()
+    };
+    let mut asked = vec![resource("users", other)];
+    asked.extend(groups.iter().map(|group| resource("groups", group)));
+    for attributes in asked {
+        if cx.state.settings.rbac && rbac::allows(cx, identity, &attributes).is_none() {
+            // The complaint is about what would be done as somebody else.
+            let mut wanted = authorize::Attributes::of(call);
+            wanted.verb = format!("impersonate-on:user-info:{}", wanted.verb);
+            let of = Qualified {
+                group: &wanted.group,
+                name: &wanted.resource,
+            };
+            return Err(Failure::forbidden(
+                of,
+                &wanted.name,
+                &authorize::complaint(identity, &wanted),
+            ));
+        }
+    }
+    let groups = if groups.is_empty() || !groups.iter().any(|group| group == "system:authenticated") {
+        groups
+            .into_iter()
+            .chain(["system:authenticated".to_owned()])
+            .collect()
+    } else {
+        groups
+    };
+    Ok(Identity::of(other, groups))
+}
+
+/// Whose token this is.
+pub(crate) fn identify(cx: &Context<'_>, token: &str) -> Option<Identity> {
+    if let Some(identity) = cx.state.authenticator.tokens.get(token) {
+        return Some(identity.clone());
+    }
+    let account = cx.state.signer.verify(token, cx.now)?;
+    // A token dies with its account, and does not serve a later one of the same name.
+    let stored = cx.find(
+        "",
+        "serviceaccounts",
+        &format!("{}/{}", account.namespace, account.name),
+    )?;
+    (stored.metadata().get("uid") == Some(&Value::from(account.uid.clone())))
+        .then(|| Identity::service_account(&account.namespace, &account.name).uid(account.uid))
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix(time: SystemTime) -> i64 {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}

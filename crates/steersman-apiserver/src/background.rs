@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Work that follows from writes: definitions, namespaces, garbage collection, the end of events.
+//!
+//! In the real world three processes do this, in their own time. Here it is a queue: writes put work into it, and it is
+//! done either right after the request that called for it, or step by step when a test says so.
+//!
+//! # Guarantees
+//! 1. Work is done in the order in which it was called for.
+//! 2. A step is one piece of work; it sees all writes before it and nothing in between.
+//! 3. When the queue is empty, nothing is left to do until the next write.
+
+pub(crate) mod collect;
+pub(crate) mod expiry;
+pub(crate) mod namespaces;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{
+    apiservice, crd,
+    handler::update::finalizers,
+    resource::Resource,
+    state::Context,
+    store::{StorageId, Stored},
+};
+
+/// One piece of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A definition was written, or an object of a definition that is being deleted is gone.
+    Definition(String),
+    /// A namespace is being deleted.
+    Namespace(String),
+    /// A service was registered.
+    ApiService(String),
+    /// An object has owners of which one may be gone.
+    Dependent(StorageId, Arc<str>),
+    /// An owner waits for what becomes of its dependents.
+    Owner(StorageId, Arc<str>),
+    /// An owner is gone.
+    Gone(String),
+}
+
+/// Does one piece of work; false if there is none.
+pub(crate) fn step(cx: &mut Context<'_>) -> bool {
+    let Some(work) = cx.state.pending.pop_front() else {
+        return false;
+    };
+    match work {
+        Work::Definition(name) => crd::lifecycle::advance(cx, &name),
+        Work::Namespace(name) => namespaces::advance(cx, &name),
+        Work::ApiService(name) => apiservice::advance(cx, &name),
+        Work::Dependent(storage, key) => collect::dependent(cx, storage, &key),
+        Work::Owner(storage, key) => collect::owner(cx, storage, &key),
+        Work::Gone(uid) => collect::gone(cx, &uid),
+    }
+    true
+}
+
+fn push(cx: &mut Context<'_>, work: Work) {
+    if !cx.state.pending.contains(&work) {
+        cx.state.pending.push_back(work);
+    }
+}
+
+/// Notes what follows from a write.
+pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str) {
+    let Some(stored) = cx.state.store.get(resource.storage, key).cloned() else {
+        return;
+    };
+    cx.state.expiry.note(resource, key, stored.revision, cx.now);
+    let deleting = stored.metadata().contains_key("deletionTimestamp");
+    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        push(cx, Work::Definition(key.to_owned()));
+    } else if resource.is("apiregistration.k8s.io", "apiservices") {
+        push(cx, Work::ApiService(key.to_owned()));
+    } else if resource.is("", "namespaces") && deleting && cx.state.settings.namespace_deletion {
+        push(cx, Work::Namespace(key.to_owned()));
+    }
+    let key: Arc<str> = Arc::from(key);
+    let owned = cx.state.owners.note(resource.storage, &key, Some(&stored));
+    if !cx.state.settings.garbage_collection {
+        return;
+    }
+    if owned {
+        push(cx, Work::Dependent(resource.storage, Arc::clone(&key)));
+    }
+    if deleting
+        && finalizers(&stored.object)
+            .iter()
+            .any(|name| matches!(*name, "orphan" | "foregroundDeletion"))
+    {
+        push(cx, Work::Owner(resource.storage, key));
+    }
+}
+
+/// Notes what follows from a removal.
+pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, removed: &Stored) {
+    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        push(cx, Work::Definition(key.to_owned()));
+    }
+    if let Some(custom) = &resource.custom
+        && custom.terminating
+    {
+        push(cx, Work::Definition(custom.definition.clone()));
+    }
+    let namespace = removed
+        .metadata()
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if cx.state.settings.namespace_deletion
+        && cx
+            .find("", "namespaces", &namespace)
+            .is_some_and(|stored| stored.metadata().contains_key("deletionTimestamp"))
+    {
+        push(cx, Work::Namespace(namespace));
+    }
+    let key: Arc<str> = Arc::from(key);
+    cx.state.owners.note(resource.storage, &key, None);
+    if cx.state.settings.garbage_collection
+        && let Some(uid) = removed.metadata().get("uid").and_then(Value::as_str)
+    {
+        if cx.state.owners.has_dependents(uid) {
+            push(cx, Work::Gone(uid.to_owned()));
+        }
+        for owner in collect::waiting_owners(cx, removed) {
+            push(cx, owner);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The end of namespaces.
+//!
+//! # Guarantees
+//! 1. Everything in a namespace that is being deleted is deleted; the namespace goes when nothing is left.
+//! 2. While something is left, the namespace's conditions say what and why.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+
+use crate::{
+    handler::{
+        Target,
+        delete::{DeleteOptions, Propagation, remove},
+        update::finalizers,
+    },
+    managed,
+    resource::Resource,
+    state::Context,
+    store::{Object, Stored},
+};
+
+/// Empties a namespace, and removes it once it is empty.
+pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
+    let Some(stored) = cx.find("", "namespaces", name).cloned() else {
+        return;
+    };
+    if !stored.metadata().contains_key("deletionTimestamp") {
+        return;
+    }
+    empty(cx, name);
+    let left = remaining(cx, name);
+    let mut object = stored.object.clone();
+    set_conditions(cx, &mut object, &left);
+    let Some(resource) = cx.state.registry.find("", "namespaces").cloned() else {
+        return;
+    };
+    if object != stored.object {
+        let target = Target {
+            resource: Arc::clone(&resource),
+            version: 0,
+            namespace: String::new(),
+            name: name.to_owned(),
+            subresource: "status".to_owned(),
+        };
+        managed::on_update(
+            cx,
+            &target,
+            Some(&stored.object),
+            &mut object,
+            "kube-controller-manager",
+        );
+        // Only what clients see is written; this does not call for more work.
+        cx.state.store.put(resource.storage, name, object.clone(), 0);
+    }
+    if !left.is_empty() {
+        return;
+    }
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        spec.remove("finalizers");
+    }
+    if finalizers(&object).is_empty() {
+        cx.remove(&resource, name);
+    } else {
+        cx.state.store.put(resource.storage, name, object, 0);
+    }
+}
+
+/// The objects in a namespace, once each.
+fn contents(cx: &Context<'_>, name: &str) -> Vec<(Arc<Resource>, Arc<Stored>)> {
+    let prefix = format!("{name}/");
+    let mut seen = std::collections::BTreeSet::new();
+    let mut found = Vec::new();
+    for resource in cx
+        .state
+        .registry
+        .all()
+        .iter()
+        .filter(|resource| resource.namespaced)
+    {
+        if seen.insert(resource.storage) {
+            let objects = cx
+                .state
+                .store
+                .scan(resource.storage, &prefix, None, cx.state.store.revision());
+            found.extend(
+                objects
+                    .into_iter()
+                    .map(|(_, stored)| (Arc::clone(resource), stored)),
+            );
+        }
+    }
+    found
+}
+
+fn empty(cx: &mut Context<'_>, name: &str) {
+    let options = DeleteOptions {
+        propagation: Some(Propagation::Background),
+        ..DeleteOptions::default()
+    };
+    for (resource, stored) in contents(cx, name) {
+        if stored.metadata().contains_key("deletionTimestamp") {
+            continue;
+        }
+        let own = stored
+            .metadata()
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        let target = Target {
+            version: resource.strategy.storage_version,
+            namespace: name.to_owned(),
+            name: own,
+            subresource: String::new(),
+            resource,
+        };
+        // What is gone by now is gone.
+        let _ = remove(cx, &target, &options);
+    }
+}
+
+fn remaining(cx: &Context<'_>, name: &str) -> Vec<(Arc<Resource>, Arc<Stored>)> {
+    contents(cx, name)
+}
+
+fn set_conditions(cx: &Context<'_>, object: &mut Object, left: &[(Arc<Resource>, Arc<Stored>)]) {
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    let mut held: BTreeMap<String, usize> = BTreeMap::new();
+    for (resource, stored) in left {
+        *kinds
+            .entry(format!("{}.{}", resource.plural, resource.group))
+            .or_default() += 1;
+        for finalizer in finalizers(&stored.object) {
+            *held.entry(finalizer.to_owned()).or_default() += 1;
+        }
+    }
+    let list = |counts: &BTreeMap<String, usize>, with: &str| {
+        counts
+            .iter()
+            .map(|(name, count)| format!("{name} {with} {count} resource instances"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let (remain, finalizing) = (!kinds.is_empty(), !held.is_empty());
+    let conditions = [
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            false,
+            "ResourcesDiscovered",
+            "All resources successfully discovered".to_owned(),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            false,
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed".to_owned(),
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            false,
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization".to_owned(),
+        ),
+        if remain {
+            (
+                "NamespaceContentRemaining",
+                true,
+                "SomeResourcesRemain",
+                format!("Some resources are remaining: {}", list(&kinds, "has")),
+            )
+        } else {
+            (
+                "NamespaceContentRemaining",
+                false,
+                "ContentRemoved",
+                "All content successfully removed".to_owned(),
+            )
+        },
+        if finalizing {
+            (
+                "NamespaceFinalizersRemaining",
+                true,
+                "SomeFinalizersRemain",
+                format!(
+                    "Some content in the namespace has finalizers remaining: {}",
+                    list(&held, "in")
+                ),
+            )
+        } else {
+            (
+                "NamespaceFinalizersRemaining",
+                false,
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished".to_owned(),
+            )
+        },
+    ];
+    let now = cx.timestamp();
+    let Some(Value::Object(status)) = object.get_mut("status") else {
+        return;
+    };
+    let known = status
+        .get("conditions")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let new = conditions.map(|(kind, value, reason, message)| {
+        let value = if value { "True" } else { "False" };
+        let before = known.iter().find(|condition| condition["type"] == kind && condition["status"] == value);
+        let since = before.map_or_else(|| now.clone(), |condition| condition["lastTransitionTime"].clone());
+        json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message})
+    });
+    status.insert("conditions".to_owned(), json!(new));
+}

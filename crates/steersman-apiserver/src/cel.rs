@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules in CEL (`x-kubernetes-validations`), by the crate `kube-cel`.
+//!
+//! Nothing of that crate is seen outside this module: it is young and pinned to an older `cel`.
+
+use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
+use serde_json::{Value, json};
+
+use crate::{status::FieldError, store::Object};
+
+/// The compiled rules of one schema.
+#[derive(Debug)]
+pub(crate) struct Rules(CompiledSchema);
+
+impl Rules {
+    /// Compiles the rules of a schema in its OpenAPI form; nothing if it has none.
+    pub(crate) fn compile(schema: &Value) -> Option<Self> {
+        has_rules(schema).then(|| Self(compile_schema(schema)))
+    }
+
+    /// What the rules say of an object.
+    pub(crate) fn check(
+        &self,
+        object: &Object,
+        old: Option<&Object>,
+        api_version: &str,
+        kind: &str,
+    ) -> Vec<FieldError> {
+        let (group, _) = api_version.split_once('/').unwrap_or(("", api_version));
+        let root = RootContext {
+            api_version: api_version.to_owned(),
+            api_group: group.to_owned(),
+            kind: kind.to_owned(),
+        };
+        let whole = |object: &Object| {
+            let mut object = object.clone();
+            object.insert("apiVersion".to_owned(), json!(api_version));
+            object.insert("kind".to_owned(), json!(kind));
+            // Rules see the name only, as in the real server.
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                metadata.retain(|key, _| matches!(key.as_str(), "name" | "generateName"));
+            }
+            Value::Object(object)
+        };
+        let (new, old) = (whole(object), old.map(whole));
+        let result =
+            Validator::new().validate_compiled_with_context(&self.0, &new, old.as_ref(), Some(&root));
+        let Err(errors) = result else { return Vec::new() };
+        errors
+            .into_vec()
+            .into_iter()
+            .map(|error| field_error(&new, &error))
+            .collect()
+    }
+}
+
+/// Checks that all rules of a schema can be compiled.
+pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
+    for (index, rule) in rules.into_iter().flatten().enumerate() {
+        let at = format!("{path}.x-kubernetes-validations[{index}].rule");
+        let text = rule.get("rule").and_then(Value::as_str).unwrap_or_default();
+        if text.trim().is_empty() {
+            errors.push(FieldError::required(at, "rule is not specified"));
+            continue;
+        }
+        let alone = compile_schema(&json!({"x-kubernetes-validations": [rule]}));
+        for error in alone.compilation_errors() {
+            errors.push(FieldError::invalid(
+                at.clone(),
+                &Value::from(text),
+                &format!("compilation failed: {error}"),
+            ));
+        }
+    }
+    for (name, property) in schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        check_schema(property, &format!("{path}.properties[{name}]"), errors);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get(key) {
+            check_schema(inner, &format!("{path}.{key}"), errors);
+        }
+    }
+}
+
+fn has_rules(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => {
+            fields.contains_key("x-kubernetes-validations") || fields.values().any(has_rules)
+        }
+        Value::Array(items) => items.iter().any(has_rules),
+        _ => false,
+    }
+}
+
+fn field_error(object: &Value, error: &kube_cel::ValidationError) -> FieldError {
+    let path = error.field_path.clone();
+    let value = find(object, &path);
+    let message = match error.kind {
+        ErrorKind::ValidationFailure => error.message.clone(),
+        _ => format!("rule evaluation error: {}", error.message),
+    };
+    let field = if path.is_empty() { "<nil>".to_owned() } else { path };
+    match error.reason.as_deref() {
+        Some("FieldValueRequired") => FieldError::required(field, &message),
+        Some("FieldValueForbidden") => FieldError::forbidden(field, &message),
+        Some("FieldValueDuplicate") => FieldError::duplicate(
+            field,
+            &value.map_or_else(|| "null".to_owned(), ToString::to_string),
+        ),
+        _ => FieldError::invalid_bare(field, &message),
+    }
+}
+
+/// The value at a path as `spec.items[0].name`.
+fn find<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut value = object;
+    for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {
+        value = match part.strip_suffix(']') {
+            Some(index) => match index.parse::<usize>() {
+                Ok(index) => value.get(index)?,
+                Err(_) => value.get(index.trim_matches(|c| c == '"' || c == '\''))?,
+            },
+            None => value.get(part)?,
+        };
+    }
+    Some(value)
+}

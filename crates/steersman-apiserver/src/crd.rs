@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CustomResourceDefinitions: how they are completed, established, served and taken down.
+//!
+//! # Guarantees
+//! 1. A new definition is accepted and then established by two writes to its status, as the real server does it.
+//! 2. Its kind is served from the moment its names are accepted.
+//! 3. Any change of its spec ends the kind's watches; watches from before it expire.
+//! 4. A definition that is deleted stays until all its objects are gone; its kind is served until then, but for creates.
+
+pub(crate) mod lifecycle;
+pub(crate) mod validate;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    resource::{Custom, Resource, ScalePaths, Subresource, Version, at, strategy},
+    schema::Schema,
+    state::State,
+    store::{Object, metadata_of},
+};
+
+/// Keeps a definition until its objects are gone.
+pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Fills in what a definition may leave out.
+pub(crate) fn defaults(object: &mut Object) {
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
+    if let Some(Value::Object(names)) = spec.get_mut("names") {
+        let kind = names
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        let missing = |names: &Object, key: &str| {
+            names
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .is_empty()
+        };
+        if !kind.is_empty() && missing(names, "singular") {
+            names.insert("singular".to_owned(), json!(kind.to_lowercase()));
+        }
+        if !kind.is_empty() && missing(names, "listKind") {
+            names.insert("listKind".to_owned(), json!(format!("{kind}List")));
+        }
+    }
+    spec.entry("conversion")
+        .or_insert_with(|| json!({"strategy": "None"}));
+}
+
+/// A new definition has no status but the version that it stores.
+pub(crate) fn prepare_create(object: &mut Object) {
+    let stored: Vec<Value> = storage_version(object).into_iter().collect();
+    object.insert(
+        "status".to_owned(),
+        json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}),
+    );
+}
+
+/// A version that objects are stored in is never forgotten.
+pub(crate) fn prepare_update(_old: &Object, object: &mut Object) {
+    let Some(storage) = storage_version(object) else {
+        return;
+    };
+    if let Some(Value::Array(stored)) = object
+        .get_mut("status")
+        .and_then(|status| status.get_mut("storedVersions"))
+        && !stored.contains(&storage)
+    {
+        stored.push(storage);
+    }
+}
+
+fn storage_version(object: &Object) -> Option<Value> {
+    let versions = at(object, &["spec", "versions"])?.as_array()?;
+    versions
+        .iter()
+        .find(|version| version.get("storage") == Some(&json!(true)))?
+        .get("name")
+        .cloned()
+}
+
+/// The status of a condition.
+pub(crate) fn condition<'a>(object: &'a Object, kind: &str) -> Option<&'a str> {
+    let conditions = at(object, &["status", "conditions"])?.as_array()?;
+    conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)?
+        .get("status")?
+        .as_str()
+}
+
+/// Builds the resource that a definition describes.
+pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
+    let text = |path: &[&str]| {
+        at(object, path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let list = |path: &[&str]| -> Vec<String> {
+        at(object, path)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    };
+    let versions = at(object, &["spec", "versions"])?.as_array()?;
+    let storage_version = versions
+        .iter()
+        .position(|version| version.get("storage") == Some(&json!(true)))?;
+    let (group, plural, kind) = (
+        text(&["spec", "group"]),
+        text(&["spec", "names", "plural"]),
+        text(&["spec", "names", "kind"]),
+    );
+    let storage = match state.registry.find(&group, &plural) {
+        Some(known) => known.storage,
+        None => state.store.allocate(),
+    };
+    let count = state.next_count();
+    Some(Resource {
+        singular: text(&["spec", "names", "singular"]),
+        list_kind: text(&["spec", "names", "listKind"]),
+        namespaced: text(&["spec", "scope"]) == "Namespaced",
+        short_names: list(&["spec", "names", "shortNames"]),
+        categories: list(&["spec", "names", "categories"]),
+        verbs: [
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        versions: versions
+            .iter()
+            .map(|json| {
+                version(
+                    json,
+                    &group,
+                    &kind,
+                    at(object, &["spec", "preserveUnknownFields"]) == Some(&json!(true)),
+                )
+            })
+            .collect(),
+        storage,
+        strategy: strategy::custom(storage_version),
+        custom: Some(Custom {
+            definition: metadata_of(object)
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            edition: count,
+            terminating: metadata_of(object).contains_key("deletionTimestamp"),
+            converts_by_webhook: text(&["spec", "conversion", "strategy"]) == "Webhook",
+        }),
+        epoch: count,
+        floor: state.store.revision(),
+        group,
+        plural,
+        kind,
+    })
+}
+
+fn version(json: &Value, group: &str, kind: &str, preserve: bool) -> Version {
+    let mut schema = json
+        .pointer("/schema/openAPIV3Schema")
+        .map_or_else(Schema::anything, Schema::parse);
+    schema.preserve_unknown |= preserve;
+    add_object_fields(&mut schema);
+    let verbs = ["get", "patch", "update"].map(str::to_owned).to_vec();
+    let mut subresources = Vec::new();
+    if json.pointer("/subresources/status").is_some() {
+        subresources.push(Subresource {
+            name: "status".to_owned(),
+            group: String::new(),
+            version: String::new(),
+            kind: kind.to_owned(),
+            verbs: verbs.clone(),
+        });
+    }
+    let scale = json.pointer("/subresources/scale").map(|scale| ScalePaths {
+        spec: path(scale, "specReplicasPath").unwrap_or_default(),
+        status: path(scale, "statusReplicasPath").unwrap_or_default(),
+        selector: path(scale, "labelSelectorPath"),
+    });
+    if scale.is_some() {
+        subresources.push(Subresource {
+            name: "scale".to_owned(),
+            group: "autoscaling".to_owned(),
+            version: "v1".to_owned(),
+            kind: "Scale".to_owned(),
+            verbs,
+        });
+    }
+    let selectable = json
+        .get("selectableFields")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let flag = |key: &str| json.get(key) == Some(&json!(true));
+    let name = json.get("name").and_then(Value::as_str).unwrap_or_default();
+    Version {
+        name: name.to_owned(),
+        served: flag("served"),
+        schema: Arc::new(schema),
+        cel: json
+            .pointer("/schema/openAPIV3Schema")
+            .and_then(crate::cel::Rules::compile),
+        subresources,
+        scale,
+        selectable: selectable
+            .filter_map(|field| field.get("jsonPath")?.as_str())
+            .map(|path| path.trim_start_matches('.').to_owned())
+            .collect(),
+        deprecation: flag("deprecated").then(|| {
+            let warning = json
+                .get("deprecationWarning")
+                .and_then(Value::as_str)
+                .map(str::to_owned);
+            warning.unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated"))
+        }),
+    }
+}
+
+/// Every object has metadata of the common form, whatever a schema says of it.
+fn add_object_fields(schema: &mut Schema) {
+    let metadata = schema.properties.entry("metadata".to_owned()).or_default();
+    metadata.reference = Some("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta".to_owned());
+    metadata.default = None;
+    for name in ["apiVersion", "kind"] {
+        schema
+            .properties
+            .entry(name.to_owned())
+            .or_insert_with(|| Schema::parse(&json!({"type": "string"})));
+    }
+}
+
+/// A JSON path of plain fields, as `.spec.replicas`.
+fn path(json: &Value, key: &str) -> Option<Vec<String>> {
+    let text = json.get(key)?.as_str()?.trim_start_matches('.');
+    (!text.is_empty()).then(|| text.split('.').map(str::to_owned).collect())
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Create.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Call, Reply, Target, WriteOptions, Written, decode, object_reply};
+use crate::{
+    managed,
+    state::Context,
+    status::{Failure, FieldError, Result},
+    store::{Object, metadata_of},
+    write::{admission, kinds, validation},
+};
+
+/// How often a generated name is tried.
+const NAME_ATTEMPTS: usize = 8;
+
+/// Answers a POST.
+pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
+    let options = WriteOptions::parse(call, "CreateOptions")?;
+    let (mut object, warnings) = decode::body(call, target, options.validation)?;
+    managed::on_update(cx, target, None, &mut object, &options.manager);
+    let written = insert(cx, target, object, &options)?;
+    let code = if kinds::answers_create_with_ok(target) {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
+    Ok(object_reply(call, target, code, &written)?.warned(warnings))
+}
+
+/// Stores a new object, once it is complete and valid.
+pub(crate) fn insert(
+    cx: &mut Context<'_>,
+    target: &Target,
+    mut object: Object,
+    options: &WriteOptions,
+) -> Result<Written> {
+    let resource = &target.resource;
+    let name = settle_identity(cx, target, &mut object)?;
+    let named = Target {
+        name: name.clone(),
+        ..target.clone()
+    };
+    admission::check_create(cx, &named)?;
+    if metadata_of(&object)
+        .get("resourceVersion")
+        .and_then(Value::as_str)
+        .is_some_and(|version| !version.is_empty())
+    {
+        return Err(Failure::unclassified(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    prepare(cx, &named, &mut object);
+    kinds::prepare_create(cx, &named, &mut object)?;
+    let generated = !name.is_empty() && metadata_of(&object).get("generateName").is_some();
+    let mut errors = Vec::new();
+    if name.is_empty() {
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
+    }
+    validation::check_create(cx, &named, &object, &mut errors);
+    if !errors.is_empty() {
+        return Err(Failure::invalid(resource.qualified_kind(), &name, &errors));
+    }
+    if let Some(existing) = cx.state.store.get(resource.storage, &named.key()) {
+        if generated && target.name.is_empty() && metadata_of(&object).get("generateName").is_some() {
+            return Err(Failure::name_exhausted(resource.qualified(), &name));
+        }
+        let being_deleted = existing.metadata().contains_key("deletionTimestamp");
+        return Err(Failure::already_exists(
+            resource.qualified(),
+            &name,
+            being_deleted,
+        ));
+    }
+    if options.dry_run {
+        return Ok(Written::Transient(Box::new(object)));
+    }
+    Ok(Written::Stored(cx.put(resource, &named.key(), object)))
+}
+
+/// Settles name and namespace; the name is empty if there is none.
+fn settle_identity(cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<String> {
+    let resource = &target.resource;
+    let metadata = object
+        .entry("metadata")
+        .or_insert_with(|| json!({}))
+        .as_object_mut()
+        .expect("decoded metadata is an object");
+    let namespace = metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if resource.namespaced {
+        if !namespace.is_empty() && namespace != target.namespace {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        metadata.insert("namespace".to_owned(), Value::from(target.namespace.clone()));
+    } else {
+        metadata.remove("namespace");
+    }
+    let name = metadata
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if !target.name.is_empty() && !name.is_empty() && name != target.name {
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        );
+        return Err(Failure::bad_request(message));
+    }
+    let prefix = metadata
+        .get("generateName")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if !name.is_empty() || prefix.is_empty() {
+        return Ok(name);
+    }
+    let mut name = cx.state.random.name(&prefix);
+    for _ in 1..NAME_ATTEMPTS {
+        if cx
+            .state
+            .store
+            .get(resource.storage, &resource.key(&target.namespace, &name))
+            .is_none()
+        {
+            break;
+        }
+        name = cx.state.random.name(&prefix);
+    }
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.insert("name".to_owned(), Value::from(name.clone()));
+    }
+    Ok(name)
+}
+
+/// Gives a new object what only the server can give.
+fn prepare(cx: &mut Context<'_>, target: &Target, object: &mut Object) {
+    let uid = cx.state.random.uid();
+    let now = cx.timestamp();
+    let has_status = target.version().has_status();
+    let custom = target.resource.custom.is_some();
+    if has_status {
+        if custom {
+            object.remove("status");
+        } else {
+            kinds::reset_status(target, object);
+        }
+    }
+    let generation = target.resource.strategy.generation;
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+        return;
+    };
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        metadata.remove(key);
+    }
+    metadata.insert("uid".to_owned(), Value::from(uid));
+    metadata.insert("creationTimestamp".to_owned(), now);
+    if generation {
+        metadata.insert("generation".to_owned(), Value::from(1));
+    }
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Delete and deletecollection.
+//!
+//! # Guarantees
+//! 1. An object with finalizers is marked and kept; without, it is removed at once.
+//! 2. Preconditions are checked before anything is changed.
+//! 3. Deleting what is already being deleted changes nothing unless the propagation policy does.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{
+    Call, Content, ListContent, Reply, Target, Written, check_dry_run, decode, object_reply,
+    options::ListOptions,
+    representation,
+    update::{bump_generation, current, finalizers, is_done_for},
+};
+use crate::{
+    state::Context,
+    status::{Failure, FieldError, Qualified, Result},
+    store::{Object, Stored, metadata_of},
+    write::{admission, kinds},
+};
+
+/// What becomes of an object's dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// How to delete.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) propagation: Option<Propagation>,
+    pub(crate) grace_period: Option<i64>,
+    pub(crate) dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads them from the body, or from the query if there is none.
+    pub(crate) fn parse(call: &Call) -> Result<Self> {
+        let body = if call.body.is_empty() {
+            from_query(call)
+        } else {
+            from_body(call)?
+        };
+        let text = |pointer: &str| {
+            body.pointer(pointer)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+        };
+        let mut errors = Vec::new();
+        let policy = text("/propagationPolicy");
+        let orphan = body.get("orphanDependents").and_then(Value::as_bool);
+        let propagation = match (policy.as_deref(), orphan) {
+            (Some(policy), Some(_)) => {
+                let detail = "orphanDependents and deletionPropagation cannot be both set";
+                errors.push(FieldError::invalid(
+                    "propagationPolicy",
+                    &Value::from(policy),
+                    detail,
+                ));
+                None
+            }
+            (Some("Background"), None) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), None) => Some(Propagation::Foreground),
+            (Some("Orphan"), None) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some(other), None) => {
+                let supported = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+                errors.push(FieldError::unsupported(
+                    "propagationPolicy",
+                    &Value::from(other),
+                    &supported,
+                ));
+                None
+            }
+            (None, None) => None,
+        };
+        let dry_run: Vec<&str> = body
+            .get("dryRun")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        errors.extend(check_dry_run(&dry_run));
+        if !errors.is_empty() {
+            return Err(Failure::invalid(
+                Qualified {
+                    group: "meta.k8s.io",
+                    name: "DeleteOptions",
+                },
+                "",
+                &errors,
+            ));
+        }
+        Ok(Self {
+            uid: text("/preconditions/uid"),
+            resource_version: text("/preconditions/resourceVersion"),
+            propagation,
+            grace_period: body.get("gracePeriodSeconds").and_then(Value::as_i64),
+            dry_run: !dry_run.is_empty(),
+        })
+    }
+}
+
+fn from_body(call: &Call) -> Result<Value> {
+    decode::value(call, "DeleteOptions", &mut Vec::new())
+}
+
+fn from_query(call: &Call) -> Value {
+    let mut body = json!({});
+    if let Some(policy) = call.query.filled("propagationPolicy") {
+        body["propagationPolicy"] = json!(policy);
+    }
+    if call.query.filled("orphanDependents").is_some() {
+        body["orphanDependents"] = json!(call.query.flag("orphanDependents"));
+    }
+    if let Some(seconds) = call
+        .query
+        .filled("gracePeriodSeconds")
+        .and_then(|text| text.parse::<i64>().ok())
+    {
+        body["gracePeriodSeconds"] = json!(seconds);
+    }
+    let dry_run: Vec<&str> = call.query.all("dryRun").collect();
+    if !dry_run.is_empty() {
+        body["dryRun"] = json!(dry_run);
+    }
+    body
+}
+
+/// Answers a DELETE of one object.
+pub(crate) fn delete(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
+    let options = DeleteOptions::parse(call)?;
+    match remove(cx, target, &options)? {
+        Deleted::Marked(written) => object_reply(call, target, StatusCode::OK, &written),
+        Deleted::Gone(object) if target.resource.strategy.returns_deleted => {
+            object_reply(call, target, StatusCode::OK, &Written::Transient(object))
+        }
+        Deleted::Gone(object) => {
+            let mut details = json!({"name": target.name, "kind": target.resource.plural});
+            if !target.resource.group.is_empty() {
+                details["group"] = json!(target.resource.group);
+            }
+            details["uid"] = metadata_of(&object).get("uid").cloned().unwrap_or_default();
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            Ok(Reply::json(StatusCode::OK, &status))
+        }
+    }
+}
+
+/// What a deletion did.
+#[derive(Debug)]
+pub(crate) enum Deleted {
+    /// The object stays until its finalizers are gone.
+    Marked(Written),
+    Gone(Box<Object>),
+}
+
+/// Deletes one object.
+pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOptions) -> Result<Deleted> {
+    let resource = &target.resource;
+    admission::check_delete(target)?;
+    let existing = cx
+        .state
+        .store
+        .get(resource.storage, &target.key())
+        .cloned()
+        .ok_or_else(|| target.not_found())?;
+    check_preconditions(target, &existing, options)?;
+    let old = current(target, &existing);
+    let mut object = old.clone();
+    let deleting = metadata_of(&old).contains_key("deletionTimestamp");
+    propagate(target, &mut object, options);
+    let grace = kinds::grace_period(target, &old, options);
+    let kept = !finalizers(&object).is_empty() || grace > 0 || kinds::stays_when_deleted(target, &object);
+    if !kept {
+        if !options.dry_run {
+            cx.remove(resource, &target.key());
+        }
+        // What is answered is the object as it was, but for a grace period that is cut short.
+        let mut gone = existing.object.clone();
+        if let (true, Some(Value::Object(metadata))) = (deleting, gone.get_mut("metadata")) {
+            metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+        }
+        return Ok(Deleted::Gone(Box::new(gone)));
+    }
+    if !deleting {
+        mark(cx, target, &mut object, grace);
+    } else if grace == 0
+        && let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && metadata
+            .get("deletionGracePeriodSeconds")
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
+            > 0
+    {
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+    }
+    if is_done_for(target, &object) {
+        if !options.dry_run {
+            cx.remove(resource, &target.key());
+        }
+        return Ok(Deleted::Gone(Box::new(existing.object.clone())));
+    }
+    if object == existing.object {
+        return Ok(Deleted::Marked(Written::Stored(existing)));
+    }
+    if options.dry_run {
+        return Ok(Deleted::Marked(Written::Transient(Box::new(object))));
+    }
+    Ok(Deleted::Marked(Written::Stored(cx.put(
+        resource,
+        &target.key(),
+        object,
+    ))))
+}
+
+fn mark(cx: &Context<'_>, target: &Target, object: &mut Object, grace: i64) {
+    let at = cx.now + std::time::Duration::from_secs(grace.unsigned_abs());
+    let graceful = kinds::is_graceful(target);
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+        return;
+    };
+    metadata.insert(
+        "deletionTimestamp".to_owned(),
+        Value::from(crate::clock::rfc3339(at)),
+    );
+    if target
+        .resource
+        .is("apiextensions.k8s.io", "customresourcedefinitions")
+    {
+        crate::crd::lifecycle::on_deletion(&cx.timestamp(), object);
+        return;
+    }
+    if !target.resource.is("", "namespaces") {
+        metadata.insert(
+            "deletionGracePeriodSeconds".to_owned(),
+            json!(if graceful { grace } else { 0 }),
+        );
+    }
+    if metadata
+        .get("generation")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
+        > 0
+    {
+        bump_generation(object);
+    }
+    kinds::on_deletion(target, object);
+}
+
+fn check_preconditions(target: &Target, existing: &Stored, options: &DeleteOptions) -> Result<()> {
+    // The real server names the kind here, not the resource.
+    let of = target.resource.qualified_kind();
+    let of = Qualified {
+        group: of.group,
+        name: of.name,
+    };
+    if let Some(uid) = &options.uid {
+        let actual = existing
+            .metadata()
+            .get("uid")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if uid != actual {
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({actual}). The object might have been deleted and then recreated"
+            );
+            return Err(Failure::conflict(of, &target.name, &why));
+        }
+    }
+    if let Some(version) = &options.resource_version {
+        let actual = existing.revision.to_string();
+        if *version != actual {
+            let why = format!(
+                "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({actual}). The object might have been modified"
+            );
+            return Err(Failure::conflict(of, &target.name, &why));
+        }
+    }
+    Ok(())
+}
+
+/// Adds and removes the finalizers by which the garbage collector knows what to do.
+fn propagate(target: &Target, object: &mut Object, options: &DeleteOptions) {
+    let before = finalizers(object);
+    let has = |name: &str| before.contains(&name);
+    let policy = options.propagation.or_else(|| {
+        // A policy that was given before stays.
+        let default = target
+            .resource
+            .strategy
+            .orphans_by_default
+            .then_some(Propagation::Orphan);
+        if has("orphan") {
+            Some(Propagation::Orphan)
+        } else if has("foregroundDeletion") {
+            Some(Propagation::Foreground)
+        } else {
+            default
+        }
+    });
+    let wanted = match policy {
+        Some(Propagation::Orphan) => Some("orphan"),
+        Some(Propagation::Foreground) => Some("foregroundDeletion"),
+        Some(Propagation::Background) | None => None,
+    };
+    let mut after: Vec<String> = before
+        .iter()
+        .filter(|name| !matches!(**name, "orphan" | "foregroundDeletion") || Some(**name) == wanted)
+        .map(|name| (*name).to_owned())
+        .collect();
+    if let Some(wanted) = wanted
+        && !after.iter().any(|name| name == wanted)
+    {
+        after.push(wanted.to_owned());
+    }
+    set_finalizers(object, &after);
+}
+
+pub(crate) fn set_finalizers(object: &mut Object, finalizers: &[String]) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        if finalizers.is_empty() {
+            metadata.remove("finalizers");
+        } else {
+            metadata.insert("finalizers".to_owned(), json!(finalizers));
+        }
+    }
+}
+
+/// Answers a DELETE of all objects that match.
+pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
+    let representation = representation(call, target)?;
+    let list = ListOptions::parse(&call.query, &target.resource, target.version(), "", false)?;
+    let options = DeleteOptions::parse(call)?;
+    let revision = cx.state.store.revision();
+    let prefix = target.resource.prefix(&target.namespace);
+    let found = cx
+        .state
+        .store
+        .scan(target.resource.storage, &prefix, None, revision);
+    let items: Vec<Arc<Stored>> = found
+        .into_iter()
+        .map(|(_, stored)| stored)
+        .filter(|stored| list.selector.matches(&stored.object))
+        .collect();
+    for stored in &items {
+        let text = |key: &str| {
+            stored
+                .metadata()
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let one = Target {
+            name: text("name"),
+            namespace: text("namespace"),
+            ..target.clone()
+        };
+        match remove(cx, &one, &options) {
+            Ok(_) => {}
+            // Somebody else was faster.
+            Err(failure) if failure.code == StatusCode::NOT_FOUND => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    let metadata = json!({"resourceVersion": revision.to_string()})
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    Ok(Reply::content(Content::List(Box::new(ListContent {
+        representation,
+        metadata,
+        items,
+    }))))
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! In which form objects are answered.
+
+use crate::status::{Failure, Result};
+
+/// The form of objects in a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The whole object.
+    Full,
+    /// `PartialObjectMetadata`.
+    Metadata,
+}
+
+/// One media type of an `Accept` header.
+#[derive(Debug)]
+pub(crate) struct Accepted<'a> {
+    pub(crate) media: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Accepted<'a> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
+        self.parameters
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| *value)
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        matches!(self.media, "application/json" | "application/*" | "*/*")
+    }
+}
+
+/// The media types of an `Accept` header, in order.
+pub(crate) fn accepted(header: &str) -> impl Iterator<Item = Accepted<'_>> {
+    header
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let mut pieces = part.split(';').map(str::trim);
+            let media = pieces.next().unwrap_or_default();
+            let parameters = pieces.filter_map(|piece| piece.split_once('=')).collect();
+            Accepted { media, parameters }
+        })
+}
+
+/// Chooses the form of a response to a request for objects.
+///
+/// # Errors
+/// 406 if nothing that the client accepts can be made.
+pub(crate) fn form(accept: &str) -> Result<Form> {
+    let mut any = false;
+    for accepted in accepted(accept) {
+        any = true;
+        if !accepted.is_json() {
+            continue;
+        }
+        let meta = accepted.parameter("g") == Some("meta.k8s.io") && accepted.parameter("v") == Some("v1");
+        match accepted.parameter("as") {
+            None => return Ok(Form::Full),
+            Some("PartialObjectMetadata" | "PartialObjectMetadataList") if meta => return Ok(Form::Metadata),
+            Some(_) => {}
+        }
+    }
+    if any {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        return Err(Failure::not_acceptable(message).with_details());
+    }
+    Ok(Form::Full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_form_that_can_be_made_is_chosen() {
+        assert_eq!(form("").unwrap(), Form::Full);
+        assert_eq!(
+            form("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").unwrap(),
+            Form::Metadata
+        );
+        assert_eq!(
+            form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap(),
+            Form::Full
+        );
+        assert_eq!(form("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
+    }
+}

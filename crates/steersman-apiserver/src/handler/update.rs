@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Update, and the part that patches share with it.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::{Call, Reply, Target, WriteOptions, Written, create, decode, object_reply};
+use crate::{
+    managed,
+    state::Context,
+    status::{Failure, FieldError, Result},
+    store::{Object, Stored, metadata_of},
+    write::{kinds, validation},
+};
+
+/// Answers a PUT.
+pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
+    let options = WriteOptions::parse(call, "UpdateOptions")?;
+    let (mut object, warnings) = decode::body(call, target, options.validation)?;
+    check_identity(target, &mut object)?;
+    let Some(existing) = cx
+        .state
+        .store
+        .get(target.resource.storage, &target.key())
+        .cloned()
+    else {
+        if !target.resource.strategy.create_on_update || !target.subresource.is_empty() {
+            return Err(target.not_found());
+        }
+        managed::on_update(cx, target, None, &mut object, &options.manager);
+        let written = create::insert(cx, target, object, &options)?;
+        return Ok(object_reply(call, target, StatusCode::CREATED, &written)?.warned(warnings));
+    };
+    let live = current(target, &existing);
+    managed::on_update(cx, target, Some(&live), &mut object, &options.manager);
+    let written = replace(cx, target, &existing, object, options.dry_run)?;
+    Ok(object_reply(call, target, StatusCode::OK, &written)?.warned(warnings))
+}
+
+/// Name and namespace must be those of the URL.
+pub(crate) fn check_identity(target: &Target, object: &mut Object) -> Result<()> {
+    let metadata = metadata_of(object);
+    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
+    if name.is_empty() {
+        let message = format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        );
+        return Err(Failure::bad_request(message));
+    }
+    if name != target.name {
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        );
+        return Err(Failure::bad_request(message));
+    }
+    let namespace = metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if target.resource.namespaced && !namespace.is_empty() && namespace != target.namespace {
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let (namespaced, namespace) = (target.resource.namespaced, target.namespace.clone());
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        if namespaced {
+            metadata.insert("namespace".to_owned(), Value::from(namespace));
+        } else {
+            metadata.remove("namespace");
+        }
+    }
+    Ok(())
+}
+
+/// The stored object in the form of the present schema.
+pub(crate) fn current(target: &Target, existing: &Stored) -> Object {
+    let resource = &target.resource;
+    match &resource.custom {
+        Some(custom) if existing.edition != custom.edition => crate::representation::convert_from_storage(
+            resource,
+            resource.strategy.storage_version,
+            existing.object.clone(),
+        ),
+        _ => existing.object.clone(),
+    }
+}
+
+/// Replaces an object, once the new one is complete and valid; the last finalizer's removal deletes it.
+pub(crate) fn replace(
+    cx: &mut Context<'_>,
+    target: &Target,
+    existing: &Arc<Stored>,
+    mut object: Object,
+    dry_run: bool,
+) -> Result<Written> {
+    let resource = &target.resource;
+    check_preconditions(target, existing, &object)?;
+    let old = current(target, existing);
+    restore(target, &old, &mut object);
+    kinds::prepare_update(cx, target, &old, &mut object)?;
+    count_generation(target, &old, &mut object);
+    let mut errors = Vec::new();
+    check_finalizers(&old, &object, &mut errors);
+    validation::check_update(cx, target, &old, &object, &mut errors);
+    if !errors.is_empty() {
+        return Err(Failure::invalid(resource.qualified_kind(), &target.name, &errors));
+    }
+    stamp(&mut object, existing.revision);
+    managed::ignore_timestamps(&old, &mut object);
+    if is_done_for(target, &object) {
+        if !dry_run {
+            cx.remove(resource, &target.key());
+        }
+        return Ok(Written::Transient(Box::new(object)));
+    }
+    if object == existing.object {
+        return Ok(Written::Stored(Arc::clone(existing)));
+    }
+    if dry_run {
+        return Ok(Written::Transient(Box::new(object)));
+    }
+    Ok(Written::Stored(cx.put(resource, &target.key(), object)))
+}
+
+fn stamp(object: &mut Object, revision: u64) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
+    }
+}
+
+/// The uid and version that the client believes in must be those of the object.
+fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> Result<()> {
+    let resource = &target.resource;
+    let text = |key: &str| {
+        metadata_of(object)
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let (uid, version) = (text("uid"), text("resourceVersion"));
+    let stored_uid = existing
+        .metadata()
+        .get("uid")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if !uid.is_empty() && uid != stored_uid {
+        let prefix = if resource.group.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", resource.group)
+        };
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{prefix}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}",
+            resource.plural,
+            target.key()
+        );
+        return Err(Failure::conflict(resource.qualified(), &target.name, &why));
+    }
+    if version.is_empty() || version == "0" {
+        if !resource.strategy.unconditional_update {
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                &Value::from(0),
+                "must be specified for an update",
+            );
+            return Err(Failure::invalid(resource.qualified(), &target.name, &[error]));
+        }
+        return Ok(());
+    }
+    let revision: u64 = version.parse().map_err(|_| {
+        Failure::unclassified(format!("strconv.ParseUint: parsing {version:?}: invalid syntax"))
+    })?;
+    if revision != existing.revision {
+        return Err(Failure::modified(resource.qualified(), &target.name));
+    }
+    Ok(())
+}
+
+/// Puts back what this request may not change.
+fn restore(target: &Target, old: &Object, object: &mut Object) {
+    let strategy = &target.resource.strategy;
+    let custom = target.resource.custom.is_some();
+    match target.subresource.as_str() {
+        "status" => {
+            let status = object.remove("status");
+            let mut new = old.clone();
+            if strategy.status_keeps_metadata {
+                let managed = metadata_of(object).get("managedFields").cloned();
+                set_managed(&mut new, managed);
+            } else if let Some(metadata) = object.remove("metadata") {
+                new.insert("metadata".to_owned(), metadata);
+            }
+            match status {
+                Some(status) => new.insert("status".to_owned(), status),
+                None => new.remove("status"),
+            };
+            *object = new;
+        }
+        "finalize" | "" if target.version().has_status() => match old.get("status") {
+            Some(status) => {
+                object.insert("status".to_owned(), status.clone());
+            }
+            None if custom => {
+                object.remove("status");
+            }
+            None => {}
+        },
+        _ => {}
+    }
+    let old = metadata_of(old).clone();
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+        return;
+    };
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "selfLink",
+    ] {
+        match old.get(key) {
+            Some(value) => metadata.insert(key.to_owned(), value.clone()),
+            None => metadata.remove(key),
+        };
+    }
+}
+
+fn set_managed(object: &mut Object, managed: Option<Value>) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        match managed {
+            Some(managed) => metadata.insert("managedFields".to_owned(), managed),
+            None => metadata.remove("managedFields"),
+        };
+    }
+}
+
+/// Generation counts changes of everything but metadata, and status where it is a subresource.
+fn count_generation(target: &Target, old: &Object, object: &mut Object) {
+    if !target.resource.strategy.generation || target.subresource == "binding" {
+        return;
+    }
+    let skip_status = target.version().has_status();
+    let counted = |object: &Object| -> Vec<(String, Value)> {
+        let counts = |name: &String| name != "metadata" && !(skip_status && name == "status");
+        object
+            .iter()
+            .filter(|(name, _)| counts(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    };
+    if counted(old) != counted(object) {
+        bump_generation(object);
+    }
+}
+
+pub(crate) fn bump_generation(object: &mut Object) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let generation = metadata
+            .get("generation")
+            .and_then(Value::as_i64)
+            .unwrap_or_default();
+        metadata.insert("generation".to_owned(), Value::from(generation + 1));
+    }
+}
+
+pub(crate) fn finalizers(object: &Object) -> Vec<&str> {
+    metadata_of(object)
+        .get("finalizers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+fn check_finalizers(old: &Object, object: &Object, errors: &mut Vec<FieldError>) {
+    if !metadata_of(old).contains_key("deletionTimestamp") {
+        return;
+    }
+    let before = finalizers(old);
+    let added: Vec<_> = finalizers(object)
+        .into_iter()
+        .filter(|finalizer| !before.contains(finalizer))
+        .collect();
+    if !added.is_empty() {
+        let list = added
+            .iter()
+            .map(|finalizer| format!("{finalizer:?}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let detail = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
+        );
+        errors.push(FieldError::forbidden("metadata.finalizers", &detail));
+    }
+}
+
+/// True if nothing keeps an object that is being deleted.
+pub(crate) fn is_done_for(target: &Target, object: &Object) -> bool {
+    let metadata = metadata_of(object);
+    let graceful = metadata
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
+        > 0;
+    metadata.contains_key("deletionTimestamp")
+        && finalizers(object).is_empty()
+        && !graceful
+        && kinds::may_vanish(target, object)
+}

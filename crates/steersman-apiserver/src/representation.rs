@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects as bytes, in the version and form that a client asked for.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::{Value, json};
+
+use crate::{
+    conversion,
+    handler::negotiate::Form,
+    resource::{Resource, Version},
+    schema::{fill, prune},
+    store::{Object, Stored, encode, metadata_of},
+};
+
+/// How to write the objects of one resource.
+#[derive(Clone, Debug)]
+pub(crate) struct Representation {
+    resource: Arc<Resource>,
+    /// Index of the version.
+    version: usize,
+    form: Form,
+    /// `{"kind":"…","apiVersion":"…",`
+    prefix: Bytes,
+}
+
+impl Representation {
+    pub(crate) fn new(resource: &Arc<Resource>, version: &Version, form: Form) -> Self {
+        let index = resource
+            .versions
+            .iter()
+            .position(|known| known.name == version.name)
+            .unwrap_or_default();
+        let (kind, api_version) = match form {
+            Form::Full => (resource.kind.clone(), resource.api_version(&version.name)),
+            Form::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+        };
+        let prefix = format!(
+            "{{\"kind\":{},\"apiVersion\":{},",
+            Value::from(kind),
+            Value::from(api_version)
+        );
+        Self {
+            resource: Arc::clone(resource),
+            version: index,
+            form,
+            prefix: Bytes::from(prefix),
+        }
+    }
+
+    /// The object with `kind` and `apiVersion`.
+    pub(crate) fn whole(&self, stored: &Stored) -> Bytes {
+        self.splice(&self.fields(stored))
+    }
+
+    /// As [`Self::whole`], for fields that are not stored.
+    pub(crate) fn whole_object(&self, object: &Object) -> Bytes {
+        match self.form {
+            Form::Full => self.splice(&encode(&self.converted(object.clone()))),
+            Form::Metadata => self.splice(&metadata_only(object)),
+        }
+    }
+
+    /// The object as an item of a list: built-in kinds leave out `kind` and `apiVersion`.
+    pub(crate) fn item(&self, stored: &Stored) -> Bytes {
+        let bare = self.form == Form::Full && self.resource.custom.is_none();
+        if bare {
+            self.fields(stored)
+        } else {
+            self.whole(stored)
+        }
+    }
+
+    /// An object that holds nothing but a revision.
+    pub(crate) fn bookmark(&self, revision: u64, initial_events_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial_events_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let mut object = Object::new();
+        object.insert("metadata".to_owned(), metadata);
+        self.splice(&encode(&object))
+    }
+
+    /// A list of `items`.
+    pub(crate) fn list<'a>(&self, metadata: &Object, items: impl Iterator<Item = &'a Stored>) -> Bytes {
+        let version = &self.resource.versions[self.version];
+        let (kind, api_version) = match self.form {
+            Form::Full => (
+                self.resource.list_kind.clone(),
+                self.resource.api_version(&version.name),
+            ),
+            Form::Metadata => (
+                "PartialObjectMetadataList".to_owned(),
+                "meta.k8s.io/v1".to_owned(),
+            ),
+        };
+        let mut out = BytesMut::new();
+        let head = format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":",
+            Value::from(kind),
+            Value::from(api_version)
+        );
+        out.put_slice(head.as_bytes());
+        let mut metadata = metadata.clone();
+        if self.resource.custom.is_some() && self.form == Form::Full {
+            // Lists of custom resources always have the field.
+            metadata.entry("continue").or_insert_with(|| json!(""));
+        }
+        out.put_slice(&encode(&metadata));
+        out.put_slice(b",\"items\":[");
+        for (index, stored) in items.enumerate() {
+            if index > 0 {
+                out.put_u8(b',');
+            }
+            out.put_slice(&self.item(stored));
+        }
+        out.put_slice(b"]}");
+        out.freeze()
+    }
+
+    fn splice(&self, fields: &[u8]) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.prefix.len() + fields.len());
+        out.put_slice(&self.prefix);
+        // The opening brace is part of the prefix; an object without fields needs no comma before its closing one.
+        if fields == b"{}" {
+            out.truncate(out.len() - 1);
+        }
+        out.put_slice(&fields[1..]);
+        out.freeze()
+    }
+
+    fn fields(&self, stored: &Stored) -> Bytes {
+        match self.form {
+            Form::Metadata => metadata_only(&stored.object),
+            Form::Full if self.is_stored_form(stored) => stored.encoded().clone(),
+            Form::Full => encode(&self.converted(stored.object.clone())),
+        }
+    }
+
+    fn is_stored_form(&self, stored: &Stored) -> bool {
+        match &self.resource.custom {
+            Some(custom) => {
+                stored.edition == custom.edition && self.version == self.resource.strategy.storage_version
+            }
+            None => !conversion::needed(&self.resource, self.version),
+        }
+    }
+
+    /// From the stored version to the one that is asked for.
+    pub(crate) fn converted(&self, object: Object) -> Object {
+        convert_from_storage(&self.resource, self.version, object)
+    }
+}
+
+/// Brings an object from its stored form to a version of its kind.
+pub(crate) fn convert_from_storage(resource: &Resource, version: usize, mut object: Object) -> Object {
+    if resource.custom.is_none() {
+        conversion::from_storage(resource, version, &mut object);
+        return object;
+    }
+    let stored = &resource.storage_version().schema;
+    let asked = &resource.versions[version].schema;
+    let mut ignored = Vec::new();
+    prune::prune(stored, &mut object, &mut ignored);
+    fill::drop_nulls_of(stored, &mut object);
+    fill::defaults_of(stored, &mut object);
+    if version != resource.strategy.storage_version {
+        // Defaults are those of the stored version only.
+        prune::prune(asked, &mut object, &mut ignored);
+        fill::drop_nulls_of(asked, &mut object);
+    }
+    object
+}
+
+fn metadata_only(object: &Object) -> Bytes {
+    let mut partial = Object::new();
+    partial.insert("metadata".to_owned(), Value::Object(metadata_of(object).clone()));
+    encode(&partial)
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Defaults, and what becomes of nulls.
+
+use serde_json::{Map, Value};
+
+use super::{Additional, Schema};
+
+/// Removes nulls where the schema allows none and has no default to put in their place.
+pub(crate) fn drop_nulls(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(object) => drop_nulls_of(schema, object),
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                items.iter_mut().for_each(|item| drop_nulls(schema, item));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// As [`drop_nulls`], for the fields of an object.
+pub(crate) fn drop_nulls_of(schema: &Schema, object: &mut Map<String, Value>) {
+    object.retain(|name, value| {
+        let Some((field, _)) = schema.field(name) else {
+            return true;
+        };
+        if value.is_null() {
+            return field.nullable || field.default.is_some();
+        }
+        drop_nulls(field, value);
+        true
+    });
+}
+
+/// Fills in defaults, from the outside in.
+pub(crate) fn defaults(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(object) => defaults_of(schema, object),
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                for item in items {
+                    fill_null(schema, item);
+                    defaults(schema, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// As [`defaults`], for the fields of an object.
+pub(crate) fn defaults_of(schema: &Schema, object: &mut Map<String, Value>) {
+    for (name, property) in &schema.properties {
+        let Some(default) = &property.default else {
+            continue;
+        };
+        let value = object.entry(name.clone()).or_insert_with(|| default.clone());
+        fill_null(property, value);
+    }
+    for (name, value) in object.iter_mut() {
+        if let Some(property) = schema.properties.get(name) {
+            defaults(property, value);
+        } else if let Additional::Schema(schema) = &schema.additional {
+            fill_null(schema, value);
+            defaults(schema, value);
+        }
+    }
+}
+
+fn fill_null(schema: &Schema, value: &mut Value) {
+    if value.is_null()
+        && !schema.nullable
+        && let Some(default) = &schema.default
+    {
+        *value = default.clone();
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Everything that the server's lock guards.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    auth::{Authenticator, token::Signer},
+    clock::rfc3339,
+    fault::Rules,
+    handler::Target,
+    random::Random,
+    resource::{Registry, Resource},
+    store::{Object, Store, Stored},
+};
+
+/// What is on and off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) rbac: bool,
+    pub(crate) garbage_collection: bool,
+    pub(crate) namespace_deletion: bool,
+    /// Background work is done as soon as a write calls for it.
+    pub(crate) immediate: bool,
+}
+
+/// The state of a server.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) registry: Registry,
+    pub(crate) random: Random,
+    pub(crate) settings: Settings,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) signer: Signer,
+    pub(crate) faults: Rules,
+    /// Work that writes have called for and that is yet to be done.
+    pub(crate) pending: VecDeque<crate::background::Work>,
+    /// Counts editions of schemas and epochs of storages.
+    pub(crate) counter: u64,
+    pub(crate) owners: crate::background::collect::Owners,
+    pub(crate) expiry: crate::background::expiry::Expiry,
+    /// Under which uid and generation each definition is served.
+    pub(crate) served_definitions: BTreeMap<String, String>,
+    pub(crate) discovery: crate::handler::discovery::Cache,
+}
+
+impl State {
+    pub(crate) fn next_count(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+}
+
+/// The state, and the time at which a request is served.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) state: &'a mut State,
+    pub(crate) now: SystemTime,
+}
+
+impl Context<'_> {
+    /// The time as objects carry it.
+    pub(crate) fn timestamp(&self) -> Value {
+        Value::from(rfc3339(self.now))
+    }
+
+    /// Stores an object and notes what has to follow from it.
+    pub(crate) fn put(&mut self, resource: &Arc<Resource>, key: &str, object: Object) -> Arc<Stored> {
+        let stored = self
+            .state
+            .store
+            .put(resource.storage, key, object, resource.edition());
+        crate::background::after_write(self, resource, key);
+        stored
+    }
+
+    /// Removes an object and notes what has to follow from it.
+    pub(crate) fn remove(&mut self, resource: &Arc<Resource>, key: &str) -> Option<Arc<Stored>> {
+        let removed = self.state.store.remove(resource.storage, key)?;
+        crate::background::after_removal(self, resource, key, &removed);
+        Some(removed)
+    }
+
+    /// An object of a built-in kind.
+    pub(crate) fn find(&self, group: &str, plural: &str, key: &str) -> Option<&Arc<Stored>> {
+        let resource = self.state.registry.find(group, plural)?;
+        self.state.store.get(resource.storage, key)
+    }
+
+    /// All objects of a built-in kind.
+    pub(crate) fn all(&self, group: &str, plural: &str) -> impl Iterator<Item = &Arc<Stored>> {
+        let storage = self
+            .state
+            .registry
+            .find(group, plural)
+            .map(|resource| resource.storage);
+        storage
+            .into_iter()
+            .flat_map(|storage| self.state.store.all(storage))
+            .map(|(_, stored)| stored)
+    }
+
+    /// Stores an object that the server itself makes; metadata is filled in.
+    pub(crate) fn plant(
+        &mut self,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        fields: Value,
+    ) -> Option<Arc<Stored>> {
+        let resource = Arc::clone(self.state.registry.find(group, plural)?);
+        let Value::Object(mut object) = fields else {
+            return None;
+        };
+        let mut metadata = object.remove("metadata").unwrap_or_else(|| json!({}));
+        metadata["name"] = json!(name);
+        if resource.namespaced {
+            metadata["namespace"] = json!(namespace);
+        }
+        metadata["uid"] = json!(self.state.random.uid());
+        metadata["creationTimestamp"] = self.timestamp();
+        object.insert("metadata".to_owned(), metadata);
+        let target = Target {
+            resource: Arc::clone(&resource),
+            version: 0,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        };
+        crate::managed::on_update(self, &target, None, &mut object, "kube-apiserver");
+        let key = resource.key(namespace, name);
+        Some(self.put(&resource, &key, object))
+    }
+}

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Failures, as the `Status` bodies that clients know.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+/// A group and resource, as error texts name them: `deployments.apps`, `pods`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Qualified<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl std::fmt::Display for Qualified<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.group.is_empty() {
+            f.write_str(self.name)
+        } else {
+            write!(f, "{}.{}", self.name, self.group)
+        }
+    }
+}
+
+/// A request that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: StatusCode,
+    reason: &'static str,
+    message: String,
+    details: Option<Map<String, Value>>,
+    /// `metadata.continue` of an expired list.
+    continue_token: Option<String>,
+    /// Answered as this plain text instead of a `Status`.
+    plain: bool,
+}
+
+/// The result of handling a request.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+            plain: false,
+        }
+    }
+
+    fn about(mut self, of: Qualified<'_>, name: &str) -> Self {
+        let details = self.details.get_or_insert_default();
+        for (key, value) in [("name", name), ("group", of.group), ("kind", of.name)] {
+            if !value.is_empty() {
+                details.insert(key.to_owned(), Value::from(value));
+            }
+        }
+        self
+    }
+
+    fn detail(mut self, key: &str, value: Value) -> Self {
+        self.details.get_or_insert_default().insert(key.to_owned(), value);
+        self
+    }
+
+    /// Unknown paths are answered by Go's file server text, not by a `Status`.
+    pub(crate) fn unknown_path() -> Self {
+        Self::plain(StatusCode::NOT_FOUND, "404 page not found\n")
+    }
+
+    /// A failure that is answered as plain text.
+    pub(crate) fn plain(code: StatusCode, text: &str) -> Self {
+        Self {
+            plain: true,
+            ..Self::new(code, "", text)
+        }
+    }
+
+    pub(crate) fn unknown_resource() -> Self {
+        let message = "the server could not find the requested resource";
+        Self {
+            details: Some(Map::new()),
+            ..Self::new(StatusCode::NOT_FOUND, "NotFound", message)
+        }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    pub(crate) fn forbidden(of: Qualified<'_>, name: &str, why: &str) -> Self {
+        let message = match (of.name.is_empty(), name.is_empty()) {
+            (true, _) => format!("forbidden: {why}"),
+            (false, true) => format!("{of} is forbidden: {why}"),
+            (false, false) => format!("{of} {name:?} is forbidden: {why}"),
+        };
+        let failure = Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(of, name);
+        Self {
+            details: Some(failure.details.clone().unwrap_or_default()),
+            ..failure
+        }
+    }
+
+    pub(crate) fn not_found(of: Qualified<'_>, name: &str) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            format!("{of} {name:?} not found"),
+        )
+        .about(of, name)
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self {
+            details: Some(Map::new()),
+            ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+        }
+    }
+
+    pub(crate) fn not_acceptable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
+    pub(crate) fn already_exists(of: Qualified<'_>, name: &str, being_deleted: bool) -> Self {
+        let prefix = if being_deleted {
+            "object is being deleted: "
+        } else {
+            ""
+        };
+        Self::new(
+            StatusCode::CONFLICT,
+            "AlreadyExists",
+            format!("{prefix}{of} {name:?} already exists"),
+        )
+        .about(of, name)
+    }
+
+    pub(crate) fn name_exhausted(of: Qualified<'_>, name: &str) -> Self {
+        let message = format!(
+            "{of} {name:?} already exists, the server was not able to generate a unique name for the object"
+        );
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
+            .about(of, name)
+            .retry_after(1)
+    }
+
+    pub(crate) fn conflict(of: Qualified<'_>, name: &str, why: &str) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {of} {name:?}: {why}"),
+        )
+        .about(of, name)
+    }
+
+    /// The object was changed since it was read.
+    pub(crate) fn modified(of: Qualified<'_>, name: &str) -> Self {
+        Self::conflict(
+            of,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
+        Self::new(StatusCode::CONFLICT, "Conflict", message).detail("causes", Value::Array(causes))
+    }
+
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// An expired list that can go on at the latest revision.
+    pub(crate) fn expired_continue(message: impl Into<String>, token: String) -> Self {
+        Self {
+            continue_token: Some(token),
+            ..Self::expired(message)
+        }
+    }
+
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            message,
+        )
+    }
+
+    /// `of` names the kind here, not the resource.
+    pub(crate) fn invalid(of: Qualified<'_>, name: &str, errors: &[FieldError]) -> Self {
+        let list = match errors {
+            [] => "<nil>".to_owned(),
+            [one] => one.to_string(),
+            many => format!(
+                "[{}]",
+                many.iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        };
+        let causes = errors.iter().map(FieldError::cause).collect();
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Invalid",
+            format!("{of} {name:?} is invalid: {list}"),
+        )
+        .about(of, name)
+        .detail("causes", Value::Array(causes))
+    }
+
+    /// A patch that does not fit the object it is for.
+    pub(crate) fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details()
+    }
+
+    /// The same failure with empty details, as some come from the real server.
+    pub(crate) fn with_details(mut self) -> Self {
+        self.details.get_or_insert_default();
+        self
+    }
+
+    /// A field of something that has neither kind nor name.
+    pub(crate) fn invalid_of_nothing(error: &FieldError) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Invalid",
+            format!(" \"\" is invalid: {error}"),
+        )
+        .detail("causes", json!([error.cause()]))
+    }
+
+    pub(crate) fn too_many_requests(message: impl Into<String>, seconds: u64) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).retry_after(seconds)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        )
+        .detail("causes", json!([{"message": message}]))
+    }
+
+    /// An error that has no reason of its own.
+    pub(crate) fn unclassified(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    }
+
+    /// A revision that this server has not reached.
+    pub(crate) fn revision_too_large(asked: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
+            .detail(
+                "causes",
+                json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]),
+            )
+            .retry_after(1)
+    }
+
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        self.detail("retryAfterSeconds", Value::from(seconds))
+    }
+
+    pub(crate) fn with_cause(self, reason: &str, message: &str, field: &str) -> Self {
+        self.detail(
+            "causes",
+            json!([{"reason": reason, "message": message, "field": field}]),
+        )
+    }
+
+    pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
+        self.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The `Status` object.
+    pub(crate) fn body(&self) -> Value {
+        let mut metadata = Map::new();
+        if let Some(token) = &self.continue_token {
+            metadata.insert("continue".to_owned(), Value::from(token.clone()));
+        }
+        let mut body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": metadata,
+            "status": "Failure", "message": self.message, "code": self.code.as_u16(),
+        });
+        if !self.reason.is_empty() {
+            body["reason"] = Value::from(self.reason);
+        }
+        if let Some(details) = &self.details {
+            body["details"] = Value::Object(details.clone());
+        }
+        body
+    }
+}
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FieldError {
+    pub(crate) reason: &'static str,
+    pub(crate) field: String,
+    message: String,
+}
+
+impl FieldError {
+    pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
+        let message = if detail.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {detail}")
+        };
+        Self {
+            reason: "FieldValueRequired",
+            field: field.into(),
+            message,
+        }
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::invalid_text(field, &printed(value), detail)
+    }
+
+    /// As [`Self::invalid`], with a value that is printed as it is.
+    pub(crate) fn invalid_text(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        let message = if detail.is_empty() {
+            format!("Invalid value: {value}")
+        } else {
+            format!("Invalid value: {value}: {detail}")
+        };
+        Self {
+            reason: "FieldValueInvalid",
+            field: field.into(),
+            message,
+        }
+    }
+
+    pub(crate) fn type_invalid(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self {
+            reason: "FieldValueTypeInvalid",
+            field: field.into(),
+            message: format!("Invalid value: {value}: {detail}"),
+        }
+    }
+
+    pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
+        let list = supported
+            .iter()
+            .map(|value| format!("{value:?}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let message = format!("Unsupported value: {}: supported values: {list}", printed(value));
+        Self {
+            reason: "FieldValueNotSupported",
+            field: field.into(),
+            message,
+        }
+    }
+
+    pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self {
+            reason: "FieldValueForbidden",
+            field: field.into(),
+            message: format!("Forbidden: {detail}"),
+        }
+    }
+
+    pub(crate) fn duplicate(field: impl Into<String>, value: &str) -> Self {
+        Self {
+            reason: "FieldValueDuplicate",
+            field: field.into(),
+            message: format!("Duplicate value: {value}"),
+        }
+    }
+
+    pub(crate) fn too_long(field: impl Into<String>, max: u64) -> Self {
+        Self {
+            reason: "FieldValueTooLong",
+            field: field.into(),
+            message: format!("Too long: may not be more than {max} bytes"),
+        }
+    }
+
+    pub(crate) fn too_many(field: impl Into<String>, actual: usize, max: u64) -> Self {
+        let message = format!("Too many: {actual}: must have at most {max} items");
+        Self {
+            reason: "FieldValueTooMany",
+            field: field.into(),
+            message,
+        }
+    }
+
+    /// The same error, told without the prefix of its field's name.
+    pub(crate) fn worded(mut self, prefix: &str) -> Self {
+        self.message = self.message.replace(&format!(": {prefix}"), ": ");
+        self
+    }
+
+    /// True if other rules cannot be checked on an object with this error.
+    pub(crate) fn is_blocking(&self) -> bool {
+        matches!(
+            self.reason,
+            "FieldValueRequired"
+                | "FieldValueTypeInvalid"
+                | "FieldValueNotSupported"
+                | "FieldValueTooLong"
+                | "FieldValueTooMany"
+        )
+    }
+
+    /// Invalid, with nothing but a message.
+    pub(crate) fn invalid_bare(field: impl Into<String>, message: &str) -> Self {
+        Self {
+            reason: "FieldValueInvalid",
+            field: field.into(),
+            message: format!("Invalid value: {message}"),
+        }
+    }
+
+    fn cause(&self) -> Value {
+        json!({"reason": self.reason, "message": self.message, "field": self.field})
+    }
+}
+
+impl std::fmt::Display for FieldError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// A value as Go prints it in field errors.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        other => other.to_string(),
+    }
+}

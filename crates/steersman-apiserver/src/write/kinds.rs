@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What single built-in kinds do differently.
+
+use serde_json::{Value, json};
+
+use crate::{
+    crd,
+    handler::{Target, delete::DeleteOptions},
+    resource::at,
+    schema::go,
+    state::Context,
+    status::{FieldError, Result},
+    store::{Object, metadata_of},
+};
+
+fn is(target: &Target, group: &str, plural: &str) -> bool {
+    target.resource.is(group, plural)
+}
+
+/// Settles fields that only the server may set on a new object.
+pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
+    if is(target, "", "namespaces") {
+        object.insert("status".to_owned(), json!({"phase": "Active"}));
+        let spec = object.entry("spec").or_insert_with(|| json!({}));
+        let finalizers = spec
+            .get("finalizers")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        if !finalizers.iter().any(|finalizer| finalizer == "kubernetes") {
+            spec["finalizers"] = Value::Array(finalizers.into_iter().chain([json!("kubernetes")]).collect());
+        }
+    } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") {
+        crd::prepare_create(object);
+    } else if is(target, "", "services") {
+        give_address(cx, object);
+    } else if is(target, "batch", "jobs") {
+        select_own_pods(object);
+    } else if is(target, "", "pods") {
+        admit_pod(object);
+    } else if is(target, "", "nodes") {
+        let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        if let Some(Value::Object(spec)) = object.get_mut("spec")
+            && let Value::Array(taints) = spec.entry("taints").or_insert_with(|| json!([]))
+            && !taints.contains(&taint)
+        {
+            taints.push(taint);
+        }
+    } else if is(target, "", "persistentvolumeclaims") {
+        object.insert("status".to_owned(), json!({"phase": "Pending"}));
+        protect(object, "kubernetes.io/pvc-protection");
+    } else if is(target, "", "persistentvolumes") {
+        object.insert("status".to_owned(), json!({"phase": "Pending"}));
+        protect(object, "kubernetes.io/pv-protection");
+    }
+    Ok(())
+}
+
+/// Gives a service an address of its own, as far as its type has one.
+fn give_address(cx: &mut Context<'_>, object: &mut Object) {
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
+    if spec.get("type") == Some(&json!("ExternalName")) {
+        return;
+    }
+    let headless = spec.get("clusterIP") == Some(&json!("None"));
+    if !spec.contains_key("clusterIP") {
+        let host = cx.state.next_count() + 9;
+        spec.insert(
+            "clusterIP".to_owned(),
+            json!(format!("10.0.{}.{}", host / 250 % 250, host % 250 + 1)),
+        );
+    }
+    let address = spec.get("clusterIP").cloned().unwrap_or_default();
+    spec.entry("clusterIPs").or_insert_with(|| json!([address]));
+    let dual = headless && !spec.contains_key("selector");
+    spec.entry("ipFamilies").or_insert_with(|| {
+        if dual {
+            json!(["IPv4", "IPv6"])
+        } else {
+            json!(["IPv4"])
+        }
+    });
+    let policy = if dual { "RequireDualStack" } else { "SingleStack" };
+    spec.entry("ipFamilyPolicy").or_insert_with(|| json!(policy));
+}
+
+/// A job knows its pods by its uid, unless its author wants to say it.
+fn select_own_pods(object: &mut Object) {
+    let text = |key: &str| metadata_of(object).get(key).cloned().unwrap_or_default();
+    let (uid, name) = (text("uid"), text("name"));
+    let labels = json!({
+        "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid, "job-name": name,
+    });
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
+    if spec.get("manualSelector") == Some(&json!(true)) {
+        return;
+    }
+    spec.insert(
+        "selector".to_owned(),
+        json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
+    );
+    let add = |metadata: Option<&mut Value>| {
+        if let (Some(Value::Object(metadata)), Some(labels)) = (metadata, labels.as_object()) {
+            let known = metadata.entry("labels").or_insert_with(|| json!({}));
+            for (key, value) in labels {
+                known[key] = value.clone();
+            }
+        }
+    };
+    add(spec
+        .get_mut("template")
+        .and_then(|template| template.get_mut("metadata")));
+    let own = object
+        .get("spec")
+        .and_then(|spec| spec.pointer("/template/metadata/labels"))
+        .cloned();
+    if let (Some(own), Some(Value::Object(metadata))) = (own, object.get_mut("metadata")) {
+        // A job without labels takes those of its pods.
+        metadata.entry("labels").or_insert(own);
+    }
+}
+
+/// What the admission plugins of the real server add to pods.
+fn admit_pod(object: &mut Object) {
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
+    spec.entry("priority").or_insert(json!(0));
+    spec.entry("preemptionPolicy")
+        .or_insert(json!("PreemptLowerPriority"));
+    let Value::Array(tolerations) = spec.entry("tolerations").or_insert_with(|| json!([])) else {
+        return;
+    };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let covers = |known: &Value| {
+            let text = |field: &str| {
+                known
+                    .get(field)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            matches!(text("key").as_str(), known if known == key || known.is_empty())
+                && matches!(text("effect").as_str(), "" | "NoExecute")
+        };
+        if !tolerations.iter().any(covers) {
+            tolerations.push(
+                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+            );
+        }
+    }
+}
+
+/// Keeps an object from being deleted while it is used.
+fn protect(object: &mut Object, finalizer: &str) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && let Value::Array(finalizers) = metadata.entry("finalizers").or_insert_with(|| json!([]))
+        && !finalizers.contains(&json!(finalizer))
+    {
+        finalizers.push(json!(finalizer));
+    }
+}
+
+/// Settles fields that only the server may set on a changed object.
+pub(crate) fn prepare_update(
+    cx: &mut Context<'_>,
+    target: &Target,
+    old: &Object,
+    object: &mut Object,
+) -> Result<()> {
+    if is(target, "", "namespaces") && target.subresource != "finalize" {
+        let finalizers = at(old, &["spec", "finalizers"]).cloned();
+        let spec = object.entry("spec").or_insert_with(|| json!({}));
+        if let (Some(finalizers), Value::Object(spec)) = (finalizers, spec) {
+            spec.insert("finalizers".to_owned(), finalizers);
+        }
+    } else if is(target, "apps", "deployments") && target.subresource == "status" {
+        // The one built-in kind whose labels are not changed through its status.
+        let labels = metadata_of(old).get("labels").cloned();
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            match labels {
+                Some(labels) => metadata.insert("labels".to_owned(), labels),
+                None => metadata.remove("labels"),
+            };
+        }
+    } else if is(target, "", "services") && target.subresource.is_empty() {
+        keep(
+            old,
+            object,
+            &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"],
+        );
+        give_address(cx, object);
+    } else if is(target, "apiextensions.k8s.io", "customresourcedefinitions") && target.subresource.is_empty()
+    {
+        crd::prepare_update(old, object);
+    }
+    Ok(())
+}
+
+/// Fields of the spec that a client may leave out of an update.
+fn keep(old: &Object, object: &mut Object, fields: &[&str]) {
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
+    for field in fields {
+        if !spec.contains_key(*field)
+            && let Some(value) = at(old, &["spec", field])
+        {
+            spec.insert((*field).to_owned(), value.clone());
+        }
+    }
+}
+
+/// Empties the status of a new object, as Go writes an empty one.
+pub(crate) fn reset_status(target: &Target, object: &mut Object) {
+    let schema = target.version().schema.resolved();
+    let Some(property) = schema.properties.get("status") else {
+        return;
+    };
+    let mut fields = Object::new();
+    go::settle(schema, &mut fields);
+    match fields.remove("status") {
+        Some(status) => object.insert("status".to_owned(), status),
+        None if property.go == crate::schema::Go::Always => {
+            object.insert("status".to_owned(), go::zero(property))
+        }
+        None => object.remove("status"),
+    };
+    if is(target, "", "pods") {
+        let class = service_class(object);
+        object.insert(
+            "status".to_owned(),
+            json!({"phase": "Pending", "qosClass": class}),
+        );
+    }
+}
+
+/// How a pod is treated when its node runs short.
+fn service_class(object: &Object) -> &'static str {
+    let containers = at(object, &["spec", "containers"])
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let part = |container: &Value, kind: &str, name: &str| {
+        container.pointer(&format!("/resources/{kind}/{name}")).cloned()
+    };
+    let names = ["cpu", "memory"];
+    let asks = |container: &Value| {
+        names.iter().any(|name| {
+            part(container, "requests", name)
+                .or(part(container, "limits", name))
+                .is_some()
+        })
+    };
+    let bound = |container: &Value| {
+        names.iter().all(|name| {
+            let limit = part(container, "limits", name);
+            limit.is_some() && part(container, "requests", name) == limit
+        })
+    };
+    if !containers.iter().any(asks) {
+        "BestEffort"
+    } else if containers.iter().all(bound) {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+/// Deleting a pod that runs somewhere takes time.
+pub(crate) fn is_graceful(target: &Target) -> bool {
+    is(target, "", "pods")
+}
+
+/// How long a deletion waits for the object's end.
+pub(crate) fn grace_period(target: &Target, object: &Object, options: &DeleteOptions) -> i64 {
+    if !is_graceful(target) {
+        return 0;
+    }
+    let text = |path: &[&str]| {
+        at(object, path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let finished = matches!(text(&["status", "phase"]).as_str(), "Succeeded" | "Failed");
+    if text(&["spec", "nodeName"]).is_empty() || finished {
+        return 0;
+    }
+    let own = at(object, &["spec", "terminationGracePeriodSeconds"])
+        .and_then(Value::as_i64)
+        .unwrap_or(30);
+    let wanted = options.grace_period.unwrap_or(own).max(0);
+    match metadata_of(object)
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+    {
+        // A second deletion may only shorten the wait.
+        Some(running) => running.min(wanted),
+        None => wanted,
+    }
+}
+
+/// True if a kind keeps deleted objects for reasons besides finalizers in metadata.
+pub(crate) fn stays_when_deleted(target: &Target, object: &Object) -> bool {
+    if is(target, "apiextensions.k8s.io", "customresourcedefinitions") {
+        return true;
+    }
+    is(target, "", "namespaces") && !spec_finalizers(object).is_empty()
+}
+
+/// True if nothing but metadata keeps the object.
+pub(crate) fn may_vanish(target: &Target, object: &Object) -> bool {
+    !is(target, "", "namespaces") || spec_finalizers(object).is_empty()
+}
+
+fn spec_finalizers(object: &Object) -> Vec<Value> {
+    at(object, &["spec", "finalizers"])
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// What shows that an object is being deleted.
+pub(crate) fn on_deletion(target: &Target, object: &mut Object) {
+    if is(target, "", "namespaces")
+        && let Some(status) = object.get_mut("status")
+    {
+        status["phase"] = json!("Terminating");
+    }
+}
+
+/// Evictions and the like are answered with another code than 201.
+pub(crate) fn answers_create_with_ok(_target: &Target) -> bool {
+    false
+}
+
+/// Checks the content of a built-in object.
+pub(crate) fn validate(
+    cx: &Context<'_>,
+    target: &Target,
+    old: Option<&Object>,
+    object: &Object,
+    errors: &mut Vec<FieldError>,
+) {
+    match (target.resource.group.as_str(), target.resource.plural.as_str()) {
+        ("apiextensions.k8s.io", "customresourcedefinitions") if target.subresource.is_empty() => {
+            crd::validate::check(cx, old, object, errors)
+        }
+        ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
+            if target.subresource.is_empty() =>
+        {
+            workload(old, object, errors)
+        }
+        ("", "configmaps" | "secrets") => immutable_data(old, object, errors),
+        ("", "namespaces") if target.subresource == "status" => namespace_phase(object, errors),
+        _ => {}
+    }
+}
+
+fn workload(old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>) {
+    let selector = at(object, &["spec", "selector"]);
+    if selector.is_none_or(Value::is_null) {
+        errors.push(FieldError::required("spec.selector", ""));
+    }
+    let wanted = selector
+        .and_then(|selector| selector.get("matchLabels"))
+        .and_then(Value::as_object);
+    let labels = at(object, &["spec", "template", "metadata", "labels"]);
+    let matches = wanted.is_some_and(|wanted| {
+        wanted
+            .iter()
+            .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+    });
+    let expressions = selector
+        .and_then(|selector| selector.get("matchExpressions"))
+        .is_some();
+    if !matches && !expressions {
+        let value = labels.cloned().unwrap_or(Value::Null);
+        errors.push(FieldError::invalid(
+            "spec.template.metadata.labels",
+            &value,
+            "`selector` does not match template `labels`",
+        ));
+    }
+    let containers = at(object, &["spec", "template", "spec", "containers"]).and_then(Value::as_array);
+    if containers.is_none_or(Vec::is_empty) {
+        errors.push(FieldError::required("spec.template.spec.containers", ""));
+    }
+    if at(object, &["spec", "replicas"])
+        .and_then(Value::as_i64)
+        .is_some_and(|replicas| replicas < 0)
+    {
+        let value = at(object, &["spec", "replicas"]).cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(
+            "spec.replicas",
+            &value,
+            "must be greater than or equal to 0",
+        ));
+    }
+    if let Some(old) = old.and_then(|old| at(old, &["spec", "selector"]))
+        && Some(old) != selector
+    {
+        let value = selector.cloned().unwrap_or_default();
+        errors.push(FieldError::invalid("spec.selector", &value, "field is immutable"));
+    }
+}
+
+fn namespace_phase(object: &Object, errors: &mut Vec<FieldError>) {
+    let phase = at(object, &["status", "phase"]).cloned().unwrap_or_default();
+    let deleting = metadata_of(object).contains_key("deletionTimestamp");
+    if !deleting && phase != json!("Active") {
+        errors.push(FieldError::invalid(
+            "status.Phase",
+            &phase,
+            "may only be 'Active' if `deletionTimestamp` is empty",
+        ));
+    } else if deleting && phase != json!("Terminating") {
+        errors.push(FieldError::invalid(
+            "status.Phase",
+            &phase,
+            "may only be 'Terminating' if `deletionTimestamp` is not empty",
+        ));
+    }
+}
+
+fn immutable_data(old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>) {
+    let Some(old) = old else { return };
+    if old.get("immutable") != Some(&Value::Bool(true)) {
+        return;
+    }
+    for field in ["immutable", "data", "binaryData", "stringData"] {
+        if old.get(field) != object.get(field) {
+            errors.push(FieldError::forbidden(
+                field,
+                "field is immutable when `immutable` is set",
+            ));
+        }
+    }
+}
