@@ -13,20 +13,12 @@ pub(crate) fn run() -> Result<(), Failure> {
         succeed(cargo().args(["fmt", "--check", "--manifest-path", "bench/peers/rust/Cargo.toml"]))
     })?;
     step("clippy", || {
-        succeed(cargo().args([
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--quiet",
-            "--",
-            "-D",
-            "warnings",
-        ]))
+        succeed(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     })?;
     step("documentation", || {
         succeed(
             cargo()
-                .args(["doc", "--workspace", "--no-deps", "--quiet"])
+                .args(["doc", "--workspace", "--no-deps"])
                 .env("RUSTDOCFLAGS", "-D warnings"),
         )
     })

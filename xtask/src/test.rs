@@ -73,7 +73,7 @@ pub(crate) fn run(mut plan: Plan) -> Result<(), Failure> {
     let assets = if plan.real { real_server()? } else { None };
     plan.real = assets.is_some();
     step("building tests", || {
-        succeed(cargo().args(["test", "--workspace", "--all-targets", "--no-run", "--quiet"]))
+        succeed(cargo().args(["test", "--workspace", "--all-targets", "--no-run"]))
     })?;
     let server = match &assets {
         Some(assets) => Some(step("starting the real API server", || {
