@@ -87,6 +87,17 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// What a request for this object in its storage version would name.
+    pub(crate) fn of(resource: &Arc<Resource>, stored: &Stored) -> Self {
+        Self {
+            resource: Arc::clone(resource),
+            version: resource.strategy.storage_version,
+            namespace: stored.text("namespace").to_owned(),
+            name: stored.text("name").to_owned(),
+            subresource: String::new(),
+        }
+    }
+
     pub(crate) fn version(&self) -> &Version {
         &self.resource.versions[self.version]
     }

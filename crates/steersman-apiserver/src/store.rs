@@ -54,6 +54,14 @@ impl Stored {
     pub(crate) fn metadata(&self) -> &Object {
         metadata_of(&self.object)
     }
+
+    /// A text of the metadata, empty if there is none.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.metadata()
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
 }
 
 /// Serialises what cannot fail to be serialised.

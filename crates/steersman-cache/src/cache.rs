@@ -6,10 +6,10 @@
 //! 2. Nothing is listed before somebody asks.
 //! 3. An informer ends when nobody holds it any more: a short time later, so that one who comes back finds it warm, or
 //!    at once where it is [removed](Cache::remove).
-//! 4. A removed informer says so to those who still hold it; others are not touched.
+//! 4. Metadata and whole objects of a resource come by one watch; it is widened when somebody asks for more.
+//! 5. A removed informer says so to those who still hold it; others are not touched.
 
 mod live;
-mod options;
 mod reader;
 
 use std::{
@@ -21,7 +21,6 @@ use std::{
 
 use steersman_core::Task;
 
-pub use options::KindOptions;
 pub use reader::{Missing, ReadError, Reader};
 
 use crate::{Informer, InformerOptions, Resource, Scope, Surroundings};
@@ -36,8 +35,8 @@ pub struct Cache(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     surroundings: Surroundings,
-    defaults: KindOptions,
-    kinds: HashMap<Resource, KindOptions>,
+    defaults: (Scope, InformerOptions),
+    kinds: HashMap<Resource, (Scope, InformerOptions)>,
     linger: Duration,
     entries: Mutex<HashMap<(Resource, Scope), Entry>>,
 }
@@ -69,21 +68,21 @@ struct Lease {
 #[must_use]
 pub struct CacheBuilder {
     surroundings: Surroundings,
-    defaults: KindOptions,
-    kinds: HashMap<Resource, KindOptions>,
+    defaults: (Scope, InformerOptions),
+    kinds: HashMap<Resource, (Scope, InformerOptions)>,
     linger: Duration,
 }
 
 impl CacheBuilder {
-    /// What holds for every kind that nothing else is said about.
-    pub fn defaults(mut self, options: KindOptions) -> Self {
-        self.defaults = options;
+    /// What holds for every kind that nothing else is said about. Default: all objects, default options.
+    pub fn defaults(mut self, scope: Scope, options: InformerOptions) -> Self {
+        self.defaults = (scope, options);
         self
     }
 
     /// What holds for one kind, instead of the defaults.
-    pub fn kind(mut self, resource: Resource, options: KindOptions) -> Self {
-        self.kinds.insert(resource, options);
+    pub fn kind(mut self, resource: Resource, scope: Scope, options: InformerOptions) -> Self {
+        self.kinds.insert(resource, (scope, options));
         self
     }
 
@@ -117,7 +116,7 @@ impl Cache {
     pub fn builder(surroundings: Surroundings) -> CacheBuilder {
         CacheBuilder {
             surroundings,
-            defaults: KindOptions::default(),
+            defaults: Default::default(),
             kinds: HashMap::new(),
             linger: LINGER,
         }
@@ -126,52 +125,46 @@ impl Cache {
     /// The informer of a resource with the scope that its options say; started if nobody has asked before.
     #[must_use]
     pub fn informer(&self, resource: &Resource) -> Held {
-        let scope = self.options(resource).scope().clone();
+        let scope = self.settings(resource).0.clone();
         self.informer_in(resource, scope)
     }
 
     /// The informer of a part of a resource; started if nobody has asked before.
+    ///
+    /// Those who want metadata only share the informer of those who want whole objects. If these come later, it is
+    /// [widened](Informer::widen).
     #[must_use]
     pub fn informer_in(&self, resource: &Resource, scope: Scope) -> Held {
-        let key = (resource.clone(), scope);
+        let key = (resource.clone(), scope.whole());
         let mut entries = self.0.lock();
-        if let Some(entry) = entries.get_mut(&key) {
-            let lease = entry.lease.upgrade().unwrap_or_else(|| {
-                entry._lingering = None;
-                let lease = Arc::new(Lease {
-                    key: key.clone(),
-                    cache: Arc::downgrade(&self.0),
-                });
-                entry.lease = Arc::downgrade(&lease);
-                lease
-            });
-            return Held {
-                informer: entry.informer.clone(),
-                _lease: lease,
-            };
-        }
-        let options = self.options(resource);
-        let informer_options = InformerOptions::default()
-            .reflector(options.reflector_options().clone())
-            .store(options.store_options());
-        let informer = Informer::start(
-            &self.0.surroundings,
-            resource.clone(),
-            key.1.clone(),
-            informer_options,
-        );
-        let lease = Arc::new(Lease {
-            key: key.clone(),
-            cache: Arc::downgrade(&self.0),
+        let entry = entries.entry(key.clone()).or_insert_with(|| {
+            let (_, options) = self.settings(resource);
+            let informer = Informer::start(
+                &self.0.surroundings,
+                resource.clone(),
+                scope.clone(),
+                options.clone(),
+            );
+            Entry {
+                informer,
+                lease: Weak::new(),
+                _lingering: None,
+            }
         });
-        let entry = Entry {
-            informer: informer.clone(),
-            lease: Arc::downgrade(&lease),
-            _lingering: None,
-        };
-        entries.insert(key, entry);
+        if !scope.is_metadata_only() {
+            entry.informer.widen();
+        }
+        let lease = entry.lease.upgrade().unwrap_or_else(|| {
+            entry._lingering = None;
+            let lease = Arc::new(Lease {
+                key,
+                cache: Arc::downgrade(&self.0),
+            });
+            entry.lease = Arc::downgrade(&lease);
+            lease
+        });
         Held {
-            informer,
+            informer: entry.informer.clone(),
             _lease: lease,
         }
     }
@@ -207,14 +200,18 @@ impl Cache {
         Reader::new(self.clone(), missing)
     }
 
-    /// The informer of a resource, if it runs already.
-    fn running(&self, resource: &Resource) -> Option<Held> {
-        let scope = self.options(resource).scope().clone();
-        let runs = self.0.lock().contains_key(&(resource.clone(), scope));
-        runs.then(|| self.informer(resource))
+    /// The informer of whole objects of a resource.
+    fn whole(&self, resource: &Resource) -> Held {
+        self.informer_in(resource, self.settings(resource).0.whole())
     }
 
-    fn options(&self, resource: &Resource) -> &KindOptions {
+    /// Whether the informer of a resource runs already.
+    fn is_running(&self, resource: &Resource) -> bool {
+        let scope = self.settings(resource).0.whole();
+        self.0.lock().contains_key(&(resource.clone(), scope))
+    }
+
+    fn settings(&self, resource: &Resource) -> &(Scope, InformerOptions) {
         self.0.kinds.get(resource).unwrap_or(&self.0.defaults)
     }
 

@@ -91,7 +91,7 @@ impl Surroundings {
 }
 
 /// How an informer works.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct InformerOptions {
     reflector: ReflectorOptions,
@@ -169,6 +169,17 @@ impl Informer {
             .scope
             .with_namespaces(namespaces.into_iter().map(str::to_owned).collect());
         self.0.run(&mut running, scope);
+    }
+
+    /// Asks for whole objects from now on, if it asked for metadata only: they are listed anew and replace what is there.
+    /// It is in sync again when that is done.
+    pub fn widen(&self) {
+        let mut running = self.0.lock();
+        if running.scope.is_metadata_only() {
+            running.tasks.clear();
+            let scope = running.scope.whole();
+            self.0.run(&mut running, scope);
+        }
     }
 
     /// Which resource it is about.
@@ -339,7 +350,7 @@ impl Shared {
                     Arc::clone(&self.surroundings.clock),
                     Arc::clone(&self.surroundings.random),
                 ),
-                self.dispatch.add_part(&part),
+                self.dispatch.add_part(&part, scope.is_metadata_only()),
                 self.board.reporter(),
             );
             let task = self.surroundings.spawner.spawn("reflector", reflector.run());

@@ -57,6 +57,8 @@ pub struct Object {
     /// [`NO_GENERATION`] if there is none; an `Option` would take twice the room.
     generation: i64,
     deleting: bool,
+    /// Whether the server was asked for the metadata only.
+    metadata_only: bool,
     /// Whether some of the object was left out of the bytes, so that only [`kept`](Self::kept) tells of it.
     partial: bool,
     /// Whether the decoded value was asked for lately.
@@ -167,6 +169,7 @@ impl Object {
             owners: span(&found.owners),
             generation,
             deleting: found.deleting,
+            metadata_only: false,
             partial: false,
             used: AtomicBool::new(false),
             kept: None,
@@ -240,6 +243,16 @@ impl Object {
     #[must_use]
     pub fn is_deleting(&self) -> bool {
         self.deleting
+    }
+
+    /// Whether only the metadata of the object is here, because nobody has asked for more.
+    #[must_use]
+    pub fn is_metadata_only(&self) -> bool {
+        self.metadata_only
+    }
+
+    pub(crate) fn mark_metadata_only(&mut self) {
+        self.metadata_only = true;
     }
 
     /// The labels.

@@ -178,6 +178,14 @@ impl Scope {
         self.metadata_only
     }
 
+    /// The same objects, whole.
+    pub(crate) fn whole(&self) -> Self {
+        Self {
+            metadata_only: false,
+            ..self.clone()
+        }
+    }
+
     /// The selectors as parameters of a request.
     pub(crate) fn selectors(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let labels = self.labels.as_deref().map(|labels| ("labelSelector", labels));

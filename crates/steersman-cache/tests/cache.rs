@@ -8,7 +8,7 @@ mod support;
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use steersman_cache::{Cache, KindOptions, Missing, Query, ReadError, Resource, Scope};
+use steersman_cache::{Cache, InformerOptions, Missing, Query, ReadError, Resource, Scope};
 use steersman_core::TestClock;
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -89,10 +89,11 @@ async fn guarantee_2_of_fifty_kinds_only_the_one_that_is_used_is_listed(fixture:
             &format!("Kind{number}"),
             &format!("kind{number}s"),
         );
-        builder = builder.kind(kind, KindOptions::default());
+        builder = builder.kind(kind, Scope::all(), InformerOptions::default());
     }
-    let options = KindOptions::default().scoped(here(&fixture));
-    let cache = builder.kind(config_maps(), options).build();
+    let cache = builder
+        .kind(config_maps(), here(&fixture), InformerOptions::default())
+        .build();
     let reader = cache.reader(Missing::Refuse);
     reader.get::<Secret>(fixture.namespace(), "a").await.unwrap_err();
     assert_eq!(proxy.exchanges().len(), 0);
@@ -274,7 +275,7 @@ async fn options_of_a_kind_go_before_the_defaults(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let scope = Scope::all().namespace(fixture.namespace()).labels("tier=front");
     let cache = cache(&fixture, through(&fixture, &proxy))
-        .kind(secrets(), KindOptions::default().scoped(scope))
+        .kind(secrets(), scope, InformerOptions::default())
         .build();
     let (maps, secrets) = (cache.informer(&config_maps()), cache.informer(&secrets()));
     maps.synced().await;
@@ -282,4 +283,39 @@ async fn options_of_a_kind_go_before_the_defaults(fixture: Fixture) {
     let selector = |plural| support::parameter(&requests(&proxy, plural)[0], "labelSelector");
     assert_eq!(selector("configmaps"), None);
     assert_eq!(selector("secrets").as_deref(), Some("tier=front"));
+}
+
+// R144
+#[steersman_testing::test]
+async fn guarantee_4_metadata_and_whole_objects_come_by_one_watch(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let proxy = fixture.proxy().await;
+    let scope = here(&fixture).metadata_only();
+    let cache = Cache::builder(through(&fixture, &proxy))
+        .defaults(scope, InformerOptions::default())
+        .build();
+    let metadata = cache.informer(&config_maps());
+    metadata.synced().await;
+    let object = metadata.store().get(fixture.namespace(), "a").unwrap();
+    assert!(object.is_metadata_only());
+
+    // A typed read wants the whole object, so it is listed anew, into the same store.
+    let map = cache
+        .reader(Missing::Start)
+        .get::<ConfigMap>(fixture.namespace(), "a")
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(support::value(&map), "first");
+    let object = metadata.store().get(fixture.namespace(), "a").unwrap();
+    assert!(!object.is_metadata_only());
+    assert_eq!(cache.informers().len(), 1);
+
+    // Who wants metadata now shares what is there.
+    let again = cache.informer(&config_maps());
+    again.synced().await;
+    let open = |all: &[steersman_testing::proxy::Exchange]| all.iter().filter(|one| one.is_open()).count();
+    proxy.wait_for(|all| (open(all) == 1).then_some(())).await;
+    assert_eq!(requests(&proxy, "configmaps").len(), 2);
 }

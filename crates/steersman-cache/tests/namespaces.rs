@@ -8,7 +8,7 @@ mod support;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::PostParams};
 use serde_json::json;
-use steersman_cache::{Cache, Informer, InformerOptions, KindOptions, Missing, ReadError, Scope};
+use steersman_cache::{Cache, Informer, InformerOptions, Missing, ReadError, Scope};
 use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
@@ -134,7 +134,7 @@ async fn a_list_of_one_namespace_leaves_the_others_alone(fixture: Fixture) {
 async fn a_namespace_outside_the_cache_is_a_clear_error(fixture: Fixture) {
     let all = three(&fixture).await;
     let cache = Cache::builder(surroundings(fixture.client()))
-        .defaults(KindOptions::default().scoped(scope(&all[..2])))
+        .defaults(scope(&all[..2]), InformerOptions::default())
         .build();
     let reader = cache.reader(Missing::Start);
     type Map = k8s_openapi::api::core::v1::ConfigMap;

@@ -175,12 +175,7 @@ pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     if stored.metadata().contains_key("deletionTimestamp") {
         return;
     }
-    let uid = stored
-        .metadata()
-        .get("uid")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let uid = stored.text("uid").to_owned();
     let names = finalizers(&stored.object);
     let propagation = if names.contains(&"orphan") {
         Propagation::Orphan
@@ -191,21 +186,7 @@ pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     } else {
         Propagation::Background
     };
-    let text = |key: &str| {
-        stored
-            .metadata()
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let target = Target {
-        version: resource.strategy.storage_version,
-        namespace: text("namespace"),
-        name: text("name"),
-        subresource: String::new(),
-        resource,
-    };
+    let target = Target::of(&resource, &stored);
     let options = DeleteOptions {
         propagation: Some(propagation),
         uid: Some(uid),
@@ -235,21 +216,7 @@ fn put_references(
 
 /// Writes as the controller manager does.
 fn write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored, mut object: Object) {
-    let text = |key: &str| {
-        stored
-            .metadata()
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let target = Target {
-        version: resource.strategy.storage_version,
-        namespace: text("namespace"),
-        name: text("name"),
-        subresource: String::new(),
-        resource: Arc::clone(resource),
-    };
+    let target = Target::of(resource, stored);
     managed::on_update(
         cx,
         &target,
@@ -268,12 +235,7 @@ pub(crate) fn owner(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     ) else {
         return;
     };
-    let uid = stored
-        .metadata()
-        .get("uid")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let uid = stored.text("uid").to_owned();
     let names = finalizers(&stored.object);
     if !stored.metadata().contains_key("deletionTimestamp") {
         return;

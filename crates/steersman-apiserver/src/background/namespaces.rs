@@ -103,19 +103,7 @@ fn empty(cx: &mut Context<'_>, name: &str) {
         if stored.metadata().contains_key("deletionTimestamp") {
             continue;
         }
-        let own = stored
-            .metadata()
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned();
-        let target = Target {
-            version: resource.strategy.storage_version,
-            namespace: name.to_owned(),
-            name: own,
-            subresource: String::new(),
-            resource,
-        };
+        let target = Target::of(&resource, &stored);
         // What is gone by now is gone.
         let _ = remove(cx, &target, &options);
     }

@@ -354,17 +354,9 @@ pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Targ
         .filter(|stored| list.selector.matches(&stored.object))
         .collect();
     for stored in &items {
-        let text = |key: &str| {
-            stored
-                .metadata()
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
         let one = Target {
-            name: text("name"),
-            namespace: text("namespace"),
+            name: stored.text("name").to_owned(),
+            namespace: stored.text("namespace").to_owned(),
             ..target.clone()
         };
         match remove(cx, &one, &options) {

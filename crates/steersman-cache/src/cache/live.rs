@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Request, header};
 use kube::client::Body;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::{
     Object, Query, Resource, Surroundings, Trouble,
@@ -19,6 +20,9 @@ use crate::{
 const SILENCE: Duration = Duration::from_secs(30);
 const LIMIT: usize = 64 << 20;
 
+/// What would be taken for another part of the address.
+const NOT_IN_A_NAME: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'?').add(b'#').add(b'%');
+
 /// The object of this name, or nothing if there is none.
 pub(super) async fn get(
     surroundings: &Surroundings,
@@ -26,7 +30,11 @@ pub(super) async fn get(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Arc<Object>>, Trouble> {
-    let path = format!("{}/{name}", resource.path(namespace));
+    let path = format!(
+        "{}/{}",
+        resource.path(namespace),
+        utf8_percent_encode(name, NOT_IN_A_NAME)
+    );
     let mut response = match send(surroundings, &path).await? {
         Err(refusal) if refusal.is_about(name) => return Ok(None),
         answer => answer.map_err(|refusal| refusal.trouble())?,

@@ -176,11 +176,11 @@ impl Reader {
         }
         // What was removed from the cache tells of nothing new.
         held.remove(resource);
-        let informer = match (self.cache.running(resource), self.missing) {
-            (Some(informer), _) => informer,
-            (None, Missing::Start) => self.cache.informer(resource),
-            (None, Missing::Live) => return Ok(None),
-            (None, Missing::Refuse) => {
+        let informer = match self.missing {
+            _ if self.cache.is_running(resource) => self.cache.whole(resource),
+            Missing::Start => self.cache.whole(resource),
+            Missing::Live => return Ok(None),
+            Missing::Refuse => {
                 return Err(ReadError::NotCached {
                     resource: resource.clone(),
                 });

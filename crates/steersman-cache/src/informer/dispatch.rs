@@ -100,7 +100,7 @@ impl Dispatch {
     }
 
     /// A place for the reflector of a namespace, or of all of them as the empty name.
-    pub(super) fn add_part(self: &Arc<Self>, namespace: &str) -> Part {
+    pub(super) fn add_part(self: &Arc<Self>, namespace: &str, metadata_only: bool) -> Part {
         let mut state = self.lock();
         state.reflectors += 1;
         let number = state.reflectors;
@@ -115,6 +115,7 @@ impl Dispatch {
             dispatch: Arc::clone(self),
             namespace: namespace.to_owned(),
             number,
+            metadata_only,
             seen: None,
             revision: String::new(),
         }
@@ -274,6 +275,7 @@ pub(super) struct Part {
     dispatch: Arc<Dispatch>,
     namespace: String,
     number: u64,
+    metadata_only: bool,
     /// What the list that is under way had so far. Not needed where there is one list for the whole store, which marks
     /// what it saw itself.
     seen: Option<HashSet<ObjectKey>>,
@@ -307,7 +309,10 @@ impl Sink for Part {
         }
     }
 
-    fn listed(&mut self, object: Object) {
+    fn listed(&mut self, mut object: Object) {
+        if self.metadata_only {
+            object.mark_metadata_only();
+        }
         if let Some(seen) = &mut self.seen {
             seen.insert(object.key());
         }
@@ -352,7 +357,10 @@ impl Sink for Part {
         }
     }
 
-    fn changed(&mut self, object: Object) {
+    fn changed(&mut self, mut object: Object) {
+        if self.metadata_only {
+            object.mark_metadata_only();
+        }
         self.revision.clear();
         self.revision.push_str(object.resource_version());
         let Some(mut state) = self.lock() else { return };

@@ -322,6 +322,13 @@ fn weight(object: &Object) -> (usize, usize) {
 
 /// Whether `stored` is the same as `object` or newer. Without revisions, the content decides.
 fn is_as_new(stored: &Object, object: &Object) -> bool {
+    // Of one revision, the whole object says more than its metadata.
+    if stored.is_metadata_only()
+        && !object.is_metadata_only()
+        && stored.resource_version() == object.resource_version()
+    {
+        return false;
+    }
     match object.resource_version() {
         "" => stored.uid() == object.uid() && stored.bytes() == object.bytes(),
         revision => compare(stored.resource_version(), revision).is_some_and(Ordering::is_ge),

@@ -17,8 +17,8 @@ use kube::{
 };
 use serde_json::json;
 use steersman_cache::{
-    Cache, CacheBuilder, Event, Handler, Informer, InformerOptions, KindOptions, ReflectorOptions, Resource,
-    Scope, Surroundings,
+    Cache, CacheBuilder, Event, Handler, Informer, InformerOptions, ReflectorOptions, Resource, Scope,
+    Surroundings,
 };
 use steersman_core::{Clock, Moment, Random, Spawner, TestClock, TokioClock};
 use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
@@ -59,7 +59,7 @@ pub fn informer_with(fixture: &Fixture, surroundings: &Surroundings, options: Re
 /// A cache of what is in the namespace of the test. What nobody holds goes at once.
 pub fn cache(fixture: &Fixture, surroundings: Surroundings) -> CacheBuilder {
     Cache::builder(surroundings)
-        .defaults(KindOptions::default().scoped(here(fixture)))
+        .defaults(here(fixture), InformerOptions::default())
         .linger(Duration::ZERO)
 }
 
