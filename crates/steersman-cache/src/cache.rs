@@ -125,8 +125,7 @@ impl Cache {
     /// The informer of a resource with the scope that its options say; started if nobody has asked before.
     #[must_use]
     pub fn informer(&self, resource: &Resource) -> Held {
-        let scope = self.settings(resource).0.clone();
-        self.informer_in(resource, scope)
+        self.informer_in(resource, &self.settings(resource).0)
     }
 
     /// The informer of a part of a resource; started if nobody has asked before.
@@ -134,7 +133,7 @@ impl Cache {
     /// Those who want metadata only share the informer of those who want whole objects. If these come later, it is
     /// [widened](Informer::widen).
     #[must_use]
-    pub fn informer_in(&self, resource: &Resource, scope: Scope) -> Held {
+    pub fn informer_in(&self, resource: &Resource, scope: &Scope) -> Held {
         let key = (resource.clone(), scope.whole());
         let mut entries = self.0.lock();
         let entry = entries.entry(key.clone()).or_insert_with(|| {
@@ -202,7 +201,7 @@ impl Cache {
 
     /// The informer of whole objects of a resource.
     fn whole(&self, resource: &Resource) -> Held {
-        self.informer_in(resource, self.settings(resource).0.whole())
+        self.informer_in(resource, &self.settings(resource).0.whole())
     }
 
     /// Whether the informer of a resource runs already.

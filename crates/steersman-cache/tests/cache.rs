@@ -69,7 +69,7 @@ async fn guarantee_1_another_scope_is_another_informer(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
     let whole = cache.informer(&config_maps());
-    let front = cache.informer_in(&config_maps(), here(&fixture).labels("tier=front"));
+    let front = cache.informer_in(&config_maps(), &here(&fixture).labels("tier=front"));
     whole.synced().await;
     front.synced().await;
     assert_eq!((whole.store().len(), front.store().len()), (1, 0));
