@@ -228,25 +228,34 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-/// Tells the sink of one event behind the initial ones.
+/// Tells the sink of one event behind the initial ones, and notes how far that goes.
 fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<(), Trouble> {
-    match event {
+    let reached = match event {
         Event::Added(object) | Event::Modified(object) => {
-            *revision = object.revision();
+            let reached = object.revision();
             sink.changed(object);
+            reached
         }
         Event::Deleted(object) => {
-            *revision = object.revision();
+            let reached = object.revision();
             sink.deleted(object);
+            reached
         }
         Event::Bookmark {
             revision: reached, ..
         } => {
             sink.progressed(&reached);
-            *revision = reached;
+            reached
         }
-        Event::Invalid(error) => sink.invalid(&error),
+        Event::Invalid(error) => {
+            sink.invalid(&error);
+            return Ok(());
+        }
         Event::Error(status) => return Err(Trouble::of_status(&status)),
+    };
+    // An object without a revision says nothing about how far the watch has got.
+    if reached.is_known() {
+        *revision = reached;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use kube::client::Body;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::{
-    Object, Query, Resource, Surroundings, Trouble,
+    Object, Query, Resource, Revision, Surroundings, Trouble,
     response::{Refusal, Response},
     wire::list::ListSplitter,
 };
@@ -60,7 +60,7 @@ pub(super) async fn list(
     let path = resource.path(query.wanted_namespace().unwrap_or_default());
     let answer = send(surroundings, &path).await?;
     let mut response = answer.map_err(|refusal| refusal.trouble())?;
-    let mut splitter = ListSplitter::new(LIMIT);
+    let mut splitter = ListSplitter::new(LIMIT, Revision::new(""));
     let mut found = Vec::new();
     let mut item = |item: Result<Object, _>| {
         if let Ok(object) = item.map(Arc::new)

@@ -13,8 +13,10 @@ use std::{
 use steersman_core::{Clock, Moment, ObjectKey};
 
 use super::{Event, registration::Registered};
-use crate::revision::compare;
-use crate::{Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter, reflector::Sink};
+use crate::{
+    Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter, reflector::Sink,
+    revision::compare,
+};
 
 /// A call of a handler that takes longer is worth a word.
 const SLOW: Duration = Duration::from_millis(100);

@@ -165,7 +165,7 @@ impl<S: Sink> Reflector<S> {
         let request = self.request(&query, true);
         let mut response =
             Response::to(&self.client, request, &self.clock, self.options.answer_limit()).await?;
-        let mut splitter = ListSplitter::new(OBJECT_LIMIT);
+        let mut splitter = ListSplitter::new(OBJECT_LIMIT, self.revision.clone());
         let sink = &mut self.sink;
         let mut item = |item: Result<Object, InvalidObject>| match item {
             Ok(object) => sink.listed(object),
@@ -181,10 +181,9 @@ impl<S: Sink> Reflector<S> {
 /// A state that is older than one that was seen is not taken.
 fn check(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
     match revision.compare(floor) {
-        Some(std::cmp::Ordering::Less) => Err(Trouble::Busy {
-            code: 200,
-            reason: format!("its state is of revision {revision}, behind {floor}, which it had told before"),
-            retry_after: None,
+        Some(std::cmp::Ordering::Less) => Err(Trouble::Behind {
+            told: revision.clone(),
+            seen: floor.clone(),
         }),
         _ => Ok(()),
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, header};
 use kube::core::Status;
 
+use crate::Revision;
+
 /// Why a reflector is not in step with the server. It is a state, not an end: the reflector goes on trying.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -40,6 +42,16 @@ pub enum Trouble {
         reason: String,
         /// How long it asks to wait.
         retry_after: Option<Duration>,
+    },
+    /// The server tells of a state that is older than one it told of before. It catches up by itself where it reads from
+    /// a cache that lags. It never does after a restore from a backup: then [`Cache::remove`](crate::Cache::remove)
+    /// makes a new beginning.
+    #[error("the server is behind: it tells of revision {told} after {seen}")]
+    Behind {
+        /// The revision that it tells of.
+        told: Revision,
+        /// The newest that it told of before.
+        seen: Revision,
     },
     /// The history that the watch wanted to go on from is gone.
     #[error("the revision is too old: {reason}")]

@@ -235,7 +235,7 @@ fn split(text: &[u8], cuts: &[usize]) -> (Vec<String>, bool) {
         Ok(object) => found.push(String::from_utf8_lossy(object.bytes()).into_owned()),
         Err(_) => found.push(String::new()),
     };
-    let mut splitter = ListSplitter::new(1 << 20);
+    let mut splitter = ListSplitter::new(1 << 20, crate::Revision::new(""));
     let mut is_fine = true;
     for chunk in chunks(text, cuts) {
         is_fine = is_fine && splitter.push(chunk, &mut take).is_ok();

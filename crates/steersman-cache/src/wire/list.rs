@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists: one long JSON object whose items are taken out as they arrive.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Deserializer};
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
     scan::{Stop, skip_space, skip_value, spells},
 };
 use crate::{
-    Trouble,
+    Revision, Trouble,
     object::{InvalidObject, Object},
 };
 
@@ -25,6 +27,8 @@ pub(crate) struct ListSplitter {
     first: bool,
     metadata: ListMetadata,
     limit: usize,
+    /// An older list is refused before its first item, where it says how old it is before them.
+    floor: Revision,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +55,11 @@ pub(crate) struct ListMetadata {
 
 impl From<NoList> for Trouble {
     fn from(error: NoList) -> Self {
-        Self::Undecodable {
-            reason: error.to_string(),
+        match error {
+            NoList::Behind { told, seen } => Self::Behind { told, seen },
+            other => Self::Undecodable {
+                reason: other.to_string(),
+            },
         }
     }
 }
@@ -66,10 +73,12 @@ pub(crate) enum NoList {
     Incomplete,
     #[error(transparent)]
     TooLong(TooLong),
+    #[error("the list is of revision {told}, older than {seen}")]
+    Behind { told: Revision, seen: Revision },
 }
 
 impl ListSplitter {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, floor: Revision) -> Self {
         Self {
             buffer: Vec::new(),
             done: 0,
@@ -78,6 +87,7 @@ impl ListSplitter {
             first: true,
             metadata: ListMetadata::default(),
             limit,
+            floor,
         }
     }
 
@@ -115,7 +125,8 @@ impl ListSplitter {
     fn take_all(&mut self, mut item: impl FnMut(Result<Object, InvalidObject>)) -> Result<(), NoList> {
         loop {
             match self.step(&mut item) {
-                Ok(()) => {}
+                Ok(()) if self.place == Place::Items => {}
+                Ok(()) => self.check_age()?,
                 Err(Stop::Malformed { at }) => return Err(NoList::Malformed { at: self.done + at }),
                 Err(Stop::Incomplete | Stop::Unusual) => break,
             }
@@ -123,6 +134,17 @@ impl ListSplitter {
         self.buffer.drain(..self.done);
         self.done = 0;
         Ok(())
+    }
+
+    fn check_age(&self) -> Result<(), NoList> {
+        let told = Revision::new(&self.metadata.resource_version);
+        match told.compare(&self.floor) {
+            Some(Ordering::Less) => Err(NoList::Behind {
+                told,
+                seen: self.floor.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Does one thing, and moves `done` behind it.
@@ -217,7 +239,7 @@ mod tests {
 
     fn split(chunks: impl Iterator<Item = Vec<u8>>) -> (Vec<String>, Result<ListMetadata, NoList>) {
         let mut names = Vec::new();
-        let mut splitter = ListSplitter::new(1 << 20);
+        let mut splitter = ListSplitter::new(1 << 20, Revision::new("41"));
         for chunk in chunks {
             let pushed = splitter.push(&chunk, |item| {
                 names.push(item.map_or_else(|error| error.to_string(), |object| object.name().to_owned()));
@@ -248,13 +270,22 @@ mod tests {
     #[test]
     fn an_empty_list_has_no_items() {
         for text in [
-            r#"{"items":[],"metadata":{"resourceVersion":"1"}}"#,
-            r#"{"metadata":{"resourceVersion":"1","continue":null},"items":null}"#,
+            r#"{"items":[],"metadata":{"resourceVersion":"101"}}"#,
+            r#"{"metadata":{"resourceVersion":"101","continue":null},"items":null}"#,
         ] {
             let (names, metadata) = split(std::iter::once(text.as_bytes().to_vec()));
             assert!(names.is_empty());
-            assert_eq!(metadata.unwrap().resource_version, "1");
+            assert_eq!(metadata.unwrap().resource_version, "101");
         }
+    }
+
+    #[test]
+    fn a_list_that_is_too_old_is_refused_before_its_first_item() {
+        let old = LIST.replace("42", "40");
+        let (names, refused) = split(std::iter::once(old.into_bytes()));
+        assert!(names.is_empty());
+        let (told, seen) = (Revision::new("40"), Revision::new("41"));
+        assert_eq!(refused, Err(NoList::Behind { told, seen }));
     }
 
     #[test]
