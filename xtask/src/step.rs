@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Steps of a task: announced, run, timed.
 
-use std::{env, ffi::OsString, process::Command, time::Instant};
+use std::{env, ffi::OsString, path::PathBuf, process::Command, time::Instant};
 
 use crate::{Failure, root};
 
@@ -15,6 +15,11 @@ pub(crate) fn command(program: impl Into<OsString>) -> Command {
 /// The cargo that runs this program.
 pub(crate) fn cargo() -> Command {
     command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// Runs one step, says what it is before and how long it took after.

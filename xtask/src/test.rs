@@ -12,7 +12,7 @@ use steersman_assets::{Assets, BuildError};
 
 use crate::{
     Failure, kube, lint,
-    step::{cargo, step, succeed},
+    step::{cargo, command, step, succeed, target},
 };
 
 /// What `steersman-testing` reads to find the shared server.
@@ -139,17 +139,9 @@ struct SharedServer {
 
 impl SharedServer {
     fn start(assets: &Assets) -> Result<Self, Failure> {
-        let mut process = cargo()
-            .args([
-                "run",
-                "--quiet",
-                "-p",
-                "steersman-testing",
-                "--example",
-                "serve_real",
-                "--",
-                "--shared",
-            ])
+        // Built with the tests. `cargo run` would build it again, with the features of its own crate alone.
+        let mut process = command(target().join("debug/examples/serve_real"))
+            .arg("--shared")
             .env(steersman_assets::ASSETS_VARIABLE, assets.dir())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

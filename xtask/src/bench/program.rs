@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Failure, root,
-    step::{cargo, command, succeed},
+    step::{cargo, command, succeed, target},
 };
 
 /// Where a program comes from.
@@ -82,8 +82,4 @@ pub(super) fn go_is_there() -> bool {
         .stderr(Stdio::null())
         .status();
     version.is_ok_and(|status| status.success())
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
