@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Named checks behind `/healthz` and `/readyz`.
+//!
+//! The answers are, to the byte, those of controller-runtime, which people's scripts read:
+//!
+//! | asked | answer |
+//! |---|---|
+//! | `/readyz`, all well | 200 `ok` |
+//! | `/readyz?verbose` | `[+]name ok` for each check, then `healthz check passed` |
+//! | `/readyz`, a check fails | 500, as with `?verbose`, with `[-]name failed: reason withheld`, then `healthz check failed` |
+//! | `/readyz?exclude=name` | that check is not asked: `[+]name excluded: ok` |
+//! | `/readyz/name` | `ok`, or 500 `internal server error: ` and the reason |
+//!
+//! # Guarantees
+//! 1. Checks are asked anew for each request, all at the same time, and shown by name in order.
+//! 2. Why a check failed is withheld from the list, which anybody may read, unless the check makes it
+//!    [public](Unready::public); then it is shown in place of `reason withheld`.
+//! 3. A check may be added and removed at any time.
+//! 4. Where there is no check, there is `ping`, which passes.
+//! 5. Paths are answered with and without a slash at the end, and nothing is redirected.
+//!
+//! # Not promised
+//! That a check ends: one that hangs keeps the probe waiting, which the kubelet takes for a failure.
+
+mod answer;
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+    future::{Future, ready},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use crate::{BoxError, Handler, Registered, RouteError, Routes, serve::causes};
+
+type Checking = Pin<Box<dyn Future<Output = Result<(), Unready>> + Send>>;
+type Check = Arc<dyn Fn() -> Checking + Send + Sync>;
+type Named = Mutex<BTreeMap<String, Check>>;
+
+/// Checks by name. Clones are the same set.
+///
+/// ```
+/// use steersman_manager::{Checks, Routes, Unready};
+///
+/// let ready = Checks::new();
+/// ready.add("database", || async { ping_database().await })?.forever();
+/// let caches = ready.add_sync("caches", || Err(Unready::waiting_for(["pods/v1"])))?;
+/// drop(caches); // No longer asked.
+///
+/// let mut routes = Routes::new();
+/// ready.mount(&mut routes, "/readyz")?;
+/// # async fn ping_database() -> Result<(), std::io::Error> { Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Checks(Arc<Named>);
+
+/// Why a check failed.
+///
+/// Any error becomes one whose text is withheld from the public list: `?` does it.
+#[derive(Debug)]
+pub struct Unready(Reason);
+
+#[derive(Debug)]
+enum Reason {
+    Public(String),
+    Withheld(BoxError),
+}
+
+/// A check of that name is there already.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is a check `{name}` already: give this one another name, or drop the other one first")]
+pub struct Duplicate {
+    name: String,
+}
+
+impl Duplicate {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Unready {
+    /// A reason that everybody may read who can reach the port, in place of `reason withheld`.
+    pub fn public(reason: impl Into<String>) -> Self {
+        // The list has one line for each check.
+        Self(Reason::Public(reason.into().replace(['\n', '\r'], " ")))
+    }
+
+    /// Publicly waiting for these: `waiting for pods/v1, webs.example.com/v1`.
+    pub fn waiting_for(these: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        let these: Vec<String> = these.into_iter().map(|this| this.to_string()).collect();
+        Self::public(format!("waiting for {}", these.join(", ")))
+    }
+
+    fn shown(&self) -> &str {
+        match &self.0 {
+            Reason::Public(reason) => reason,
+            Reason::Withheld(_) => "reason withheld",
+        }
+    }
+
+    fn in_full(&self) -> String {
+        match &self.0 {
+            Reason::Public(reason) => reason.clone(),
+            Reason::Withheld(error) => causes(&**error),
+        }
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for Unready {
+    fn from(error: E) -> Self {
+        Self(Reason::Withheld(error.into()))
+    }
+}
+
+impl Checks {
+    /// A set without checks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a check, which is asked until the guard drops.
+    ///
+    /// # Errors
+    /// If there is one of that name.
+    pub fn add<F, Fut, E>(&self, name: impl Into<String>, check: F) -> Result<Registered, Duplicate>
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Unready>,
+    {
+        let check = move || -> Checking {
+            let checking = check();
+            Box::pin(async move { checking.await.map_err(Into::into) })
+        };
+        self.insert(name.into(), Arc::new(check))
+    }
+
+    /// Adds a check that knows its answer without waiting.
+    ///
+    /// # Errors
+    /// If there is one of that name.
+    pub fn add_sync<F, E>(&self, name: impl Into<String>, check: F) -> Result<Registered, Duplicate>
+    where
+        F: Fn() -> Result<(), E> + Send + Sync + 'static,
+        E: Into<Unready>,
+    {
+        let check = move || -> Checking { Box::pin(ready(check().map_err(Into::into))) };
+        self.insert(name.into(), Arc::new(check))
+    }
+
+    /// Answers `path`, `path/` and `path/<check>`.
+    ///
+    /// # Errors
+    /// If one of them is taken.
+    pub fn mount(&self, routes: &mut Routes, path: &str) -> Result<(), RouteError> {
+        let path = path.trim_end_matches('/').to_owned();
+        let (checks, below) = (self.clone(), format!("{path}/"));
+        let handler = Handler::new(move |request| {
+            let checks = checks.clone();
+            let uri = request.uri().clone();
+            let name = uri.path().strip_prefix(&below).unwrap_or_default().to_owned();
+            async move { answer::answer(&checks, &name, uri.query().unwrap_or_default()).await }
+        });
+        routes.add(format!("{path}/"), handler.clone())?;
+        routes.add(path, handler)
+    }
+
+    fn insert(&self, name: String, check: Check) -> Result<Registered, Duplicate> {
+        match lock(&self.0).entry(name.clone()) {
+            Entry::Occupied(_) => return Err(Duplicate { name }),
+            Entry::Vacant(vacant) => vacant.insert(check),
+        };
+        let checks: Weak<Named> = Arc::downgrade(&self.0);
+        Ok(Registered::new(move || {
+            if let Some(checks) = checks.upgrade() {
+                let removed = lock(&checks).remove(&name);
+                // What the check holds may do anything when it drops, so it does it outside of the lock.
+                drop(removed);
+            }
+        }))
+    }
+
+    /// Those that are there now. They are asked without the lock.
+    fn all(&self) -> Vec<(String, Check)> {
+        lock(&self.0)
+            .iter()
+            .map(|(name, check)| (name.clone(), Arc::clone(check)))
+            .collect()
+    }
+}
+
+fn lock(checks: &Named) -> MutexGuard<'_, BTreeMap<String, Check>> {
+    checks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Checks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(lock(&self.0).keys()).finish()
+    }
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a controller process needs around its controllers: probes, metrics, signals and logs.
+//!
+//! * [`Checks`] answers `/healthz` and `/readyz` as Kubernetes' own components do.
+//! * [`MetricsRegistry`] holds what is measured, [`MetricsServer`] shows it to those who may see it.
+//! * [`Server`] puts [`Routes`] on a socket, and ends with its last connection.
+//! * [`Signals`] turns the first SIGTERM into a future and the second into the end of the process.
+//! * [`Logging`] sets up log lines, and changes what is logged while the program runs.
+//!
+//! Nothing here is global but what the process has only one of: its signal handlers and its log.
+
+mod health;
+mod logging;
+mod metrics;
+mod registered;
+mod serve;
+mod signals;
+
+pub use health::{Checks, Duplicate, Unready};
+pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
+pub use metrics::{Exposition, MetricsRegistry, MetricsServer, MetricsServerError, buckets};
+pub use registered::Registered;
+pub use serve::{
+    BindError, BoxError, Handler, Request, Response, RouteError, Routes, ServeError, Server, Tls, TlsError,
+};
+pub use signals::{InstallError, Signal, Signals};
+
+/// The version of `prometheus-client` whose types [`MetricsRegistry`] takes.
+pub use prometheus_client;

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From what `prometheus-client` writes to what scrapers read.
+//!
+//! `prometheus-client` writes OpenMetrics, one registry at a time and series in the order of a hash map. This takes the
+//! texts of several registries apart, merges and orders them, and writes either format. Why not its structured form: that
+//! is protobuf, whose compiler every user would have to build.
+
+mod number;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    fmt::Write as _,
+};
+
+use http::{HeaderMap, HeaderValue, header::ACCEPT};
+
+/// A text format for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Exposition {
+    /// The text format of Prometheus, version 0.0.4.
+    Text,
+    /// OpenMetrics, version 1.0.0.
+    OpenMetrics,
+}
+
+impl Exposition {
+    /// What a scraper with these headers prefers; the text format of Prometheus if it does not say.
+    #[must_use]
+    pub fn preferred(headers: &HeaderMap) -> Self {
+        let all = headers.get_all(ACCEPT).into_iter();
+        let ranges = all
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','));
+        let mut best = (Self::Text, 0.0);
+        for range in ranges {
+            let mut words = range.split(';').map(str::trim);
+            let exposition = match words.next().unwrap_or_default().to_ascii_lowercase().as_str() {
+                "application/openmetrics-text" => Self::OpenMetrics,
+                "text/plain" | "text/*" | "*/*" => Self::Text,
+                _ => continue,
+            };
+            let quality = words
+                .find_map(|word| word.strip_prefix("q=")?.parse().ok())
+                .unwrap_or(1.0);
+            if quality > best.1 {
+                best = (exposition, quality);
+            }
+        }
+        best.0
+    }
+
+    /// The `Content-Type` of such a text.
+    #[must_use]
+    pub fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        })
+    }
+}
+
+/// Metrics by name.
+#[derive(Debug, Default)]
+pub(super) struct Families {
+    by_name: BTreeMap<String, Family>,
+    conflicts: BTreeSet<String>,
+    /// How many texts were read.
+    texts: usize,
+}
+
+#[derive(Debug, Default)]
+struct Family {
+    help: String,
+    kind: String,
+    unit: Option<String>,
+    /// By labels.
+    series: BTreeMap<String, Series>,
+}
+
+#[derive(Debug)]
+struct Series {
+    /// The text that it is from.
+    text: usize,
+    samples: Vec<Sample>,
+}
+
+/// A line.
+#[derive(Debug)]
+struct Sample {
+    /// What comes after the family's name, such as `_bucket`.
+    suffix: String,
+    /// The upper end of a bucket.
+    le: Option<String>,
+    value: String,
+    exemplar: Option<String>,
+}
+
+impl Families {
+    /// Takes in the text of one registry.
+    pub(super) fn read(&mut self, text: &str) {
+        self.texts += 1;
+        // As the text calls it, and as it is known here; the latter is none if its samples are not wanted.
+        let mut current: (&str, Option<String>) = ("", None);
+        let mut help = "";
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                help = rest.split_once(' ').map_or("", |(_, help)| help);
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap_or((rest, "unknown"));
+                current = (name, self.begin(name, kind, help));
+            } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+                let family = current.1.as_ref().and_then(|name| self.by_name.get_mut(name));
+                if let (Some(family), Some((_, unit))) = (family, rest.split_once(' ')) {
+                    family.unit = Some(unit.to_owned());
+                }
+            } else if let (given, Some(name)) = &current
+                && let Some(rest) = line.strip_prefix(given)
+                && let Some((labels, sample)) = sample(rest)
+            {
+                self.add(name, labels, sample);
+            }
+        }
+    }
+
+    /// The name by which samples of a family are kept, unless it is of another kind than before.
+    fn begin(&mut self, given: &str, kind: &str, help: &str) -> Option<String> {
+        let name = match kind {
+            // Its samples get `_total` anyway.
+            "counter" => given.strip_suffix("_total").unwrap_or(given),
+            _ => given,
+        };
+        match self.by_name.entry(name.to_owned()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Family {
+                    help: help.to_owned(),
+                    kind: kind.to_owned(),
+                    ..Family::default()
+                });
+            }
+            Entry::Occupied(known) if known.get().kind != kind => {
+                self.conflicts.insert(name.to_owned());
+                return None;
+            }
+            Entry::Occupied(_) => {}
+        }
+        Some(name.to_owned())
+    }
+
+    fn add(&mut self, name: &str, labels: String, sample: Sample) {
+        let Some(family) = self.by_name.get_mut(name) else {
+            return;
+        };
+        let series = family.series.entry(labels).or_insert_with(|| Series {
+            text: self.texts,
+            samples: Vec::new(),
+        });
+        if series.text == self.texts {
+            series.samples.push(sample);
+        } else {
+            self.conflicts.insert(name.to_owned());
+        }
+    }
+
+    /// Names of which not everything is shown.
+    pub(super) fn conflicts(&self) -> impl Iterator<Item = &str> {
+        self.conflicts.iter().map(String::as_str)
+    }
+
+    pub(super) fn write(&self, exposition: Exposition) -> String {
+        let mut out = String::new();
+        for (name, family) in &self.by_name {
+            family.write(name, exposition, &mut out);
+        }
+        if exposition == Exposition::OpenMetrics {
+            out.push_str("# EOF\n");
+        }
+        out
+    }
+}
+
+impl Family {
+    fn write(&self, name: &str, exposition: Exposition, out: &mut String) {
+        let (suffix, kind) = match (exposition, self.kind.as_str()) {
+            (Exposition::OpenMetrics, kind) => ("", kind),
+            (Exposition::Text, "counter") => ("_total", "counter"),
+            (Exposition::Text, "info") => ("_info", "gauge"),
+            (Exposition::Text, "unknown") => ("", "untyped"),
+            (Exposition::Text, kind) => ("", kind),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "# HELP {name}{suffix} {}", self.help);
+        let _ = writeln!(out, "# TYPE {name}{suffix} {kind}");
+        if let (Exposition::OpenMetrics, Some(unit)) = (exposition, &self.unit) {
+            let _ = writeln!(out, "# UNIT {name} {unit}");
+        }
+        for (labels, series) in &self.series {
+            for sample in &series.samples {
+                out.push_str(name);
+                sample.write(labels, exposition, out);
+            }
+        }
+    }
+}
+
+impl Sample {
+    fn write(&self, labels: &str, exposition: Exposition, out: &mut String) {
+        out.push_str(&self.suffix);
+        let le = self
+            .le
+            .as_ref()
+            .map(|bound| format!("le=\"{}\"", number::bound(bound, exposition)));
+        match (labels, &le) {
+            ("", None) => {}
+            ("", Some(le)) => out.extend(["{", le, "}"]),
+            (labels, None) => out.extend(["{", labels, "}"]),
+            (labels, Some(le)) => out.extend(["{", labels, ",", le, "}"]),
+        }
+        out.extend([" ", &self.value]);
+        if let (Exposition::OpenMetrics, Some(exemplar)) = (exposition, &self.exemplar) {
+            out.extend([" # ", exemplar]);
+        }
+        out.push('\n');
+    }
+}
+
+/// Takes a line apart after the family's name. The labels are ordered by name, without `le`.
+fn sample(line: &str) -> Option<(String, Sample)> {
+    let end = line.find(['{', ' '])?;
+    let (suffix, rest) = line.split_at(end);
+    if !(suffix.is_empty() || suffix.starts_with('_')) {
+        return None;
+    }
+    let (mut labels, rest) = match rest.strip_prefix('{') {
+        Some(rest) => labels(rest)?,
+        None => (Vec::new(), rest),
+    };
+    let le = match suffix {
+        "_bucket" => labels.iter().position(|label| label.starts_with("le=\"")),
+        _ => None,
+    };
+    let le = le.map(|index| labels.remove(index));
+    labels.sort_unstable();
+    let (value, exemplar) = match rest.trim_start().split_once(" # ") {
+        Some((value, exemplar)) => (value, Some(exemplar.to_owned())),
+        None => (rest.trim_start(), None),
+    };
+    let sample = Sample {
+        suffix: suffix.to_owned(),
+        le: le.map(|le| le["le=\"".len()..].trim_end_matches('"').to_owned()),
+        value: value.to_owned(),
+        exemplar,
+    };
+    Some((labels.join(","), sample))
+}
+
+/// The labels up to the closing brace, and what comes after it. A quoted value may hold commas and braces.
+fn labels(text: &str) -> Option<(Vec<&str>, &str)> {
+    let mut labels = Vec::new();
+    let (mut start, mut quoted, mut escaped) = (0, false, false);
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b'}' if !quoted => {
+                if index > start {
+                    labels.push(&text[start..index]);
+                }
+                start = index + 1;
+                if byte == b'}' {
+                    return Some((labels, &text[start..]));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(texts: &[&str], exposition: Exposition) -> String {
+        let mut families = Families::default();
+        texts.iter().for_each(|text| families.read(text));
+        families.write(exposition)
+    }
+
+    #[test]
+    fn guarantee_2_samples_of_one_name_stand_together() {
+        let one = "# HELP a One.\n# TYPE a gauge\na{x=\"2\"} 1\n# HELP b Two.\n# TYPE b gauge\nb 1\n";
+        let other = "# HELP a Other.\n# TYPE a gauge\na{x=\"1\"} 3\n";
+        let expected =
+            "# HELP a One.\n# TYPE a gauge\na{x=\"1\"} 3\na{x=\"2\"} 1\n# HELP b Two.\n# TYPE b gauge\nb 1\n";
+        assert_eq!(rewritten(&[one, other], Exposition::Text), expected);
+    }
+
+    #[test]
+    fn guarantee_2_of_two_with_the_same_labels_or_other_types_the_first_is_shown() {
+        let mut families = Families::default();
+        families
+            .read("# HELP a A.\n# TYPE a gauge\na{x=\"1\",y=\"2\"} 1\n# HELP b B.\n# TYPE b gauge\nb 1\n");
+        families.read(
+            "# HELP a A.\n# TYPE a gauge\na{y=\"2\",x=\"1\"} 2\n# HELP b B.\n# TYPE b counter\nb_total 2\n",
+        );
+        let expected =
+            "# HELP a A.\n# TYPE a gauge\na{x=\"1\",y=\"2\"} 1\n# HELP b B.\n# TYPE b gauge\nb 1\n";
+        assert_eq!(families.write(Exposition::Text), expected);
+        assert_eq!(families.conflicts().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn labels_may_hold_whatever_they_like() {
+        let text = "# HELP a A.\n# TYPE a gauge\na{x=\"} 1, \\\" # {\",b=\"\\\\\"} 2\n";
+        let expected = "# HELP a A.\n# TYPE a gauge\na{b=\"\\\\\",x=\"} 1, \\\" # {\"} 2\n";
+        assert_eq!(rewritten(&[text], Exposition::Text), expected);
+    }
+
+    #[test]
+    fn lines_that_belong_to_nothing_are_left_out() {
+        let text = "stray 1\n# HELP a A.\nB 7\n# TYPE a gauge\na{x=\"1 2\nax 3\nother 4\na 1\n";
+        assert_eq!(
+            rewritten(&[text], Exposition::Text),
+            "# HELP a A.\n# TYPE a gauge\na 1\n"
+        );
+    }
+
+    #[test]
+    fn exemplars_and_units_are_for_open_metrics() {
+        let text = "# HELP a_seconds A.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total{x=\"1\"} 1 # {id=\"7\"} 0.5\n";
+        assert_eq!(
+            rewritten(&[text], Exposition::OpenMetrics),
+            format!("{text}# EOF\n")
+        );
+        let plain = "# HELP a_seconds_total A.\n# TYPE a_seconds_total counter\na_seconds_total{x=\"1\"} 1\n";
+        assert_eq!(rewritten(&[text], Exposition::Text), plain);
+    }
+
+    #[test]
+    fn guarantee_5_the_scraper_chooses() {
+        let preferred = |accept: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
+            Exposition::preferred(&headers)
+        };
+        // What Prometheus 2 and 3 ask for.
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        assert_eq!(preferred(prometheus), Exposition::OpenMetrics);
+        assert_eq!(
+            preferred("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;q=0.1"),
+            Exposition::Text
+        );
+        assert_eq!(preferred("application/openmetrics-text;q=0"), Exposition::Text);
+        assert_eq!(preferred("text/html"), Exposition::Text);
+        assert_eq!(Exposition::preferred(&HeaderMap::new()), Exposition::Text);
+    }
+}
