@@ -28,8 +28,8 @@ use tokio::sync::watch;
 pub use reader::{Missing, ReadError, Reader, Wanted};
 
 use crate::{
-    Index, IndexConflict, IndexValue, Informer, InformerOptions, Overlay, Resource, Scope, Store, StoreOptions,
-    Surroundings, store,
+    Index, IndexConflict, IndexValue, Informer, InformerOptions, Overlay, Resource, Scope, Store,
+    StoreOptions, Surroundings, store,
 };
 
 /// How long an informer that nobody holds is kept.
@@ -111,7 +111,11 @@ impl CacheBuilder {
     ///
     /// # Errors
     /// When the kind has another index of this name.
-    pub fn index<V: IndexValue>(mut self, resource: Resource, index: &Index<V>) -> Result<Self, IndexConflict> {
+    pub fn index<V: IndexValue>(
+        mut self,
+        resource: Resource,
+        index: &Index<V>,
+    ) -> Result<Self, IndexConflict> {
         let index = index.clone();
         let added = self.indexes.0.entry(resource).or_default();
         added.push(Box::new(move |store| store.add_index(&index)));
@@ -308,7 +312,10 @@ impl Indexes {
     fn add_to(&self, resource: &Resource, store: &Store) {
         for add in self.0.get(resource).into_iter().flatten() {
             let added = add(store);
-            debug_assert!(added.is_ok(), "the builder refuses indexes that do not go together");
+            debug_assert!(
+                added.is_ok(),
+                "the builder refuses indexes that do not go together"
+            );
         }
     }
 }

@@ -169,7 +169,10 @@ impl Scope {
         if !is_in_namespace {
             return Some(false);
         }
-        match (selector::labels_match(labels, object), selector::fields_match(fields, object)) {
+        match (
+            selector::labels_match(labels, object),
+            selector::fields_match(fields, object),
+        ) {
             (Some(false), _) | (_, Some(false)) => Some(false),
             (Some(true), Some(true)) => Some(true),
             _ => None,

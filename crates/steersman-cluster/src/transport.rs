@@ -32,19 +32,21 @@ use std::{
 };
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, combinators::MapErr};
 use kube::client::Body;
 use steersman_core::{Clock, Moment, Random};
 use tower_service::Service;
 
+use self::retry::Tries;
+pub(crate) use self::warnings::Warnings;
 pub(crate) use self::{
     body::Guarded,
     meter::{Contact, Meter},
     pass::Pass,
+    retry::retry_after,
     token::{TokenError, TokenFile},
 };
 pub use self::{meter::RequestCount, pass::TimedOut};
-use self::retry::Tries;
-pub(crate) use self::warnings::Warnings;
 use crate::{Closed, Fence};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -99,34 +101,29 @@ impl Transport {
         }
     }
 
-    pub(crate) fn with_timeout(mut self, timeout: Duration) -> Self {
+    /// With a limit of time, and tried again.
+    pub(crate) fn limited(mut self, timeout: Duration, tries: u32) -> Self {
         self.timeout = Some(timeout);
-        self
-    }
-
-    pub(crate) fn with_tries(mut self, tries: u32) -> Self {
         self.tries = tries.max(1);
         self
     }
 
-    pub(crate) fn with_fence(mut self, fence: Fence) -> Self {
-        self.fences = self.fences.iter().cloned().chain([fence]).collect();
-        self
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = Some(timeout);
     }
 
-    pub(crate) fn without_fences(mut self) -> Self {
+    pub(crate) fn add_fence(&mut self, fence: Fence) {
+        self.fences = self.fences.iter().cloned().chain([fence]).collect();
+    }
+
+    pub(crate) fn remove_fences(&mut self) {
         self.fences = Arc::new([]);
-        self
     }
 
     /// The same, which keeps something alive as long as it lives itself.
     pub(crate) fn holding(mut self, held: Arc<dyn Send + Sync>) -> Self {
         self.held = Some(held);
         self
-    }
-
-    pub(crate) fn line(&self) -> &Arc<Line> {
-        &self.line
     }
 
     /// As kube has it, for those who know no other. It needs a runtime: requests queue in a task of it.
@@ -179,7 +176,9 @@ impl Transport {
             return self.attempt_once(request, deadline).await;
         };
         let now = self.line.clock.now();
-        request.headers_mut().insert(header::AUTHORIZATION, token.header(now));
+        request
+            .headers_mut()
+            .insert(header::AUTHORIZATION, token.header(now));
         let again = retry::copy(&request);
         let response = self.attempt_once(request, deadline).await?;
         match again {
@@ -278,7 +277,7 @@ fn tell_time(request: &mut Request<Body>, remaining: Duration) {
 
 /// For [`kube::Client`].
 impl Service<Request<Body>> for Transport {
-    type Response = Response<Guarded>;
+    type Response = Response<MapErr<Guarded, fn(SendError) -> BoxError>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -288,17 +287,20 @@ impl Service<Request<Body>> for Transport {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let transport = self.clone();
-        Box::pin(async move { transport.send(request).await.map_err(BoxError::from) })
+        Box::pin(async move {
+            let response = transport.send(request).await.map_err(SendError::boxed)?;
+            Ok(response.map(|body| body.map_err(SendError::boxed as fn(SendError) -> BoxError)))
+        })
     }
 }
 
-/// What lies behind it, so that one who knows kube finds what he knows.
-impl From<SendError> for BoxError {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Closed(closed) => Box::new(closed),
-            SendError::TimedOut(timed_out) => Box::new(timed_out),
-            SendError::Failed(error) => Box::new(error),
+impl SendError {
+    /// What lies behind it, so that one who knows kube finds what he knows.
+    fn boxed(self) -> BoxError {
+        match self {
+            Self::Closed(closed) => Box::new(closed),
+            Self::TimedOut(timed_out) => Box::new(timed_out),
+            Self::Failed(error) => Box::new(error),
         }
     }
 }
@@ -331,7 +333,11 @@ mod tests {
         ] {
             assert!(is_long_running(&get(uri)), "{uri}");
         }
-        for uri in ["/api/v1/pods?watch=false", "/api/v1/namespaces/n/pods/watch", "/apis"] {
+        for uri in [
+            "/api/v1/pods?watch=false",
+            "/api/v1/namespaces/n/pods/watch",
+            "/apis",
+        ] {
             assert!(!is_long_running(&get(uri)), "{uri}");
         }
     }
@@ -346,6 +352,9 @@ mod tests {
         assert_eq!(told("/api/v1/pods"), "/api/v1/pods?timeout=1500ms");
         assert_eq!(told("/api/v1/pods?"), "/api/v1/pods?timeout=1500ms");
         assert_eq!(told("/api/v1/pods?a=b"), "/api/v1/pods?a=b&timeout=1500ms");
-        assert_eq!(told("https://host:1/api?a=b"), "https://host:1/api?a=b&timeout=1500ms");
+        assert_eq!(
+            told("https://host:1/api?a=b"),
+            "https://host:1/api?a=b&timeout=1500ms"
+        );
     }
 }

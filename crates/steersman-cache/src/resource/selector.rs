@@ -115,7 +115,15 @@ mod tests {
         ] {
             assert_eq!(labels_match(selector, &object), Some(true), "{selector}");
         }
-        for selector in ["tier=back", "tier!=front", "!tier", "old", "tier in(back)", "tier notin (front)", "a=b,x>1"] {
+        for selector in [
+            "tier=back",
+            "tier!=front",
+            "!tier",
+            "old",
+            "tier in(back)",
+            "tier notin (front)",
+            "a=b,x>1",
+        ] {
             assert_eq!(labels_match(selector, &object), Some(false), "{selector}");
         }
         for selector in ["x>1", "tier within (front)", "tier in front"] {
@@ -126,7 +134,10 @@ mod tests {
     #[test]
     fn field_selectors_are_known_for_name_and_namespace() {
         let object = object();
-        assert_eq!(fields_match("metadata.name=a,metadata.namespace==n", &object), Some(true));
+        assert_eq!(
+            fields_match("metadata.name=a,metadata.namespace==n", &object),
+            Some(true)
+        );
         assert_eq!(fields_match("metadata.name!=a,spec.x=1", &object), Some(false));
         assert_eq!(fields_match("spec.nodeName=x", &object), None);
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
 
-use super::{BoxError, Pass, SendError};
+use super::{Pass, SendError};
 
 /// A body under the conditions of its attempt. Giving it up closes the connection that it comes from.
 pub(crate) struct Guarded {
@@ -37,12 +37,12 @@ impl Guarded {
 
 impl http_body::Body for Guarded {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = SendError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, SendError>>> {
         let this = &mut *self;
         let Some(body) = &mut this.body else {
             return Poll::Ready(None);
@@ -52,7 +52,7 @@ impl http_body::Body for Guarded {
             Err(error) => error,
             Ok(()) => match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(frame) => {
-                    return Poll::Ready(frame.map(|frame| frame.map_err(|error| SendError::Failed(error).into())));
+                    return Poll::Ready(frame.map(|frame| frame.map_err(SendError::Failed)));
                 }
                 Poll::Pending => match this.ended.as_mut().poll(cx) {
                     Poll::Ready(error) => error,
@@ -61,7 +61,7 @@ impl http_body::Body for Guarded {
             },
         };
         this.body = None;
-        Poll::Ready(Some(Err(error.into())))
+        Poll::Ready(Some(Err(error)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -69,6 +69,9 @@ impl http_body::Body for Guarded {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map(http_body::Body::size_hint).unwrap_or_default()
+        self.body
+            .as_ref()
+            .map(http_body::Body::size_hint)
+            .unwrap_or_default()
     }
 }

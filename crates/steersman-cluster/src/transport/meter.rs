@@ -59,16 +59,21 @@ impl Meter {
 
     pub(super) fn answered(&self, method: &Method, code: StatusCode) {
         self.count(method, Some(code));
-        self.note(Contact::Made);
+        self.contact.send_if_modified(|known| {
+            let is_new = *known != Contact::Made;
+            *known = Contact::Made;
+            is_new
+        });
     }
 
     pub(super) fn failed(&self, method: &Method, error: &kube::Error) {
         self.count(method, None);
-        let causes = std::iter::successors(error.source(), |cause| cause.source());
-        let reason = causes.last().map_or_else(|| error.to_string(), ToString::to_string);
-        self.note(Contact::Lost {
-            reason: reason.into(),
-        });
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        let reason = causes
+            .last()
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        let reason = reason.into();
+        self.contact.send_replace(Contact::Lost { reason });
     }
 
     pub(super) fn retried(&self) {
@@ -99,11 +104,6 @@ impl Meter {
     /// What the last request says, now and as it changes.
     pub(crate) fn contact(&self) -> watch::Receiver<Contact> {
         self.contact.subscribe()
-    }
-
-    fn note(&self, contact: Contact) {
-        self.contact
-            .send_if_modified(|known| std::mem::replace(known, contact.clone()) != contact);
     }
 
     fn count(&self, method: &Method, code: Option<StatusCode>) {
@@ -140,7 +140,10 @@ mod tests {
             .map(|one| (one.method, one.code, one.count))
             .collect();
         let expected = [("GET", None, 1), ("GET", Some(200), 2), ("PUT", Some(409), 1)];
-        assert_eq!(counts, expected.map(|(method, code, count)| (method.to_owned(), code, count)));
+        assert_eq!(
+            counts,
+            expected.map(|(method, code, count)| (method.to_owned(), code, count))
+        );
         assert!(matches!(&*meter.contact().borrow(), Contact::Lost { .. }));
     }
 }

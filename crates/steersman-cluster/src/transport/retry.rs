@@ -4,10 +4,7 @@
 //! Not kube's retry layer: it sends writes again that may have been applied, up to fifteen times, and draws its own
 //! random numbers.
 
-use std::{
-    error::Error,
-    time::Duration,
-};
+use std::{error::Error, time::Duration};
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper_util::client::legacy;
@@ -80,7 +77,7 @@ fn is_network(error: &kube::Error) -> bool {
 /// Whether no connection came about, so that not a byte of the request was sent.
 fn is_unsent(error: &kube::Error) -> bool {
     let first: &(dyn Error + 'static) = error;
-    std::iter::successors(Some(first), |error| error.source())
+    std::iter::successors(Some(first), |&error| error.source())
         .filter_map(|error| error.downcast_ref::<legacy::Error>())
         .any(legacy::Error::is_connect)
 }
@@ -124,7 +121,14 @@ mod tests {
     fn a_write_is_sent_again_only_if_the_server_says_that_it_did_nothing() {
         let waits = delay(false, &answer(429, Some(2))).unwrap();
         assert_eq!(waits, Duration::from_secs(2));
-        for (code, retry_after) in [(429, None), (503, None), (503, Some(1)), (500, None), (504, None), (409, None)] {
+        for (code, retry_after) in [
+            (429, None),
+            (503, None),
+            (503, Some(1)),
+            (500, None),
+            (504, None),
+            (409, None),
+        ] {
             assert_eq!(delay(false, &answer(code, retry_after)), None, "{code}");
         }
     }
@@ -151,7 +155,9 @@ mod tests {
 
     #[test]
     fn what_was_held_back_is_not_sent_again() {
-        let closed = crate::Closed { reason: "test".into() };
+        let closed = crate::Closed {
+            reason: "test".into(),
+        };
         assert_eq!(delay(true, &Err(SendError::Closed(closed))), None);
     }
 }

@@ -68,9 +68,18 @@ mod tests {
 
     #[test]
     fn the_texts_of_a_header_are_found() {
-        assert_eq!(texts(r#"299 - "v1beta1 is going away""#), ["v1beta1 is going away"]);
+        assert_eq!(
+            texts(r#"299 - "v1beta1 is going away""#),
+            ["v1beta1 is going away"]
+        );
         assert_eq!(texts(r#"299 - "a \"b\", c", 299 - "d""#), [r#"a "b", c"#, "d"]);
-        for odd in ["", "299 - ", r#"299 - "open"#, r#"199 - "other code""#, r#"299 - """#] {
+        for odd in [
+            "",
+            "299 - ",
+            r#"299 - "open"#,
+            r#"199 - "other code""#,
+            r#"299 - """#,
+        ] {
             assert!(texts(odd).is_empty(), "{odd}");
         }
     }
