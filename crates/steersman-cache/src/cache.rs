@@ -8,22 +8,29 @@
 //!    at once where it is [removed](Cache::remove).
 //! 4. Metadata and whole objects of a resource come by one watch; it is widened when somebody asks for more.
 //! 5. A removed informer says so to those who still hold it; others are not touched.
+//! 6. What was [written](Cache::wrote) is seen by every reader of the cache at once; see [`Overlay`].
 
 mod live;
 mod reader;
+mod written;
 
 use std::{
     collections::HashMap,
+    fmt,
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::Duration,
 };
 
 use steersman_core::Task;
+use tokio::sync::watch;
 
-pub use reader::{Missing, ReadError, Reader};
+pub use reader::{Missing, ReadError, Reader, Wanted};
 
-use crate::{Informer, InformerOptions, Resource, Scope, Surroundings};
+use crate::{
+    Index, IndexConflict, IndexValue, Informer, InformerOptions, Overlay, Resource, Scope, Store,
+    StoreOptions, Surroundings, store,
+};
 
 /// How long an informer that nobody holds is kept.
 const LINGER: Duration = Duration::from_secs(5);
@@ -37,13 +44,17 @@ struct Inner {
     surroundings: Surroundings,
     defaults: (Scope, InformerOptions),
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
+    indexes: Indexes,
     linger: Duration,
     entries: Mutex<HashMap<(Resource, Scope), Entry>>,
+    /// Says that an informer came or went.
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct Entry {
     informer: Informer,
+    overlay: Arc<OnceLock<Overlay>>,
     lease: Weak<Lease>,
     /// Ends the informer, if nobody comes.
     _lingering: Option<Task>,
@@ -53,6 +64,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct Held {
     informer: Informer,
+    /// Made by the first write, so that those who only read pay nothing for it.
+    overlay: Arc<OnceLock<Overlay>>,
     _lease: Arc<Lease>,
 }
 
@@ -70,8 +83,16 @@ pub struct CacheBuilder {
     surroundings: Surroundings,
     defaults: (Scope, InformerOptions),
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
+    indexes: Indexes,
     linger: Duration,
 }
+
+/// What adds an index to a store.
+type AddIndex = Box<dyn Fn(&Store) -> Result<(), IndexConflict> + Send + Sync>;
+
+/// The indexes of each kind, added to every store of it.
+#[derive(Default)]
+struct Indexes(HashMap<Resource, Vec<AddIndex>>);
 
 impl CacheBuilder {
     /// What holds for every kind that nothing else is said about. Default: all objects, default options.
@@ -84,6 +105,23 @@ impl CacheBuilder {
     pub fn kind(mut self, resource: Resource, scope: Scope, options: InformerOptions) -> Self {
         self.kinds.insert(resource, (scope, options));
         self
+    }
+
+    /// Keeps an index with every informer of a kind, from its first object on.
+    ///
+    /// # Errors
+    /// When the kind has another index of this name.
+    pub fn index<V: IndexValue>(
+        mut self,
+        resource: Resource,
+        index: &Index<V>,
+    ) -> Result<Self, IndexConflict> {
+        let index = index.clone();
+        let added = self.indexes.0.entry(resource).or_default();
+        added.push(Box::new(move |store| store.add_index(&index)));
+        let (_writer, probe) = store(StoreOptions::new());
+        added.iter().try_for_each(|add| add(&probe))?;
+        Ok(self)
     }
 
     /// So long an informer is kept that nobody holds. Default: 5 s.
@@ -99,14 +137,17 @@ impl CacheBuilder {
             surroundings,
             defaults,
             kinds,
+            indexes,
             linger,
         } = self;
         Cache(Arc::new(Inner {
             surroundings,
             defaults,
             kinds,
+            indexes,
             linger,
             entries: Mutex::default(),
+            changes: watch::Sender::default(),
         }))
     }
 }
@@ -118,6 +159,7 @@ impl Cache {
             surroundings,
             defaults: Default::default(),
             kinds: HashMap::new(),
+            indexes: Indexes::default(),
             linger: LINGER,
         }
     }
@@ -144,8 +186,11 @@ impl Cache {
                 scope.clone(),
                 options.clone(),
             );
+            self.0.indexes.add_to(resource, informer.store());
+            self.0.changes.send_replace(());
             Entry {
                 informer,
+                overlay: Arc::default(),
                 lease: Weak::new(),
                 _lingering: None,
             }
@@ -164,6 +209,7 @@ impl Cache {
         });
         Held {
             informer: entry.informer.clone(),
+            overlay: Arc::clone(&entry.overlay),
             _lease: lease,
         }
     }
@@ -181,6 +227,7 @@ impl Cache {
             keys.into_iter().filter_map(|key| entries.remove(&key)).collect()
         };
         removed.iter().for_each(|entry| entry.informer.end());
+        self.0.changes.send_replace(());
         removed.len()
     }
 
@@ -194,6 +241,12 @@ impl Cache {
             .collect()
     }
 
+    /// Says that an informer came or went since it was looked at.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes.subscribe()
+    }
+
     /// Reads through this cache. What its reads start ends with it.
     pub fn reader(&self, missing: Missing) -> Reader {
         Reader::new(self.clone(), missing)
@@ -202,6 +255,11 @@ impl Cache {
     /// The informer of whole objects of a resource.
     fn whole(&self, resource: &Resource) -> Held {
         self.informer_in(resource, &self.settings(resource).0.whole())
+    }
+
+    /// The informer of the metadata of a resource, or of the whole objects if somebody has asked for them.
+    fn metadata(&self, resource: &Resource) -> Held {
+        self.informer_in(resource, &self.settings(resource).0.clone().metadata_only())
     }
 
     /// Whether the informer of a resource runs already.
@@ -245,7 +303,39 @@ impl Inner {
             let ended = if is_free { entries.remove(&key) } else { None };
             drop(entries);
             drop(ended);
+            cache.changes.send_replace(());
         }));
+    }
+}
+
+impl Indexes {
+    fn add_to(&self, resource: &Resource, store: &Store) {
+        for add in self.0.get(resource).into_iter().flatten() {
+            let added = add(store);
+            debug_assert!(
+                added.is_ok(),
+                "the builder refuses indexes that do not go together"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Indexes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.0.iter().map(|(resource, added)| (resource, added.len())))
+            .finish()
+    }
+}
+
+impl Held {
+    /// The objects as those see them who write through the same cache.
+    #[must_use]
+    pub fn view(&self) -> Store {
+        match self.overlay.get() {
+            Some(overlay) => overlay.store(),
+            None => self.informer.store().clone(),
+        }
     }
 }
 

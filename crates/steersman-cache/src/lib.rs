@@ -20,7 +20,7 @@ mod store;
 mod transform;
 mod wire;
 
-pub use cache::{Cache, CacheBuilder, Held, Missing, ReadError, Reader};
+pub use cache::{Cache, CacheBuilder, Held, Missing, ReadError, Reader, Wanted};
 pub use health::Health;
 pub use index::{Index, IndexConflict, IndexValue};
 pub use informer::{

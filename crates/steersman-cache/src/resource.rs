@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which objects an informer is about: a resource and a part of it.
 
+mod selector;
+
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use kube::{Resource as KubeResource, core::ApiResource};
+
+use crate::Object;
 
 /// A kind of objects as a server names it.
 ///
@@ -155,6 +159,24 @@ impl Scope {
     /// Whether objects of this namespace are in it.
     pub(crate) fn covers(&self, namespace: &str) -> bool {
         self.namespaces.is_empty() || self.namespaces.contains(namespace)
+    }
+
+    /// Whether an object is in it; nothing where only a server can tell.
+    pub(crate) fn holds(&self, object: &Object) -> Option<bool> {
+        let labels = self.labels.as_deref().unwrap_or_default();
+        let fields = self.fields.as_deref().unwrap_or_default();
+        let is_in_namespace = self.namespaces.is_empty() || self.namespaces.contains(object.namespace());
+        if !is_in_namespace {
+            return Some(false);
+        }
+        match (
+            selector::labels_match(labels, object),
+            selector::fields_match(fields, object),
+        ) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        }
     }
 
     /// What is listed by one request: a namespace, or all of them as the empty name.

@@ -10,7 +10,7 @@ use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
 
 use super::{Cache, Held, live};
-use crate::{DecodeError, Query, Resource, Trouble};
+use crate::{DecodeError, Query, Resource, Store, Trouble};
 
 /// What to do with a kind that has no informer yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,17 @@ pub enum Missing {
 pub struct Reader {
     cache: Cache,
     missing: Missing,
-    held: Mutex<HashMap<Resource, Held>>,
+    held: Mutex<HashMap<(Resource, Wanted), Held>>,
+}
+
+/// How much of each object a reader wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "an API server knows these two")]
+pub enum Wanted {
+    /// All of it.
+    Whole,
+    /// Its metadata, which an informer of either has.
+    Metadata,
 }
 
 /// A cached read has no answer.
@@ -119,11 +129,8 @@ impl Reader {
             + 'static,
     {
         let resource = Resource::of::<K>();
-        let found = match self.informer(&resource)? {
-            Some(informer) => {
-                ready(&informer, namespace).await?;
-                informer.store().get(namespace, name)
-            }
+        let found = match self.view(&resource, namespace, Wanted::Whole).await? {
+            Some(store) => store.get(namespace, name),
             None => live::get(self.cache.surroundings(), &resource, namespace, name)
                 .await
                 .map_err(|source| ReadError::of_live(resource, source))?,
@@ -152,11 +159,9 @@ impl Reader {
             + 'static,
     {
         let resource = Resource::of::<K>();
-        let objects = match self.informer(&resource)? {
-            Some(informer) => {
-                ready(&informer, query.wanted_namespace().unwrap_or_default()).await?;
-                informer.store().list(query)
-            }
+        let namespace = query.wanted_namespace().unwrap_or_default();
+        let objects = match self.view(&resource, namespace, Wanted::Whole).await? {
+            Some(store) => store.list(query),
             None => live::list(self.cache.surroundings(), &resource, query)
                 .await
                 .map_err(|source| ReadError::of_live(resource, source))?,
@@ -168,17 +173,43 @@ impl Reader {
             .map_err(ReadError::Decode)
     }
 
+    /// What can be read of a resource in a namespace, or in all of them as the empty name, with what was
+    /// [written](Cache::wrote) and has not come back yet. Nothing where the server is to be asked.
+    ///
+    /// # Errors
+    /// When the cache cannot say.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn view(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        wanted: Wanted,
+    ) -> Result<Option<Store>, ReadError> {
+        let Some(informer) = self.informer(resource, wanted)? else {
+            return Ok(None);
+        };
+        ready(&informer, namespace).await?;
+        Ok(Some(informer.view()))
+    }
+
     /// The informer to read from, or nothing where the server is to be asked.
-    fn informer(&self, resource: &Resource) -> Result<Option<Held>, ReadError> {
+    fn informer(&self, resource: &Resource, wanted: Wanted) -> Result<Option<Held>, ReadError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(informer) = held.get(resource).filter(|informer| !informer.is_ended()) {
+        let key = (resource.clone(), wanted);
+        if let Some(informer) = held.get(&key).filter(|informer| !informer.is_ended()) {
             return Ok(Some(informer.clone()));
         }
         // What was removed from the cache tells of nothing new.
-        held.remove(resource);
+        held.remove(&key);
+        let start = || match wanted {
+            Wanted::Whole => self.cache.whole(resource),
+            Wanted::Metadata => self.cache.metadata(resource),
+        };
         let informer = match self.missing {
-            _ if self.cache.is_running(resource) => self.cache.whole(resource),
-            Missing::Start => self.cache.whole(resource),
+            _ if self.cache.is_running(resource) => start(),
+            Missing::Start => start(),
             Missing::Live => return Ok(None),
             Missing::Refuse => {
                 return Err(ReadError::NotCached {
@@ -186,7 +217,7 @@ impl Reader {
                 });
             }
         };
-        held.insert(resource.clone(), informer.clone());
+        held.insert(key, informer.clone());
         Ok(Some(informer))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use kube::core::Expression;
+use kube::core::{Expression, Selector};
 
 use crate::{
     Object,
@@ -96,8 +96,22 @@ impl Query {
                 .all(|expression| holds(expression, |key| object.label(key)))
     }
 
-    pub(crate) fn wanted_namespace(&self) -> Option<&str> {
+    /// The namespace, if one was said.
+    #[must_use]
+    pub fn wanted_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
+    }
+
+    /// What must hold for labels, as a server can be asked for it.
+    #[must_use]
+    pub fn label_selector(&self) -> Selector {
+        self.labels.iter().cloned().collect()
+    }
+
+    /// Whether [`index`](Self::index) was said, which no server knows about.
+    #[must_use]
+    pub fn has_index(&self) -> bool {
+        !self.terms.is_empty()
     }
 
     pub(super) fn wanted_labels(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -108,7 +122,9 @@ impl Query {
         &self.terms
     }
 
-    pub(crate) fn limited(&self) -> usize {
+    /// How many there may be at most.
+    #[must_use]
+    pub fn limited(&self) -> usize {
         self.limit.unwrap_or(usize::MAX)
     }
 

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads through the cache and writes to the server, for any kind.
+//!
+//! A [`Client`] comes from a [`Cluster`](crate::Cluster). Its verbs take the kind as a type; [`Client::of`] has the same
+//! verbs for kinds that are known only when the program runs, and [`Client::metadata`] reads metadata alone. Clients that
+//! behave differently are derived from it, and are as cheap as a clone:
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use steersman_cluster::{Client, Error};
+//! use steersman_core::ObjectKey;
+//!
+//! # async fn example(client: Client) -> Result<(), Error> {
+//! let key = ObjectKey::new("web", "front");
+//! let cached = client.get::<ConfigMap>(&key).await?;           // from the cache, which watches from now on
+//! let newest = client.live().get::<ConfigMap>(&key).await?;    // from the server
+//! if let Some(map) = newest {
+//!     client.dry_run().update(&*map).await?;                   // changes nothing
+//!     client.field_owner("web-operator").force().apply(&*map).await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//! 1. A read from the cache sends nothing, once the kind is in sync.
+//! 2. A read from the cache shows what was written before through a client of the same cluster, or something newer.
+//! 3. Every write passes the fences of its client, each attempt anew; see [`Fence`].
+//! 4. A write is sent once, unless the server cannot have acted on it. Its error says if that is unknown.
+//! 5. A client of a closed cluster refuses everything, reads included.
+//! 6. No content of an object is in an error or in the log.
+//!
+//! # Limits
+//! What [`delete_collection`](Client::delete_collection) deletes and what a subresource such as `scale` changes is seen
+//! by the cache when the watch tells of it: the server's answer does not say what became of the objects.
+
+mod answer;
+mod collection;
+mod kind;
+mod metadata;
+mod request;
+mod subresource;
+mod typed;
+mod watch;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use kube::core::DynamicObject;
+use serde::Deserialize;
+use steersman_cache::{Reader, Resource, Store, Wanted};
+
+use self::request::Plan;
+pub use self::{
+    kind::{Deletion, Kind, KindClient},
+    metadata::MetadataClient,
+    watch::Watch,
+};
+use crate::{Call, Error, Fence, cluster::Inner, transport::Transport};
+
+/// Reads and writes the objects of one cluster. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct Client(Arc<Parts>);
+
+#[derive(Clone)]
+struct Parts {
+    cluster: Arc<Inner>,
+    transport: Transport,
+    reader: Arc<Reader>,
+    is_live: bool,
+    writes: Writes,
+}
+
+/// How writes are done.
+#[derive(Clone, Debug)]
+struct Writes {
+    dry_run: bool,
+    force: bool,
+    field_owner: Arc<str>,
+}
+
+impl Client {
+    pub(crate) fn new(cluster: &Arc<Inner>) -> Self {
+        Self(Arc::new(Parts {
+            transport: cluster.transport().clone(),
+            reader: Arc::clone(cluster.reader()),
+            is_live: false,
+            writes: Writes {
+                dry_run: false,
+                force: false,
+                field_owner: Arc::clone(cluster.field_owner()),
+            },
+            cluster: Arc::clone(cluster),
+        }))
+    }
+
+    /// The same verbs, whose reads go to the server.
+    #[must_use]
+    pub fn live(&self) -> Self {
+        self.with(|parts| parts.is_live = true)
+    }
+
+    /// The same, with informers of its own: those that its reads start end with it and its clones, if nobody else holds
+    /// them.
+    #[must_use]
+    pub fn for_run(&self) -> Self {
+        self.with(|parts| parts.reader = Arc::new(parts.cluster.new_reader()))
+    }
+
+    /// The same, whose writes change nothing: the server does all but keep the result.
+    #[must_use]
+    pub fn dry_run(&self) -> Self {
+        self.with(|parts| parts.writes.dry_run = true)
+    }
+
+    /// The same, whose writes own what they write by this name. Default: that of the cluster.
+    #[must_use]
+    pub fn field_owner(&self, name: &str) -> Self {
+        self.with(|parts| parts.writes.field_owner = name.into())
+    }
+
+    /// The same, whose applies take over fields that others own. Default: they are conflicts.
+    #[must_use]
+    pub fn force(&self) -> Self {
+        self.with(|parts| parts.writes.force = true)
+    }
+
+    /// The same with another limit of time for each request, retries included; see
+    /// [`ClusterBuilder::request_timeout`](crate::ClusterBuilder::request_timeout).
+    #[must_use]
+    pub fn timeout(&self, limit: Duration) -> Self {
+        self.with(|parts| parts.transport.set_timeout(limit))
+    }
+
+    /// The same, whose writes pass this fence besides.
+    #[must_use]
+    pub fn fenced(&self, fence: Fence) -> Self {
+        self.with(|parts| parts.transport.add_fence(fence))
+    }
+
+    /// The same without the fences that it was given. What remains is the gate of the cluster, which
+    /// [`Cluster::close`](crate::Cluster::close) closes.
+    #[must_use]
+    pub fn unfenced(&self) -> Self {
+        self.with(|parts| parts.transport.remove_fences())
+    }
+
+    /// The same verbs for a kind that is known when the program runs.
+    #[must_use]
+    pub fn of(&self, resource: &Resource) -> KindClient<DynamicObject> {
+        KindClient::new(self.clone(), resource.clone())
+    }
+
+    /// A client of kube that takes the same way to the server: it passes the same fences, has the same limit of time, and
+    /// is counted alike. What it writes is not seen by the cache before the watch tells of it.
+    ///
+    /// # Panics
+    /// When there is no tokio runtime here.
+    #[must_use]
+    pub fn kube(&self) -> kube::Client {
+        let held = Arc::clone(&self.0.cluster) as Arc<dyn Send + Sync>;
+        self.0.transport.clone().holding(held).into_kube()
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Parts)) -> Self {
+        let mut parts = Parts::clone(&self.0);
+        change(&mut parts);
+        Self(Arc::new(parts))
+    }
+
+    /// What the cache has of a resource, or nothing where the server is to be asked.
+    async fn view(&self, call: &Call, wanted: Wanted) -> Result<Option<Store>, Error> {
+        let gate = self.0.cluster.gate().check();
+        gate.map_err(|closed| answer::unanswered(call, closed.into()))?;
+        if self.0.is_live {
+            return Ok(None);
+        }
+        let view = self
+            .0
+            .reader
+            .view(call.resource(), call.namespace(), wanted)
+            .await;
+        view.map_err(|source| Error::Read {
+            call: Box::new(call.clone()),
+            source: Box::new(source),
+        })
+    }
+
+    /// Sends a request and reads the whole of its answer.
+    async fn exchange(&self, plan: Plan<'_>) -> Result<Bytes, Error> {
+        let call = plan.call;
+        let sent = self.0.transport.send(plan.request()?).await;
+        let response = sent.map_err(|error| answer::unanswered(call, error))?;
+        answer::read(call, response).await
+    }
+
+    /// Sends a write whose answer is an object, and shows that to the readers of the cache.
+    async fn write(&self, plan: Plan<'_>) -> Result<Bytes, Error> {
+        let call = plan.call;
+        let plan = plan.with("fieldManager", &*self.0.writes.field_owner).with_if(
+            self.0.writes.dry_run,
+            "dryRun",
+            "All",
+        );
+        let json = self.exchange(plan).await?;
+        self.wrote(call, &json);
+        Ok(json)
+    }
+
+    fn wrote(&self, call: &Call, json: &[u8]) {
+        // A subresource may be answered with another kind of object that has the same name.
+        let head = serde_json::from_slice::<Head>(json).ok();
+        let is_of_kind = head.is_some_and(|head| head.kind.as_deref() == Some(call.resource().kind()));
+        if self.0.writes.dry_run || !is_of_kind {
+            return;
+        }
+        if let Err(error) = self.0.cluster.cache().wrote(call.resource(), json) {
+            tracing::debug!(%call, %error, "the answer to a write is no object, and the cache does not see it");
+        }
+    }
+}
+
+/// What an object says that it is.
+#[derive(Deserialize)]
+struct Head {
+    kind: Option<String>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("cluster", self.0.cluster.name())
+            .field("transport", &self.0.transport)
+            .field("live", &self.0.is_live)
+            .field("writes", &self.0.writes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading what a server answers.
+//!
+//! Not by `kube::Client::request`: it logs what it cannot decode, which may be a secret.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, Limited};
+use kube::core::Status;
+use serde::de::DeserializeOwned;
+
+use crate::{
+    Call, Error,
+    error::Refusal,
+    transport::{Guarded, SendError, retry_after},
+};
+
+/// How much of a refusal is read.
+const REFUSAL_MAX: usize = 1 << 16;
+
+/// The whole of an answer that is a success.
+pub(super) async fn read(call: &Call, response: Response<Guarded>) -> Result<Bytes, Error> {
+    let response = accepted(call, response).await?;
+    match response.into_body().collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) => Err(unanswered(call, error)),
+    }
+}
+
+/// The answer, if it is a success.
+pub(super) async fn accepted(call: &Call, response: Response<Guarded>) -> Result<Response<Guarded>, Error> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let code = response.status();
+    let after = retry_after(response.headers());
+    // What cannot be read of it is not worth an error of its own.
+    let body = Limited::new(response.into_body(), REFUSAL_MAX).collect().await;
+    let status = body
+        .ok()
+        .and_then(|body| serde_json::from_slice(&body.to_bytes()).ok());
+    let status: Status = status.unwrap_or_default();
+    let details = status.details.as_ref();
+    let asked = details
+        .map(|details| details.retry_after_seconds)
+        .filter(|seconds| *seconds > 0);
+    Err(Error::Refused {
+        call: Box::new(call.clone()),
+        refusal: Box::new(Refusal {
+            code: code.as_u16(),
+            retry_after: after.or_else(|| asked.map(|seconds| Duration::from_secs(seconds.into()))),
+            status,
+        }),
+    })
+}
+
+/// No answer came, or it broke off.
+pub(super) fn unanswered(call: &Call, error: SendError) -> Error {
+    let call = Box::new(call.clone());
+    match error {
+        SendError::Closed(source) => Error::Closed { call, source },
+        SendError::TimedOut(source) => Error::TimedOut { call, source },
+        SendError::Failed(source) => Error::Unreachable {
+            call,
+            source: Box::new(source),
+        },
+    }
+}
+
+/// An answer as a value.
+pub(super) fn decode<T: DeserializeOwned>(call: &Call, json: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(json).map_err(|error| undecodable::<T>(call, json, &error))
+}
+
+/// Says which field it is. Only failures pay for keeping track of the path, by being decoded a second time.
+fn undecodable<T: DeserializeOwned>(call: &Call, json: &[u8], error: &serde_json::Error) -> Error {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let (path, reason) = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Err(found) => (found.path().to_string(), without_content(found.inner())),
+        Ok(_) => (".".to_owned(), without_content(error)),
+    };
+    Error::Decode {
+        call: Box::new(call.clone()),
+        type_name: std::any::type_name::<T>(),
+        path,
+        reason,
+    }
+}
+
+/// What serde says, without the value that it stumbled over: that may be a secret.
+fn without_content(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rfind("expected ") {
+        Some(at) => text[at..].to_owned(),
+        None if text.starts_with("missing field") => text,
+        None => format!(
+            "no valid content at line {} column {}",
+            error.line(),
+            error.column()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steersman_cache::Resource;
+
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[expect(dead_code, reason = "only decoded")]
+    struct Sized {
+        data: Size,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[expect(dead_code, reason = "only decoded")]
+    struct Size {
+        value: u8,
+    }
+
+    #[test]
+    fn an_answer_of_another_shape_is_an_error_with_the_field_and_without_its_content() {
+        let call = Call::within("list", &Resource::new("", "v1", "Secret", "secrets"), "web");
+        for (json, reason) in [
+            (
+                r#"{"data":{"value":"hunter2, expected"}}"#,
+                "expected u8 at line 1 column 37",
+            ),
+            (r#"{"data":{"value":7123}}"#, "expected u8 at line 1 column 21"),
+            (r#"{"data":{}}"#, "missing field `value` at line 1 column 10"),
+            (
+                r#"{"data":{"value":hunter2"#,
+                "expected value at line 1 column 18",
+            ),
+        ] {
+            let error = decode::<Sized>(&call, json.as_bytes()).unwrap_err();
+            let Error::Decode { reason: found, .. } = &error else {
+                panic!("{error:?}")
+            };
+            assert_eq!(found, reason);
+            let shown = format!("{error} {error:?}");
+            assert!(
+                shown.contains("data") && !shown.contains("hunter2") && !shown.contains("7123"),
+                "{shown}"
+            );
+        }
+    }
+}

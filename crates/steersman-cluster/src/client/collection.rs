@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The verbs of one kind about several objects.
+
+use std::sync::Arc;
+
+use http::Method;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::api::DeleteParams;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use steersman_cache::{Object, Query, ReadError, Wanted};
+
+use super::{
+    Client, KindClient, answer,
+    kind::{encode, unreadable},
+    request::{JSON, Plan, invalid},
+};
+use crate::{Call, Error};
+
+/// How many objects are asked for at once.
+const PAGE: usize = 500;
+
+/// A part of a list.
+#[derive(Deserialize)]
+#[serde(bound = "K: DeserializeOwned")]
+struct Page<K> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(default = "Vec::new")]
+    items: Vec<K>,
+}
+
+impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
+    /// As [`Client::list`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn list(&self, query: &Query) -> Result<Vec<Arc<K>>, Error> {
+        let call = self.within("list", query);
+        if let Some(store) = self.client.view(&call, Wanted::Whole).await? {
+            let found: Result<_, _> = store.list_as(query).collect();
+            return found.map_err(|error| unreadable(&call, ReadError::Decode(error)));
+        }
+        self.client.list_live(&call, query, JSON).await
+    }
+
+    /// As [`Client::delete_collection`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn delete_collection(&self, query: &Query, mut options: DeleteParams) -> Result<(), Error> {
+        let call = self.within("delete all", query);
+        if query.has_index() || query.limited() < usize::MAX {
+            return Err(invalid(
+                &call,
+                "a server selects what it deletes by namespace and labels only: leave out index and limit",
+            ));
+        }
+        options.dry_run |= self.client.0.writes.dry_run;
+        let body = encode(&call, &options)?;
+        let plan = Plan::of_collection(Method::DELETE, &call)?.carrying_json(body);
+        self.client.exchange(selecting(plan, query)).await?;
+        Ok(())
+    }
+
+    pub(super) fn within(&self, verb: &'static str, query: &Query) -> Call {
+        Call::within(verb, &self.resource, query.wanted_namespace().unwrap_or_default())
+    }
+}
+
+impl Client {
+    /// The objects that a query wants from the server, page by page.
+    pub(super) async fn list_live<K>(
+        &self,
+        call: &Call,
+        query: &Query,
+        form: &'static str,
+    ) -> Result<Vec<Arc<K>>, Error>
+    where
+        K: DeserializeOwned,
+    {
+        let listed = self.pages(call, query, form, PAGE).await;
+        match listed {
+            // The server has forgotten the state that the pages are of: all at once, then.
+            Err(error) if error.status().is_some_and(|status| status.reason == "Expired") => {
+                self.pages(call, query, form, 0).await
+            }
+            listed => listed,
+        }
+    }
+
+    async fn pages<K>(
+        &self,
+        call: &Call,
+        query: &Query,
+        form: &'static str,
+        size: usize,
+    ) -> Result<Vec<Arc<K>>, Error>
+    where
+        K: DeserializeOwned,
+    {
+        let (mut found, mut next) = (Vec::new(), String::new());
+        let wanted = query.limited();
+        loop {
+            // Of an index the server knows nothing, and cannot count what is wanted.
+            let room = if query.has_index() {
+                usize::MAX
+            } else {
+                wanted - found.len()
+            };
+            let size = if size == 0 && room < usize::MAX {
+                room
+            } else {
+                size.min(room)
+            };
+            let plan = selecting(Plan::of_collection(Method::GET, call)?, query)
+                .accepting(form)
+                .with_if(size > 0, "limit", &size.to_string())
+                .with_if(!next.is_empty(), "continue", &next);
+            let json = self.exchange(plan).await?;
+            next = if query.has_index() {
+                let page: Page<Value> = answer::decode(call, &json)?;
+                for item in page.items {
+                    found.extend(indexed(call, query, &item)?);
+                }
+                page.metadata.continue_.unwrap_or_default()
+            } else {
+                let page: Page<K> = answer::decode(call, &json)?;
+                found.extend(page.items.into_iter().map(Arc::new));
+                page.metadata.continue_.unwrap_or_default()
+            };
+            if next.is_empty() || found.len() >= wanted {
+                found.truncate(wanted);
+                return Ok(found);
+            }
+        }
+    }
+}
+
+/// An item, if it has what a query wants of indexes.
+fn indexed<K: DeserializeOwned>(call: &Call, query: &Query, item: &Value) -> Result<Option<Arc<K>>, Error> {
+    let json = encode(call, item)?;
+    let object = Object::from_slice(&json).ok().map(Arc::new);
+    match object.filter(|object| query.matches(object)) {
+        Some(_) => Ok(Some(Arc::new(answer::decode(call, &json)?))),
+        None => Ok(None),
+    }
+}
+
+/// Asks for what a query selects, as far as a server can.
+fn selecting<'a>(plan: Plan<'a>, query: &Query) -> Plan<'a> {
+    let labels = query.label_selector();
+    plan.with_if(!labels.selects_all(), "labelSelector", &labels.to_string())
+}

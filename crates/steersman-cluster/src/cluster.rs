@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a program has of one cluster: connection, client, cache.
+//!
+//! ```no_run
+//! use k8s_openapi::api::apps::v1::Deployment;
+//! use steersman_cache::{InformerOptions, Query, Scope};
+//! use steersman_cluster::Cluster;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let cluster = Cluster::builder("production")
+//!     .cache(|cache| cache.kind::<Deployment>(Scope::all().labels("tier=front"), InformerOptions::default()))
+//!     .build()
+//!     .await?;
+//! let front = cluster.client().list::<Deployment>(&Query::new().namespace("web")).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//! 1. A cluster sends nothing before it is asked for something.
+//! 2. What belongs to it goes to its server and to no other: client, cache, mapper and recorder of one cluster know of
+//!    no other one.
+//! 3. When its last handle drops, its informers end and its connections close. Clients are handles.
+//! 4. When it is [closed](Cluster::close), every request is refused from then on, those under way included, and its
+//!    informers end.
+//! 5. Its [state](Cluster::state) follows from what its informers and its last request say; nobody has to reset it.
+//!
+//! # Threads
+//! A cluster reads for its cache on a thread of its own, with connections of its own: bytes that are parsed where they
+//! arrive cost half of those that travel between threads, and a long list delays nobody else.
+//! [`ClusterBuilder::spawner`] names another place. Requests of clients run where they are made.
+
+mod builder;
+mod config;
+mod home;
+mod state;
+
+use std::{borrow::Borrow, fmt, sync::Arc};
+
+use kube::Config;
+use steersman_cache::{Cache, Missing, Reader};
+
+use self::home::Home;
+pub use self::{
+    builder::{CacheSettings, ClusterBuilder, ConnectError},
+    config::InferError,
+    state::ClusterState,
+};
+use crate::{
+    Client, Fence, FenceKeeper, RequestCount,
+    transport::{Line, Transport},
+};
+
+/// A handle on a cluster. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct Cluster(Arc<Inner>);
+
+/// The name by which a program tells clusters apart. Cloning it copies a pointer.
+///
+/// ```
+/// use steersman_cluster::ClusterName;
+///
+/// assert_eq!(ClusterName::default().as_str(), "default");
+/// assert!(ClusterName::from("a") < ClusterName::from("b"));
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterName(Arc<str>);
+
+pub(crate) struct Inner {
+    name: ClusterName,
+    config: Option<Config>,
+    field_owner: Arc<str>,
+    missing: Missing,
+    // First of those that do something, so that requests end before what they need goes.
+    gate_keeper: FenceKeeper,
+    line: Arc<Line>,
+    transport: Transport,
+    reader: Arc<Reader>,
+    cache: Cache,
+    _home: Option<Home>,
+}
+
+impl Cluster {
+    /// A cluster from a configuration alone, by the name `default`.
+    ///
+    /// # Errors
+    /// When the configuration makes no sense, or there is no tokio runtime here. Whether the server answers is not
+    /// looked at.
+    pub fn new(config: Config) -> Result<Self, ConnectError> {
+        Self::builder(ClusterName::default()).config(config).connect()
+    }
+
+    /// A cluster with more to say about it.
+    pub fn builder(name: impl Into<ClusterName>) -> ClusterBuilder {
+        ClusterBuilder::new(name.into())
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &ClusterName {
+        &self.0.name
+    }
+
+    /// The configuration that it was made of; nothing if that was a [service](ClusterBuilder::service).
+    #[must_use]
+    pub fn config(&self) -> Option<&Config> {
+        self.0.config.as_ref()
+    }
+
+    /// Reads through the cache and writes to the server.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(&self.0)
+    }
+
+    /// Reads from and writes to the server.
+    #[must_use]
+    pub fn live(&self) -> Client {
+        self.client().live()
+    }
+
+    /// Its informers.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.0.cache
+    }
+
+    /// Refuses every request from now on, and ends all informers. It cannot be opened again: make a new one.
+    ///
+    /// The reason is what those are told who still ask.
+    pub fn close(&self, reason: impl Into<Arc<str>>) {
+        self.0.gate_keeper.close(reason);
+        for informer in self.0.cache.informers() {
+            self.0.cache.remove(informer.resource());
+        }
+    }
+
+    /// How many requests there were by what became of them, those of the cache included. Each attempt counts.
+    #[must_use]
+    pub fn requests(&self) -> Vec<RequestCount> {
+        self.0.line.meter.requests()
+    }
+
+    /// How many attempts were repetitions.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.0.line.meter.retries()
+    }
+}
+
+impl Inner {
+    pub(crate) fn name(&self) -> &ClusterName {
+        &self.name
+    }
+
+    pub(crate) fn field_owner(&self) -> &Arc<str> {
+        &self.field_owner
+    }
+
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    pub(crate) fn gate(&self) -> &Fence {
+        &self.line.gate
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// What clients read through that did not ask for their own.
+    pub(crate) fn reader(&self) -> &Arc<Reader> {
+        &self.reader
+    }
+
+    pub(crate) fn new_reader(&self) -> Reader {
+        self.cache.reader(self.missing)
+    }
+}
+
+impl ClusterName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for ClusterName {
+    /// The name of the only cluster: `default`.
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+impl From<&str> for ClusterName {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<String> for ClusterName {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl Borrow<str> for ClusterName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("name", &self.0.name)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How it stands with a cluster.
+
+use std::{fmt, sync::Arc};
+
+use futures::future::{self, select_all};
+use steersman_cache::{Health, Informer};
+
+use super::{Cluster, Inner};
+use crate::transport::Contact;
+
+/// How it stands with a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClusterState {
+    /// The server has not answered yet.
+    Connecting,
+    /// It has, and an informer waits for its first list.
+    Syncing,
+    /// Everything is as it should be.
+    Ready,
+    /// Something is not, and is being tried again.
+    Degraded {
+        /// What it is.
+        reason: Arc<str>,
+    },
+    /// It was closed.
+    Draining,
+}
+
+impl ClusterState {
+    /// Whether everything is as it should be.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        *self == Self::Ready
+    }
+}
+
+impl fmt::Display for ClusterState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connecting => f.write_str("connecting"),
+            Self::Syncing => f.write_str("syncing"),
+            Self::Ready => f.write_str("ready"),
+            Self::Degraded { reason } => write!(f, "degraded: {reason}"),
+            Self::Draining => f.write_str("draining"),
+        }
+    }
+}
+
+impl Cluster {
+    /// How it stands now.
+    #[must_use]
+    pub fn state(&self) -> ClusterState {
+        self.0.look().1
+    }
+
+    /// Waits until the state satisfies `condition`, and gives it.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn state_when(&self, mut condition: impl FnMut(&ClusterState) -> bool) -> ClusterState {
+        // Subscribed before the first look, so that nothing is missed in between.
+        let mut contact = self.0.line.meter.contact();
+        let mut informers = self.0.cache.changes();
+        loop {
+            contact.mark_unchanged();
+            informers.mark_unchanged();
+            let (seen, state) = self.0.look();
+            if condition(&state) {
+                return state;
+            }
+            let changed = seen.iter().map(|(informer, was)| {
+                Box::pin(informer.health_when(move |health| health != was && !health.ended))
+            });
+            let any_health = async {
+                match seen.is_empty() {
+                    true => future::pending().await,
+                    false => select_all(changed).await.0,
+                }
+            };
+            tokio::select! {
+                biased;
+                // The last state that there is: whoever waits for another one waits for good.
+                _ = self.0.line.gate.closed(), if state != ClusterState::Draining => {}
+                _ = contact.changed() => {}
+                _ = informers.changed() => {}
+                _ = any_health => {}
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// The state, and what it follows from.
+    fn look(&self) -> (Vec<(Informer, Health)>, ClusterState) {
+        let informers = self.cache.informers().into_iter();
+        let seen: Vec<_> = informers
+            .map(|informer| {
+                let health = informer.health();
+                (informer, health)
+            })
+            .collect();
+        let state = if self.line.gate.check().is_err() {
+            ClusterState::Draining
+        } else {
+            state_of(&self.line.meter.contact().borrow(), &seen)
+        };
+        (seen, state)
+    }
+}
+
+fn state_of(contact: &Contact, informers: &[(Informer, Health)]) -> ClusterState {
+    let in_trouble = informers.iter().filter_map(|(informer, health)| {
+        let trouble = health.trouble.as_ref()?;
+        Some(format!("{}: {trouble}", informer.resource()))
+    });
+    // By name, so that the same trouble has the same reason each time.
+    match (contact, in_trouble.min()) {
+        (Contact::Lost { reason }, _) => ClusterState::Degraded {
+            reason: format!("the server does not answer: {reason}").into(),
+        },
+        (_, Some(trouble)) => ClusterState::Degraded {
+            reason: trouble.into(),
+        },
+        (Contact::None, None) => ClusterState::Connecting,
+        (Contact::Made, None) if informers.iter().any(|(_, health)| !health.synced) => ClusterState::Syncing,
+        (Contact::Made, None) => ClusterState::Ready,
+    }
+}

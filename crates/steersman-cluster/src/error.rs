@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a request to a cluster has no answer, or not the one that was hoped for.
+
+use std::{fmt, time::Duration};
+
+use kube::core::Status;
+use steersman_cache::{ReadError, Resource};
+use steersman_core::ObjectKey;
+
+use crate::{Closed, TimedOut};
+
+/// A request to a cluster failed. It names verb, kind and key; it never shows the content of an object.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such object.
+    #[error("cannot {call}: there is none")]
+    NotFound {
+        /// What was asked for.
+        call: Box<Call>,
+    },
+    /// The server said no.
+    #[error("cannot {call}: {refusal}")]
+    Refused {
+        /// What was asked for.
+        call: Box<Call>,
+        /// What the server said.
+        refusal: Box<Refusal>,
+    },
+    /// A fence held the request back, or the cluster was closed.
+    #[error("cannot {call}")]
+    Closed {
+        /// What was asked for.
+        call: Box<Call>,
+        /// Why.
+        #[source]
+        source: Closed,
+    },
+    /// No complete answer came in time. A write may have been applied all the same.
+    #[error("cannot {call}")]
+    TimedOut {
+        /// What was asked for.
+        call: Box<Call>,
+        /// How long it was waited for.
+        #[source]
+        source: TimedOut,
+    },
+    /// The server cannot be reached, or stopped answering. A write may have been applied all the same.
+    #[error("cannot {call}: the server does not answer")]
+    Unreachable {
+        /// What was asked for.
+        call: Box<Call>,
+        /// What happened.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The answer does not have the shape of the type that was asked for.
+    #[error("cannot {call}: the answer cannot be read as {type_name}, at {path}: {reason}")]
+    Decode {
+        /// What was asked for.
+        call: Box<Call>,
+        /// The type.
+        type_name: &'static str,
+        /// The field, such as `spec.replicas`.
+        path: String,
+        /// What is wrong with it, without what it holds.
+        reason: String,
+    },
+    /// The object cannot be written as JSON.
+    #[error("cannot {call}: it cannot be written as JSON")]
+    Encode {
+        /// What was asked for.
+        call: Box<Call>,
+        /// Why not.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The request makes no sense, and was not sent.
+    #[error("cannot {call}: {reason}")]
+    Invalid {
+        /// What was asked for.
+        call: Box<Call>,
+        /// What is wrong with it, and what to do.
+        reason: &'static str,
+    },
+    /// The cache has no answer.
+    #[error("cannot {call} from the cache")]
+    Read {
+        /// What was asked for.
+        call: Box<Call>,
+        /// Why not.
+        #[source]
+        source: Box<ReadError>,
+    },
+}
+
+/// What was asked for: a verb, a kind, and what of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    verb: &'static str,
+    resource: Resource,
+    namespace: Box<str>,
+    name: Box<str>,
+    subresource: Box<str>,
+}
+
+/// What a server says when it says no.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The HTTP status.
+    pub code: u16,
+    /// What came with it; empty if that was no Kubernetes status.
+    pub status: Status,
+    /// How long the server asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+impl Error {
+    /// What was asked for.
+    #[must_use]
+    pub fn call(&self) -> &Call {
+        match self {
+            Self::NotFound { call }
+            | Self::Refused { call, .. }
+            | Self::Closed { call, .. }
+            | Self::TimedOut { call, .. }
+            | Self::Unreachable { call, .. }
+            | Self::Decode { call, .. }
+            | Self::Encode { call, .. }
+            | Self::Invalid { call, .. }
+            | Self::Read { call, .. } => call,
+        }
+    }
+
+    /// What the server said, if it said no.
+    #[must_use]
+    pub fn status(&self) -> Option<&Status> {
+        self.refusal().map(|refusal| &refusal.status)
+    }
+
+    /// Whether somebody else changed the object meanwhile: read it again, and try again. It is no reason for alarm.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.is_refused(409, "Conflict")
+    }
+
+    /// Whether there is an object of this name already.
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        self.is_refused(409, "AlreadyExists")
+    }
+
+    /// Whether there is no such object, or no such kind; see [`is_absent`](Self::is_absent).
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. }) || self.is_absent() || self.is_refused(404, "NotFound")
+    }
+
+    /// Whether the server does not have the kind, or not in this version.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        match self {
+            Self::Refused { refusal, .. } => refusal.is_about_a_kind(),
+            Self::Read { source, .. } => matches!(**source, ReadError::Absent { .. }),
+            _ => false,
+        }
+    }
+
+    /// Whether the server does not let us.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.is_refused(403, "Forbidden")
+    }
+
+    /// Whether the object breaks a rule of its kind, which no repetition will change.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.is_refused(422, "Invalid")
+    }
+
+    /// Whether a fence held the request back, or the cluster was closed.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+
+    /// Whether no complete answer came in time.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut { .. })
+    }
+
+    /// How long the server asks to wait.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.refusal()?.retry_after
+    }
+
+    fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused { refusal, .. } => Some(refusal),
+            _ => None,
+        }
+    }
+
+    fn is_refused(&self, code: u16, reason: &str) -> bool {
+        self.refusal()
+            .is_some_and(|refusal| refusal.code == code && refusal.status.reason == reason)
+    }
+}
+
+impl Refusal {
+    /// Whether it says that there is no such kind. If there is no such object, its name is in it.
+    pub(crate) fn is_about_a_kind(&self) -> bool {
+        let details = self.status.details.as_ref();
+        self.code == 404 && details.is_none_or(|details| details.name.is_empty())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.status.message.as_str(), self.status.reason.as_str()) {
+            ("", "") => write!(f, "the server answers {}", self.code),
+            ("", reason) => write!(f, "the server answers {} {reason}", self.code),
+            (message, "") => write!(f, "{message} ({})", self.code),
+            (message, reason) => write!(f, "{message} ({} {reason})", self.code),
+        }
+    }
+}
+
+/// Without the details, which may hold parts of an object.
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refusal")
+            .field("code", &self.code)
+            .field("reason", &self.status.reason)
+            .field("message", &self.status.message)
+            .field("retry_after", &self.retry_after)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call {
+    /// About one object.
+    pub(crate) fn on(verb: &'static str, resource: &Resource, key: &ObjectKey) -> Self {
+        Self {
+            name: key.name().into(),
+            ..Self::within(verb, resource, key.namespace())
+        }
+    }
+
+    /// About the objects of a namespace, or of all of them as the empty name.
+    pub(crate) fn within(verb: &'static str, resource: &Resource, namespace: &str) -> Self {
+        Self {
+            verb,
+            resource: resource.clone(),
+            namespace: namespace.into(),
+            name: "".into(),
+            subresource: "".into(),
+        }
+    }
+
+    pub(crate) fn subresource_of(mut self, subresource: &str) -> Self {
+        self.subresource = subresource.into();
+        self
+    }
+
+    /// The verb, such as `update`.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        self.verb
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// The namespace, empty for all of them and for a cluster-scoped kind.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The name, empty where it is about several objects, or about one whose name the server chooses.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The subresource, such as `status`, or empty.
+    #[must_use]
+    pub fn subresource(&self) -> &str {
+        &self.subresource
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        match (&*self.namespace, &*self.name) {
+            ("", "") => {}
+            ("", name) => write!(f, " {name}")?,
+            (namespace, "") => write!(f, " in {namespace}")?,
+            (namespace, name) => write!(f, " {namespace}/{name}")?,
+        }
+        if !self.subresource.is_empty() {
+            write!(f, " ({})", self.subresource)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, reason: &str, message: &str) -> Error {
+        let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
+        let mut status = Status::failure(message, reason).with_code(code);
+        status.details = serde_json::from_str(r#"{"name":"front"}"#).unwrap();
+        Error::Refused {
+            call: Box::new(Call::on("update", &maps, &ObjectKey::new("web", "front"))),
+            refusal: Box::new(Refusal {
+                code,
+                status,
+                retry_after: None,
+            }),
+        }
+    }
+
+    // R161
+    #[test]
+    fn a_conflict_is_told_by_code_and_reason() {
+        let conflict = refused(409, "Conflict", "the object has been modified");
+        assert!(conflict.is_conflict() && !conflict.is_already_exists());
+        let exists = refused(409, "AlreadyExists", "there is one");
+        assert!(exists.is_already_exists() && !exists.is_conflict());
+        assert!(refused(403, "Forbidden", "").is_forbidden());
+        let not_found = refused(404, "NotFound", "");
+        assert!(not_found.is_not_found() && !not_found.is_absent());
+    }
+
+    #[test]
+    fn the_text_names_verb_kind_key_and_what_the_server_said() {
+        let error = refused(409, "Conflict", "the object has been modified");
+        assert_eq!(
+            error.to_string(),
+            "cannot update configmaps/v1 web/front: the object has been modified (409 Conflict)"
+        );
+    }
+}

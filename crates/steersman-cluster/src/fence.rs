@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The gate that requests pass, so that nothing is written without the right to write.
+//!
+//! Whoever holds that right, such as the one who renews a lease, keeps a [`FenceKeeper`]: it opens the fence until a
+//! deadline and moves the deadline on as long as the right lasts. Everybody else has a [`Fence`], which can only be
+//! asked. A [`Client`](crate::Client) asks in the HTTP service, below every retry, so that neither a retry of its own nor
+//! one of its user gets past.
+//!
+//! # Guarantees
+//! 1. No attempt starts while the fence is closed, or when its deadline has been reached.
+//! 2. An attempt that is under way is given up when the fence closes or the deadline is reached: its future is dropped,
+//!    and the error is [`Closed`].
+//! 3. A deadline that is moved on lets attempts go on that are under way.
+//! 4. A fence is closed until its keeper opens it, and after its keeper is gone.
+//!
+//! # Not promised
+//! That a request which was given up has no effect: its bytes may be in a socket already, and the process may be stopped
+//! between the question and the first byte. Each attempt therefore also tells the server how much time it has.
+//!
+//! # Example
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use steersman_cluster::Fence;
+//! use steersman_core::{Clock, TestClock};
+//!
+//! let clock = TestClock::new();
+//! let (keeper, fence) = Fence::new(Arc::new(clock.clone()));
+//! assert!(fence.check().is_err());
+//!
+//! keeper.open_until(Some(clock.now() + Duration::from_secs(10)));
+//! assert!(fence.check().is_ok());
+//!
+//! clock.advance(Duration::from_secs(10));
+//! assert!(fence.check().is_err());
+//! ```
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use steersman_core::{Clock, Moment};
+use tokio::sync::watch;
+
+/// What requests ask. Clones share it.
+#[derive(Clone)]
+pub struct Fence(Option<Kept>);
+
+/// A fence that somebody keeps; one without is always open.
+#[derive(Clone)]
+struct Kept {
+    clock: Arc<dyn Clock>,
+    state: watch::Receiver<State>,
+}
+
+/// The one who opens and closes a fence. It is closed for good when this drops.
+pub struct FenceKeeper {
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Open { until: Option<Moment> },
+    Closed { reason: Arc<str> },
+}
+
+/// The fence is closed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("requests are held back: {reason}")]
+#[non_exhaustive]
+pub struct Closed {
+    /// Why it is closed.
+    pub reason: Arc<str>,
+}
+
+impl Fence {
+    /// A fence and its keeper. It is closed at first.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> (FenceKeeper, Self) {
+        let reason = "the right to send them was not given yet".into();
+        let (sender, state) = watch::channel(State::Closed { reason });
+        (FenceKeeper { state: sender }, Self(Some(Kept { clock, state })))
+    }
+
+    /// A fence that is always open.
+    #[must_use]
+    pub const fn open() -> Self {
+        Self(None)
+    }
+
+    /// Whether an attempt may start now.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn check(&self) -> Result<(), Closed> {
+        let Some(kept) = &self.0 else { return Ok(()) };
+        kept.is_open(&kept.state.borrow())
+    }
+
+    /// How much time there is; nothing if there is no deadline, zero if the fence is closed.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let kept = self.0.as_ref()?;
+        match &*kept.state.borrow() {
+            State::Open { until } => until.map(|until| until.saturating_since(kept.clock.now())),
+            State::Closed { .. } => Some(Duration::ZERO),
+        }
+    }
+
+    /// Waits until the fence is closed or its deadline is reached, and says why. A deadline that is moved on meanwhile
+    /// is waited for instead.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn closed(&self) -> Closed {
+        let Some(kept) = &self.0 else {
+            return std::future::pending().await;
+        };
+        let mut state = kept.state.clone();
+        loop {
+            let now = state.borrow_and_update().clone();
+            if let Err(closed) = kept.is_open(&now) {
+                return closed;
+            }
+            let deadline = async {
+                match now {
+                    State::Open { until: Some(until) } => kept.clock.sleep_until(until).await,
+                    _ => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                // The keeper says so before it goes.
+                _ = state.changed() => {}
+                () = deadline => {}
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn is_open(&self, state: &State) -> Result<(), Closed> {
+        match state {
+            State::Open { until } if until.is_none_or(|until| self.clock.now() < until) => Ok(()),
+            State::Open { .. } => Err(Closed {
+                reason: "the time for which they were permitted is over".into(),
+            }),
+            State::Closed { reason } => Err(Closed {
+                reason: Arc::clone(reason),
+            }),
+        }
+    }
+}
+
+impl FenceKeeper {
+    /// Opens the fence until `deadline`, or without one until it is closed. If it is open, this moves the deadline.
+    pub fn open_until(&self, deadline: Option<Moment>) {
+        self.state.send_replace(State::Open { until: deadline });
+    }
+
+    /// Closes the fence. The reason is what those are told who are held back.
+    pub fn close(&self, reason: impl Into<Arc<str>>) {
+        let reason = reason.into();
+        self.state.send_replace(State::Closed { reason });
+    }
+}
+
+impl Drop for FenceKeeper {
+    fn drop(&mut self) {
+        self.state.send_if_modified(|state| {
+            let is_open = matches!(state, State::Open { .. });
+            if is_open {
+                let reason = "the one who gave the right to send them is gone".into();
+                *state = State::Closed { reason };
+            }
+            is_open
+        });
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fence")
+            .field("closed", &self.check().err())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+impl fmt::Debug for FenceKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FenceKeeper").field(&*self.state.borrow()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::{FutureExt, poll};
+    use steersman_core::TestClock;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn fence() -> (TestClock, FenceKeeper, Fence) {
+        let clock = TestClock::new();
+        let (keeper, fence) = Fence::new(Arc::new(clock.clone()));
+        (clock, keeper, fence)
+    }
+
+    fn reason(fence: &Fence) -> String {
+        fence.check().unwrap_err().reason.to_string()
+    }
+
+    #[test]
+    fn guarantee_1_nothing_passes_at_the_deadline_or_when_it_is_closed() {
+        let (clock, keeper, fence) = fence();
+        keeper.open_until(Some(clock.now() + LEASE));
+        assert_eq!(fence.remaining(), Some(LEASE));
+        clock.advance(LEASE - Duration::from_nanos(1));
+        assert_eq!(fence.check(), Ok(()));
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(reason(&fence), "the time for which they were permitted is over");
+
+        keeper.open_until(None);
+        assert_eq!((fence.check(), fence.remaining()), (Ok(()), None));
+        keeper.close("the lease was lost");
+        assert_eq!(reason(&fence), "the lease was lost");
+        assert_eq!(fence.remaining(), Some(Duration::ZERO));
+    }
+
+    #[tokio::test]
+    async fn guarantee_2_those_who_wait_are_told_when_it_closes() {
+        let (_clock, keeper, fence) = fence();
+        keeper.open_until(None);
+        let mut closed = pin!(fence.closed());
+        assert!(poll!(&mut closed).is_pending());
+        keeper.close("the lease was lost");
+        assert_eq!(&*closed.await.reason, "the lease was lost");
+    }
+
+    #[tokio::test]
+    async fn guarantee_3_a_deadline_that_moves_on_is_waited_for() {
+        let (clock, keeper, fence) = fence();
+        keeper.open_until(Some(clock.now() + LEASE));
+        let mut closed = pin!(fence.closed());
+        assert!(poll!(&mut closed).is_pending());
+        clock.advance(LEASE / 2);
+        keeper.open_until(Some(clock.now() + LEASE));
+        // The first deadline passes.
+        clock.advance(LEASE * 3 / 4);
+        assert!(poll!(&mut closed).is_pending());
+        clock.advance(LEASE / 4);
+        assert!(poll!(&mut closed).is_ready());
+    }
+
+    #[tokio::test]
+    async fn guarantee_4_it_is_closed_before_it_is_opened_and_after_its_keeper_is_gone() {
+        let (clock, keeper, fence) = fence();
+        assert!(fence.check().is_err());
+        keeper.open_until(Some(clock.now() + LEASE));
+        let mut closed = pin!(fence.closed());
+        assert!(poll!(&mut closed).is_pending());
+        drop(keeper);
+        assert!(poll!(&mut closed).is_ready());
+        assert!(fence.check().is_err());
+        assert!(fence.closed().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_keeper_that_goes_leaves_the_reason_that_it_gave() {
+        let (_clock, keeper, fence) = fence();
+        keeper.close("the cluster was removed");
+        drop(keeper);
+        assert_eq!(reason(&fence), "the cluster was removed");
+    }
+
+    #[tokio::test]
+    async fn a_fence_without_a_keeper_is_always_open() {
+        let fence = Fence::open();
+        assert_eq!((fence.check(), fence.remaining()), (Ok(()), None));
+        assert!(fence.closed().now_or_never().is_none());
+    }
+}

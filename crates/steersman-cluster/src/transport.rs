@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The way of a request to the server, which all clients of a cluster take.
+//!
+//! ```text
+//! verbs ──┐
+//!         ├─▶ tries (retry.rs) ─▶ attempt: fences, time, credentials ─▶ kube's stack: TLS, connections
+//! kube() ─┘                                └─▶ meter, warnings, contact
+//! ```
+//!
+//! # Guarantees
+//! 1. Each attempt asks the gate of the cluster, and each attempt of a write every fence besides; see
+//!    [`fence`](crate::Fence). It tells the server how much time it has.
+//! 2. A request is tried again only if that cannot have an effect twice: a read, or a write that the server did not take.
+//! 3. The time limit of a request covers all of its attempts and the whole of its answer. Watches have none.
+//! 4. Every attempt is counted, by the code of its answer.
+//! 5. No content of a request or an answer is logged.
+
+mod body;
+mod meter;
+mod pass;
+mod retry;
+mod token;
+mod warnings;
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, combinators::MapErr};
+use kube::client::Body;
+use steersman_core::{Clock, Moment, Random};
+use tower_service::Service;
+
+use self::retry::Tries;
+pub(crate) use self::warnings::Warnings;
+pub(crate) use self::{
+    body::Guarded,
+    meter::{Contact, Meter},
+    pass::Pass,
+    retry::retry_after,
+    token::{TokenError, TokenFile},
+};
+pub use self::{meter::RequestCount, pass::TimedOut};
+use crate::{Closed, Fence};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// One client's way to the server. Cloning it copies pointers.
+#[derive(Clone)]
+pub(crate) struct Transport {
+    base: kube::Client,
+    line: Arc<Line>,
+    /// What writes have to pass beside the gate.
+    fences: Arc<[Fence]>,
+    /// None for those who look after time themselves.
+    timeout: Option<Duration>,
+    tries: u32,
+    /// Keeps the cluster alive as long as somebody holds this.
+    held: Option<Arc<dyn Send + Sync>>,
+}
+
+/// What all clients of a cluster have in common.
+pub(crate) struct Line {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<Random>,
+    /// What every request has to pass.
+    pub(crate) gate: Fence,
+    pub(crate) user_agent: HeaderValue,
+    pub(crate) token: Option<TokenFile>,
+    pub(crate) meter: Meter,
+    pub(crate) warnings: Warnings,
+}
+
+/// No answer came.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    #[error(transparent)]
+    TimedOut(#[from] TimedOut),
+    #[error(transparent)]
+    Failed(kube::Error),
+}
+
+impl Transport {
+    /// A way to the server as it is: no limit of time, one try, no fence but the gate.
+    pub(crate) fn plain(base: kube::Client, line: Arc<Line>) -> Self {
+        Self {
+            base,
+            line,
+            fences: Arc::new([]),
+            timeout: None,
+            tries: 1,
+            held: None,
+        }
+    }
+
+    /// With a limit of time, and tried again.
+    pub(crate) fn limited(mut self, timeout: Duration, tries: u32) -> Self {
+        self.timeout = Some(timeout);
+        self.tries = tries.max(1);
+        self
+    }
+
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = Some(timeout);
+    }
+
+    pub(crate) fn add_fence(&mut self, fence: Fence) {
+        self.fences = self.fences.iter().cloned().chain([fence]).collect();
+    }
+
+    pub(crate) fn remove_fences(&mut self) {
+        self.fences = Arc::new([]);
+    }
+
+    /// The same, which keeps something alive as long as it lives itself.
+    pub(crate) fn holding(mut self, held: Arc<dyn Send + Sync>) -> Self {
+        self.held = Some(held);
+        self
+    }
+
+    /// As kube has it, for those who know no other. It needs a runtime: requests queue in a task of it.
+    pub(crate) fn into_kube(self) -> kube::Client {
+        let namespace = self.base.default_namespace().to_owned();
+        kube::Client::new(self, namespace)
+    }
+
+    /// Sends a request, if need be several times.
+    pub(crate) async fn send(&self, mut request: Request<Body>) -> Result<Response<Guarded>, SendError> {
+        if !request.headers().contains_key(header::USER_AGENT) {
+            let agent = self.line.user_agent.clone();
+            request.headers_mut().insert(header::USER_AGENT, agent);
+        }
+        let deadline = self.deadline(&request);
+        let mut tries = Tries::new(self.tries, is_read(request.method()));
+        loop {
+            let (request_now, again) = (retry::copy(&request), request);
+            // What cannot be copied is sent once.
+            let (this, next) = match request_now {
+                Some(this) => (this, Some(again)),
+                None => (again, None),
+            };
+            let result = self.attempt(this, deadline).await;
+            let Some(next) = next else { return result };
+            let Some(delay) = tries.delay(&result, &self.line.random) else {
+                return result;
+            };
+            let until = self.line.clock.now() + delay;
+            if deadline.is_some_and(|(deadline, _)| until >= deadline) {
+                return result;
+            }
+            self.line.meter.retried();
+            let outcome = retry::outcome(&result);
+            tracing::debug!(method = %next.method(), path = next.uri().path(), ?delay, outcome, "trying again");
+            self.pass(next.method(), deadline)
+                .over(self.line.clock.sleep_until(until))
+                .await?;
+            request = next;
+        }
+    }
+
+    /// One attempt, or two if the token has changed meanwhile: a server that does not know us has not acted.
+    async fn attempt(
+        &self,
+        mut request: Request<Body>,
+        deadline: Option<(Moment, Duration)>,
+    ) -> Result<Response<Guarded>, SendError> {
+        let Some(token) = &self.line.token else {
+            return self.attempt_once(request, deadline).await;
+        };
+        let now = self.line.clock.now();
+        request
+            .headers_mut()
+            .insert(header::AUTHORIZATION, token.header(now));
+        let again = retry::copy(&request);
+        let response = self.attempt_once(request, deadline).await?;
+        match again {
+            Some(mut request) if response.status() == StatusCode::UNAUTHORIZED => {
+                let old = request.headers_mut().remove(header::AUTHORIZATION);
+                let new = token.reload(self.line.clock.now());
+                if old.as_ref() == Some(&new) {
+                    return Ok(response);
+                }
+                tracing::debug!("the token has changed; trying again with the new one");
+                request.headers_mut().insert(header::AUTHORIZATION, new);
+                self.attempt_once(request, deadline).await
+            }
+            _ => Ok(response),
+        }
+    }
+
+    async fn attempt_once(
+        &self,
+        mut request: Request<Body>,
+        deadline: Option<(Moment, Duration)>,
+    ) -> Result<Response<Guarded>, SendError> {
+        let method = request.method().clone();
+        let pass = self.pass(&method, deadline);
+        pass.check()?;
+        if !is_read(&method)
+            && let Some(remaining) = pass.remaining(self.line.clock.now())
+        {
+            tell_time(&mut request, remaining);
+        }
+        let line = &self.line;
+        match pass.over(self.base.send(request)).await? {
+            Ok(response) => {
+                line.meter.answered(&method, response.status());
+                line.warnings.note(response.headers());
+                Ok(response.map(|body| Guarded::new(body, pass, self.held.clone())))
+            }
+            Err(error) => {
+                line.meter.failed(&method, &error);
+                Err(SendError::Failed(error))
+            }
+        }
+    }
+
+    fn pass(&self, method: &Method, deadline: Option<(Moment, Duration)>) -> Pass {
+        let fences = if is_read(method) {
+            Arc::new([]) as Arc<[Fence]>
+        } else {
+            Arc::clone(&self.fences)
+        };
+        Pass::new(Arc::clone(&self.line), fences, deadline)
+    }
+
+    fn deadline(&self, request: &Request<Body>) -> Option<(Moment, Duration)> {
+        let timeout = self.timeout.filter(|_| !is_long_running(request))?;
+        Some((self.line.clock.now() + timeout, timeout))
+    }
+}
+
+/// Whether a request changes nothing.
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Whether the answer takes as long as it takes: the same requests that a server does not limit.
+fn is_long_running(request: &Request<Body>) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    let is_watch = form_urlencoded::parse(query.as_bytes())
+        .any(|(key, value)| key == "watch" && matches!(&*value, "" | "1" | "true"));
+    let mut parts = request.uri().path().rsplit('/');
+    let is_stream = parts
+        .next()
+        .is_some_and(|last| matches!(last, "attach" | "exec" | "log" | "portforward" | "proxy"));
+    is_watch || is_stream || parts.any(|part| part == "proxy")
+}
+
+/// Says how long the server may take, so that it does not act when nobody waits any more.
+fn tell_time(request: &mut Request<Body>, remaining: Duration) {
+    let uri = request.uri();
+    let millis = remaining.as_millis().max(1);
+    let separator = if uri.query().is_some_and(|query| !query.is_empty()) {
+        "&"
+    } else {
+        "?"
+    };
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let text = format!("{}{separator}timeout={millis}ms", path.trim_end_matches('?'));
+    let mut parts = uri.clone().into_parts();
+    if let Ok(path) = text.parse() {
+        parts.path_and_query = Some(path);
+        if let Ok(uri) = http::Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+}
+
+/// For [`kube::Client`].
+impl Service<Request<Body>> for Transport {
+    type Response = Response<MapErr<Guarded, fn(SendError) -> BoxError>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let transport = self.clone();
+        Box::pin(async move {
+            let response = transport.send(request).await.map_err(SendError::boxed)?;
+            Ok(response.map(|body| body.map_err(SendError::boxed as fn(SendError) -> BoxError)))
+        })
+    }
+}
+
+impl SendError {
+    /// What lies behind it, so that one who knows kube finds what he knows.
+    fn boxed(self) -> BoxError {
+        match self {
+            Self::Closed(closed) => Box::new(closed),
+            Self::TimedOut(timed_out) => Box::new(timed_out),
+            Self::Failed(error) => Box::new(error),
+        }
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport")
+            .field("fences", &self.fences)
+            .field("timeout", &self.timeout)
+            .field("tries", &self.tries)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(uri: &str) -> Request<Body> {
+        Request::get(uri).body(Body::empty()).unwrap()
+    }
+
+    #[test]
+    fn watches_and_streams_are_not_limited_in_time() {
+        for uri in [
+            "/api/v1/pods?watch=true",
+            "/api/v1/pods?a=b&watch=1",
+            "/api/v1/namespaces/n/pods/p/log",
+            "/api/v1/namespaces/n/pods/p/proxy/watch",
+        ] {
+            assert!(is_long_running(&get(uri)), "{uri}");
+        }
+        for uri in [
+            "/api/v1/pods?watch=false",
+            "/api/v1/namespaces/n/pods/watch",
+            "/apis",
+        ] {
+            assert!(!is_long_running(&get(uri)), "{uri}");
+        }
+    }
+
+    #[test]
+    fn the_time_is_told_beside_what_is_there() {
+        let told = |uri| {
+            let mut request = get(uri);
+            tell_time(&mut request, Duration::from_millis(1500));
+            request.uri().to_string()
+        };
+        assert_eq!(told("/api/v1/pods"), "/api/v1/pods?timeout=1500ms");
+        assert_eq!(told("/api/v1/pods?"), "/api/v1/pods?timeout=1500ms");
+        assert_eq!(told("/api/v1/pods?a=b"), "/api/v1/pods?a=b&timeout=1500ms");
+        assert_eq!(
+            told("https://host:1/api?a=b"),
+            "https://host:1/api?a=b&timeout=1500ms"
+        );
+    }
+}

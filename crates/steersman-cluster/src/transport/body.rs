@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The body of an answer, which ends when its attempt may not go on.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use kube::client::Body;
+
+use super::{Pass, SendError};
+
+/// A body under the conditions of its attempt. Giving it up closes the connection that it comes from.
+pub(crate) struct Guarded {
+    /// Nothing after it was given up.
+    body: Option<Body>,
+    pass: Pass,
+    ended: Pin<Box<dyn Future<Output = SendError> + Send>>,
+    _held: Option<Arc<dyn Send + Sync>>,
+}
+
+impl Guarded {
+    pub(super) fn new(body: Body, pass: Pass, held: Option<Arc<dyn Send + Sync>>) -> Self {
+        let conditions = pass.clone();
+        Self {
+            body: Some(body),
+            pass,
+            ended: Box::pin(async move { conditions.ended().await }),
+            _held: held,
+        }
+    }
+}
+
+impl http_body::Body for Guarded {
+    type Data = Bytes;
+    type Error = SendError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, SendError>>> {
+        let this = &mut *self;
+        let Some(body) = &mut this.body else {
+            return Poll::Ready(None);
+        };
+        // Asked in any case: a stream that always has something would never get to wait below.
+        let error = match this.pass.check() {
+            Err(error) => error,
+            Ok(()) => match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(frame) => {
+                    return Poll::Ready(frame.map(|frame| frame.map_err(SendError::Failed)));
+                }
+                Poll::Pending => match this.ended.as_mut().poll(cx) {
+                    Poll::Ready(error) => error,
+                    Poll::Pending => return Poll::Pending,
+                },
+            },
+        };
+        this.body = None;
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body
+            .as_ref()
+            .map(http_body::Body::size_hint)
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What became of requests: counters for metrics, and whether the server can be reached.
+
+use std::{
+    error::Error,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use http::{Method, StatusCode};
+use tokio::sync::watch;
+
+/// How many requests had the same end: `rest_client_requests_total`, as client-go calls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RequestCount {
+    /// The code of the answer, or nothing if none came; client-go says `<error>` for that.
+    pub code: Option<u16>,
+    /// The HTTP method.
+    pub method: String,
+    /// Host and port of the server.
+    pub host: String,
+    /// How many there were.
+    pub count: u64,
+}
+
+/// What the last request says about the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Contact {
+    /// There was none.
+    #[default]
+    None,
+    /// It answered, whatever the answer was.
+    Made,
+    /// It did not.
+    Lost { reason: Arc<str> },
+}
+
+#[derive(Debug)]
+pub(crate) struct Meter {
+    host: String,
+    /// A handful of them, so that looking through all is quicker than a map.
+    counts: Mutex<Vec<(Method, Option<StatusCode>, u64)>>,
+    retries: AtomicU64,
+    contact: watch::Sender<Contact>,
+}
+
+impl Meter {
+    pub(crate) fn new(host: String) -> Self {
+        Self {
+            host,
+            counts: Mutex::default(),
+            retries: AtomicU64::new(0),
+            contact: watch::Sender::default(),
+        }
+    }
+
+    pub(super) fn answered(&self, method: &Method, code: StatusCode) {
+        self.count(method, Some(code));
+        self.contact.send_if_modified(|known| {
+            let is_new = *known != Contact::Made;
+            *known = Contact::Made;
+            is_new
+        });
+    }
+
+    pub(super) fn failed(&self, method: &Method, error: &kube::Error) {
+        self.count(method, None);
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        let reason = causes
+            .last()
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        let reason = reason.into();
+        self.contact.send_replace(Contact::Lost { reason });
+    }
+
+    pub(super) fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many requests there were, by what became of them.
+    pub(crate) fn requests(&self) -> Vec<RequestCount> {
+        let mut counts: Vec<_> = self
+            .lock()
+            .iter()
+            .map(|(method, code, count)| RequestCount {
+                code: code.map(|code| code.as_u16()),
+                method: method.to_string(),
+                host: self.host.clone(),
+                count: *count,
+            })
+            .collect();
+        counts.sort_by(|a, b| (&a.method, a.code).cmp(&(&b.method, b.code)));
+        counts
+    }
+
+    /// How many of them were tried again.
+    pub(crate) fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// What the last request says, now and as it changes.
+    pub(crate) fn contact(&self) -> watch::Receiver<Contact> {
+        self.contact.subscribe()
+    }
+
+    fn count(&self, method: &Method, code: Option<StatusCode>) {
+        let mut counts = self.lock();
+        let known = counts
+            .iter_mut()
+            .find(|(known, its_code, _)| known == method && *its_code == code);
+        match known {
+            Some((_, _, count)) => *count += 1,
+            None => counts.push((method.clone(), code, 1)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Method, Option<StatusCode>, u64)>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_with_the_same_end_are_counted_together() {
+        let meter = Meter::new("host:1".to_owned());
+        assert_eq!(*meter.contact().borrow(), Contact::None);
+        meter.answered(&Method::GET, StatusCode::OK);
+        meter.answered(&Method::GET, StatusCode::OK);
+        meter.answered(&Method::PUT, StatusCode::CONFLICT);
+        meter.failed(&Method::GET, &kube::Error::TlsRequired);
+        let counts: Vec<_> = meter
+            .requests()
+            .into_iter()
+            .map(|one| (one.method, one.code, one.count))
+            .collect();
+        let expected = [("GET", None, 1), ("GET", Some(200), 2), ("PUT", Some(409), 1)];
+        assert_eq!(
+            counts,
+            expected.map(|(method, code, count)| (method.to_owned(), code, count))
+        );
+        assert!(matches!(&*meter.contact().borrow(), Contact::Lost { .. }));
+    }
+}

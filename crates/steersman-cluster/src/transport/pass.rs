@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one attempt has to pass: the gate, fences, and its time.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures::future::select_all;
+use steersman_core::Moment;
+
+use super::{Line, SendError};
+use crate::{Closed, Fence};
+
+/// The request was not answered in time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no complete answer came within {limit:?}")]
+#[non_exhaustive]
+pub struct TimedOut {
+    /// How long it was waited for.
+    pub limit: Duration,
+}
+
+/// The conditions under which an attempt starts and goes on.
+#[derive(Clone)]
+pub(crate) struct Pass {
+    line: Arc<Line>,
+    fences: Arc<[Fence]>,
+    /// When it has to be over, and how long that was when the request began.
+    deadline: Option<(Moment, Duration)>,
+}
+
+impl Pass {
+    pub(super) fn new(line: Arc<Line>, fences: Arc<[Fence]>, deadline: Option<(Moment, Duration)>) -> Self {
+        Self {
+            line,
+            fences,
+            deadline,
+        }
+    }
+
+    /// Whether it may start or go on.
+    pub(super) fn check(&self) -> Result<(), SendError> {
+        self.fences().try_for_each(Fence::check)?;
+        match self.deadline {
+            Some((deadline, limit)) if self.line.clock.now() >= deadline => Err(TimedOut { limit }.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// How much time there is, if that is limited.
+    pub(super) fn remaining(&self, now: Moment) -> Option<Duration> {
+        let own = self.deadline.map(|(deadline, _)| deadline.saturating_since(now));
+        self.fences().filter_map(Fence::remaining).chain(own).min()
+    }
+
+    /// Does something as long as it may go on. What is given up is dropped.
+    pub(super) async fn over<T>(&self, work: impl Future<Output = T>) -> Result<T, SendError> {
+        tokio::select! {
+            biased;
+            error = self.ended() => Err(error),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Waits until it may not go on any more.
+    pub(super) async fn ended(&self) -> SendError {
+        let time = async {
+            match self.deadline {
+                Some((deadline, limit)) => {
+                    self.line.clock.sleep_until(deadline).await;
+                    TimedOut { limit }
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            closed = self.closed() => closed.into(),
+            timed_out = time => timed_out.into(),
+        }
+    }
+
+    async fn closed(&self) -> Closed {
+        if self.fences.is_empty() {
+            return self.line.gate.closed().await;
+        }
+        let all = self.fences().map(|fence| Box::pin(fence.closed()));
+        select_all(all).await.0
+    }
+
+    fn fences(&self) -> impl Iterator<Item = &Fence> {
+        std::iter::once(&self.line.gate).chain(self.fences.iter())
+    }
+}

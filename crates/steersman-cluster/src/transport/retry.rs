@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When a request is sent again, and after how long.
+//!
+//! Not kube's retry layer: it sends writes again that may have been applied, up to fifteen times, and draws its own
+//! random numbers.
+
+use std::{error::Error, time::Duration};
+
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use hyper_util::client::legacy;
+use kube::client::Body;
+use steersman_core::Random;
+
+use super::SendError;
+
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+
+/// The tries of one request.
+pub(super) struct Tries {
+    left: u32,
+    is_read: bool,
+    next: Duration,
+}
+
+impl Tries {
+    pub(super) fn new(tries: u32, is_read: bool) -> Self {
+        Self {
+            left: tries.saturating_sub(1),
+            is_read,
+            next: FIRST_DELAY,
+        }
+    }
+
+    /// How long to wait before the next try, if there is one.
+    pub(super) fn delay<B>(
+        &mut self,
+        result: &Result<Response<B>, SendError>,
+        random: &Random,
+    ) -> Option<Duration> {
+        let at_least = self.patience(result)?;
+        self.left = self.left.checked_sub(1)?;
+        let jittered = self.next.mul_f64(0.5 + random.fraction());
+        self.next = (self.next * 2).min(LONGEST_DELAY);
+        Some(jittered.max(at_least))
+    }
+
+    /// How long to wait at least, if the request may be sent again.
+    fn patience<B>(&self, result: &Result<Response<B>, SendError>) -> Option<Duration> {
+        match result {
+            Ok(response) => match (response.status(), retry_after(response.headers())) {
+                // The server says that it did nothing.
+                (StatusCode::TOO_MANY_REQUESTS, Some(time)) => Some(time),
+                // It may come from somebody between us and a server that did something.
+                (StatusCode::SERVICE_UNAVAILABLE, time) if self.is_read => Some(time.unwrap_or_default()),
+                _ => None,
+            },
+            Err(SendError::Failed(error)) => {
+                (is_network(error) && (self.is_read || is_unsent(error))).then_some(Duration::ZERO)
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// How long a server asks to wait.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Whether the network is the cause, and not the request.
+fn is_network(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_))
+}
+
+/// Whether no connection came about, so that not a byte of the request was sent.
+fn is_unsent(error: &kube::Error) -> bool {
+    let first: &(dyn Error + 'static) = error;
+    std::iter::successors(Some(first), |&error| error.source())
+        .filter_map(|error| error.downcast_ref::<legacy::Error>())
+        .any(legacy::Error::is_connect)
+}
+
+/// The same request, if its body allows that.
+pub(super) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
+/// What became of a try, for the log.
+pub(super) fn outcome<B>(result: &Result<Response<B>, SendError>) -> String {
+    match result {
+        Ok(response) => response.status().to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(code: u16, retry_after: Option<u32>) -> Result<Response<()>, SendError> {
+        let mut response = Response::builder().status(code);
+        if let Some(seconds) = retry_after {
+            response = response.header(header::RETRY_AFTER, seconds);
+        }
+        Ok(response.body(()).unwrap())
+    }
+
+    fn delay(is_read: bool, result: &Result<Response<()>, SendError>) -> Option<Duration> {
+        Tries::new(3, is_read).delay(result, &Random::from_seed(1))
+    }
+
+    #[test]
+    fn a_write_is_sent_again_only_if_the_server_says_that_it_did_nothing() {
+        let waits = delay(false, &answer(429, Some(2))).unwrap();
+        assert_eq!(waits, Duration::from_secs(2));
+        for (code, retry_after) in [
+            (429, None),
+            (503, None),
+            (503, Some(1)),
+            (500, None),
+            (504, None),
+            (409, None),
+        ] {
+            assert_eq!(delay(false, &answer(code, retry_after)), None, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_read_is_sent_again_when_the_server_is_not_there() {
+        assert!(delay(true, &answer(503, None)).is_some());
+        assert_eq!(delay(true, &answer(503, Some(7))), Some(Duration::from_secs(7)));
+        for code in [200, 404, 429, 500] {
+            assert_eq!(delay(true, &answer(code, None)), None, "{code}");
+        }
+    }
+
+    #[test]
+    fn tries_end_and_delays_grow() {
+        let random = Random::from_seed(1);
+        let mut tries = Tries::new(3, true);
+        let result = answer(503, None);
+        let delays: Vec<_> = std::iter::from_fn(|| tries.delay(&result, &random)).collect();
+        assert_eq!(delays.len(), 2);
+        assert!(delays[0] >= FIRST_DELAY / 2 && delays[0] < FIRST_DELAY * 3 / 2);
+        assert!(delays[1] >= FIRST_DELAY && delays[1] < FIRST_DELAY * 3);
+    }
+
+    #[test]
+    fn what_was_held_back_is_not_sent_again() {
+        let closed = crate::Closed {
+            reason: "test".into(),
+        };
+        assert_eq!(delay(true, &Err(SendError::Closed(closed))), None);
+    }
+}

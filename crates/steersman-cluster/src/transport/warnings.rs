@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the server warns of, such as versions that will go away: logged once each.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
+
+use http::{HeaderMap, header};
+
+/// How many warnings are remembered. More different ones are a sign that they name objects; the rest is not logged.
+const REMEMBERED: usize = 1000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Warnings(Mutex<HashSet<Box<str>>>);
+
+impl Warnings {
+    /// Logs the warnings of an answer that were not heard before.
+    pub(super) fn note(&self, headers: &HeaderMap) {
+        for value in headers.get_all(header::WARNING) {
+            let Ok(value) = value.to_str() else { continue };
+            for text in texts(value) {
+                if self.is_new(&text) {
+                    tracing::warn!(warning = %text, "the API server warns");
+                }
+            }
+        }
+    }
+
+    fn is_new(&self, text: &str) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.len() < REMEMBERED && !known.contains(text) && known.insert(text.into())
+    }
+}
+
+/// The texts of a header of the form `299 agent "text"`, of which there may be several with commas between them.
+fn texts(header: &str) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut rest = header;
+    while let Some(start) = rest.find('"') {
+        let code = rest[..start].trim_start_matches([',', ' ']);
+        let is_warning = code.starts_with("299 ");
+        let (mut text, mut end) = (String::new(), None);
+        let mut characters = rest[start + 1..].char_indices();
+        while let Some((at, character)) = characters.next() {
+            match character {
+                '"' => {
+                    end = Some(start + 1 + at + 1);
+                    break;
+                }
+                '\\' => text.extend(characters.next().map(|(_, escaped)| escaped)),
+                other => text.push(other),
+            }
+        }
+        // A text without an end is none.
+        let Some(end) = end else { break };
+        if is_warning && !text.is_empty() {
+            texts.push(text);
+        }
+        rest = &rest[end..];
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_a_header_are_found() {
+        assert_eq!(
+            texts(r#"299 - "v1beta1 is going away""#),
+            ["v1beta1 is going away"]
+        );
+        assert_eq!(texts(r#"299 - "a \"b\", c", 299 - "d""#), [r#"a "b", c"#, "d"]);
+        for odd in [
+            "",
+            "299 - ",
+            r#"299 - "open"#,
+            r#"199 - "other code""#,
+            r#"299 - """#,
+        ] {
+            assert!(texts(odd).is_empty(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_warning_is_new_once_and_only_so_many_are_remembered() {
+        let warnings = Warnings::default();
+        assert!(warnings.is_new("a"));
+        assert!(!warnings.is_new("a"));
+        let new = (0..2 * REMEMBERED).filter(|number| warnings.is_new(&number.to_string()));
+        assert_eq!(new.count(), REMEMBERED - 1);
+    }
+}
