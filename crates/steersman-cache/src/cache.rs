@@ -170,6 +170,11 @@ impl Cache {
         self.informer_in(resource, &self.settings(resource).0)
     }
 
+    /// The part of a resource that [`informer`](Self::informer) is about.
+    pub fn scope(&self, resource: &Resource) -> Scope {
+        self.settings(resource).0.clone()
+    }
+
     /// The informer of a part of a resource; started if nobody has asked before.
     ///
     /// Those who want metadata only share the informer of those who want whole objects. If these come later, it is

@@ -48,7 +48,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use kube::core::DynamicObject;
 use serde::Deserialize;
-use steersman_cache::{Reader, Resource, Store, Wanted};
+use steersman_cache::{Object, Reader, Resource, Store, Wanted};
 
 use self::request::Plan;
 pub use self::{
@@ -69,7 +69,11 @@ struct Parts {
     reader: Arc<Reader>,
     is_live: bool,
     writes: Writes,
+    observer: Option<Observer>,
 }
+
+/// Is told of each object that a write was answered with.
+type Observer = Arc<dyn Fn(&Resource, &Object) + Send + Sync>;
 
 /// How writes are done.
 #[derive(Clone, Debug)]
@@ -90,6 +94,7 @@ impl Client {
                 force: false,
                 field_owner: Arc::clone(cluster.field_owner()),
             },
+            observer: None,
             cluster: Arc::clone(cluster),
         }))
     }
@@ -136,6 +141,13 @@ impl Client {
     #[must_use]
     pub fn fenced(&self, fence: Fence) -> Self {
         self.with(|parts| parts.transport.add_fence(fence))
+    }
+
+    /// The same, which tells `observer` of each object that a write was answered with. It is called where the write is
+    /// awaited, before that ends, and must be quick.
+    #[must_use]
+    pub fn observed(&self, observer: impl Fn(&Resource, &Object) + Send + Sync + 'static) -> Self {
+        self.with(|parts| parts.observer = Some(Arc::new(observer)))
     }
 
     /// The same without the fences that it was given. What remains is the gate of the cluster, which
@@ -213,6 +225,9 @@ impl Client {
         let is_of_kind = head.is_some_and(|head| head.kind.as_deref() == Some(call.resource().kind()));
         if self.0.writes.dry_run || !is_of_kind {
             return;
+        }
+        if let (Some(observer), Ok(object)) = (&self.0.observer, Object::from_slice(json)) {
+            observer(call.resource(), &object);
         }
         if let Err(error) = self.0.cluster.cache().wrote(call.resource(), json) {
             tracing::debug!(%call, %error, "the answer to a write is no object, and the cache does not see it");

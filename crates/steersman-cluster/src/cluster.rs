@@ -35,10 +35,11 @@ mod config;
 mod home;
 mod state;
 
-use std::{borrow::Borrow, fmt, sync::Arc};
+use std::{borrow::Borrow, fmt, future::Future, sync::Arc};
 
 use kube::Config;
 use steersman_cache::{Cache, Missing, Reader};
+use steersman_core::Clock;
 
 use self::home::Home;
 pub use self::{
@@ -133,6 +134,30 @@ impl Cluster {
         for informer in self.0.cache.informers() {
             self.0.cache.remove(informer.resource());
         }
+    }
+
+    /// Whether it was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.line.gate.check().is_err()
+    }
+
+    /// Lets `work` go on until it ends, or until the cluster is closed, which gives nothing.
+    ///
+    /// # Cancel safety
+    /// It can be dropped when `work` can.
+    pub async fn until_closed<F: Future>(&self, work: F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            output = work => Some(output),
+            _ = self.0.line.gate.closed() => None,
+        }
+    }
+
+    /// What tells the time to everything that belongs to it.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.line.clock
     }
 
     /// How many requests there were by what became of them, those of the cache included. Each attempt counts.

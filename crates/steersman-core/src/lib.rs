@@ -9,12 +9,14 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod action;
 mod clock;
 mod key;
 mod random;
 #[cfg(feature = "tokio")]
 mod spawner;
 
+pub use action::{Action, Next};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, Moment, Sleep, TestClock};

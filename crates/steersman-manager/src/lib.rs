@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a controller process needs around its controllers: probes, metrics, signals and logs.
+//! Runs controllers, and has what their process needs besides: probes, metrics, signals and logs.
 //!
+//! * [`Manager`] starts everything in order, keeps it running, and stops it in order.
 //! * [`Checks`] answers `/healthz` and `/readyz` as Kubernetes' own components do.
 //! * [`MetricsRegistry`] holds what is measured, [`MetricsServer`] shows it to those who may see it.
 //! * [`Server`] puts [`Routes`] on a socket, and ends with its last connection.
@@ -11,13 +12,16 @@
 
 mod health;
 mod logging;
+mod manager;
 mod metrics;
 mod registered;
 mod serve;
 mod signals;
+mod supervise;
 
 pub use health::{Checks, Duplicate, Unready};
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
+pub use manager::{Addresses, BuildError, Manager, ManagerBuilder, RemoveError, RunError};
 pub use metrics::{Exposition, MetricsRegistry, MetricsServer, MetricsServerError, buckets};
 pub use registered::Registered;
 pub use serve::{

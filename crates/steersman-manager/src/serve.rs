@@ -157,6 +157,21 @@ impl Server {
         self
     }
 
+    /// Another server on the same socket: when this one has ended, that one can go on with the address.
+    ///
+    /// # Errors
+    /// If the system has no more file descriptors to give.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            address: self.address,
+            listener: self.listener.try_clone()?,
+            routes: Arc::clone(&self.routes),
+            tls: self.tls.clone(),
+            clock: Arc::clone(&self.clock),
+            drain: self.drain,
+        })
+    }
+
     /// The address that was taken, with its real port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

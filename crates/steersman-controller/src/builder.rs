@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a controller is put together.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use steersman_cluster::Cluster;
+use steersman_queue::{Group, Limiter};
+
+use crate::{
+    BoxReconciler, BoxRunnable, Controller, Handler, Host, HostError, Kind, Needs, Options, Predicate,
+    Reconciler, Request, RequestKey, Source,
+    controller::Plan,
+    hot_loop::{HotLoops, ToRequest},
+    owner::Owners,
+    same_object,
+    source::{AnySource, KindSource},
+};
+
+/// A controller that is being put together; from [`Controller::of`] and its siblings.
+///
+/// ```no_run
+/// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
+/// use steersman_controller::{Controller, Host, HostError, Reconciler, kind, related};
+/// ///
+/// fn add(host: &impl Host, reconciler: impl Reconciler) -> Result<(), HostError> {
+///     Controller::of::<ConfigMap>("web")
+///         .labels("app=web")
+///         .owns(kind::<Deployment>())
+///         .watches(kind::<Secret>(), related(|secret: &Secret| {
+///             Some(ObjectKey::new(secret.metadata.namespace.as_deref()?, "front"))
+///         }))
+///         .workers(4)
+///         .run_on(host, reconciler)?;
+///     Ok(())
+/// }
+/// ```
+#[must_use = "a controller runs once it is given to a host"]
+pub struct Builder<R: RequestKey, T> {
+    name: String,
+    home: Option<Cluster>,
+    primary: Option<Primary<R, T>>,
+    primary_namespaced: Arc<OnceLock<bool>>,
+    sources: Vec<AnySource<R>>,
+    options: Options,
+    queue: steersman_queue::Options<R>,
+}
+
+/// The kind that a controller is about, and the key of one of its objects.
+struct Primary<R: RequestKey, T> {
+    kind: Kind<T>,
+    source: fn(Kind<T>, &Arc<HotLoops<R>>) -> AnySource<R>,
+    to_request: ToRequest<R>,
+}
+
+/// The type of a controller's primary kind where it has none.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NoPrimary {}
+
+impl<T: 'static> Builder<Request, T> {
+    pub(crate) fn of_kind(name: impl Into<String>, kind: Kind<T>) -> Self {
+        Self {
+            primary: Some(Primary {
+                kind,
+                source: |kind, hot_loops| {
+                    AnySource::Kind(KindSource::new(kind, same_object()).slowing(Arc::clone(hot_loops)))
+                },
+                to_request: |cluster, key| Request::new(cluster.clone(), key),
+            }),
+            ..Builder::start(name)
+        }
+    }
+
+    /// Objects of the primary kind that a label selector selects.
+    pub fn labels(self, selector: impl Into<String>) -> Self {
+        self.primary(|kind| kind.labels(selector))
+    }
+
+    /// Objects of the primary kind that a field selector selects.
+    pub fn fields(self, selector: impl Into<String>) -> Self {
+        self.primary(|kind| kind.fields(selector))
+    }
+
+    /// Objects of the primary kind in this namespace; said several times, in each.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        self.primary(|kind| kind.namespace(namespace))
+    }
+
+    /// Only changes of objects of the primary kind that the predicate admits.
+    pub fn when(self, predicate: Predicate<T>) -> Self {
+        self.primary(|kind| kind.when(predicate))
+    }
+
+    /// Every object of the primary kind again at about this interval, with low priority.
+    pub fn resync(self, every: Duration) -> Self {
+        self.primary(|kind| kind.resync(every))
+    }
+
+    /// Objects of the primary kind, and of those that it owns, in every cluster of the manager. The client in the
+    /// context is that of the request's cluster.
+    pub fn on_every_cluster(self) -> Self {
+        self.primary(Kind::on_every_cluster)
+    }
+
+    /// A kind whose objects wake the one that controls them, if that is of the primary kind.
+    pub fn owns<C: 'static>(self, child: Kind<C>) -> Self {
+        self.owned(child, Owners::controlling)
+    }
+
+    /// The same for every owner of the primary kind, also those that share an object with others.
+    pub fn owns_shared<C: 'static>(self, child: Kind<C>) -> Self {
+        self.owned(child, Owners::every)
+    }
+
+    fn owned<C: 'static>(
+        mut self,
+        mut child: Kind<C>,
+        owners: impl FnOnce(&steersman_cache::Resource, Arc<OnceLock<bool>>) -> Owners,
+    ) -> Self {
+        let Some(primary) = &self.primary else { return self };
+        if matches!(primary.kind.place, crate::kind::ClusterChoice::Every) {
+            child = child.on_every_cluster();
+        }
+        let owners = owners(&primary.kind.resource, Arc::clone(&self.primary_namespaced));
+        self.sources.push(AnySource::Kind(KindSource::new(child, owners)));
+        self
+    }
+
+    fn primary(mut self, change: impl FnOnce(Kind<T>) -> Kind<T>) -> Self {
+        self.primary = self.primary.map(|primary| Primary {
+            kind: change(primary.kind),
+            ..primary
+        });
+        self
+    }
+}
+
+impl<R: RequestKey> Builder<R, NoPrimary> {
+    pub(crate) fn named(name: impl Into<String>) -> Self {
+        Self::start(name)
+    }
+}
+
+impl<R: RequestKey, T: 'static> Builder<R, T> {
+    fn start(name: impl Into<String>) -> Self {
+        let grouping = |key: &R| Group::new(&key.cluster()).inner(key.namespace());
+        Self {
+            name: name.into(),
+            home: None,
+            primary: None,
+            primary_namespaced: Arc::default(),
+            sources: Vec::new(),
+            options: Options::new(),
+            queue: steersman_queue::Options::new().grouping(grouping),
+        }
+    }
+
+    /// The controller's own cluster. Default: that of the host.
+    pub fn on(mut self, cluster: &Cluster) -> Self {
+        self.home = Some(cluster.clone());
+        self
+    }
+
+    /// Another kind, and what its changes mean.
+    pub fn watches<W: 'static>(mut self, kind: Kind<W>, handler: impl Handler<W, R>) -> Self {
+        self.sources.push(AnySource::Kind(KindSource::new(kind, handler)));
+        self
+    }
+
+    /// Another source: a stream, a channel, a timer, or one of your own.
+    pub fn source(mut self, source: impl Source<R>) -> Self {
+        self.sources.push(AnySource::Other(Box::new(source)));
+        self
+    }
+
+    /// How many keys are worked on at once. Default: 1.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.options = self.options.workers(workers);
+        self
+    }
+
+    /// A reconcile that takes longer is cancelled and tried again after its back-off. Default: none.
+    pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
+        self.options = self.options.reconcile_timeout(limit);
+        self
+    }
+
+    /// How long sources may take until they are called in trouble. Default: 2 min.
+    pub fn sync_timeout(mut self, limit: Duration) -> Self {
+        self.options = self.options.sync_timeout(limit);
+        self
+    }
+
+    /// Standby replicas keep its caches and its queue filled, so that it works at once when they lead.
+    pub fn warm(mut self) -> Self {
+        self.options = self.options.needs(Needs::WarmUp);
+        self
+    }
+
+    /// It works in every replica, whoever leads.
+    pub fn without_leadership(mut self) -> Self {
+        self.options = self.options.needs(Needs::Nothing);
+        self
+    }
+
+    /// How it works. What is not set there stays as it is.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options.or(&self.options);
+        self
+    }
+
+    /// How long a key waits after its failures. Default: 5 ms, doubled each time up to 1000 s, with jitter.
+    pub fn limiter(mut self, limiter: impl Limiter<R>) -> Self {
+        self.queue = self.queue.limiter(limiter);
+        self
+    }
+
+    /// Puts it together and gives it to a host, which runs it.
+    ///
+    /// # Errors
+    /// When the host has no cluster and none was said, has a runnable of this name, or is stopping.
+    pub fn run_on(
+        self,
+        host: &(impl Host + ?Sized),
+        reconciler: impl Reconciler<R>,
+    ) -> Result<Controller<R>, HostError> {
+        let home = match &self.home {
+            Some(cluster) => cluster.clone(),
+            None => host.cluster()?,
+        };
+        let with_defaults = Self {
+            options: self.options.clone().or(&host.defaults()),
+            ..self
+        };
+        let controller = with_defaults.build(&home, reconciler);
+        host.add(BoxRunnable::new(controller.clone()))?;
+        Ok(controller)
+    }
+
+    /// Puts it together without running it. It makes no request until it runs.
+    pub fn build(self, home: &Cluster, reconciler: impl Reconciler<R>) -> Controller<R> {
+        let Self {
+            name,
+            home: own,
+            primary,
+            primary_namespaced,
+            mut sources,
+            options,
+            queue,
+        } = self;
+        let home = own.unwrap_or_else(|| home.clone());
+        let resource = primary
+            .as_ref()
+            .map(|primary| (primary.kind.resource.clone(), primary.to_request));
+        let hot_loops = Arc::new(HotLoops::new(resource));
+        let mut unknown_scope = None;
+        if let Some(Primary { kind, source, .. }) = primary {
+            match kind.namespaced {
+                // It is set here and nowhere else.
+                Some(namespaced) => _ = primary_namespaced.set(namespaced),
+                None => unknown_scope = Some((kind.resource.clone(), primary_namespaced)),
+            }
+            sources.insert(0, source(kind, &hot_loops));
+        }
+        Controller(Arc::new(Plan::new(
+            (name.into(), home),
+            sources,
+            BoxReconciler::new(reconciler),
+            (options, queue),
+            hot_loops,
+            unknown_scope,
+        )))
+    }
+}
+
+impl<R: RequestKey, T> fmt::Debug for Builder<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a reconciler is handed beside the request.
+
+use std::{fmt, sync::Arc};
+
+use steersman_cluster::{Client, Cluster, ClusterName};
+use steersman_core::Clock;
+
+use crate::{Fleet, Stop, StopHandle, engagement::Engagement};
+
+/// The clients and the circumstances of one reconcile. It is owned and cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    engagement: Arc<Engagement>,
+    number: u64,
+    attempt: u32,
+    priority: i32,
+}
+
+impl Context {
+    pub(crate) fn new(engagement: Arc<Engagement>, number: u64, attempt: u32, priority: i32) -> Self {
+        Self {
+            engagement,
+            number,
+            attempt,
+            priority,
+        }
+    }
+
+    /// A context outside of any controller, for tests that call a reconciler as the function it is.
+    ///
+    /// The handle stops what the reconciler waits for; it lasts as long as it is held.
+    #[must_use]
+    pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
+        let (handle, stop) = StopHandle::new();
+        let fleet = Fleet::new();
+        // An empty fleet has no cluster of this name.
+        let _ = fleet.insert(cluster.clone());
+        let engagement = Engagement::new("standalone", cluster, None, fleet, stop);
+        (handle, Self::new(Arc::new(engagement), 0, 0, 0))
+    }
+
+    /// Reads from the cache of the request's cluster and writes to its server, as long as this controller may.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.engagement.client
+    }
+
+    /// The raw client, which passes the same gate.
+    #[must_use]
+    pub fn kube(&self) -> kube::Client {
+        self.engagement.client.kube()
+    }
+
+    /// The request's cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.engagement.cluster
+    }
+
+    /// The client of another cluster of the same manager, behind the same gate.
+    #[must_use]
+    pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
+        self.engagement.client_of(cluster)
+    }
+
+    /// The controller's name.
+    #[must_use]
+    pub fn controller(&self) -> &str {
+        &self.engagement.controller
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.engagement.cluster.clock()
+    }
+
+    /// Tells this reconcile from every other one of the process. It is in the log as `reconcile_id`.
+    #[must_use]
+    pub fn reconcile_id(&self) -> u64 {
+        self.number
+    }
+
+    /// How often in succession the key has failed before.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The priority that the key was queued with.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// Says when the controller is to end. A reconcile may finish what it does within the grace period, with a client
+    /// that works; one that waits for something long can give up earlier.
+    #[must_use]
+    pub fn stop(&self) -> &Stop {
+        &self.engagement.stop
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("controller", &self.controller())
+            .field("cluster", self.cluster().name())
+            .field("reconcile_id", &self.number)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

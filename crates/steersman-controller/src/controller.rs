@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A controller: a plan that can be run.
+//!
+//! # Guarantees
+//! 1. The plan never changes and holds no informer, so a run can follow another as if it were the first.
+//! 2. Two runs at the same time are refused.
+//! 3. No key is reconciled before every source has enqueued what was there.
+//! 4. Keys that are enqueued before a run, or left over from one, are worked on by the next.
+//! 5. When a run is told to stop, what is in flight may end within the grace period; then it is cancelled, and its key is
+//!    kept.
+//! 6. A source in trouble holds up only its own controller.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use steersman_cache::Resource;
+use steersman_cluster::{Cluster, ClusterName};
+use steersman_core::Task;
+use steersman_queue::{Add, Depth, Queue, Status};
+
+use crate::{
+    BoxError, BoxReconciler, Metrics, Needs, Options, Request, RequestKey, RunContext, Runnable, StopHandle,
+    Wanted,
+    builder::{Builder, NoPrimary},
+    hot_loop::HotLoops,
+    kind::{KnownKind, WhenAbsent, kind},
+    metrics::{Queued, Series},
+    run,
+    source::AnySource,
+};
+
+/// A controller. Clones are the same one.
+pub struct Controller<R: RequestKey = Request>(pub(crate) Arc<Plan<R>>);
+
+/// What a run is made of.
+pub(crate) struct Plan<R: RequestKey> {
+    pub(crate) name: Arc<str>,
+    pub(crate) home: Cluster,
+    pub(crate) sources: Vec<AnySource<R>>,
+    pub(crate) reconciler: BoxReconciler<R>,
+    pub(crate) options: Options,
+    /// It is there before the first run and between runs, paused.
+    pub(crate) queue: Arc<Queue<R>>,
+    pub(crate) series: Arc<LateSeries>,
+    pub(crate) hot_loops: Arc<HotLoops<R>>,
+    /// The primary resource and whether its objects are in namespaces, where a server has to be asked for that.
+    pub(crate) unknown_scope: Option<(Resource, Arc<OnceLock<bool>>)>,
+    is_running: AtomicBool,
+}
+
+/// A run of a controller is refused, or has failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// It runs already.
+    #[error("controller `{controller}` runs already: stop that run first")]
+    AlreadyRunning {
+        /// The controller.
+        controller: String,
+    },
+    /// The server does not have a kind that it watches.
+    #[error(
+        "controller `{controller}` watches {kind}, which the server does not have: install it, or say `.when_installed()` \
+         to run the controller only while it is there"
+    )]
+    Absent {
+        /// The controller.
+        controller: String,
+        /// The kind, with the reason where there is one.
+        kind: String,
+    },
+    /// A source is in trouble, and the controller is strict.
+    #[error("controller `{controller}` cannot begin: {reason}")]
+    Source {
+        /// The controller.
+        controller: String,
+        /// The source and what is in the way.
+        reason: String,
+    },
+    /// A reconcile panicked, and the controller does not recover from that.
+    #[error("controller `{controller}` panicked on {key}: {message}")]
+    Panicked {
+        /// The controller.
+        controller: String,
+        /// The key.
+        key: String,
+        /// What the panic said.
+        message: String,
+    },
+}
+
+impl Controller<Request> {
+    /// A controller of the objects of a type: each change of an object enqueues it.
+    pub fn of<K: KnownKind>(name: impl Into<String>) -> Builder<Request, K>
+    where
+        K: 'static,
+    {
+        Builder::of_kind(name, kind::<K>())
+    }
+
+    /// The same for objects that are chosen more closely, or whose type is not known when the program is compiled.
+    pub fn of_kind<T: 'static>(name: impl Into<String>, kind: crate::Kind<T>) -> Builder<Request, T> {
+        Builder::of_kind(name, kind)
+    }
+}
+
+impl<R: RequestKey> Controller<R> {
+    /// A controller without a primary kind, whose keys are whatever its handlers make.
+    pub fn named(name: impl Into<String>) -> Builder<R, NoPrimary> {
+        Builder::named(name)
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its own cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.0.home
+    }
+
+    /// Enqueues a key. It is kept while the controller does not run.
+    pub fn enqueue(&self, key: R) {
+        self.0.queue.add(key);
+    }
+
+    /// Enqueues a key with a priority or a delay.
+    pub fn enqueue_with(&self, key: R, how: Add) {
+        self.0.queue.add_with(key, how);
+    }
+
+    /// How much is in its queue.
+    #[must_use]
+    pub fn depth(&self) -> Depth {
+        self.0.queue.depth()
+    }
+
+    /// What its queue knows about a key: since when it waits, why, how often it failed, when it is tried next.
+    #[must_use]
+    pub fn status(&self, key: &R) -> Option<Status<R>> {
+        self.0.queue.status(key)
+    }
+
+    /// The same of all keys for which `matches` is true.
+    #[must_use]
+    pub fn statuses(&self, matches: impl FnMut(&R) -> bool) -> Vec<Status<R>> {
+        self.0.queue.statuses(matches)
+    }
+
+    /// Forgets all keys that wait, for example because what they were about is gone.
+    pub fn purge(&self) -> usize {
+        self.0.queue.purge(|_| true)
+    }
+
+    /// Begins a run in the background, outside of any manager.
+    ///
+    /// ```no_run
+    /// # async fn example(web: steersman_controller::Controller, cx: steersman_controller::RunContext)
+    /// # -> Result<(), steersman_controller::BoxError> {
+    /// let running = web.spawn(&cx);
+    /// // …
+    /// let web = running.stop(std::time::Duration::from_secs(30)).await?;
+    /// let again = web.spawn(&cx);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "the run ends when this drops"]
+    pub fn spawn(&self, cx: &RunContext) -> RunningController<R> {
+        let (handle, child) = cx.child();
+        let (ended, result) = tokio::sync::oneshot::channel();
+        let controller = self.clone();
+        let task = cx.spawner().spawn("controller", async move {
+            // Nobody has to wait for the end.
+            let _ = ended.send(controller.run(child).await);
+        });
+        RunningController {
+            controller: self.clone(),
+            handle,
+            cx: cx.clone(),
+            result,
+            _task: task,
+        }
+    }
+}
+
+/// A run of a controller; from [`Controller::spawn`]. Dropping it ends the run at once.
+#[must_use = "the run ends when this drops"]
+pub struct RunningController<R: RequestKey = Request> {
+    controller: Controller<R>,
+    handle: StopHandle,
+    cx: RunContext,
+    result: tokio::sync::oneshot::Receiver<Result<(), BoxError>>,
+    _task: Task,
+}
+
+impl<R: RequestKey> RunningController<R> {
+    /// Stops the run, which has `grace` to finish what is in flight, and gives back what can be run again.
+    ///
+    /// # Errors
+    /// When the run had failed.
+    ///
+    /// # Cancel safety
+    /// If it is dropped, the run ends at once.
+    pub async fn stop(self, grace: Duration) -> Result<Controller<R>, BoxError> {
+        self.handle.stop_by(self.cx.clock().now() + grace);
+        match self.result.await {
+            Ok(Err(error)) => Err(error),
+            _ => Ok(self.controller),
+        }
+    }
+}
+
+impl<R: RequestKey> fmt::Debug for RunningController<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RunningController")
+            .field(&self.controller.name())
+            .finish()
+    }
+}
+
+impl<R: RequestKey> Runnable for Controller<R> {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn needs(&self) -> Needs {
+        self.0.options.needed()
+    }
+
+    fn caches(&self) -> Vec<Wanted> {
+        let kinds = self.0.sources.iter().filter_map(|source| source.kind());
+        kinds
+            .filter(|kind| kind.presence == WhenAbsent::Mistake)
+            .filter_map(|kind| Some(kind.wanted(kind.cluster(&self.0.home)?)))
+            .collect()
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        vec![self.0.home.name().clone()]
+    }
+
+    fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let plan = Arc::clone(&self.0);
+        async move { run::run(&plan, cx).await.map_err(Into::into) }
+    }
+}
+
+impl<R: RequestKey> Clone for Controller<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R: RequestKey> fmt::Debug for Controller<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.name())
+            .field("depth", &self.depth())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says that no run is there, when it drops.
+pub(crate) struct OnlyRun<'p>(&'p AtomicBool);
+
+impl Drop for OnlyRun<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl<R: RequestKey> Plan<R> {
+    pub(crate) fn new(
+        (name, home): (Arc<str>, Cluster),
+        sources: Vec<AnySource<R>>,
+        reconciler: BoxReconciler<R>,
+        (options, queue): (Options, steersman_queue::Options<R>),
+        hot_loops: Arc<HotLoops<R>>,
+        unknown_scope: Option<(Resource, Arc<OnceLock<bool>>)>,
+    ) -> Self {
+        let series = Arc::new(LateSeries::default());
+        let queue = queue
+            .named(&*name)
+            .paused()
+            .metrics(Arc::clone(&series) as Arc<dyn steersman_queue::Metrics>);
+        Self {
+            queue: Arc::new(Queue::new(Arc::clone(home.clock()), queue)),
+            name,
+            home,
+            sources,
+            reconciler,
+            options,
+            series,
+            hot_loops,
+            unknown_scope,
+            is_running: AtomicBool::new(false),
+        }
+    }
+
+    /// The cluster of this name that a source is bound to.
+    pub(crate) fn bound_cluster(&self, name: &ClusterName) -> Option<Cluster> {
+        let mut kinds = self.sources.iter().filter_map(|source| source.kind());
+        let bound = kinds.find_map(|kind| kind.cluster(&self.home).filter(|cluster| cluster.name() == name));
+        bound.filter(|cluster| !cluster.is_closed()).cloned()
+    }
+
+    pub(crate) fn begin(&self) -> Result<OnlyRun<'_>, RunError> {
+        if self.is_running.swap(true, Ordering::AcqRel) {
+            return Err(RunError::AlreadyRunning {
+                controller: self.name.to_string(),
+            });
+        }
+        Ok(OnlyRun(&self.is_running))
+    }
+
+    /// The series of this controller: those of the host that runs it first.
+    pub(crate) fn series(&self, metrics: &Metrics) -> &Series {
+        self.series.0.get_or_init(|| {
+            let queue = Arc::downgrade(&self.queue);
+            metrics.series(&self.name, queue as std::sync::Weak<dyn Queued>)
+        })
+    }
+}
+
+/// Series that are known once a host runs the controller.
+#[derive(Debug, Default)]
+pub(crate) struct LateSeries(OnceLock<Series>);
+
+impl LateSeries {
+    pub(crate) fn get(&self) -> Option<&Series> {
+        self.0.get()
+    }
+}
+
+impl steersman_queue::Metrics for LateSeries {
+    fn added(&self, keys: u64) {
+        if let Some(series) = self.get() {
+            series.added(keys);
+        }
+    }
+
+    fn taken(&self, queued: Duration) {
+        if let Some(series) = self.get() {
+            series.taken(queued);
+        }
+    }
+
+    fn finished(&self, worked: Duration) {
+        if let Some(series) = self.get() {
+            series.finished(worked);
+        }
+    }
+
+    fn retried(&self) {
+        if let Some(series) = self.get() {
+            series.retried();
+        }
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who may act: the seam between what runs and the election that permits it.
+//!
+//! Whoever decides about leadership holds a [`LeadershipKeeper`]; what runs holds a [`Leadership`] and asks it for a
+//! [`Term`]. Holding a term means to act.
+//!
+//! # Guarantees
+//! 1. A term is given only while the keeper grants leadership.
+//! 2. A term learns when it ended. Those who hold it stop acting and drop it.
+//! 3. [`LeadershipKeeper::vacated`] ends when no term is held any more. Before that nothing is released that others
+//!    wait for.
+
+use std::sync::Arc;
+
+use steersman_cluster::Fence;
+use tokio::sync::watch;
+
+/// Grants and revokes leadership.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use steersman_cluster::Fence;
+/// use steersman_controller::LeadershipKeeper;
+///
+/// let (keeper, leadership) = LeadershipKeeper::new();
+/// keeper.grant(Fence::open());
+/// let term = leadership.term().await;
+/// keeper.revoke();
+/// term.ended().await;
+/// assert!(!keeper.is_vacated());
+/// drop(term);
+/// keeper.vacated().await;
+/// # });
+/// ```
+#[derive(Debug)]
+pub struct LeadershipKeeper {
+    granted: watch::Sender<Option<Granted>>,
+    held: Arc<watch::Sender<usize>>,
+}
+
+/// Where terms come from. Clones are equal.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    granted: watch::Receiver<Option<Granted>>,
+    held: Arc<watch::Sender<usize>>,
+    /// Kept where nobody else is there to keep it.
+    _keeper: Option<Arc<LeadershipKeeper>>,
+}
+
+#[derive(Clone, Debug)]
+struct Granted {
+    number: u64,
+    fence: Fence,
+}
+
+/// A time of leading. Drop it when the work that it permits has ended.
+#[derive(Clone, Debug)]
+pub struct Term {
+    fence: Fence,
+    number: u64,
+    granted: watch::Receiver<Option<Granted>>,
+    _seat: Arc<Seat>,
+}
+
+/// Counts one who acts.
+#[derive(Debug)]
+struct Seat(Arc<watch::Sender<usize>>);
+
+impl LeadershipKeeper {
+    /// Nobody leads yet.
+    #[must_use]
+    pub fn new() -> (Self, Leadership) {
+        let held = Arc::new(watch::Sender::new(0));
+        let (sender, granted) = watch::channel(None);
+        let keeper = Self {
+            granted: sender,
+            held: Arc::clone(&held),
+        };
+        let leadership = Leadership {
+            granted,
+            held,
+            _keeper: None,
+        };
+        (keeper, leadership)
+    }
+
+    /// Begins a term. What is written in it passes `fence`.
+    pub fn grant(&self, fence: Fence) {
+        self.granted.send_modify(|granted| {
+            let number = granted.as_ref().map_or(0, |granted| granted.number) + 1;
+            *granted = Some(Granted { number, fence });
+        });
+    }
+
+    /// Ends the term.
+    pub fn revoke(&self) {
+        self.granted.send_replace(None);
+    }
+
+    /// Waits until nobody holds a term any more.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn vacated(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.held.subscribe().wait_for(|held| *held == 0).await;
+    }
+
+    /// Whether nobody holds a term.
+    #[must_use]
+    pub fn is_vacated(&self) -> bool {
+        *self.held.borrow() == 0
+    }
+}
+
+impl Leadership {
+    /// Leadership that nobody contends for.
+    #[must_use]
+    pub fn always() -> Self {
+        let (keeper, mut leadership) = LeadershipKeeper::new();
+        keeper.grant(Fence::open());
+        leadership._keeper = Some(Arc::new(keeper));
+        leadership
+    }
+
+    /// Waits until leadership is granted.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn term(&self) -> Term {
+        let mut granted = self.granted.clone();
+        loop {
+            if let Some(term) = self.try_term() {
+                return term;
+            }
+            if granted.changed().await.is_err() {
+                // Nobody is left who could grant it.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The present term, if there is one.
+    #[must_use]
+    pub fn try_term(&self) -> Option<Term> {
+        // The seat is taken first, so that it cannot be missed by one who revokes and then counts.
+        let seat = Seat::take(&self.held);
+        let granted = self.granted.borrow().clone()?;
+        Some(Term {
+            fence: granted.fence,
+            number: granted.number,
+            granted: self.granted.clone(),
+            _seat: Arc::new(seat),
+        })
+    }
+
+    /// Whether leadership is granted now.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.granted.borrow().is_some()
+    }
+}
+
+impl Term {
+    /// What its writes have to pass.
+    #[must_use]
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// Waits until this term has ended.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn ended(&self) {
+        let mut granted = self.granted.clone();
+        let number = self.number;
+        // When nobody is left who could grant it, it has ended as well.
+        let _ = granted
+            .wait_for(|granted| granted.as_ref().is_none_or(|granted| granted.number != number))
+            .await;
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let granted = self.granted.borrow();
+        granted
+            .as_ref()
+            .is_none_or(|granted| granted.number != self.number)
+    }
+}
+
+impl Seat {
+    fn take(held: &Arc<watch::Sender<usize>>) -> Self {
+        held.send_modify(|held| *held += 1);
+        Self(Arc::clone(held))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.send_modify(|held| *held -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn guarantee_1_no_term_is_given_without_a_grant() {
+        let (keeper, leadership) = LeadershipKeeper::new();
+        assert!(leadership.term().now_or_never().is_none());
+        keeper.grant(Fence::open());
+        assert!(leadership.term().now_or_never().is_some());
+        keeper.revoke();
+        assert!(leadership.try_term().is_none());
+        assert!(keeper.is_vacated(), "asking in vain leaves nothing behind");
+    }
+
+    #[test]
+    fn guarantee_2_a_term_ends_also_if_the_next_has_begun() {
+        let (keeper, leadership) = LeadershipKeeper::new();
+        keeper.grant(Fence::open());
+        let term = leadership.try_term().unwrap();
+        assert!(term.ended().now_or_never().is_none());
+        keeper.grant(Fence::open());
+        assert!(term.ended().now_or_never().is_some() && term.is_over());
+        assert!(!leadership.try_term().unwrap().is_over());
+    }
+
+    #[test]
+    fn guarantee_3_leadership_is_vacated_when_the_last_clone_of_a_term_drops() {
+        let (keeper, leadership) = LeadershipKeeper::new();
+        keeper.grant(Fence::open());
+        let term = leadership.try_term().unwrap();
+        let other = term.clone();
+        keeper.revoke();
+        drop(term);
+        assert!(keeper.vacated().now_or_never().is_none());
+        drop(other);
+        assert!(keeper.vacated().now_or_never().is_some());
+    }
+
+    // R63
+    #[test]
+    fn leadership_without_a_contender_never_ends() {
+        let term = Leadership::always().try_term().unwrap();
+        assert!(!term.is_over());
+    }
+}

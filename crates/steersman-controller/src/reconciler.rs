@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a user writes: a function from a key to the state that the world should have.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use steersman_core::Action;
+
+use crate::{Context, Request};
+
+/// An error of somebody else's code.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Brings what a key is about into its wanted state. It is called when anything changes that may matter, also twice for
+/// one change and once for many, so it looks at what there is and never at what happened.
+///
+/// No two calls for one key run at the same time. What an error is followed by is in the table:
+///
+/// | result | the key | counted as |
+/// |---|---|---|
+/// | [`Action::await_change`] | rests, its back-off is reset | `success` |
+/// | [`Action::requeue_after`] | waits that long, its back-off is reset | `requeue_after` |
+/// | [`Action::requeue`] | waits for its back-off | `requeue` |
+/// | an error, a panic, a timeout | waits for its back-off | `error` |
+/// | a [`terminal`] error | rests until something changes; its back-off stays | `error` |
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use steersman_controller::{Context, Reconciler, Request};
+/// use steersman_core::Action;
+///
+/// struct Greeter;
+///
+/// impl Reconciler for Greeter {
+///     type Error = steersman_cluster::Error;
+///
+///     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, Self::Error> {
+///         let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
+///             return Ok(Action::await_change()); // It is gone, and so is the work.
+///         };
+///         tracing::info!(name = map.metadata.name, "hello");
+///         Ok(Action::await_change())
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no reconciler of `{R}`",
+    note = "implement `Reconciler`, or wrap an async function with `reconcile_fn`"
+)]
+pub trait Reconciler<R = Request>: Send + Sync + 'static {
+    /// What goes wrong.
+    type Error: Into<BoxError> + Send;
+
+    /// Looks at what `request` names, and does what is missing.
+    fn reconcile(&self, request: R, cx: Context) -> impl Future<Output = Result<Action, Self::Error>> + Send;
+}
+
+/// A reconciler from an async function or closure.
+///
+/// ```
+/// use steersman_controller::{Context, Request, reconcile_fn};
+/// use steersman_core::Action;
+///
+/// async fn look(request: Request, _cx: Context) -> Result<Action, std::convert::Infallible> {
+///     println!("{request}");
+///     Ok(Action::await_change())
+/// }
+///
+/// let reconciler = reconcile_fn(look);
+/// # let _ = reconciler;
+/// ```
+pub fn reconcile_fn<F, R, Fut, E>(function: F) -> ReconcileFn<F>
+where
+    F: Fn(R, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action, E>> + Send,
+    E: Into<BoxError> + Send,
+{
+    ReconcileFn(function)
+}
+
+/// An async function as a reconciler; from [`reconcile_fn`].
+#[derive(Clone)]
+pub struct ReconcileFn<F>(F);
+
+impl<F, R, Fut, E> Reconciler<R> for ReconcileFn<F>
+where
+    F: Fn(R, Context) -> Fut + Send + Sync + 'static,
+    R: Send + 'static,
+    Fut: Future<Output = Result<Action, E>> + Send,
+    E: Into<BoxError> + Send,
+{
+    type Error = E;
+
+    fn reconcile(&self, request: R, cx: Context) -> impl Future<Output = Result<Action, E>> + Send {
+        (self.0)(request, cx)
+    }
+}
+
+impl<F> fmt::Debug for ReconcileFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReconcileFn")
+    }
+}
+
+/// A reconciler whose type is not known any more.
+pub struct BoxReconciler<R = Request>(Arc<dyn Erased<R>>);
+
+pub(crate) type Reconciling<'a> = Pin<Box<dyn Future<Output = Result<Action, BoxError>> + Send + 'a>>;
+
+trait Erased<R>: Send + Sync {
+    fn reconcile(&self, request: R, cx: Context) -> Reconciling<'_>;
+}
+
+impl<R: Send + 'static, T: Reconciler<R>> Erased<R> for T {
+    fn reconcile(&self, request: R, cx: Context) -> Reconciling<'_> {
+        let reconciling = Reconciler::reconcile(self, request, cx);
+        Box::pin(async move { reconciling.await.map_err(Into::into) })
+    }
+}
+
+impl<R: Send + 'static> BoxReconciler<R> {
+    /// Forgets the type of a reconciler.
+    pub fn new(reconciler: impl Reconciler<R>) -> Self {
+        Self(Arc::new(reconciler))
+    }
+
+    pub(crate) fn call(&self, request: R, cx: Context) -> Reconciling<'_> {
+        self.0.reconcile(request, cx)
+    }
+}
+
+impl<R: Send + 'static> Reconciler<R> for BoxReconciler<R> {
+    type Error = BoxError;
+
+    fn reconcile(&self, request: R, cx: Context) -> impl Future<Output = Result<Action, BoxError>> + Send {
+        self.call(request, cx)
+    }
+}
+
+impl<R> Clone for BoxReconciler<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R> fmt::Debug for BoxReconciler<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BoxReconciler")
+    }
+}
+
+/// An error that trying again does not help against; from [`terminal`].
+#[derive(Debug, thiserror::Error)]
+#[error("it will not be tried again until something changes")]
+pub struct Terminal(#[source] BoxError);
+
+/// Says of an error that trying again does not help: the key rests until something changes.
+///
+/// ```
+/// use steersman_controller::{Terminal, terminal};
+///
+/// fn port(text: &str) -> Result<u16, Terminal> {
+///     text.parse().map_err(terminal)
+/// }
+/// # assert!(port("http").is_err());
+/// ```
+pub fn terminal(error: impl Into<BoxError>) -> Terminal {
+    Terminal(error.into())
+}
+
+/// Whether an error, or one of those that it came from, is of a certain kind.
+pub(crate) fn caused_by<'e, T: std::error::Error + 'static>(error: &'e BoxError) -> Option<&'e T> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// An error with all that it came from, in one line.
+pub(crate) struct Chain<'e>(pub(crate) &'e BoxError);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut next = self.0.source();
+        while let Some(error) = next {
+            write!(f, ": {error}")?;
+            next = error.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_error_is_found_below_others_and_keeps_its_source() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] Terminal);
+
+        let inner = "x".parse::<u16>().unwrap_err();
+        let error: BoxError = Outer(terminal(inner)).into();
+        assert!(caused_by::<Terminal>(&error).is_some());
+        assert!(caused_by::<std::num::ParseIntError>(&error).is_some());
+        assert!(
+            Chain(&error)
+                .to_string()
+                .ends_with("invalid digit found in string")
+        );
+    }
+}

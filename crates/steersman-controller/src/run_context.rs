@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What something that runs is handed.
+
+use std::{fmt, sync::Arc};
+
+use steersman_core::{Clock, Random, Spawner};
+
+use crate::{Fleet, Leadership, Metrics, Standing, Standings, Stop, StopHandle, standing::Place};
+
+/// Time, chance, tasks, clusters, leadership and the end, as they are for one run. Cloning it copies pointers.
+#[derive(Clone)]
+pub struct RunContext {
+    surroundings: Arc<RunSurroundings>,
+    leadership: Leadership,
+    stop: Stop,
+    place: Arc<Place>,
+}
+
+/// What all runs of one host have in common.
+#[derive(Clone, Debug)]
+pub struct RunSurroundings {
+    clock: Arc<dyn Clock>,
+    random: Arc<Random>,
+    spawner: Spawner,
+    fleet: Fleet,
+    metrics: Metrics,
+    standings: Standings,
+}
+
+impl RunSurroundings {
+    /// Without clusters, metrics or anybody who runs yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
+        Self {
+            clock,
+            random,
+            spawner,
+            fleet: Fleet::new(),
+            metrics: Metrics::new(),
+            standings: Standings::new(),
+        }
+    }
+
+    /// The clusters.
+    #[must_use]
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// What starts tasks.
+    #[must_use]
+    pub fn spawner(&self) -> &Spawner {
+        &self.spawner
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// How those that run stand.
+    #[must_use]
+    pub fn standings(&self) -> &Standings {
+        &self.standings
+    }
+
+    /// What one run of the runnable `name` is handed.
+    #[must_use]
+    pub fn context(self: &Arc<Self>, name: &str, leadership: Leadership, stop: Stop) -> RunContext {
+        RunContext {
+            place: Arc::new(self.standings.place(name)),
+            surroundings: Arc::clone(self),
+            leadership,
+            stop,
+        }
+    }
+}
+
+impl RunContext {
+    /// Whether and by when to end.
+    #[must_use]
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Who may act.
+    #[must_use]
+    pub fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
+
+    /// The clusters.
+    #[must_use]
+    pub fn fleet(&self) -> &Fleet {
+        &self.surroundings.fleet
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.surroundings.clock
+    }
+
+    /// Chance.
+    #[must_use]
+    pub fn random(&self) -> &Arc<Random> {
+        &self.surroundings.random
+    }
+
+    /// What starts tasks.
+    #[must_use]
+    pub fn spawner(&self) -> &Spawner {
+        &self.surroundings.spawner
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.surroundings.metrics
+    }
+
+    /// Says that it has what it needs.
+    pub fn ready(&self) {
+        self.stand(Standing::Ready);
+    }
+
+    /// Says how it stands.
+    pub fn stand(&self, standing: Standing) {
+        self.place.set(standing);
+    }
+
+    /// The same for something that runs inside of it and may end sooner. It has the same place on the board.
+    #[must_use]
+    pub fn child(&self) -> (StopHandle, Self) {
+        let (handle, stop) = self.stop.child();
+        let child = Self { stop, ..self.clone() };
+        (handle, child)
+    }
+}
+
+impl fmt::Debug for RunContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunContext")
+            .field("leadership", &self.leadership)
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}

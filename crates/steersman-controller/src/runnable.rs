@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a manager runs.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use steersman_cache::{Resource, Scope};
+use steersman_cluster::{Cluster, ClusterName};
+
+use crate::{BoxError, RunContext};
+
+/// Something that runs until it is told to stop, and can run again after that.
+///
+/// A manager starts it in a phase that follows from [`needs`](Self::needs). An error that it returns ends the whole run,
+/// with its name; what is told to stop returns `Ok`.
+///
+/// ```
+/// use steersman_controller::{BoxError, RunContext, Runnable};
+///
+/// struct Heartbeat;
+///
+/// impl Runnable for Heartbeat {
+///     fn name(&self) -> &str {
+///         "heartbeat"
+///     }
+///
+///     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+///         cx.ready();
+///         cx.stop().requested().await;
+///         Ok(())
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(note = "implement `Runnable`, or wrap an async function with `run_fn`")]
+pub trait Runnable: Send + Sync + 'static {
+    /// What it is called in logs, metrics and readiness. Two of one name are refused.
+    fn name(&self) -> &str;
+
+    /// When it runs. Default: while this replica leads.
+    fn needs(&self) -> Needs {
+        Needs::Leadership
+    }
+
+    /// The caches that are to be filled before anything begins that uses them. Default: none.
+    fn caches(&self) -> Vec<Wanted> {
+        Vec::new()
+    }
+
+    /// The clusters without which it cannot run: when one of them is removed, it is stopped. Default: none.
+    fn clusters(&self) -> Vec<ClusterName> {
+        Vec::new()
+    }
+
+    /// Runs until `cx` says to stop.
+    fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send;
+}
+
+/// When a runnable runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Needs {
+    /// In every replica, all the time.
+    Nothing,
+    /// While this replica leads. It is stopped when that ends, and run again when it begins again.
+    Leadership,
+    /// In every replica: it fills caches and queues, says that it is [ready](RunContext::ready), and acts only while
+    /// it holds a [term](RunContext::leadership).
+    WarmUp,
+}
+
+/// Objects that somebody will read from a cache.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub(crate) cluster: Cluster,
+    pub(crate) resource: Resource,
+    pub(crate) scope: Option<Scope>,
+}
+
+impl Wanted {
+    /// The objects of a resource as the cluster's cache is set up for it, or a part of them.
+    #[must_use]
+    pub fn new(cluster: Cluster, resource: Resource, scope: Option<Scope>) -> Self {
+        Self {
+            cluster,
+            resource,
+            scope,
+        }
+    }
+
+    /// The cluster that they are in.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Their resource.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// Starts the informer, or takes a share in it.
+    #[must_use]
+    pub fn informer(&self) -> steersman_cache::Held {
+        let cache = self.cluster.cache();
+        match &self.scope {
+            Some(scope) => cache.informer_in(&self.resource, scope),
+            None => cache.informer(&self.resource),
+        }
+    }
+}
+
+/// A runnable whose type is not known any more. Clones are the same one.
+#[derive(Clone)]
+pub struct BoxRunnable(Arc<dyn Erased>);
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send + 'a>>;
+
+trait Erased: Send + Sync {
+    fn name(&self) -> &str;
+    fn needs(&self) -> Needs;
+    fn caches(&self) -> Vec<Wanted>;
+    fn clusters(&self) -> Vec<ClusterName>;
+    fn run(&self, cx: RunContext) -> Running<'_>;
+}
+
+impl<T: Runnable> Erased for T {
+    fn name(&self) -> &str {
+        Runnable::name(self)
+    }
+
+    fn needs(&self) -> Needs {
+        Runnable::needs(self)
+    }
+
+    fn caches(&self) -> Vec<Wanted> {
+        Runnable::caches(self)
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        Runnable::clusters(self)
+    }
+
+    fn run(&self, cx: RunContext) -> Running<'_> {
+        Box::pin(Runnable::run(self, cx))
+    }
+}
+
+impl BoxRunnable {
+    /// Forgets the type of a runnable.
+    pub fn new(runnable: impl Runnable) -> Self {
+        Self(Arc::new(runnable))
+    }
+}
+
+impl Runnable for BoxRunnable {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn needs(&self) -> Needs {
+        self.0.needs()
+    }
+
+    fn caches(&self) -> Vec<Wanted> {
+        self.0.caches()
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        self.0.clusters()
+    }
+
+    fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
+        self.0.run(cx)
+    }
+}
+
+impl fmt::Debug for BoxRunnable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BoxRunnable").field(&self.0.name()).finish()
+    }
+}
+
+/// A runnable from an async function; from [`run_fn`].
+pub struct RunFn<F> {
+    name: String,
+    needs: Needs,
+    function: F,
+}
+
+/// A runnable from an async function, which runs while this replica leads unless something else is said.
+///
+/// ```
+/// use steersman_controller::{BoxError, Needs, RunContext, run_fn};
+///
+/// let sweeper = run_fn("sweeper", async |cx: RunContext| -> Result<(), BoxError> {
+///     cx.stop().requested().await;
+///     Ok(())
+/// });
+/// # let _ = sweeper.needing(Needs::Nothing);
+/// ```
+pub fn run_fn<F, Fut>(name: impl Into<String>, function: F) -> RunFn<F>
+where
+    F: Fn(RunContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), BoxError>> + Send,
+{
+    RunFn {
+        name: name.into(),
+        needs: Needs::Leadership,
+        function,
+    }
+}
+
+impl<F> RunFn<F> {
+    /// When it runs.
+    #[must_use]
+    pub fn needing(mut self, needs: Needs) -> Self {
+        self.needs = needs;
+        self
+    }
+}
+
+impl<F, Fut> Runnable for RunFn<F>
+where
+    F: Fn(RunContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), BoxError>> + Send,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
+        // What runs without saying more about itself is ready.
+        cx.ready();
+        (self.function)(cx)
+    }
+}
+
+impl<F> fmt::Debug for RunFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RunFn").field(&self.name).finish()
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the keys of a controller come from.
+//!
+//! A source is a plan: data from which each run of the controller makes something that lives as long as the run. Kinds
+//! are the usual source; streams, channels and timers are for what happens outside of the cluster.
+//!
+//! # Guarantees
+//! 1. A source enqueues what is there when it begins, says that it is ready, and goes on with what changes.
+//! 2. It ends with the run: nothing is enqueued by it afterwards.
+//! 3. Trouble of a source is a state with a reason. It is tried again, and no other source is disturbed.
+
+mod kinds;
+mod others;
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use steersman_cluster::Cluster;
+use steersman_core::{Clock, Spawner};
+use steersman_queue::Queue;
+use tokio::sync::watch;
+
+pub(crate) use kinds::{KindSource, KindSpec};
+pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
+
+use crate::{Enqueue, Fleet, RequestKey, RunContext};
+
+/// Produces keys for a controller.
+///
+/// The future of [`run`](Self::run) is dropped when the controller's run ends; if it ends by itself, the source has
+/// nothing more to say.
+pub trait Source<R: RequestKey>: Send + Sync + 'static {
+    /// What it is called in logs and readiness.
+    fn name(&self) -> String;
+
+    /// Enqueues what is there, calls [`SourceContext::ready`], and goes on.
+    fn run(&self, cx: SourceContext<R>) -> impl Future<Output = ()> + Send;
+}
+
+/// How a source stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SourceState {
+    /// It has not yet enqueued everything that was there.
+    #[default]
+    Waiting,
+    /// It has.
+    Ready,
+    /// The kind is not there, which is no trouble for this source.
+    Dormant {
+        /// What is not there.
+        reason: String,
+    },
+    /// Something is in the way.
+    Trouble {
+        /// What it is.
+        reason: String,
+        /// The server does not have the kind.
+        absent: bool,
+        /// Whether it was ready before, so that what is known is only getting old.
+        was_ready: bool,
+    },
+}
+
+/// Where one source says how it stands.
+#[derive(Clone)]
+pub(crate) struct Reporter {
+    states: Arc<watch::Sender<Vec<SourceState>>>,
+    index: usize,
+}
+
+impl Reporter {
+    pub(crate) fn new(states: &Arc<watch::Sender<Vec<SourceState>>>, index: usize) -> Self {
+        Self {
+            states: Arc::clone(states),
+            index,
+        }
+    }
+
+    fn report(&self, state: SourceState) {
+        self.states.send_if_modified(|states| {
+            let before = &mut states[self.index];
+            let is_new = *before != state;
+            *before = state;
+            is_new
+        });
+    }
+}
+
+/// What a source is handed for one run.
+pub struct SourceContext<R: RequestKey> {
+    queue: Queue<R>,
+    home: Cluster,
+    fleet: Fleet,
+    clock: Arc<dyn Clock>,
+    spawner: Spawner,
+    reporter: Reporter,
+}
+
+impl<R: RequestKey> SourceContext<R> {
+    pub(crate) fn new(queue: Queue<R>, home: Cluster, cx: &RunContext, reporter: Reporter) -> Self {
+        Self {
+            queue,
+            home,
+            fleet: cx.fleet().clone(),
+            clock: Arc::clone(cx.clock()),
+            spawner: cx.spawner().clone(),
+            reporter,
+        }
+    }
+
+    /// Where keys go.
+    #[must_use]
+    pub fn enqueue(&self) -> Enqueue<'_, R> {
+        Enqueue::new(&self.queue, self.home.name(), false)
+    }
+
+    /// The controller's own cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.home
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Says that everything that was there is enqueued.
+    pub fn ready(&self) {
+        self.report(SourceState::Ready);
+    }
+
+    /// Says how it stands.
+    pub fn report(&self, state: SourceState) {
+        self.reporter.report(state);
+    }
+}
+
+impl<R: RequestKey> fmt::Debug for SourceContext<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceContext")
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A kind, or something else whose type is not known any more.
+pub(crate) enum AnySource<R: RequestKey> {
+    Kind(KindSource<R>),
+    Other(Box<dyn Erased<R>>),
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+pub(crate) trait Erased<R: RequestKey>: Send + Sync {
+    fn name(&self) -> String;
+    fn run(&self, cx: SourceContext<R>) -> Running<'_>;
+}
+
+impl<R: RequestKey, S: Source<R>> Erased<R> for S {
+    fn name(&self) -> String {
+        Source::name(self)
+    }
+
+    fn run(&self, cx: SourceContext<R>) -> Running<'_> {
+        Box::pin(Source::run(self, cx))
+    }
+}
+
+impl<R: RequestKey> AnySource<R> {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Kind(kind) => kind.spec().resource.to_string(),
+            Self::Other(other) => other.name(),
+        }
+    }
+
+    pub(crate) async fn run(&self, cx: SourceContext<R>) {
+        match self {
+            Self::Kind(kind) => kind.run(cx).await,
+            Self::Other(other) => other.run(cx).await,
+        }
+    }
+
+    /// The kind, where it is one.
+    pub(crate) fn kind(&self) -> Option<&KindSpec> {
+        match self {
+            Self::Kind(kind) => Some(kind.spec()),
+            Self::Other(_) => None,
+        }
+    }
+}

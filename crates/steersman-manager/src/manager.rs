@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs everything that a controller process has, in order, and ends it in order.
+//!
+//! # Guarantees
+//! 1. Start: HTTP endpoints, caches of all clusters (together), what needs no leadership, what warms up, then what needs
+//!    leadership. Stop: leaders, always-on ones, caches, HTTP, under one deadline.
+//! 2. Nothing runs before each kind that was declared before the run is in sync, or known to be absent, forbidden or
+//!    unreachable, or the limit of the barrier has passed.
+//! 3. What fails ends the run, with its name and error. What fails after that is logged.
+//! 4. Runnables and clusters can be added before and while it runs. Once it is stopping they are refused.
+//! 5. The run ends when all that ran has ended, or the grace period is over; then the error names who is late.
+//! 6. A run can follow another. Two at the same time are refused.
+//! 7. A cluster that is removed gets no new work; what is in flight may end within the grace period; then its client
+//!    refuses.
+
+mod builder;
+mod collect;
+mod run;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use steersman_cluster::{Client, Cluster, ClusterName};
+use steersman_controller::{
+    BoxError, BoxRunnable, Host, HostError, Leadership, NameTaken, Options, RunSurroundings, Runnable,
+    Standings, StopHandle,
+};
+use tokio::sync::watch;
+
+pub use builder::{Addresses, BuildError, ManagerBuilder};
+
+use crate::{Checks, Duplicate, MetricsRegistry, Registered, Signals};
+
+/// Runs controllers and other runnables. Clones are one manager.
+#[derive(Clone)]
+pub struct Manager(Arc<Inner>);
+
+pub(crate) struct Inner {
+    surroundings: Arc<RunSurroundings>,
+    default_cluster: Option<ClusterName>,
+    controllers: Options,
+    grace: Duration,
+    barrier: Duration,
+    healthz: Checks,
+    readyz: Checks,
+    metrics: MetricsRegistry,
+    endpoints: builder::Endpoints,
+    /// Whoever runs leads, unless there is an election.
+    leadership: watch::Sender<Option<Leadership>>,
+    registry: Mutex<Registry>,
+    changed: watch::Sender<()>,
+    _registered: Vec<Registered>,
+}
+
+#[derive(Default)]
+struct Registry {
+    runnables: BTreeMap<String, BoxRunnable>,
+    state: State,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Idle,
+    Running,
+    Stopping,
+}
+
+/// A run failed, or was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// It runs already.
+    #[error("the manager runs already")]
+    AlreadyRunning,
+    /// A runnable ended with an error.
+    #[error("`{name}` failed")]
+    Runnable {
+        /// The runnable.
+        name: String,
+        /// Why.
+        #[source]
+        source: BoxError,
+    },
+    /// Not all ended in time.
+    #[error("did not end within the grace period of {grace:?}: {}", names.join(", "))]
+    Unfinished {
+        /// How long they had.
+        grace: Duration,
+        /// Who did not end.
+        names: Vec<String>,
+        /// Why the run ended, if that was an error.
+        #[source]
+        source: Option<Box<RunError>>,
+    },
+    /// An HTTP endpoint cannot be had, or ended.
+    #[error("an HTTP endpoint failed")]
+    Endpoint(#[source] BoxError),
+    /// Signals cannot be listened to.
+    #[error("signals cannot be listened to")]
+    Signals(#[source] crate::InstallError),
+}
+
+/// A cluster is not removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// There is none of this name.
+    #[error("there is no cluster named `{name}`")]
+    Unknown {
+        /// The name.
+        name: ClusterName,
+    },
+}
+
+impl Manager {
+    /// A manager with more to say about it.
+    pub fn builder() -> ManagerBuilder {
+        ManagerBuilder::new()
+    }
+
+    /// The cluster of those that name none.
+    ///
+    /// # Errors
+    /// When the manager was made without one, or it was removed.
+    pub fn cluster(&self) -> Result<Cluster, HostError> {
+        let name = self.0.default_cluster.as_ref().ok_or(HostError::NoCluster)?;
+        self.0.surroundings.fleet().get(name).ok_or(HostError::NoCluster)
+    }
+
+    /// The client of that cluster.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn client(&self) -> Result<Client, HostError> {
+        Ok(self.cluster()?.client())
+    }
+
+    /// The cluster of this name.
+    #[must_use]
+    pub fn cluster_named(&self, name: &ClusterName) -> Option<Cluster> {
+        self.0.surroundings.fleet().get(name)
+    }
+
+    /// Takes a runnable in, which starts with the others, or at once if the manager runs.
+    ///
+    /// # Errors
+    /// When there is one of this name, or the manager is stopping.
+    pub fn add(&self, runnable: impl Runnable) -> Result<(), HostError> {
+        Host::add(self, BoxRunnable::new(runnable))
+    }
+
+    /// Takes a cluster in. Controllers that work on every cluster begin with it at once.
+    ///
+    /// # Errors
+    /// When there is one of this name.
+    pub fn add_cluster(&self, cluster: Cluster) -> Result<(), NameTaken> {
+        self.0.surroundings.fleet().insert(cluster)?;
+        self.0.changed.send_replace(());
+        Ok(())
+    }
+
+    /// Lets a cluster go: it gets no new work and its keys are forgotten; what is in flight has `grace` to end and is
+    /// then cancelled; its watches close, and its clients refuse. Runnables that cannot do without it are stopped.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub async fn remove_cluster(&self, name: &ClusterName, grace: Duration) -> Result<(), RemoveError> {
+        let fleet = self.0.surroundings.fleet();
+        let departure = fleet
+            .depart(name)
+            .ok_or_else(|| RemoveError::Unknown { name: name.clone() })?;
+        self.0.changed.send_replace(());
+        let clock = self.0.surroundings.clock();
+        tokio::select! {
+            biased;
+            () = departure.vacated() => {}
+            () = clock.sleep_until(clock.now() + grace) => {}
+        }
+        departure.cluster().close(format!("cluster {name} was removed"));
+        Ok(())
+    }
+
+    /// Adds a check to `/healthz`. A liveness probe that fails restarts the process, so check only what a restart helps
+    /// against.
+    ///
+    /// # Errors
+    /// When there is one of this name.
+    pub fn healthz_check<F, Fut, E>(&self, name: &str, check: F) -> Result<Registered, Duplicate>
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<crate::Unready>,
+    {
+        self.0.healthz.add(name, check)
+    }
+
+    /// Adds a check to `/readyz`.
+    ///
+    /// # Errors
+    /// When there is one of this name.
+    pub fn readyz_check<F, Fut, E>(&self, name: &str, check: F) -> Result<Registered, Duplicate>
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<crate::Unready>,
+    {
+        self.0.readyz.add(name, check)
+    }
+
+    /// What is measured.
+    #[must_use]
+    pub fn metrics(&self) -> &MetricsRegistry {
+        &self.0.metrics
+    }
+
+    /// How all that runs stands.
+    #[must_use]
+    pub fn standings(&self) -> &Standings {
+        self.0.surroundings.standings()
+    }
+
+    /// Where `/healthz` and `/readyz` are answered, and where `/metrics` is.
+    #[must_use]
+    pub fn addresses(&self) -> Addresses {
+        self.0.endpoints.addresses()
+    }
+
+    /// Waits until this replica leads: at once where there is no election, once the manager runs.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn elected(&self) {
+        let mut leadership = self.0.leadership.subscribe();
+        let granted = leadership.wait_for(Option::is_some).await;
+        let Some(leadership) = granted.ok().and_then(|granted| granted.clone()) else {
+            return;
+        };
+        drop(leadership.term().await);
+    }
+
+    /// Whether this replica leads now.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.0
+            .leadership
+            .borrow()
+            .as_ref()
+            .is_some_and(Leadership::is_leading)
+    }
+
+    /// Runs until SIGTERM or SIGINT comes, or something fails. A second signal exits at once.
+    ///
+    /// # Errors
+    /// When something fails, or does not end in time.
+    ///
+    /// # Cancel safety
+    /// If it is dropped, everything is cancelled.
+    pub async fn run(&self) -> Result<(), RunError> {
+        let mut signals = Signals::install().map_err(RunError::Signals)?;
+        self.run_until(async move {
+            let signal = signals.stop().await;
+            tracing::info!(signal = signal.name(), "stopping");
+            // Kept, so that a second signal is heard.
+            std::mem::forget(signals);
+        })
+        .await
+    }
+
+    /// Runs until `stop` ends, or something fails.
+    ///
+    /// # Errors
+    /// When something fails, or does not end in time.
+    ///
+    /// # Cancel safety
+    /// If it is dropped, everything is cancelled.
+    pub async fn run_until(&self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+        {
+            let mut registry = self.0.lock();
+            if !matches!(registry.state, State::Idle) {
+                return Err(RunError::AlreadyRunning);
+            }
+            registry.state = State::Running;
+        }
+        let _over = Over(&self.0);
+        let (handle, stopped) = StopHandle::new();
+        run::run(&self.0, (handle, stopped), stop).await
+    }
+}
+
+/// Lets the manager run again, when it drops.
+struct Over<'m>(&'m Inner);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.lock().state = State::Idle;
+        self.0.leadership.send_replace(None);
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn runnables(&self) -> Vec<BoxRunnable> {
+        self.lock().runnables.values().cloned().collect()
+    }
+}
+
+impl Host for Manager {
+    fn cluster(&self) -> Result<Cluster, HostError> {
+        Self::cluster(self)
+    }
+
+    fn defaults(&self) -> Options {
+        self.0.controllers.clone()
+    }
+
+    fn add(&self, runnable: BoxRunnable) -> Result<(), HostError> {
+        let name = runnable.name().to_owned();
+        let mut registry = self.0.lock();
+        if matches!(registry.state, State::Stopping) {
+            return Err(HostError::Stopping { name });
+        }
+        if registry.runnables.contains_key(&name) {
+            return Err(HostError::NameTaken { name });
+        }
+        registry.runnables.insert(name, runnable);
+        drop(registry);
+        self.0.changed.send_replace(());
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager")
+            .field("clusters", self.0.surroundings.fleet())
+            .field("runnables", &self.0.lock().runnables.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a manager is put together.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use steersman_cluster::{Cluster, ClusterName, ConnectError};
+use steersman_controller::{NameTaken, Options, RunSurroundings, Standing};
+use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
+use tokio::sync::{oneshot, watch};
+
+use super::{Inner, Manager, RunError, collect};
+use crate::{
+    BindError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RouteError, Routes, Server,
+    Unready,
+};
+
+/// A manager that is being put together; from [`Manager::builder`].
+#[must_use = "a manager is made by `build`"]
+pub struct ManagerBuilder {
+    clusters: Vec<Cluster>,
+    without_cluster: bool,
+    controllers: Options,
+    grace: Duration,
+    barrier: Duration,
+    health: Option<SocketAddr>,
+    metrics: Option<ServerOptions>,
+    clock: Option<Arc<dyn Clock>>,
+    seed: Option<u64>,
+    spawner: Option<Spawner>,
+}
+
+type ServerOptions = Box<dyn FnOnce(MetricsServer) -> MetricsServer + Send>;
+
+/// A manager cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The default cluster cannot be connected to.
+    #[error(
+        "there is no cluster to connect to: set KUBECONFIG, run in a cluster, give one with `.cluster()`, or say `.without_cluster()`"
+    )]
+    Connect(#[source] ConnectError),
+    /// Two clusters have one name.
+    #[error(transparent)]
+    Name(#[from] NameTaken),
+    /// The address of the probes cannot be had.
+    #[error("`/healthz` and `/readyz` cannot be served")]
+    Health(#[source] BindError),
+    /// The address of the metrics cannot be had.
+    #[error("`/metrics` cannot be served")]
+    Metrics(#[source] MetricsServerError),
+    /// Two handlers want one path.
+    #[error("the probes cannot be served")]
+    Route(#[from] RouteError),
+}
+
+impl ManagerBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            clusters: Vec::new(),
+            without_cluster: false,
+            controllers: Options::new(),
+            grace: Duration::from_secs(30),
+            barrier: Duration::from_secs(120),
+            health: None,
+            metrics: None,
+            clock: None,
+            seed: None,
+            spawner: None,
+        }
+    }
+
+    /// A cluster. The first one that is said is that of controllers that name none. Default: the one that the process
+    /// runs in, or that `KUBECONFIG` names.
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.clusters.push(cluster);
+        self
+    }
+
+    /// No cluster: nothing is connected to, and whoever wants one has to name it.
+    pub fn without_cluster(mut self) -> Self {
+        self.without_cluster = true;
+        self
+    }
+
+    /// What holds for controllers that say nothing else.
+    pub fn controllers(mut self, options: Options) -> Self {
+        self.controllers = options;
+        self
+    }
+
+    /// How long everything that runs has to end. Nobody is waited for with zero, and for ever with [`Duration::MAX`].
+    /// Default: 30 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How long the start waits for caches. After that, those start that have what they need. Default: 2 min.
+    pub fn barrier(mut self, limit: Duration) -> Self {
+        self.barrier = limit;
+        self
+    }
+
+    /// Answers `/healthz` and `/readyz` at this address. Default: nowhere.
+    pub fn health(mut self, address: SocketAddr) -> Self {
+        self.health = Some(address);
+        self
+    }
+
+    /// Answers `/metrics`, as the function says: on a loopback port by default, elsewhere with TLS and for those who
+    /// are permitted to. Default: nowhere.
+    pub fn metrics(mut self, server: impl FnOnce(MetricsServer) -> MetricsServer + Send + 'static) -> Self {
+        self.metrics = Some(Box::new(server));
+        self
+    }
+
+    /// Where time comes from. Default: the system.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// What chance is made of: the same seed gives the same numbers. Default: by chance.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Where tasks run. Default: on the runtime of the caller.
+    pub fn spawner(mut self, spawner: Spawner) -> Self {
+        self.spawner = Some(spawner);
+        self
+    }
+
+    /// Connects to the default cluster if none was said, and binds the addresses. Nothing runs yet.
+    ///
+    /// # Errors
+    /// When there is no cluster to be found, or an address cannot be had.
+    pub async fn build(self) -> Result<Manager, BuildError> {
+        let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
+        let spawner = self.spawner.unwrap_or_else(Spawner::current);
+        let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(seed_by_chance)));
+        let surroundings = Arc::new(RunSurroundings::new(Arc::clone(&clock), random, spawner));
+        let mut clusters = self.clusters;
+        if clusters.is_empty() && !self.without_cluster {
+            let inferred = Cluster::builder(ClusterName::default())
+                .clock(Arc::clone(&clock))
+                .build()
+                .await;
+            clusters.push(inferred.map_err(BuildError::Connect)?);
+        }
+        let default_cluster = clusters.first().map(|cluster| cluster.name().clone());
+        for cluster in clusters {
+            surroundings.fleet().insert(cluster)?;
+        }
+        let (healthz, readyz, metrics) = (Checks::new(), Checks::new(), MetricsRegistry::new());
+        let registered = vec![
+            metrics.register_process(),
+            metrics.register(|registry| surroundings.metrics().register(registry)),
+            metrics.register(|registry| collect::register(&surroundings, registry)),
+        ];
+        own_checks(&readyz, &surroundings);
+        let mut routes = Routes::new();
+        healthz.mount(&mut routes, "/healthz")?;
+        readyz.mount(&mut routes, "/readyz")?;
+        let endpoints = Endpoints::bind(self.health, routes, self.metrics, &metrics, &clock)?;
+        Ok(Manager(Arc::new(Inner {
+            surroundings,
+            default_cluster,
+            controllers: self.controllers,
+            grace: self.grace,
+            barrier: self.barrier,
+            healthz,
+            readyz,
+            metrics,
+            endpoints,
+            leadership: watch::Sender::new(None),
+            registry: Mutex::default(),
+            changed: watch::Sender::new(()),
+            _registered: registered,
+        })))
+    }
+}
+
+/// `/readyz` says who is not ready, and why, without anybody having to ask for it.
+fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>) {
+    let standings = surroundings.standings().clone();
+    let running = readyz.add_sync("runnables", move || {
+        let all = standings.all();
+        let not_ready: Vec<String> = all
+            .iter()
+            .filter(|(_, standing)| !Standing::is_ready(standing))
+            .map(|(name, standing)| format!("{name}: {standing}"))
+            .collect();
+        if not_ready.is_empty() {
+            Ok(())
+        } else {
+            Err(Unready::public(not_ready.join("; ")))
+        }
+    });
+    let fleet = surroundings.fleet().clone();
+    let caches = readyz.add_sync("caches", move || {
+        let mut missing = Vec::new();
+        for cluster in fleet.all() {
+            for informer in cluster.cache().informers() {
+                if !informer.health().synced {
+                    missing.push(format!("{} (cluster {})", informer.resource(), cluster.name()));
+                }
+            }
+        }
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(Unready::waiting_for(missing))
+        }
+    });
+    // The names are free: this is the first who adds any.
+    for check in [running, caches].into_iter().flatten() {
+        check.forever();
+    }
+}
+
+fn seed_by_chance() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0_u8)
+}
+
+/// The HTTP endpoints of a manager. They are bound when it is made, and served while it runs.
+pub(crate) struct Endpoints {
+    servers: Vec<Server>,
+    addresses: Addresses,
+}
+
+/// Where a manager answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Addresses {
+    /// `/healthz` and `/readyz`.
+    pub health: Option<SocketAddr>,
+    /// `/metrics`.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl Endpoints {
+    fn bind(
+        health: Option<SocketAddr>,
+        probes: Routes,
+        metrics: Option<ServerOptions>,
+        registry: &MetricsRegistry,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, BuildError> {
+        let health = health
+            .map(|address| Server::bind(address, probes, Arc::clone(clock)))
+            .transpose()
+            .map_err(BuildError::Health)?;
+        let metrics = metrics
+            .map(|options| options(MetricsServer::new(registry.clone()).clock(Arc::clone(clock))).bind())
+            .transpose()
+            .map_err(BuildError::Metrics)?;
+        Ok(Self {
+            addresses: Addresses {
+                health: health.as_ref().map(Server::address),
+                metrics: metrics.as_ref().map(Server::address),
+            },
+            servers: health.into_iter().chain(metrics).collect(),
+        })
+    }
+
+    pub(super) fn addresses(&self) -> Addresses {
+        self.addresses.clone()
+    }
+
+    /// Answers from now on.
+    pub(super) fn serve(&self, spawner: &Spawner) -> Result<Serving, RunError> {
+        let (end, ending) = watch::channel(false);
+        let mut serving = Vec::new();
+        for server in &self.servers {
+            let server = server
+                .try_clone()
+                .map_err(|error| RunError::Endpoint(error.into()))?;
+            let mut ending = ending.clone();
+            let (done, ended) = oneshot::channel();
+            let task = spawner.spawn("http", async move {
+                let stop = async { _ = ending.wait_for(|ending| *ending).await };
+                if let Err(error) = server.serve(stop).await {
+                    tracing::warn!(error = %crate::supervise::chain(&error), "an HTTP endpoint did not end well");
+                }
+                // Nobody has to wait for the end.
+                let _ = done.send(());
+            });
+            serving.push((ended, task));
+        }
+        Ok(Serving { end, serving })
+    }
+}
+
+/// Endpoints that answer.
+pub(super) struct Serving {
+    end: watch::Sender<bool>,
+    serving: Vec<(oneshot::Receiver<()>, Task)>,
+}
+
+impl Serving {
+    /// Ends them: those last, who are asked how the others end.
+    pub(super) async fn end(self, deadline: Moment, clock: &Arc<dyn Clock>) {
+        self.end.send_replace(true);
+        let mut late = clock.sleep_until(deadline);
+        for (ended, task) in self.serving {
+            tokio::select! {
+                biased;
+                _ = ended => {}
+                () = &mut late => {}
+            }
+            drop(task);
+        }
+    }
+}
+
+impl fmt::Debug for ManagerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManagerBuilder")
+            .field("clusters", &self.clusters)
+            .field("grace", &self.grace)
+            .field("health", &self.health)
+            .finish_non_exhaustive()
+    }
+}

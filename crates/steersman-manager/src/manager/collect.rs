@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is measured of clusters and their caches, asked for when somebody scrapes.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+use steersman_cache::Stats;
+use steersman_cluster::Cluster;
+use steersman_controller::{Fleet, RunSurroundings, Standing, Standings};
+
+/// Makes them part of what is exposed.
+pub(super) fn register(surroundings: &Arc<RunSurroundings>, registry: &mut Registry) {
+    registry.register_collector(Box::new(Collected {
+        fleet: surroundings.fleet().clone(),
+        standings: surroundings.standings().clone(),
+    }));
+}
+
+#[derive(Debug)]
+struct Collected {
+    fleet: Fleet,
+    standings: Standings,
+}
+
+/// A figure of an informer: its name, what it means, whether it only grows, and where it is.
+type Figure = (&'static str, &'static str, MetricType, fn(&Stats) -> f64);
+
+const FIGURES: [Figure; 9] = [
+    (
+        "steersman_cache_objects",
+        "Objects in the cache",
+        MetricType::Gauge,
+        |stats| stats.objects as f64,
+    ),
+    (
+        "steersman_cache_bytes",
+        "Bytes that they take",
+        MetricType::Gauge,
+        |stats| stats.bytes as f64,
+    ),
+    (
+        "steersman_cache_decoded_bytes",
+        "Bytes of objects that are kept decoded besides",
+        MetricType::Gauge,
+        |stats| stats.decoded_bytes as f64,
+    ),
+    (
+        "steersman_cache_synced",
+        "Whether the cache has seen a whole list",
+        MetricType::Gauge,
+        |stats| f64::from(u8::from(stats.synced)),
+    ),
+    (
+        "steersman_cache_last_event_age_seconds",
+        "Time since the last event, zero before the first",
+        MetricType::Gauge,
+        |stats| stats.silent_for.unwrap_or_default().as_secs_f64(),
+    ),
+    (
+        "steersman_cache_events",
+        "Events that were handed on",
+        MetricType::Counter,
+        |stats| stats.events as f64,
+    ),
+    (
+        "steersman_cache_lists",
+        "Lists that were begun",
+        MetricType::Counter,
+        |stats| stats.lists as f64,
+    ),
+    (
+        "steersman_cache_watches",
+        "Watches that were opened",
+        MetricType::Counter,
+        |stats| stats.watches as f64,
+    ),
+    (
+        "steersman_cache_invalid_objects",
+        "Objects that could not be read",
+        MetricType::Counter,
+        |stats| stats.invalid as f64,
+    ),
+];
+
+impl Collector for Collected {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let clusters = self.fleet.all();
+        self.caches(&clusters, &mut encoder)?;
+        requests(&clusters, &mut encoder)?;
+        self.standings(&mut encoder)
+    }
+}
+
+impl Collected {
+    fn caches(&self, clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let informers: Vec<(String, String, Stats)> = clusters
+            .iter()
+            .flat_map(|cluster| {
+                let name = cluster.name().to_string();
+                let informers = cluster.cache().informers().into_iter();
+                informers
+                    .map(move |informer| (name.clone(), informer.resource().to_string(), informer.stats()))
+            })
+            .collect();
+        for (name, help, metric_type, figure) in FIGURES {
+            let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
+            for (cluster, kind, stats) in &informers {
+                let labels = [("cluster", cluster.as_str()), ("kind", kind.as_str())];
+                sample(metric.encode_family(&labels)?, metric_type, figure(stats))?;
+            }
+        }
+        let help = "Handlers that were slow, by how often";
+        let mut metric =
+            encoder.encode_descriptor("steersman_cache_slow_handlers", help, None, MetricType::Counter)?;
+        for (cluster, kind, stats) in &informers {
+            for (handler, times) in &stats.slow_handlers {
+                let labels = [
+                    ("cluster", cluster.as_str()),
+                    ("kind", kind.as_str()),
+                    ("handler", handler.as_str()),
+                ];
+                sample(metric.encode_family(&labels)?, MetricType::Counter, *times as f64)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn standings(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "How a runnable stands: 1 for the state it is in";
+        let mut metric =
+            encoder.encode_descriptor("steersman_runnable_state", help, None, MetricType::Gauge)?;
+        for (name, standing) in self.standings.all() {
+            let state = match standing {
+                Standing::Ready => "ready",
+                Standing::Dormant { .. } => "dormant",
+                Standing::Degraded { .. } => "degraded",
+                _ => "waiting",
+            };
+            let labels = [("name", name.as_str()), ("state", state)];
+            sample(metric.encode_family(&labels)?, MetricType::Gauge, 1.0)?;
+        }
+        Ok(())
+    }
+}
+
+fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Requests to API servers by code, method and host";
+    let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
+    for cluster in clusters {
+        for count in cluster.requests() {
+            let code = count
+                .code
+                .map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+            let labels = [
+                ("code", code.as_str()),
+                ("method", count.method.as_str()),
+                ("host", count.host.as_str()),
+            ];
+            sample(
+                metric.encode_family(&labels)?,
+                MetricType::Counter,
+                count.count as f64,
+            )?;
+        }
+    }
+    let help = "Requests that were repeated";
+    let mut metric =
+        encoder.encode_descriptor("rest_client_request_retries", help, None, MetricType::Counter)?;
+    for cluster in clusters {
+        let labels = [("cluster", cluster.name().as_str())];
+        sample(
+            metric.encode_family(&labels)?,
+            MetricType::Counter,
+            cluster.retries() as f64,
+        )?;
+    }
+    Ok(())
+}
+
+fn sample(encoder: MetricEncoder<'_>, metric_type: MetricType, value: f64) -> fmt::Result {
+    match metric_type {
+        MetricType::Counter => ConstCounter::new(value).encode(encoder),
+        _ => ConstGauge::new(value).encode(encoder),
+    }
+}
