@@ -110,7 +110,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// Requests were still going on at the deadline, and were cut.
-    #[error("{connections} connections to {address} were cut, since they did not end within {limit:?}")]
+    #[error("{connections} connection(s) to {address} were cut, since they did not end within {limit:?}")]
     NotDrained {
         /// Where the server listened.
         address: SocketAddr,

@@ -62,12 +62,12 @@ pub struct MetricsServer {
 pub enum MetricsServerError {
     /// Anybody could read the metrics.
     #[error(
-        "metrics on {address} could be read by others, and {missing} missing: add it, use a loopback address, or say `insecure()`"
+        "metrics on {address} could be read by others, and {missing} missing: add what is missing, use a loopback address, or say `insecure()`"
     )]
     Exposed {
         /// The address.
         address: SocketAddr,
-        /// What keeps others out.
+        /// What would keep them out.
         missing: &'static str,
     },
     /// A route was not accepted.
@@ -161,9 +161,9 @@ impl MetricsServer {
 
     fn check_exposure(&self) -> Result<(), MetricsServerError> {
         let missing = match (&self.tls, &self.client) {
-            (None, None) => "both `tls` and `authorize`",
-            (None, Some(_)) => "`tls`",
-            (Some(_), None) => "`authorize`",
+            (None, None) => "both `tls` and `authorize` are",
+            (None, Some(_)) => "`tls` is",
+            (Some(_), None) => "`authorize` is",
             (Some(_), Some(_)) => return Ok(()),
         };
         if self.insecure || self.address.ip().to_canonical().is_loopback() {
