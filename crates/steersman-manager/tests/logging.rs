@@ -4,12 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
-    io,
+    env, io,
+    process::Command,
     sync::{Arc, Mutex},
 };
 
 use serde_json::{Value, json};
-use steersman_manager::{FilterError, LogFormat, LogHandle, Logging};
+use steersman_manager::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
 use tracing::{Dispatch, dispatcher::with_default};
 
 /// Keeps what is written.
@@ -141,6 +142,56 @@ fn guarantee_3_a_filter_that_makes_no_sense_changes_nothing() {
     assert!(error.to_string().starts_with("`webs=loud` is no log filter: "));
     assert_eq!(handle.filter(), "warn");
     assert!(Logging::new().filter("webs=loud").build().is_err());
+    assert!(matches!(handle.set_filter(" "), Err(FilterError::Empty)));
+}
+
+/// Set in the copy of this test that has a log of its own.
+const COPY: &str = "STEERSMAN_TEST_LOGGING";
+
+/// Runs itself once more, since a process has one log and one environment.
+fn errors_of_a_copy_with(filter: &str) -> Vec<Value> {
+    let output = Command::new(env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "guarantee_4_one_call_in_main_sets_up_the_log",
+            "--nocapture",
+        ])
+        .env(COPY, "1")
+        .env("RUST_LOG", filter)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    errors
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+// R117
+#[test]
+fn guarantee_4_one_call_in_main_sets_up_the_log() {
+    if env::var_os(COPY).is_some() {
+        let handle = Logging::from_env().filter("warn").install().unwrap();
+        assert!(matches!(Logging::new().install(), Err(LoggingError::Twice(_))));
+        tracing::info!(target: "webs", filter = handle.filter(), "told");
+        log::warn!(target: "others", "{} told", "also");
+        return;
+    }
+    let lines = errors_of_a_copy_with("webs=info,warn");
+    let [ours, others] = lines.as_slice() else {
+        panic!("{lines:?}")
+    };
+    let part = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
+    assert_eq!(
+        (part(ours, "msg"), part(ours, "logger")),
+        ("told".to_owned(), "webs".to_owned())
+    );
+    assert_eq!(part(ours, "filter"), "webs=info,warn");
+    let expected = json!({"ts": others["ts"], "level": "warn", "logger": "others", "msg": "also told"});
+    assert_eq!(*others, expected);
+    // Set to nothing is not set: the program's own default holds.
+    assert_eq!(errors_of_a_copy_with("").len(), 1);
 }
 
 #[test]

@@ -157,6 +157,7 @@ async fn the_log_filter_is_read_and_changed_over_http() {
     let expected = "`steersman=loud` is no log filter: write a level such as `debug`, or `target=level`, with commas between several: ";
     assert!(reply.body.starts_with(expected), "{}", reply.body);
     assert_eq!(put("a".repeat(5000)).await.status, 413);
+    assert_eq!(put("\n".to_owned()).await.status, 400);
     assert_eq!(running.get("/loglevel").await.parts(), (200, "debug\n"));
 
     let request = Request::post("/loglevel").body(Full::default()).unwrap();

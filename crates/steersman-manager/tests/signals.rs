@@ -12,8 +12,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use steersman_manager::{InstallError, Signals};
+use tokio::time::Instant;
 
 /// Set in the copy that gets signals, and says what it does with them.
 const ROLE: &str = "STEERSMAN_TEST_SIGNALS";
@@ -82,6 +83,10 @@ async fn copy() {
         say("ready");
         return std::future::pending().await;
     }
+    if role == "early" {
+        // Nobody waits for it yet.
+        kill_process(getpid(), Signal::TERM).unwrap();
+    }
     say("ready");
     let signal = signals.stop().await;
     assert_eq!(signals.stop().await, signal);
@@ -106,6 +111,13 @@ fn guarantee_1_the_first_signal_lets_the_process_end_in_its_own_way() {
     }
 }
 
+#[test]
+fn guarantee_1_a_signal_that_came_before_is_heard() {
+    let mut copy = Copy::start("early");
+    assert_eq!(copy.hear(), "SIGTERM");
+    assert_eq!(copy.exit_code(), Some(7));
+}
+
 // R76, R159
 #[test]
 fn guarantee_2_the_second_signal_ends_a_process_that_hangs() {
@@ -117,8 +129,10 @@ fn guarantee_2_the_second_signal_ends_a_process_that_hangs() {
         let mut copy = Copy::start("hanging");
         copy.send(first);
         copy.hear();
+        let sent = Instant::now();
         copy.send(second);
         assert_eq!(copy.exit_code(), Some(1));
+        assert!(sent.elapsed() < Duration::from_secs(1));
     }
 }
 

@@ -11,14 +11,13 @@ use http::Request;
 use http_body_util::Full;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName},
 };
 use steersman_core::TestClock;
 use steersman_manager::{MetricsRegistry, MetricsServer, Tls};
-use support::{HERE, Reply, Running, over, waits_for};
+use support::{HERE, Reply, Running, careless::careless, over, waits_for};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -61,16 +60,13 @@ fn serve(tls: Tls, clock: &TestClock) -> Running {
     Running::start(server.bind().unwrap())
 }
 
-fn client(config: ClientConfig) -> TlsConnector {
-    TlsConnector::from(Arc::new(config))
-}
-
 fn trusting(certificate: &CertificateDer<'static>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().unwrap();
-    client(builder.with_root_certificates(roots).with_no_client_auth())
+    let config = builder.with_root_certificates(roots).with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
 }
 
 /// Asks for metrics over TLS, if the certificate is accepted.
@@ -92,56 +88,10 @@ async fn look(clock: &TestClock) {
     waits_for(clock, LOOK).await;
 }
 
-/// Accepts whatever it sees, as scrapers do that are told not to verify.
-#[derive(Debug)]
-struct Careless(CryptoProvider);
-
-impl ServerCertVerifier for Careless {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 #[tokio::test]
 async fn a_self_signed_certificate_is_enough_for_who_does_not_verify() {
     let running = serve(Tls::self_signed().unwrap(), &TestClock::new());
-    let provider = ring::default_provider();
-    let careless = ClientConfig::builder_with_provider(Arc::new(provider.clone()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Careless(provider)))
-        .with_no_client_auth();
-    assert_eq!(ask(&running, &client(careless)).await.unwrap().status, 200);
+    assert_eq!(ask(&running, &careless()).await.unwrap().status, 200);
     assert!(!accepts(&running, &certificate()).await);
 }
 

@@ -4,6 +4,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+pub mod careless;
+
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
