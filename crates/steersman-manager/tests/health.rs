@@ -156,7 +156,6 @@ async fn guarantee_3_checks_come_and_go_while_probes_are_answered() {
     assert_eq!(probes.get("/readyz").await.status, 500);
 }
 
-// R93
 #[tokio::test]
 async fn guarantee_2_readiness_lists_pending_kinds_in_public_while_the_process_is_alive() {
     let (_, readyz, probes) = probes();
