@@ -49,7 +49,7 @@ use steersman_core::Clock;
 use tokio::{sync::watch, task::JoinSet};
 
 pub use routes::{BoxError, Handler, Request, Response, RouteError, Routes};
-pub(crate) use routes::{causes, not_found, text};
+pub(crate) use routes::{causes, decoded, not_found, text};
 pub use tls::{Tls, TlsError};
 
 use connection::Connection;

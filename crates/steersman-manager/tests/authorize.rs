@@ -37,7 +37,7 @@ fn serve(client: Client, clock: Arc<dyn Clock>) -> Running {
     let server = MetricsServer::new(metrics)
         .address(HERE)
         .authorize(client)
-        .route("/debug/extra", extra)
+        .route("/debug/", extra)
         .clock(clock);
     Running::start(server.bind().unwrap())
 }
@@ -165,6 +165,22 @@ async fn guarantee_1_the_verb_is_the_method(fixture: Fixture) {
     for (method, status) in [("GET", 200), ("POST", 403), ("HEAD", 403)] {
         let reply = ask(&running, method, "/metrics?a=b", Some(&bearer(&scraper))).await;
         assert_eq!(reply.status, status, "{method}");
+    }
+}
+
+#[steersman_testing::test]
+async fn guarantee_1_a_path_is_the_same_however_it_is_written(fixture: Fixture) {
+    let scraper = fixture.user("scraper").await;
+    allow(&fixture, &scraper, &["/debug/extra"]).await;
+    let running = serve(fixture.client(), real_time());
+    for (path, status) in [
+        ("/debug/extra", 200),
+        ("/debug/%65xtra", 200),
+        ("/debug/other", 403),
+        ("/debug/extra/../other", 404),
+    ] {
+        let reply = ask(&running, "GET", path, Some(&bearer(&scraper))).await;
+        assert_eq!(reply.status, status, "{path}");
     }
 }
 

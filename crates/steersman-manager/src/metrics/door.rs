@@ -21,7 +21,7 @@ use steersman_core::Clock;
 
 use crate::{
     Handler, Request,
-    serve::{causes, text},
+    serve::{causes, decoded, text},
 };
 use memory::{Digest, Memory, digest};
 
@@ -106,7 +106,8 @@ impl Door {
             let door = Arc::clone(&door);
             async move {
                 let verb = request.method().as_str().to_lowercase();
-                match door.admit(request.headers(), &verb, request.uri().path()).await {
+                let path = decoded(request.uri().path());
+                match door.admit(request.headers(), &verb, &path).await {
                     Ok(()) => Ok(request),
                     Err(refusal) => Err(refusal.answer()),
                 }

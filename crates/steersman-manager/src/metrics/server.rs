@@ -139,12 +139,8 @@ impl MetricsServer {
     /// If it is taken, others could read the metrics there, or a route is not accepted.
     pub fn bind(self) -> Result<Server, MetricsServerError> {
         self.check_exposure()?;
-        let registry = self.registry;
-        if let Some(tls) = &self.tls {
-            registry.register(|part| tls.register(part)).forever();
-        }
         let mut routes = Routes::new();
-        routes.add(PATH, metrics(registry))?;
+        routes.add(PATH, metrics(self.registry, self.tls.as_ref()))?;
         for (path, handler) in self.routes {
             routes.add(path, handler)?;
         }
@@ -176,8 +172,11 @@ impl MetricsServer {
     }
 }
 
-fn metrics(registry: MetricsRegistry) -> Handler {
+fn metrics(registry: MetricsRegistry, tls: Option<&Tls>) -> Handler {
+    let certificates = tls.map(|tls| registry.register(|part| tls.register(part)));
     Handler::new(move |request| {
+        // They are shown as long as there is this handler.
+        let _ = &certificates;
         let exposition = Exposition::preferred(request.headers());
         let mut response = http::Response::new(Full::new(Bytes::from(registry.encode(exposition))));
         response
