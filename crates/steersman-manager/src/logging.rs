@@ -97,6 +97,9 @@ pub enum FilterError {
         #[source]
         source: ParseError,
     },
+    /// It says nothing, which would hide everything but errors.
+    #[error("a log filter cannot be empty: write `error` to see nothing else, or `off`")]
+    Empty,
     /// The log is no more.
     #[error("the log that this handle belongs to has ended")]
     Ended,
@@ -205,6 +208,9 @@ impl LogHandle {
 
 fn parse(filter: &str) -> Result<EnvFilter, FilterError> {
     let filter = filter.trim();
+    if filter.is_empty() {
+        return Err(FilterError::Empty);
+    }
     EnvFilter::builder()
         .parse(filter)
         .map_err(|source| FilterError::Invalid {

@@ -117,22 +117,20 @@ impl MetricsRegistry {
                 Err(fmt::Error) => broken += 1,
             }
         }
-        if broken > 0 {
-            self.complain(
-                &format!("{broken} of them"),
-                "metrics cannot be encoded and are left out",
-            );
+        // No metric has this name.
+        if broken > 0 && self.is_news("") {
+            tracing::warn!(parts = broken, "metrics cannot be encoded and are left out");
         }
-        for name in families.conflicts() {
-            self.complain(name, "metrics are registered twice; the later ones are left out");
+        for metric in families.conflicts() {
+            if self.is_news(metric) {
+                tracing::warn!(metric, "a metric is registered twice; the later one is left out");
+            }
         }
         families.write(exposition)
     }
 
-    fn complain(&self, name: &str, about: &str) {
-        if self.lock().told.insert(name.to_owned()) {
-            tracing::warn!(metric = name, "{about}");
-        }
+    fn is_news(&self, name: &str) -> bool {
+        self.lock().told.insert(name.to_owned())
     }
 
     fn lock(&self) -> MutexGuard<'_, Parts> {

@@ -49,7 +49,7 @@ use steersman_core::Clock;
 use tokio::{sync::watch, task::JoinSet};
 
 pub use routes::{BoxError, Handler, Request, Response, RouteError, Routes};
-pub(crate) use routes::{causes, not_found, text};
+pub(crate) use routes::{causes, decoded, not_found, text};
 pub use tls::{Tls, TlsError};
 
 use connection::Connection;
@@ -110,7 +110,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// Requests were still going on at the deadline, and were cut.
-    #[error("{connections} connections to {address} were cut, since they did not end within {limit:?}")]
+    #[error("{connections} connection(s) to {address} were cut, since they did not end within {limit:?}")]
     NotDrained {
         /// Where the server listened.
         address: SocketAddr,

@@ -9,14 +9,20 @@
 //! 3. Signals are installed once in a process; a second time is an error.
 //! 4. After [`Signals`] is dropped the very next signal ends the process: nobody is left who would hear it.
 
-#[cfg_attr(windows, path = "signals/windows.rs")]
-#[cfg_attr(not(windows), path = "signals/unix.rs")]
-mod system;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
 
 use std::{
     fmt, io,
     sync::atomic::{AtomicBool, Ordering},
 };
+
+#[cfg(unix)]
+use unix::Handlers;
+#[cfg(windows)]
+use windows::Handlers;
 
 /// A process has one set of signal handlers, so that this is global.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -36,7 +42,7 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 #[must_use = "the next signal ends the process once this is dropped"]
 pub struct Signals {
-    system: system::Handlers,
+    handlers: Handlers,
     first: Option<Signal>,
 }
 
@@ -77,8 +83,10 @@ impl Signals {
         if INSTALLED.swap(true, Ordering::SeqCst) {
             return Err(InstallError::Twice);
         }
-        let system = system::Handlers::install()?;
-        Ok(Self { system, first: None })
+        Ok(Self {
+            handlers: Handlers::install()?,
+            first: None,
+        })
     }
 
     /// Resolves with the first signal; at once if it has come already.
@@ -88,7 +96,7 @@ impl Signals {
     pub async fn stop(&mut self) -> Signal {
         match self.first {
             Some(signal) => signal,
-            None => *self.first.insert(self.system.first().await),
+            None => *self.first.insert(self.handlers.first().await),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
+mod managed;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cluster::DeleteOptions;
@@ -11,7 +11,7 @@ use steersman_controller::Controller;
 use steersman_manager::Manager;
 use steersman_testing::Fixture;
 
-use support::{Log, cluster, config_map, key, run};
+use managed::{Log, cluster, config_map, key, run};
 
 // R67, R99, R145
 #[steersman_testing::test]

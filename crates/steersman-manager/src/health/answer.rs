@@ -7,17 +7,16 @@ use bytes::Bytes;
 use futures::future::join_all;
 use http::StatusCode;
 use http_body_util::Full;
-use percent_encoding::percent_decode_str;
 
 use super::{Check, Checks, Unready};
-use crate::serve::{not_found, text};
+use crate::serve::{decoded, not_found, text};
 
 type Answer = http::Response<Full<Bytes>>;
 
 /// Answers for one check, or for all if the name is empty.
 pub(super) async fn answer(checks: &Checks, name: &str, query: &str) -> Answer {
     let all = checks.all();
-    let name = percent_decode_str(name.trim_end_matches('/')).decode_utf8_lossy();
+    let name = decoded(name.trim_end_matches('/'));
     if name.is_empty() {
         return list(all, query).await;
     }

@@ -58,8 +58,8 @@ async fn put(handle: &LogHandle, request: Request) -> http::Response<Full<Bytes>
             tracing::info!(filter, "the log's filter was changed");
             text(StatusCode::OK, filter + "\n")
         }
-        Err(error @ FilterError::Invalid { .. }) => text(StatusCode::BAD_REQUEST, causes(&error) + "\n"),
-        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, causes(&error) + "\n"),
+        Err(error @ FilterError::Ended) => text(StatusCode::INTERNAL_SERVER_ERROR, causes(&error) + "\n"),
+        Err(error) => text(StatusCode::BAD_REQUEST, causes(&error) + "\n"),
     }
 }
 

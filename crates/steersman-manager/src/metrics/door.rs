@@ -21,7 +21,7 @@ use steersman_core::Clock;
 
 use crate::{
     Handler, Request,
-    serve::{causes, text},
+    serve::{causes, decoded, text},
 };
 use memory::{Digest, Memory, digest};
 
@@ -72,7 +72,8 @@ const ACCESS: Review = Review {
 enum Refusal {
     Unknown,
     Forbidden(String),
-    Failed(AskError),
+    /// What the client is told, and what the log is.
+    Failed(String, AskError),
 }
 
 /// The API server did not say whether somebody may pass.
@@ -105,7 +106,8 @@ impl Door {
             let door = Arc::clone(&door);
             async move {
                 let verb = request.method().as_str().to_lowercase();
-                match door.admit(request.headers(), &verb, request.uri().path()).await {
+                let path = decoded(request.uri().path());
+                match door.admit(request.headers(), &verb, &path).await {
                     Ok(()) => Ok(request),
                     Err(refusal) => Err(refusal.answer()),
                 }
@@ -115,11 +117,16 @@ impl Door {
 
     async fn admit(&self, headers: &HeaderMap, verb: &str, path: &str) -> Result<(), Refusal> {
         let token = bearer_token(headers).ok_or(Refusal::Unknown)?;
-        let bearer = self.identify(token).await?.ok_or(Refusal::Unknown)?;
-        if self.may(&bearer, verb, path).await? {
+        let failed = |error| Refusal::Failed("Authentication failed\n".to_owned(), error);
+        let bearer = self.identify(token).await.map_err(failed)?;
+        let bearer = bearer.ok_or(Refusal::Unknown)?;
+        let name = bearer.name();
+        let failed = |error| Refusal::Failed(format!("Authorization for user {name} failed\n"), error);
+        if self.may(&bearer, verb, path).await.map_err(failed)? {
             Ok(())
         } else {
-            Err(Refusal::Forbidden(bearer.name().to_owned()))
+            let denied = format!("Authorization denied for user {name}\n");
+            Err(Refusal::Forbidden(denied))
         }
     }
 
@@ -194,12 +201,6 @@ impl Bearer {
     }
 }
 
-impl From<AskError> for Refusal {
-    fn from(error: AskError) -> Self {
-        Self::Failed(error)
-    }
-}
-
 impl Refusal {
     /// The words are those of controller-runtime.
     fn answer(self) -> http::Response<Full<Bytes>> {
@@ -210,16 +211,13 @@ impl Refusal {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
                 response
             }
-            Self::Forbidden(user) => text(
-                StatusCode::FORBIDDEN,
-                format!("Authorization denied for user {user}\n"),
-            ),
-            Self::Failed(error) => {
+            Self::Forbidden(denied) => text(StatusCode::FORBIDDEN, denied),
+            Self::Failed(told, error) => {
                 tracing::warn!(
                     error = causes(&error),
                     "a request for metrics could not be authorized"
                 );
-                text(StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed\n")
+                text(StatusCode::INTERNAL_SERVER_ERROR, told)
             }
         }
     }

@@ -62,12 +62,12 @@ pub struct MetricsServer {
 pub enum MetricsServerError {
     /// Anybody could read the metrics.
     #[error(
-        "metrics on {address} could be read by others, and {missing} missing: add it, use a loopback address, or say `insecure()`"
+        "metrics on {address} could be read by others, and {missing} missing: add what is missing, use a loopback address, or say `insecure()`"
     )]
     Exposed {
         /// The address.
         address: SocketAddr,
-        /// What keeps others out.
+        /// What would keep them out.
         missing: &'static str,
     },
     /// A route was not accepted.
@@ -139,12 +139,8 @@ impl MetricsServer {
     /// If it is taken, others could read the metrics there, or a route is not accepted.
     pub fn bind(self) -> Result<Server, MetricsServerError> {
         self.check_exposure()?;
-        let registry = self.registry;
-        if let Some(tls) = &self.tls {
-            registry.register(|part| tls.register(part)).forever();
-        }
         let mut routes = Routes::new();
-        routes.add(PATH, metrics(registry))?;
+        routes.add(PATH, metrics(self.registry, self.tls.as_ref()))?;
         for (path, handler) in self.routes {
             routes.add(path, handler)?;
         }
@@ -161,9 +157,9 @@ impl MetricsServer {
 
     fn check_exposure(&self) -> Result<(), MetricsServerError> {
         let missing = match (&self.tls, &self.client) {
-            (None, None) => "both `tls` and `authorize`",
-            (None, Some(_)) => "`tls`",
-            (Some(_), None) => "`authorize`",
+            (None, None) => "both `tls` and `authorize` are",
+            (None, Some(_)) => "`tls` is",
+            (Some(_), None) => "`authorize` is",
             (Some(_), Some(_)) => return Ok(()),
         };
         if self.insecure || self.address.ip().to_canonical().is_loopback() {
@@ -176,8 +172,11 @@ impl MetricsServer {
     }
 }
 
-fn metrics(registry: MetricsRegistry) -> Handler {
+fn metrics(registry: MetricsRegistry, tls: Option<&Tls>) -> Handler {
+    let certificates = tls.map(|tls| registry.register(|part| tls.register(part)));
     Handler::new(move |request| {
+        // They are shown as long as there is this handler.
+        let _ = &certificates;
         let exposition = Exposition::preferred(request.headers());
         let mut response = http::Response::new(Full::new(Bytes::from(registry.encode(exposition))));
         response

@@ -3,12 +3,13 @@
 //!
 //! A dozen paths need no router crate: a sorted map finds them.
 
-use std::{collections::BTreeMap, error::Error, fmt, future::Future, pin::Pin, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, error::Error, fmt, future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
 use tower::{Service, ServiceExt};
 
 /// Any error, for people whose errors are not ours.
@@ -165,6 +166,13 @@ impl Routes {
     }
 
     fn find(&self, path: &str) -> Option<&Handler> {
+        // A handler that walks up such a path would answer for another than the one that was asked about.
+        if decoded(path)
+            .split('/')
+            .any(|segment| matches!(segment, "." | ".."))
+        {
+            return None;
+        }
         let above = path.rmatch_indices('/').map(|(slash, _)| &path[..=slash]);
         [path].into_iter().chain(above).find_map(|path| self.0.get(path))
     }
@@ -180,6 +188,11 @@ impl fmt::Debug for Routes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
+}
+
+/// A path without its percent signs.
+pub(crate) fn decoded(path: &str) -> Cow<'_, str> {
+    percent_decode_str(path).decode_utf8_lossy()
 }
 
 /// A plain answer.
@@ -249,6 +262,9 @@ mod tests {
         assert_eq!(found("/a/b/c"), Some("/a/b/c"));
         assert_eq!(found("/ab"), None);
         assert_eq!(found("*"), None);
+        for path in ["/a/x/../b/c", "/a/.", "/a/%2e%2e/b", "/a/x%2F..%2Fb"] {
+            assert_eq!(found(path), None, "{path}");
+        }
     }
 
     #[test]

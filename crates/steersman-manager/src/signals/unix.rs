@@ -25,10 +25,12 @@ impl Handlers {
         let armed = Arc::new(AtomicBool::new(false));
         let stream = |signal, number, kind| {
             let refused = |error| InstallError::Refused(signal, error);
-            // First the one that looks, then the one that arms: the first signal passes it by.
+            // Who hears comes first: a signal that comes now is heard.
+            let heard = unix::signal(kind).map_err(refused)?;
+            // Then the one that looks, and the one that arms: the first signal passes it by.
             flag::register_conditional_shutdown(number, 1, Arc::clone(&armed)).map_err(refused)?;
             flag::register(number, Arc::clone(&armed)).map_err(refused)?;
-            unix::signal(kind).map_err(refused)
+            Ok(heard)
         };
         let terminate = stream(Signal::Terminate, signal::SIGTERM, SignalKind::terminate())?;
         let interrupt = stream(Signal::Interrupt, signal::SIGINT, SignalKind::interrupt())?;

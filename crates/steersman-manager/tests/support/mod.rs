@@ -1,148 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of managers share: clusters, objects, reconcilers that remember, and managers that run.
+//! A client, and servers that run while a test does.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{sync::Arc, time::Duration};
+pub mod careless;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::json;
-use steersman_cache::{InformerOptions, Scope};
-use steersman_cluster::{Cluster, ClusterBuilder};
-use steersman_controller::{BoxError, Context, Reconciler, Request};
-use steersman_core::{Action, ObjectKey, Spawner, Task};
-use steersman_manager::{Manager, RunError};
-use steersman_testing::{FaultProxy, Fixture};
-use tokio::sync::{oneshot, watch};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
-/// A cluster whose cache holds what is in the namespace of the test. What nobody holds goes at once.
-pub fn cluster_builder(fixture: &Fixture, name: &str) -> ClusterBuilder {
-    let here = Scope::all().namespace(fixture.namespace());
-    Cluster::builder(name)
-        .config(fixture.endpoint().config(fixture.admin()).unwrap())
-        .cache(|cache| {
-            cache
-                .defaults(here, InformerOptions::default())
-                .linger(Duration::ZERO)
-        })
-}
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use steersman_core::{Clock, Moment, TestClock, TokioClock};
+use steersman_manager::{Routes, ServeError, Server};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinSet,
+};
 
-pub async fn cluster(fixture: &Fixture) -> Cluster {
-    cluster_builder(fixture, "default").build().await.unwrap()
-}
+/// A free port of this machine.
+pub const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The same through a proxy.
-pub async fn cluster_through(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> Cluster {
-    let config = proxy.endpoint().config(fixture.admin()).unwrap();
-    cluster_builder(fixture, name)
-        .config(config)
-        .build()
-        .await
-        .unwrap()
-}
-
-pub fn config_map(fixture: &Fixture, name: &str, value: &str) -> ConfigMap {
-    let map = json!({
-        "metadata": {"name": name, "namespace": fixture.namespace()},
-        "data": {"value": value},
-    });
-    serde_json::from_value(map).unwrap()
-}
-
-pub fn key(fixture: &Fixture, name: &str) -> ObjectKey {
-    ObjectKey::new(fixture.namespace(), name)
-}
-
-/// A manager that runs in the background.
+/// A server that runs until it is stopped or dropped.
 pub struct Running {
-    stop: Option<oneshot::Sender<()>>,
-    ended: oneshot::Receiver<Result<(), RunError>>,
-    _task: Task,
-}
-
-pub fn run(manager: &Manager) -> Running {
-    let (stop, stopped) = oneshot::channel::<()>();
-    let (ending, ended) = oneshot::channel();
-    let manager = manager.clone();
-    let task = Spawner::current().spawn("manager", async move {
-        let result = manager.run_until(async { _ = stopped.await }).await;
-        _ = ending.send(result);
-    });
-    Running {
-        stop: Some(stop),
-        ended,
-        _task: task,
-    }
+    pub address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    serving: JoinSet<Result<(), ServeError>>,
 }
 
 impl Running {
-    /// Tells it to stop, and waits for its end.
-    pub async fn stop(mut self) -> Result<(), RunError> {
-        self.stop.take();
-        self.ended.await.unwrap()
+    pub fn start(server: Server) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let address = server.address();
+        let mut serving = JoinSet::new();
+        serving.spawn(server.serve(async { stopped.await.unwrap_or_default() }));
+        Self {
+            address,
+            stop,
+            serving,
+        }
     }
 
-    /// Tells it to stop.
-    pub fn tell(&mut self) {
-        self.stop.take();
+    /// On a free port, in real time.
+    pub fn of(routes: Routes) -> Self {
+        Self::start(Server::bind(HERE, routes, real_time()).unwrap())
     }
 
-    /// Waits for its end.
-    pub async fn ended(self) -> Result<(), RunError> {
-        self.ended.await.unwrap()
-    }
-}
-
-/// A reconciler that remembers which config maps it was asked about, and what they said.
-#[derive(Clone)]
-pub struct Log(Arc<watch::Sender<Vec<Entry>>>);
-
-/// A key, and the value of the map or nothing if there was none.
-pub type Entry = (Request, Option<String>);
-
-impl Log {
-    pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Vec::new())))
+    /// Tells it to stop and does not wait.
+    pub fn tell_to_stop(self) -> JoinSet<Result<(), ServeError>> {
+        self.stop.send(()).unwrap();
+        self.serving
     }
 
-    pub fn entries(&self) -> Vec<Entry> {
-        self.0.borrow().clone()
+    pub async fn stop(self) -> Result<(), ServeError> {
+        self.tell_to_stop().join_next().await.unwrap().unwrap()
     }
 
-    /// Waits until a map of this name was seen with this value.
-    pub async fn saw(&self, name: &str, value: Option<&str>) {
-        self.when(|log| {
-            log.iter()
-                .any(|(request, seen)| request.name() == name && seen.as_deref() == value)
-        })
-        .await;
-    }
-
-    pub async fn when(&self, condition: impl FnMut(&Vec<Entry>) -> bool) {
-        self.0.subscribe().wait_for(condition).await.unwrap();
-    }
-
-    pub fn count(&self, name: &str) -> usize {
-        self.entries()
-            .iter()
-            .filter(|(request, _)| request.name() == name)
-            .count()
+    pub async fn get(&self, path: &str) -> Reply {
+        get(self.address, path).await
     }
 }
 
-impl Reconciler for Log {
-    type Error = BoxError;
+pub fn real_time() -> Arc<dyn Clock> {
+    Arc::new(TokioClock::new())
+}
 
-    async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
-        let map = cx.client().get::<ConfigMap>(request.key()).await?;
-        let value = map.map(|map| {
-            map.data
-                .as_ref()
-                .and_then(|data| data.get("value").cloned())
-                .unwrap_or_default()
-        });
-        self.0.send_modify(|log| log.push((request, value)));
-        Ok(Action::await_change())
+/// An answer that has come to its end.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+impl Reply {
+    pub fn parts(&self) -> (u16, &str) {
+        (self.status, &self.body)
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+pub async fn get(address: SocketAddr, path: &str) -> Reply {
+    send(address, Request::get(path).body(Full::default()).unwrap()).await
+}
+
+pub async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Reply {
+    over(TcpStream::connect(address).await.unwrap(), request).await
+}
+
+/// Sends a request over a connection of its own.
+pub async fn over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> Reply {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let mut driving = JoinSet::new();
+    driving.spawn(connection);
+    let response = sender.send_request(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Reply {
+        status: parts.status.as_u16(),
+        headers: parts.headers,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    }
+}
+
+/// Waits until somebody waits for a moment that far from now.
+pub async fn waits_for(clock: &TestClock, after: Duration) {
+    let wanted: Moment = clock.now() + after;
+    while clock.next_deadline() != Some(wanted) {
+        tokio::task::yield_now().await;
     }
 }
