@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program has of one cluster: connection, client, cache.
+//! What a program has of one cluster: connection, client, cache, mapper.
 //!
 //! ```no_run
 //! use k8s_openapi::api::apps::v1::Deployment;
@@ -47,7 +47,7 @@ pub use self::{
     state::ClusterState,
 };
 use crate::{
-    Client, Fence, FenceKeeper, RequestCount,
+    Client, Fence, FenceKeeper, Mapper, RequestCount,
     transport::{Line, Transport},
 };
 
@@ -75,6 +75,7 @@ pub(crate) struct Inner {
     gate_keeper: FenceKeeper,
     line: Arc<Line>,
     transport: Transport,
+    mapper: Mapper,
     reader: Arc<Reader>,
     cache: Cache,
     _home: Option<Home>,
@@ -125,6 +126,12 @@ impl Cluster {
         &self.0.cache
     }
 
+    /// What the server has.
+    #[must_use]
+    pub fn mapper(&self) -> &Mapper {
+        &self.0.mapper
+    }
+
     /// Refuses every request from now on, and ends all informers. It cannot be opened again: make a new one.
     ///
     /// The reason is what those are told who still ask.
@@ -167,6 +174,10 @@ impl Inner {
 
     pub(crate) fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    pub(crate) fn mapper(&self) -> &Mapper {
+        &self.mapper
     }
 
     /// What clients read through that did not ask for their own.

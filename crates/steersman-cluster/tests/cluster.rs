@@ -121,6 +121,7 @@ async fn guarantee_3_all_connections_close_with_the_last_handle(fixture: Fixture
         ended.iter().filter(|ended| **ended == Ended::ClientGone).count(),
         2
     );
+    proxy.has_connections(0).await;
 }
 
 // R59
