@@ -203,7 +203,11 @@ impl Client {
         let call = plan.call;
         let sent = self.0.transport.send(plan.request()?).await;
         let response = sent.map_err(|error| answer::unanswered(call, error))?;
-        answer::read(call, response).await
+        let read = answer::read(call, response).await;
+        if read.as_ref().is_err_and(Error::is_absent) {
+            self.0.cluster.mapper().forget(call.resource().group());
+        }
+        read
     }
 
     /// Sends a write whose answer is an object, and shows that to the readers of the cache.

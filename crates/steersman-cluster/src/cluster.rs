@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program has of one cluster: connection, client, cache.
+//! What a program has of one cluster: connection, client, cache, mapper.
 //!
 //! ```no_run
 //! use k8s_openapi::api::apps::v1::Deployment;
@@ -48,7 +48,7 @@ pub use self::{
     state::ClusterState,
 };
 use crate::{
-    Client, Fence, FenceKeeper, RequestCount,
+    Client, Fence, FenceKeeper, Mapper, RequestCount,
     transport::{Line, Transport},
 };
 
@@ -76,6 +76,7 @@ pub(crate) struct Inner {
     gate_keeper: FenceKeeper,
     line: Arc<Line>,
     transport: Transport,
+    mapper: Mapper,
     reader: Arc<Reader>,
     cache: Cache,
     _home: Option<Home>,
@@ -124,6 +125,12 @@ impl Cluster {
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.0.cache
+    }
+
+    /// What the server has.
+    #[must_use]
+    pub fn mapper(&self) -> &Mapper {
+        &self.0.mapper
     }
 
     /// Refuses every request from now on, and ends all informers. It cannot be opened again: make a new one.
@@ -192,6 +199,10 @@ impl Inner {
 
     pub(crate) fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    pub(crate) fn mapper(&self) -> &Mapper {
+        &self.mapper
     }
 
     /// What clients read through that did not ask for their own.

@@ -7,6 +7,7 @@ mod client;
 mod cluster;
 mod error;
 mod fence;
+mod mapper;
 mod transport;
 
 pub use client::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
@@ -16,4 +17,5 @@ pub use cluster::{
 pub use error::{Call, Error, Refusal};
 pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::DeleteParams as DeleteOptions;
+pub use mapper::{Ask, MapError, Mapper, Mapping};
 pub use transport::{RequestCount, TimedOut};

@@ -162,6 +162,15 @@ impl FaultProxy {
         self.shared.wire.unplug()
     }
 
+    /// Waits until there are so many connections through the proxy, those without a request included.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn has_connections(&self, count: usize) {
+        // The sender lives as long as `self`.
+        let _ = self.shared.wire.open().wait_for(|open| *open == count).await;
+    }
+
     /// Every request so far, in the order of arrival.
     #[must_use]
     pub fn exchanges(&self) -> Vec<Exchange> {

@@ -10,6 +10,7 @@ use http::Response;
 use http_body_util::{BodyExt, Limited};
 use kube::core::Status;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 
 use crate::{
     Call, Error,
@@ -92,10 +93,19 @@ fn undecodable<T: DeserializeOwned>(call: &Call, json: &[u8], error: &serde_json
 /// What serde says, without the value that it stumbled over: that may be a secret.
 fn without_content(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    match text.rfind("expected ") {
-        Some(at) => text[at..].to_owned(),
-        None if text.starts_with("missing field") => text,
-        None => format!(
+    let of_serde = [
+        "invalid type: ",
+        "invalid value: ",
+        "invalid length ",
+        "unknown variant ",
+        "unknown field ",
+    ];
+    let is_plain =
+        matches!(error.classify(), Category::Syntax | Category::Eof) || text.starts_with("missing field ");
+    match text.rfind(", expected ") {
+        _ if is_plain => text,
+        Some(at) if of_serde.iter().any(|start| text.starts_with(start)) => text[at + 2..].to_owned(),
+        _ => format!(
             "no valid content at line {} column {}",
             error.line(),
             error.column()
@@ -127,7 +137,7 @@ mod tests {
         for (json, reason) in [
             (
                 r#"{"data":{"value":"hunter2, expected"}}"#,
-                "expected u8 at line 1 column 37",
+                "expected u8 at line 1 column 36",
             ),
             (r#"{"data":{"value":7123}}"#, "expected u8 at line 1 column 21"),
             (r#"{"data":{}}"#, "missing field `value` at line 1 column 10"),

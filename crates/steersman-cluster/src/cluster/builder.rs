@@ -17,7 +17,7 @@ use super::{
     home::Home,
 };
 use crate::{
-    Fence, Kind,
+    Fence, Kind, Mapper,
     transport::{Line, Meter, TokenError, TokenFile, Transport, Warnings},
 };
 
@@ -244,7 +244,7 @@ impl ClusterBuilder {
             Some(home) => home.within(for_cache),
             None => for_cache(),
         };
-        let surroundings = Surroundings::new(for_cache?, clock, random, spawner);
+        let surroundings = Surroundings::new(for_cache?, Arc::clone(&clock), random, spawner);
         let CacheSettings { settings, missing } = self.cache;
         let cache = settings
             .into_iter()
@@ -261,6 +261,7 @@ impl ClusterBuilder {
             missing,
             gate_keeper,
             line,
+            mapper: Mapper::new(transport.clone(), clock),
             transport,
             reader: Arc::new(cache.reader(missing)),
             cache,

@@ -11,11 +11,16 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
+    sync::watch,
 };
 
 /// The state that all connections share.
 #[derive(Debug, Default)]
-pub(super) struct Wire(Arc<Mutex<State>>);
+pub(super) struct Wire {
+    state: Arc<Mutex<State>>,
+    /// How many connections there are.
+    open: Arc<watch::Sender<usize>>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -52,12 +57,13 @@ pub(super) struct Plugged {
     era: u64,
     wire: Arc<Mutex<State>>,
     wakers: Arc<Mutex<Wakers>>,
+    open: Arc<watch::Sender<usize>>,
 }
 
 impl Wire {
     /// Puts a connection on the wire, unless that is unplugged.
     pub(super) fn plug(&self, stream: TcpStream) -> Option<Plugged> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         if state.unplugged > 0 {
             return None;
         }
@@ -66,29 +72,36 @@ impl Wire {
             .connections
             .retain(|connection| connection.strong_count() > 0);
         state.connections.push(Arc::downgrade(&wakers));
+        self.open.send_modify(|open| *open += 1);
         Some(Plugged {
             stream,
             era: state.era,
-            wire: Arc::clone(&self.0),
+            wire: Arc::clone(&self.state),
             wakers,
+            open: Arc::clone(&self.open),
         })
     }
 
+    /// How many connections there are, now and as it changes.
+    pub(super) fn open(&self) -> watch::Receiver<usize> {
+        self.open.subscribe()
+    }
+
     pub(super) fn cut(&self) {
-        change(&self.0, |state| state.era += 1);
+        change(&self.state, |state| state.era += 1);
     }
 
     pub(super) fn freeze(&self) -> Frozen {
-        change(&self.0, |state| state.frozen += 1);
-        Frozen(Arc::clone(&self.0))
+        change(&self.state, |state| state.frozen += 1);
+        Frozen(Arc::clone(&self.state))
     }
 
     pub(super) fn unplug(&self) -> Unplugged {
-        change(&self.0, |state| {
+        change(&self.state, |state| {
             state.unplugged += 1;
             state.era += 1;
         });
-        Unplugged(Arc::clone(&self.0))
+        Unplugged(Arc::clone(&self.state))
     }
 }
 
@@ -138,6 +151,12 @@ impl Plugged {
         } else {
             Poll::Ready(Ok(()))
         }
+    }
+}
+
+impl Drop for Plugged {
+    fn drop(&mut self) {
+        self.open.send_modify(|open| *open -= 1);
     }
 }
 

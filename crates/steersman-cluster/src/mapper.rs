@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From kinds to the resources by which a server names them, and back.
+//!
+//! A [`Cluster`](crate::Cluster) has one [`Mapper`]. It asks the server what it has (discovery) when it is asked for
+//! something that it does not know, and remembers the answer.
+//!
+//! ```no_run
+//! use steersman_cluster::{Ask, Cluster};
+//!
+//! # async fn example(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
+//! let mapping = cluster.mapper().resolve(&Ask::kind("apps", "Deployment")).await?;
+//! assert_eq!(mapping.resource().to_string(), "deployments.apps/v1");
+//! assert!(mapping.is_namespaced() && mapping.has_subresource("scale"));
+//! let deployments = cluster.client().of(mapping.resource());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//! 1. Nothing is sent before somebody asks, and nothing for what is known.
+//! 2. What is not known is asked for at most every two seconds: until then the answer is that there is none.
+//! 3. Who asks at the same time waits for the same request; no lock is held over it.
+//! 4. Of several versions the one that the server prefers comes first.
+//! 5. A part of discovery that fails takes nothing away that is known, and a kind that it may have is
+//!    [undecided](MapError::Undecided), not missing.
+//! 6. When a client finds that a kind is gone, its group is forgotten.
+//!
+//! # How it asks
+//! For a list of all groups with all that is in them, which servers have since Kubernetes 1.26; with the tag of the last
+//! answer, so that one that says nothing new costs next to nothing. A server that has no such list is asked for the
+//! versions of the one group that is wanted.
+
+mod discovery;
+mod table;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared as SharedFuture, WeakShared},
+};
+use steersman_cache::Resource;
+use steersman_core::{Clock, Moment};
+
+use self::{
+    discovery::Failure,
+    table::{Lookup, Source, Table},
+};
+use crate::{Kind, transport::Transport};
+
+/// So long an answer counts that there is none.
+const NEGATIVE: Duration = Duration::from_secs(2);
+
+/// Knows what a server has. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct Mapper(Arc<Shared>);
+
+struct Shared {
+    transport: Transport,
+    clock: Arc<dyn Clock>,
+    table: RwLock<Table>,
+    /// Requests that are under way.
+    flights: Mutex<HashMap<Source, WeakShared<Flight>>>,
+}
+
+type Flight = BoxFuture<'static, Result<(), Arc<Failure>>>;
+
+/// What is asked for: a kind or a resource of a group, in some version or in the one that the server prefers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Ask {
+    group: String,
+    version: Option<String>,
+    name: Name,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    Kind(String),
+    Plural(String),
+}
+
+/// A resource that a server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    resource: Resource,
+    namespaced: bool,
+    verbs: Vec<String>,
+    subresources: Vec<String>,
+}
+
+/// The mapper has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// The server does not have it.
+    #[error("the server does not have {ask}")]
+    NoMatch {
+        /// What was asked for.
+        ask: Ask,
+    },
+    /// The server does not say what it has of this group at the moment.
+    #[error("whether the server has {ask} cannot be told: it does not say what it has of that group")]
+    Undecided {
+        /// What was asked for.
+        ask: Ask,
+    },
+    /// The server could not be asked.
+    #[error("whether the server has {ask} cannot be told")]
+    Discovery {
+        /// What was asked for.
+        ask: Ask,
+        /// Why not.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Ask {
+    /// A kind such as `Deployment` of a group such as `apps`, which is empty for the core group.
+    pub fn kind(group: &str, kind: &str) -> Self {
+        Self::new(group, Name::Kind(kind.to_owned()))
+    }
+
+    /// The resource that paths name such as `deployments`.
+    pub fn plural(group: &str, plural: &str) -> Self {
+        Self::new(group, Name::Plural(plural.to_owned()))
+    }
+
+    /// The kind of a type, in its version.
+    pub fn of<K: Kind>() -> Self {
+        Self::kind(&K::group(&()), &K::kind(&())).version(&K::version(&()))
+    }
+
+    /// In this version. Default: the one that the server prefers.
+    pub fn version(mut self, version: &str) -> Self {
+        self.version = Some(version.to_owned());
+        self
+    }
+
+    fn new(group: &str, name: Name) -> Self {
+        Self {
+            group: group.to_owned(),
+            version: None,
+            name,
+        }
+    }
+}
+
+impl Mapping {
+    /// The names of the resource.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// Whether its objects are in namespaces.
+    #[must_use]
+    pub fn is_namespaced(&self) -> bool {
+        self.namespaced
+    }
+
+    /// What can be done with it, such as `watch`.
+    #[must_use]
+    pub fn verbs(&self) -> &[String] {
+        &self.verbs
+    }
+
+    /// Its subresources, such as `status`.
+    #[must_use]
+    pub fn subresources(&self) -> &[String] {
+        &self.subresources
+    }
+
+    /// Whether it has this subresource.
+    #[must_use]
+    pub fn has_subresource(&self, name: &str) -> bool {
+        self.subresources.iter().any(|subresource| subresource == name)
+    }
+}
+
+impl Mapper {
+    pub(crate) fn new(transport: Transport, clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Shared {
+            transport,
+            clock,
+            table: RwLock::default(),
+            flights: Mutex::default(),
+        }))
+    }
+
+    /// What the server has by this name.
+    ///
+    /// # Errors
+    /// When it has none, or cannot be asked.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time. Others that wait for the same answer go on.
+    pub async fn resolve(&self, ask: &Ask) -> Result<Arc<Mapping>, MapError> {
+        match self.look(ask) {
+            Lookup::Found(mapping) => return Ok(mapping),
+            Lookup::Unknown {
+                asked: Some(asked),
+                is_stale,
+            } if self.now().saturating_since(asked) < NEGATIVE => {
+                return Err(ask.missing(is_stale));
+            }
+            Lookup::Unknown { .. } => {}
+        }
+        if let Err(source) = self.refresh(ask).await {
+            let ask = ask.clone();
+            return Err(MapError::Discovery { ask, source });
+        }
+        match self.look(ask) {
+            Lookup::Found(mapping) => Ok(mapping),
+            Lookup::Unknown { is_stale, .. } => Err(ask.missing(is_stale)),
+        }
+    }
+
+    /// What the server has by this name, as soon as it has it. It is asked again until the deadline.
+    ///
+    /// # Errors
+    /// What the last answer was at the deadline.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn resolve_until(&self, ask: &Ask, deadline: Moment) -> Result<Arc<Mapping>, MapError> {
+        loop {
+            let error = match self.resolve(ask).await {
+                Ok(mapping) => return Ok(mapping),
+                Err(error) => error,
+            };
+            let now = self.now();
+            if now >= deadline {
+                return Err(error);
+            }
+            let asked = match self.look(ask) {
+                Lookup::Unknown { asked, .. } => asked.unwrap_or(now),
+                Lookup::Found(_) => continue,
+            };
+            // No later than the deadline, for a last look.
+            let next = (asked.max(now) + NEGATIVE).min(deadline);
+            self.0.clock.sleep_until(next).await;
+        }
+    }
+
+    /// What is known by this name, without asking the server.
+    #[must_use]
+    pub fn known(&self, ask: &Ask) -> Option<Arc<Mapping>> {
+        match self.look(ask) {
+            Lookup::Found(mapping) => Some(mapping),
+            Lookup::Unknown { .. } => None,
+        }
+    }
+
+    /// Forgets a group, such as one that the server does not have any more. Whoever wants to know asks the server.
+    pub fn forget(&self, group: &str) {
+        let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.forget(group);
+    }
+
+    /// Waits for what the server says about the group of an ask: for a request that is under way, or a new one.
+    async fn refresh(&self, ask: &Ask) -> Result<(), Arc<Failure>> {
+        loop {
+            let source = self.read(|table| table.source(&ask.group));
+            self.join(&source).await?;
+            // A server that turns out not to have a list of all groups is asked for this one.
+            if self.read(|table| table.source(&ask.group)) == source {
+                return Ok(());
+            }
+        }
+    }
+
+    fn join(&self, source: &Source) -> SharedFuture<Flight> {
+        let mut flights = self.lock();
+        if let Some(flight) = flights.get(source).and_then(WeakShared::upgrade) {
+            return flight;
+        }
+        let flight = Arc::clone(&self.0).ask(source.clone()).boxed().shared();
+        flights.retain(|_, flight| flight.upgrade().is_some());
+        flights.extend(flight.downgrade().map(|flight| (source.clone(), flight)));
+        flight
+    }
+
+    fn look(&self, ask: &Ask) -> Lookup {
+        self.read(|table| table.look(ask))
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Table) -> T) -> T {
+        self.0.read(read)
+    }
+
+    fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Source, WeakShared<Flight>>> {
+        self.0.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Asks the server, and notes what it says.
+    async fn ask(self: Arc<Self>, source: Source) -> Result<(), Arc<Failure>> {
+        let tag = self.read(|table| table.tag(&source));
+        let answer = discovery::ask(&self.transport, &source, tag).await;
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.note(source, self.clock.now(), answer).map_err(Arc::new)
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Table) -> T) -> T {
+        read(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Ask {
+    fn missing(&self, is_stale: bool) -> MapError {
+        let ask = self.clone();
+        if is_stale {
+            MapError::Undecided { ask }
+        } else {
+            MapError::NoMatch { ask }
+        }
+    }
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Name::Kind(name) | Name::Plural(name)) = &self.name;
+        f.write_str(name)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        match &self.version {
+            Some(version) => write!(f, "/{version}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Mapper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Mapper").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is known of a server.
+
+use std::{collections::HashMap, sync::Arc};
+
+use steersman_core::Moment;
+
+use super::{Ask, Mapping, Name};
+
+/// What is known, and how.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    groups: HashMap<String, Vec<Version>>,
+    asked: HashMap<Source, Asked>,
+    /// Whether the server has no list of all groups with what is in them.
+    is_legacy: bool,
+}
+
+/// A question that a server can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    /// What the core group has.
+    Core,
+    /// What all other groups have.
+    Groups,
+    /// What one of them has.
+    Group(String),
+}
+
+/// When a question was answered last, and how.
+#[derive(Debug)]
+struct Asked {
+    at: Moment,
+    failed: bool,
+    tag: Option<String>,
+}
+
+/// A version of a group.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub(super) name: String,
+    pub(super) mappings: Vec<Arc<Mapping>>,
+    /// The server does not know what is in it at the moment.
+    pub(super) is_stale: bool,
+}
+
+/// What a server says.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The same as last time.
+    Same,
+    /// It has no list of all groups.
+    NoList,
+    /// All that the groups have that were asked about, the preferred version of each first.
+    All {
+        groups: Vec<(String, Vec<Version>)>,
+        tag: Option<String>,
+    },
+}
+
+/// What is known about an ask.
+pub(super) enum Lookup {
+    Found(Arc<Mapping>),
+    Unknown {
+        /// When the server was asked last.
+        asked: Option<Moment>,
+        /// Whether it may have it all the same.
+        is_stale: bool,
+    },
+}
+
+impl Table {
+    /// What to ask the server to learn about a group.
+    pub(super) fn source(&self, group: &str) -> Source {
+        match group {
+            "" => Source::Core,
+            group if self.is_legacy => Source::Group(group.to_owned()),
+            _ => Source::Groups,
+        }
+    }
+
+    /// The tag of the last answer.
+    pub(super) fn tag(&self, source: &Source) -> Option<String> {
+        self.asked.get(source)?.tag.clone()
+    }
+
+    pub(super) fn look(&self, ask: &Ask) -> Lookup {
+        let versions = self.groups.get(&ask.group).map(Vec::as_slice).unwrap_or_default();
+        let is_wanted =
+            |version: &&Version| ask.version.as_ref().is_none_or(|wanted| *wanted == version.name);
+        let wanted = versions.iter().filter(is_wanted);
+        let found = wanted
+            .clone()
+            .flat_map(|version| &version.mappings)
+            .find(|mapping| match &ask.name {
+                Name::Kind(kind) => kind == mapping.resource.kind(),
+                Name::Plural(plural) => plural == mapping.resource.plural(),
+            });
+        if let Some(mapping) = found {
+            return Lookup::Found(Arc::clone(mapping));
+        }
+        let asked = self.asked.get(&self.source(&ask.group));
+        Lookup::Unknown {
+            asked: asked.map(|asked| asked.at),
+            is_stale: asked.is_some_and(|asked| asked.failed)
+                || wanted.clone().any(|version| version.is_stale),
+        }
+    }
+
+    /// Notes what the server says. A question that failed counts as asked, so that a server in trouble has its peace.
+    pub(super) fn note<E>(&mut self, source: Source, at: Moment, answer: Result<Answer, E>) -> Result<(), E> {
+        let (mut tag, failed) = (self.tag(&source), answer.is_err());
+        let result = answer.map(|answer| match answer {
+            Answer::Same => {}
+            Answer::NoList => self.is_legacy = true,
+            Answer::All { groups, tag: new } => {
+                self.learn(&source, groups);
+                tag = new;
+            }
+        });
+        self.asked.insert(source, Asked { at, failed, tag });
+        result
+    }
+
+    fn learn(&mut self, source: &Source, groups: Vec<(String, Vec<Version>)>) {
+        let mut before: HashMap<_, _> = match source {
+            Source::Core => self.groups.remove_entry("").into_iter().collect(),
+            Source::Group(group) => self.groups.remove_entry(group).into_iter().collect(),
+            Source::Groups => {
+                let core = self.groups.remove_entry("");
+                std::mem::replace(&mut self.groups, core.into_iter().collect())
+            }
+        };
+        for (group, mut versions) in groups {
+            let known = before.remove(&group).unwrap_or_default();
+            for version in versions
+                .iter_mut()
+                .filter(|version| version.is_stale && version.mappings.is_empty())
+            {
+                if let Some(known) = known.iter().find(|known| known.name == version.name) {
+                    version.mappings.clone_from(&known.mappings);
+                }
+            }
+            self.groups.insert(group, versions);
+        }
+    }
+
+    /// Forgets a group, and that the server was asked for it: whoever wants to know asks.
+    pub(super) fn forget(&mut self, group: &str) {
+        if self.groups.remove(group).is_some() {
+            self.asked.remove(&self.source(group));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use steersman_cache::Resource;
+
+    use super::*;
+
+    fn version(name: &str, kinds: &[&str], is_stale: bool) -> Version {
+        let mapping = |kind: &&str| {
+            let plural = format!("{}s", kind.to_lowercase());
+            Arc::new(Mapping {
+                resource: Resource::new("example.com", name, kind, &plural),
+                namespaced: true,
+                verbs: Vec::new(),
+                subresources: Vec::new(),
+            })
+        };
+        Version {
+            name: name.to_owned(),
+            mappings: kinds.iter().map(mapping).collect(),
+            is_stale,
+        }
+    }
+
+    fn note(table: &mut Table, versions: Vec<Version>) {
+        let groups = vec![("example.com".to_owned(), versions)];
+        let answer = Answer::All { groups, tag: None };
+        table
+            .note(Source::Groups, Moment::ORIGIN, Ok::<_, Infallible>(answer))
+            .unwrap();
+    }
+
+    fn found(table: &Table, ask: &Ask) -> Result<String, bool> {
+        match table.look(ask) {
+            Lookup::Found(mapping) => Ok(mapping.resource.to_string()),
+            Lookup::Unknown { is_stale, .. } => Err(is_stale),
+        }
+    }
+
+    #[test]
+    fn guarantee_4_the_preferred_version_comes_first() {
+        let mut table = Table::default();
+        note(
+            &mut table,
+            vec![
+                version("v2", &["Widget"], false),
+                version("v1", &["Widget", "Gadget"], false),
+            ],
+        );
+        let kind = |kind| Ask::kind("example.com", kind);
+        assert_eq!(found(&table, &kind("Widget")).unwrap(), "widgets.example.com/v2");
+        assert_eq!(found(&table, &kind("Gadget")).unwrap(), "gadgets.example.com/v1");
+        assert_eq!(
+            found(&table, &kind("Widget").version("v1")).unwrap(),
+            "widgets.example.com/v1"
+        );
+        assert_eq!(
+            found(&table, &Ask::plural("example.com", "gadgets")).unwrap(),
+            "gadgets.example.com/v1"
+        );
+        assert_eq!(found(&table, &kind("Gadget").version("v2")), Err(false));
+    }
+
+    #[test]
+    fn guarantee_5_what_fails_takes_nothing_away() {
+        let mut table = Table::default();
+        let (widget, gadget) = (
+            Ask::kind("example.com", "Widget"),
+            Ask::kind("example.com", "Gadget"),
+        );
+        note(&mut table, vec![version("v1", &["Widget"], false)]);
+        assert_eq!(found(&table, &gadget), Err(false));
+        note(&mut table, vec![version("v1", &[], true)]);
+        assert!(found(&table, &widget).is_ok());
+        assert_eq!(found(&table, &gadget), Err(true), "it may have one");
+        note(&mut table, vec![version("v1", &[], false)]);
+        assert_eq!(found(&table, &widget), Err(false));
+        table.note(Source::Groups, Moment::ORIGIN, Err(())).unwrap_err();
+        assert_eq!(found(&table, &widget), Err(true));
+    }
+
+    #[test]
+    fn guarantee_6_what_is_gone_is_forgotten() {
+        let mut table = Table::default();
+        note(
+            &mut table,
+            vec![
+                version("v2", &["Widget"], false),
+                version("v1", &["Widget"], false),
+            ],
+        );
+        table.forget("example.com");
+        let known = table.look(&Ask::kind("example.com", "Widget"));
+        assert!(matches!(
+            known,
+            Lookup::Unknown {
+                asked: None,
+                is_stale: false
+            }
+        ));
+    }
+}

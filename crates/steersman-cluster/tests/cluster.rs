@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The life of a cluster: how it stands, how it ends, and that it is alone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, WatchParams};
+use steersman_cache::{Event, Query, Resource};
+use steersman_cluster::{Cluster, ClusterState, ConnectError};
+use steersman_core::Spawner;
+use steersman_testing::{
+    Fixture,
+    proxy::{Ended, Fault, Matching},
+};
+use support::{builder, cluster, config_map, key, names};
+
+// R46, R173
+#[steersman_testing::test]
+async fn what_belongs_to_one_cluster_asks_no_other(fixture: Fixture) {
+    let (here, there) = (fixture.proxy().await, fixture.proxy().await);
+    let (a, b) = (cluster(&fixture, &here).await, cluster(&fixture, &there).await);
+    let client = b.client();
+    client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    let query = Query::new().namespace(fixture.namespace());
+    assert!(names(&client.list(&query).await.unwrap()).contains(&"a".to_owned()));
+    let maps: Api<ConfigMap> = Api::namespaced(client.kube(), fixture.namespace());
+    maps.get("a").await.unwrap();
+    assert!(here.exchanges().is_empty());
+    assert_eq!((a.requests().len(), a.state()), (0, ClusterState::Connecting));
+    assert_eq!(b.state(), ClusterState::Ready);
+}
+
+// R174
+#[steersman_testing::test]
+async fn guarantee_4_a_closed_cluster_refuses(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let client = cluster.client();
+    client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    client
+        .get_required::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap();
+    let options = WatchParams::default();
+    let mut watch = client
+        .watch::<ConfigMap>(fixture.namespace(), &options, "0")
+        .await
+        .unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client.kube(), fixture.namespace());
+    let held = cluster.cache().informer(&Resource::of::<ConfigMap>());
+
+    let stall = proxy.inject(Matching::method("POST"), Fault::stall());
+    let other = config_map(&fixture, "b", "first");
+    let (written, ()) = futures::join!(client.create(&other), async {
+        stall.hit().await;
+        cluster.close("the cluster was removed");
+    });
+    let error = written.unwrap_err();
+    assert!(error.is_fenced(), "{error:?}");
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "requests are held back: the cluster was removed");
+    let sent = proxy.exchanges().len();
+    held.ended().await;
+    while let Some(event) = watch.next().await {
+        if let Err(error) = event {
+            assert!(error.is_fenced(), "{error:?}");
+        }
+    }
+    assert!(
+        client
+            .get::<ConfigMap>(&key(&fixture, "a"))
+            .await
+            .unwrap_err()
+            .is_fenced()
+    );
+    assert!(
+        client
+            .live()
+            .get::<ConfigMap>(&key(&fixture, "a"))
+            .await
+            .unwrap_err()
+            .is_fenced()
+    );
+    assert!(client.unfenced().create(&other).await.unwrap_err().is_fenced());
+    assert!(maps.get("a").await.is_err());
+    assert_eq!(cluster.state(), ClusterState::Draining);
+    proxy
+        .wait_for(|all| all.iter().all(|one| !one.is_open()).then_some(()))
+        .await;
+    assert_eq!(proxy.exchanges().len(), sent);
+}
+
+// R59
+#[steersman_testing::test]
+async fn guarantee_3_all_connections_close_with_the_last_handle(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let client = cluster.client();
+    client
+        .list::<ConfigMap>(&Query::new().namespace(fixture.namespace()))
+        .await
+        .unwrap();
+    client
+        .list::<Secret>(&Query::new().namespace(fixture.namespace()))
+        .await
+        .unwrap();
+    client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    drop(cluster);
+    assert!(
+        proxy.exchanges().iter().any(|one| one.is_open()),
+        "a client is a handle"
+    );
+    drop(client);
+    let ended = proxy
+        .wait_for(|all| all.iter().map(|one| one.ended).collect::<Option<Vec<_>>>())
+        .await;
+    assert_eq!(
+        ended.iter().filter(|ended| **ended == Ended::ClientGone).count(),
+        2
+    );
+    proxy.has_connections(0).await;
+}
+
+// R59
+#[steersman_testing::test]
+async fn guarantee_3_the_last_handle_may_drop_on_the_clusters_own_thread(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let informer = cluster.cache().informer(&Resource::of::<ConfigMap>());
+    informer.synced().await;
+    let (dropped, was_dropped) = tokio::sync::oneshot::channel();
+    let mut last = Some((cluster.client(), dropped));
+    let handler = std::sync::Mutex::new(move |_: &Event| {
+        if let Some((client, dropped)) = last.take() {
+            drop(client);
+            let thread = std::thread::current().name().map(str::to_owned);
+            dropped.send(thread).unwrap();
+        }
+    });
+    let _registration = informer.handle("dropping", move |event: &Event| (handler.lock().unwrap())(event));
+    let other = fixture.client();
+    drop(cluster);
+    let maps: Api<ConfigMap> = Api::namespaced(other, fixture.namespace());
+    maps.create(&Default::default(), &config_map(&fixture, "a", "first"))
+        .await
+        .unwrap();
+    assert_eq!(was_dropped.await.unwrap().as_deref(), Some("steersman-test"));
+    proxy
+        .wait_for(|all| all.iter().all(|one| !one.is_open()).then_some(()))
+        .await;
+}
+
+#[steersman_testing::test]
+async fn a_client_of_kube_keeps_its_cluster_alive(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let maps: Api<ConfigMap> = {
+        let cluster = cluster(&fixture, &proxy).await;
+        Api::namespaced(cluster.client().kube(), fixture.namespace())
+    };
+    assert!(maps.list(&Default::default()).await.is_ok());
+}
+
+#[steersman_testing::test]
+async fn the_cache_runs_where_it_is_told_to(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = builder(&fixture, &proxy)
+        .spawner(Spawner::current())
+        .build()
+        .await
+        .unwrap();
+    let (thread, handled) = tokio::sync::watch::channel(None);
+    let informer = cluster.cache().informer(&Resource::of::<ConfigMap>());
+    let _registration = informer.handle("where", move |_: &Event| {
+        thread.send_replace(std::thread::current().name().map(str::to_owned));
+    });
+    cluster
+        .client()
+        .create(&config_map(&fixture, "a", "first"))
+        .await
+        .unwrap();
+    let name = handled.clone().wait_for(Option::is_some).await.unwrap().clone();
+    assert_ne!(name.as_deref(), Some("steersman-test"));
+}
+
+#[steersman_testing::test]
+async fn guarantee_5_the_state_says_how_it_stands(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    assert_eq!(cluster.state(), ClusterState::Connecting);
+    let stall = proxy.inject(Matching::watches().path("/configmaps"), Fault::stall());
+    let informer = cluster.cache().informer(&Resource::of::<ConfigMap>());
+    stall.hit().await;
+    cluster
+        .live()
+        .get::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap();
+    assert_eq!(cluster.state(), ClusterState::Syncing);
+    drop(stall);
+    cluster.state_when(ClusterState::is_ready).await;
+
+    // A kind's trouble is named.
+    let forbidden = proxy.inject(Matching::any().path("/secrets"), Fault::answer(403));
+    let secrets = cluster.cache().informer(&Resource::of::<Secret>());
+    let degraded = |state: &ClusterState| matches!(state, ClusterState::Degraded { .. });
+    let state = cluster.state_when(degraded).await;
+    assert!(
+        state.to_string().starts_with("degraded: secrets/v1: forbidden"),
+        "{state}"
+    );
+    drop(forbidden);
+    cluster.state_when(ClusterState::is_ready).await;
+    drop(secrets);
+
+    // So is a server that cannot be reached.
+    let unplugged = proxy.unplug();
+    let state = cluster.state_when(degraded).await;
+    assert!(!state.is_ready());
+    drop(unplugged);
+    cluster.state_when(ClusterState::is_ready).await;
+    assert!(informer.health().synced);
+
+    cluster.close("the test is over");
+    assert_eq!(
+        cluster.state_when(|state| *state == ClusterState::Draining).await,
+        ClusterState::Draining
+    );
+}
+
+#[test]
+fn a_cluster_outside_of_a_runtime_is_an_error() {
+    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    assert!(matches!(
+        Cluster::new(config),
+        Err(ConnectError::NoRuntime { .. })
+    ));
+}
+
+#[tokio::test]
+async fn nothing_that_is_shown_of_a_cluster_is_secret() {
+    let mut config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    config.auth_info.token = Some("hunter2".to_owned().into());
+    let cluster = Cluster::new(config).unwrap();
+    let shown = format!("{cluster:?} {:?} {:?}", cluster.client(), cluster.config());
+    assert!(!shown.contains("hunter2"), "{shown}");
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writes pass fences, each attempt anew, whichever way they take.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures::poll;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, PostParams};
+use steersman_cluster::{Closed, Cluster, DeleteOptions, Fence, FenceKeeper};
+use steersman_core::{Clock, TestClock};
+use steersman_testing::{
+    FaultProxy, Fixture,
+    proxy::{Ended, Exchange, Fault, Matching},
+};
+use support::{builder, config_map, key, next_deadline, parameter};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+struct Stage {
+    clock: TestClock,
+    cluster: Cluster,
+    proxy: FaultProxy,
+    keeper: FenceKeeper,
+    fence: Fence,
+}
+
+/// A cluster and a fence that is open for as long as a lease.
+async fn stage(fixture: &Fixture) -> Stage {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let builder = builder(fixture, &proxy).clock(Arc::new(clock.clone()));
+    let (keeper, fence) = Fence::new(Arc::new(clock.clone()));
+    keeper.open_until(Some(clock.now() + LEASE));
+    Stage {
+        cluster: builder.build().await.unwrap(),
+        clock,
+        proxy,
+        keeper,
+        fence,
+    }
+}
+
+fn writes(proxy: &FaultProxy) -> Vec<Exchange> {
+    proxy.exchanges().into_iter().filter(Exchange::is_write).collect()
+}
+
+#[steersman_testing::test]
+async fn guarantee_1_no_attempt_starts_behind_a_closed_fence(fixture: Fixture) {
+    let Stage {
+        clock,
+        cluster,
+        proxy,
+        keeper,
+        fence,
+    } = stage(&fixture).await;
+    let client = cluster.client().fenced(fence);
+    let map = client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    let told = parameter(&writes(&proxy)[0], "timeout");
+    assert_eq!(
+        told.as_deref(),
+        Some("10000ms"),
+        "the server knows how much time there is"
+    );
+
+    clock.advance(LEASE);
+    let errors = [
+        client.update(&map).await.unwrap_err(),
+        client.apply(&map).await.unwrap_err(),
+        client.create(&map).await.unwrap_err(),
+        client
+            .delete::<ConfigMap>(&key(&fixture, "a"), DeleteOptions::default())
+            .await
+            .unwrap_err(),
+    ];
+    assert!(
+        errors.iter().all(steersman_cluster::Error::is_fenced),
+        "{errors:?}"
+    );
+    // Who only reads needs no right to write.
+    let live = client.live();
+    assert!(
+        live.get::<ConfigMap>(&key(&fixture, "a"))
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(
+        client
+            .get::<ConfigMap>(&key(&fixture, "a"))
+            .await
+            .unwrap()
+            .is_some()
+    );
+    // Others are not held back.
+    client.unfenced().update(&map).await.unwrap();
+
+    keeper.open_until(Some(clock.now() + LEASE));
+    client.apply(&config_map(&fixture, "b", "first")).await.unwrap();
+    assert_eq!(writes(&proxy).len(), 3);
+}
+
+#[steersman_testing::test]
+async fn guarantee_1_a_client_of_kube_passes_the_same_fences(fixture: Fixture) {
+    let Stage {
+        cluster,
+        proxy,
+        keeper,
+        fence,
+        ..
+    } = stage(&fixture).await;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client().fenced(fence).kube(), fixture.namespace());
+    let params = PostParams::default();
+    maps.create(&params, &config_map(&fixture, "a", "first"))
+        .await
+        .unwrap();
+    keeper.close("the lease was lost");
+    let error = maps
+        .create(&params, &config_map(&fixture, "b", "first"))
+        .await
+        .unwrap_err();
+    let kube::Error::Service(source) = &error else {
+        panic!("{error:?}")
+    };
+    let closed = source.downcast_ref::<Closed>().unwrap();
+    assert_eq!(&*closed.reason, "the lease was lost");
+    assert!(maps.get("a").await.is_ok(), "reads pass");
+    assert_eq!(writes(&proxy).len(), 1);
+}
+
+#[steersman_testing::test]
+async fn guarantee_2_an_attempt_that_is_under_way_is_given_up(fixture: Fixture) {
+    let Stage {
+        clock,
+        cluster,
+        proxy,
+        keeper,
+        fence,
+    } = stage(&fixture).await;
+    let client = cluster.client().fenced(fence);
+    let map = config_map(&fixture, "a", "first");
+    for end in [&(|| clock.advance(LEASE)) as &dyn Fn(), &|| {
+        keeper.close("the lease was lost")
+    }] {
+        keeper.open_until(Some(clock.now() + LEASE));
+        let stall = proxy.inject(Matching::method("POST"), Fault::stall());
+        let (written, ()) = futures::join!(client.create(&map), async {
+            stall.hit().await;
+            end();
+        });
+        assert!(written.unwrap_err().is_fenced());
+        proxy
+            .wait_for(|all| {
+                all.iter()
+                    .all(|one| one.ended == Some(Ended::ClientGone))
+                    .then_some(())
+            })
+            .await;
+    }
+}
+
+#[steersman_testing::test]
+async fn guarantee_3_a_deadline_that_moves_on_lets_an_attempt_go_on(fixture: Fixture) {
+    let Stage {
+        clock,
+        cluster,
+        proxy,
+        keeper,
+        fence,
+    } = stage(&fixture).await;
+    let client = cluster.client().fenced(fence);
+    let map = config_map(&fixture, "a", "first");
+    let stall = proxy.inject(Matching::method("POST"), Fault::stall());
+    let (written, ()) = futures::join!(client.create(&map), async {
+        stall.hit().await;
+        clock.advance(LEASE / 2);
+        keeper.open_until(Some(clock.now() + LEASE));
+        // Past the first deadline.
+        clock.advance(LEASE * 3 / 4);
+        drop(stall);
+    });
+    written.unwrap();
+}
+
+#[steersman_testing::test]
+async fn guarantee_1_the_fence_is_below_retries(fixture: Fixture) {
+    let Stage {
+        clock,
+        cluster,
+        proxy,
+        keeper,
+        fence,
+    } = stage(&fixture).await;
+    let client = cluster.client().fenced(fence);
+    let map = config_map(&fixture, "a", "first");
+    let busy = proxy.inject(Matching::method("POST"), Fault::answer_retry_after(429, 1));
+    let mut written = pin!(client.create(&map));
+    tokio::select! {
+        biased;
+        _ = &mut written => panic!("it waits to try again"),
+        () = busy.hit() => {}
+    }
+    // It goes on to wait for its next try.
+    let waiting = async {
+        while cluster.retries() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = &mut written => panic!("it waits to try again"),
+        () = waiting => {}
+    }
+    keeper.close("the lease was lost");
+    assert!(written.await.unwrap_err().is_fenced());
+    assert_eq!(busy.hits(), 1);
+
+    // The next one is tried again as long as the fence is open, and not after.
+    keeper.open_until(Some(clock.now() + LEASE));
+    let mut written = pin!(client.create(&map));
+    assert!(poll!(&mut written).is_pending());
+    let (written, ()) = futures::join!(written, async {
+        busy.hit_times(2).await;
+        clock.advance_to(next_deadline(&clock, Duration::from_secs(2)).await);
+        busy.hit_times(3).await;
+        clock.advance(LEASE);
+    });
+    assert!(written.unwrap_err().is_fenced());
+    assert_eq!(busy.hits(), 3);
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a server has, and how often it is asked for it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::Full;
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{ConfigMap, Node},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::client::Body;
+use serde_json::{Value, json};
+use steersman_cluster::{Ask, Client, Cluster, DeleteOptions, MapError};
+use steersman_core::{Clock, ObjectKey, TestClock};
+use steersman_testing::{
+    Fixture,
+    proxy::{Fault, Matching},
+};
+use support::{builder, cluster, object, requests};
+use tower::service_fn;
+
+/// So long an answer counts that there is none.
+const NEGATIVE: Duration = Duration::from_secs(2);
+
+/// Defines a kind of the test's group. Whether the server serves it yet is another matter.
+async fn define(fixture: &Fixture, client: &Client, kind: &str) {
+    let (group, plural) = (fixture.group(), format!("{}s", kind.to_lowercase()));
+    let version = |name: &str, storage: bool| {
+        json!({
+            "name": name, "served": true, "storage": storage, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    let definition: CustomResourceDefinition = object(json!({
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+            "versions": [version("v1beta1", false), version("v1", true)],
+        },
+    }));
+    client.create(&definition).await.unwrap();
+}
+
+// R56
+#[steersman_testing::test]
+async fn guarantee_1_what_is_known_costs_nothing(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let mapper = cluster.mapper();
+    assert!(requests(&proxy).is_empty());
+    for _ in 0..3 {
+        let maps = mapper.resolve(&Ask::of::<ConfigMap>()).await.unwrap();
+        assert_eq!(maps.resource().to_string(), "configmaps/v1");
+        assert!(maps.is_namespaced() && maps.verbs().contains(&"watch".to_owned()));
+        let nodes = mapper.resolve(&Ask::of::<Node>()).await.unwrap();
+        assert!(!nodes.is_namespaced() && nodes.has_subresource("status"));
+        let deployments = mapper.resolve(&Ask::plural("apps", "deployments")).await.unwrap();
+        assert_eq!(
+            deployments.resource(),
+            &steersman_cache::Resource::of::<Deployment>()
+        );
+        assert!(deployments.has_subresource("scale"));
+        mapper.resolve(&Ask::kind("batch", "CronJob")).await.unwrap();
+    }
+    let paths: Vec<_> = requests(&proxy).into_iter().map(|one| one.path).collect();
+    assert_eq!(paths, ["/api", "/apis"]);
+    assert!(mapper.known(&Ask::kind("batch", "Job")).is_some());
+}
+
+// R56
+#[steersman_testing::test]
+async fn guarantee_2_what_is_not_there_is_asked_for_at_a_limited_rate(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let (mapper, ask) = (cluster.mapper(), Ask::kind(fixture.group(), "Widget"));
+    for _ in 0..5 {
+        let error = mapper.resolve(&ask).await.unwrap_err();
+        assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            format!("the server does not have Widget.{}", fixture.group())
+        );
+    }
+    assert_eq!(requests(&proxy).len(), 1);
+    define(&fixture, &cluster.live(), "Widget").await;
+    proxy.forget_ended();
+    // It takes a moment until the server serves it.
+    let widgets = loop {
+        clock.advance(NEGATIVE);
+        if let Ok(widgets) = mapper.resolve(&ask).await {
+            break widgets;
+        }
+    };
+    assert_eq!(widgets.resource().version(), "v1", "the server prefers it");
+    assert!(widgets.is_namespaced() && widgets.has_subresource("status"));
+    let old = mapper.resolve(&ask.clone().version("v1beta1")).await.unwrap();
+    assert_eq!(old.resource().version(), "v1beta1");
+}
+
+#[steersman_testing::test]
+async fn guarantee_3_those_who_ask_at_once_share_a_request(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let (mapper, ask) = (cluster.mapper(), Ask::of::<Deployment>());
+    let stall = proxy.inject(Matching::any(), Fault::stall());
+    let first = mapper.resolve(&ask);
+    let others = futures::future::join_all((0..9).map(|_| mapper.resolve(&ask)));
+    let ((), others) = futures::join!(
+        async {
+            tokio::select! {
+                biased;
+                _ = first => panic!("it is stalled"),
+                // Whoever began it goes away, and the others go on.
+                () = stall.hit() => drop(stall),
+            }
+        },
+        others
+    );
+    assert!(others.iter().all(Result::is_ok), "{others:?}");
+    assert_eq!(requests(&proxy).len(), 1);
+}
+
+// R140
+#[steersman_testing::test]
+async fn a_kind_that_is_installed_later_is_found_until_the_deadline(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let (mapper, live) = (cluster.mapper(), cluster.live());
+    let ask = Ask::kind(fixture.group(), "Gadget");
+    let error = mapper.resolve_until(&ask, clock.now()).await.unwrap_err();
+    assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
+
+    let found = mapper.resolve_until(&ask, clock.now() + Duration::from_secs(3600));
+    let later = async {
+        clock.advance(Duration::from_secs(3));
+        define(&fixture, &live, "Gadget").await;
+        loop {
+            clock.advance(NEGATIVE);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        found = found => assert_eq!(found.unwrap().resource().plural(), "gadgets"),
+        () = later => {}
+    }
+}
+
+#[steersman_testing::test]
+async fn guarantee_6_what_a_client_finds_gone_is_forgotten(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let (mapper, live) = (cluster.mapper(), cluster.live());
+    define(&fixture, &live, "Gizmo").await;
+    let ask = Ask::kind(fixture.group(), "Gizmo");
+    let deadline = steersman_core::Moment::from_nanos(u64::MAX);
+    let gizmos = mapper.resolve_until(&ask, deadline).await.unwrap();
+    let gizmos = live.of(gizmos.resource());
+    let (key, name) = (support::key(&fixture, "a"), format!("gizmos.{}", fixture.group()));
+    let _ = live
+        .delete::<CustomResourceDefinition>(&ObjectKey::new("", &name), DeleteOptions::default())
+        .await
+        .unwrap();
+    while !gizmos.get(&key).await.is_err_and(|error| error.is_absent()) {
+        assert!(mapper.known(&ask).is_some());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(mapper.known(&ask).is_none());
+}
+
+/// A server of this test's own, with what it has at each path.
+#[derive(Clone, Default)]
+struct Canned {
+    answers: Arc<Mutex<Vec<(&'static str, Value)>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Canned {
+    fn set(&self, path: &'static str, answer: Value) {
+        let mut answers = self.answers.lock().unwrap();
+        answers.retain(|(known, _)| *known != path);
+        answers.push((path, answer));
+    }
+
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    async fn cluster(&self, clock: &TestClock) -> Cluster {
+        let canned = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let answers = canned.answers.lock().unwrap();
+            let found = answers.iter().find(|(known, _)| *known == path);
+            let (code, body) = match found {
+                Some((_, Value::Number(code))) => (code.as_u64().unwrap() as u16, String::new()),
+                Some((_, answer)) => (200, answer.to_string()),
+                None => (404, String::new()),
+            };
+            let tag = request.headers().get(header::IF_NONE_MATCH);
+            let is_known = tag.is_some_and(|tag| tag.as_bytes() == body.len().to_string().as_bytes());
+            canned
+                .asked
+                .lock()
+                .unwrap()
+                .push(if is_known { format!("{path} again") } else { path });
+            let response = Response::builder()
+                .status(if is_known { 304 } else { code })
+                .header(header::ETAG, body.len())
+                .body(Full::new(Bytes::from(if is_known {
+                    String::new()
+                } else {
+                    body
+                })));
+            std::future::ready(Ok::<_, Infallible>(response.unwrap()))
+        });
+        Cluster::builder("canned")
+            .service(kube::Client::new(service, "default"))
+            .clock(Arc::new(clock.clone()))
+            .build()
+            .await
+            .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_a_list_of_all_groups_is_asked_for_one_of_them() {
+    let (clock, canned) = (TestClock::new(), Canned::default());
+    canned.set("/api", json!({"kind": "APIVersions", "versions": ["v1"]}));
+    canned.set("/apis", json!({"kind": "APIGroupList", "groups": []}));
+    let pods = json!([{"name": "pods", "namespaced": true, "kind": "Pod", "verbs": ["get"]},
+        {"name": "pods/status", "namespaced": true, "kind": "Pod", "verbs": ["get"]}]);
+    canned.set("/api/v1", json!({"kind": "APIResourceList", "resources": pods}));
+    let versions = json!([{"version": "v2", "groupVersion": "example.com/v2"},
+        {"version": "v1", "groupVersion": "example.com/v1"}]);
+    canned.set(
+        "/apis/example.com",
+        json!({"kind": "APIGroup", "versions": versions,
+        "preferredVersion": {"version": "v1", "groupVersion": "example.com/v1"}}),
+    );
+    let widgets =
+        json!({"resources": [{"name": "widgets", "namespaced": false, "kind": "Widget", "verbs": []}]});
+    canned.set("/apis/example.com/v1", widgets.clone());
+    canned.set("/apis/example.com/v2", widgets);
+    let cluster = canned.cluster(&clock).await;
+    let mapper = cluster.mapper();
+
+    let pods = mapper.resolve(&Ask::kind("", "Pod")).await.unwrap();
+    assert!(pods.is_namespaced() && pods.has_subresource("status"));
+    assert_eq!(canned.asked(), ["/api", "/api/v1"]);
+    let widgets = mapper.resolve(&Ask::kind("example.com", "Widget")).await.unwrap();
+    assert_eq!(widgets.resource().to_string(), "widgets.example.com/v1");
+    let expected = [
+        "/apis",
+        "/apis/example.com",
+        "/apis/example.com/v1",
+        "/apis/example.com/v2",
+    ];
+    assert_eq!(canned.asked(), expected);
+
+    // From now on it is known that there is no list.
+    let error = mapper
+        .resolve(&Ask::kind("absent.example.com", "Widget"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
+    assert_eq!(canned.asked(), ["/apis/absent.example.com"]);
+
+    // A version that cannot be told of takes nothing away.
+    canned.set("/apis/example.com/v1", json!(503));
+    let gadget = Ask::kind("example.com", "Gadget");
+    let asking = async |ask: &Ask| {
+        clock.advance(NEGATIVE);
+        let walk = async {
+            loop {
+                tokio::task::yield_now().await;
+                clock.advance(Duration::from_secs(1));
+            }
+        };
+        tokio::select! {
+            biased;
+            found = mapper.resolve(ask) => found,
+            () = walk => unreachable!(),
+        }
+    };
+    let error = asking(&gadget).await.unwrap_err();
+    assert!(matches!(error, MapError::Undecided { .. }), "{error:?}");
+    assert!(
+        mapper
+            .known(&Ask::kind("example.com", "Widget").version("v1"))
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn guarantee_5_a_group_that_fails_takes_nothing_away() {
+    let (clock, canned) = (TestClock::new(), Canned::default());
+    let list = |freshness: &str, resources: Value| {
+        let version = json!({"version": "v1", "freshness": freshness, "resources": resources});
+        json!({"kind": "APIGroupDiscoveryList", "items": [
+            {"metadata": {"name": "metrics.example.com"}, "versions": [version]},
+        ]})
+    };
+    let nodes = json!([{"resource": "nodes", "responseKind": {"kind": "NodeMetrics"}, "scope": "Cluster", "verbs": ["get"]}]);
+    canned.set("/apis", list("Current", nodes.clone()));
+    let cluster = canned.cluster(&clock).await;
+    let (mapper, nodes_of) = (cluster.mapper(), Ask::kind("metrics.example.com", "NodeMetrics"));
+    let pods = Ask::kind("metrics.example.com", "PodMetrics");
+    mapper.resolve(&nodes_of).await.unwrap();
+    let error = mapper.resolve(&pods).await.unwrap_err();
+    assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
+
+    canned.set("/apis", list("Stale", json!([])));
+    clock.advance(NEGATIVE);
+    let error = mapper.resolve(&pods).await.unwrap_err();
+    assert!(matches!(error, MapError::Undecided { .. }), "{error:?}");
+    mapper.resolve(&nodes_of).await.unwrap();
+
+    // A whole list that fails does not, either.
+    canned.set("/apis", json!(500));
+    clock.advance(NEGATIVE);
+    let error = mapper.resolve(&pods).await.unwrap_err();
+    assert!(matches!(error, MapError::Discovery { .. }), "{error:?}");
+    mapper.resolve(&nodes_of).await.unwrap();
+
+    canned.set("/apis", list("Current", nodes));
+    clock.advance(NEGATIVE);
+    canned.asked();
+    mapper.resolve(&pods).await.unwrap_err();
+    clock.advance(NEGATIVE);
+    mapper.resolve(&pods).await.unwrap_err();
+    assert_eq!(
+        canned.asked(),
+        ["/apis", "/apis again"],
+        "what is known already is not sent again"
+    );
+}

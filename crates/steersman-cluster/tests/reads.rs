@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads through the cache, and of what was just written.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{api::Patch, core::DynamicObject};
+use serde_json::json;
+use steersman_cache::{Index, InformerOptions, Missing, Query, Resource, Scope};
+use steersman_cluster::{Cluster, ConnectError, DeleteOptions};
+use steersman_testing::{
+    Fixture,
+    proxy::{Ended, Fault, Matching},
+};
+use support::{builder, cluster, config, config_map, key, names, object, requests, value};
+
+fn by_value() -> Index<String> {
+    Index::on("value", |map: &ConfigMap| {
+        map.data.as_ref()?.get("value").cloned()
+    })
+}
+
+// R52, R54
+#[steersman_testing::test]
+async fn guarantee_1_a_read_from_the_cache_sends_nothing(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    assert!(
+        proxy.exchanges().is_empty(),
+        "nothing is sent before somebody asks"
+    );
+    let here = Query::new().namespace(fixture.namespace());
+    for client in [cluster.client(), cluster.client().for_run(), cluster.client()] {
+        assert!(
+            client
+                .get::<ConfigMap>(&key(&fixture, "a"))
+                .await
+                .unwrap()
+                .is_none()
+        );
+        client.list::<ConfigMap>(&here).await.unwrap();
+        client.of(&Resource::of::<ConfigMap>()).list(&here).await.unwrap();
+        client.metadata::<ConfigMap>().list(&here).await.unwrap();
+    }
+    let [watch] = proxy.exchanges().try_into().unwrap();
+    assert!(watch.is_watch());
+}
+
+// R53
+#[steersman_testing::test]
+async fn an_index_is_kept_from_the_start_and_a_second_one_of_its_name_is_refused(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let by_value = by_value();
+    let cluster = builder(&fixture, &proxy)
+        .cache(|cache| cache.index::<ConfigMap, _>(&by_value))
+        .build()
+        .await
+        .unwrap();
+    let client = cluster.client();
+    for (name, value) in [("a", "first"), ("b", "second"), ("c", "first")] {
+        client.create(&config_map(&fixture, name, value)).await.unwrap();
+    }
+    let query = Query::new()
+        .namespace(fixture.namespace())
+        .index(&by_value, "first");
+    for client in [client, cluster.live()] {
+        assert_eq!(names(&client.list(&query).await.unwrap()), ["a", "c"]);
+    }
+    let other = Index::<String>::on_header("value", |_| None);
+    let informer = cluster.cache().informer(&Resource::of::<ConfigMap>());
+    assert!(informer.store().add_index(&other).is_err());
+    let refused = builder(&fixture, &proxy)
+        .cache(|cache| {
+            cache
+                .index::<ConfigMap, _>(&by_value)
+                .index::<ConfigMap, _>(&other)
+        })
+        .build()
+        .await;
+    assert!(matches!(refused, Err(ConnectError::Index { .. })), "{refused:?}");
+}
+
+#[steersman_testing::test]
+async fn guarantee_2_what_was_written_is_read_at_once(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let by_value = by_value();
+    let cluster = builder(&fixture, &proxy)
+        .cache(|cache| cache.index::<ConfigMap, _>(&by_value))
+        .build()
+        .await
+        .unwrap();
+    let client = cluster.client();
+    let here = Query::new().namespace(fixture.namespace());
+    let doomed = client
+        .create(&config_map(&fixture, "doomed", "first"))
+        .await
+        .unwrap();
+    assert!(doomed.metadata.uid.is_some());
+    let known = names(&client.list::<ConfigMap>(&here).await.unwrap());
+
+    // From now on no watch tells of anything.
+    let stall = proxy.inject(Matching::watches(), Fault::stall());
+    let map = client
+        .create(&config_map(&fixture, "a", "created"))
+        .await
+        .unwrap();
+    let seen = async |value: &str| {
+        let by_value = here.clone().index(&by_value, value);
+        let listed = client.list::<ConfigMap>(&here).await.unwrap();
+        let metadata = client
+            .metadata::<ConfigMap>()
+            .get(&key(&fixture, "a"))
+            .await
+            .unwrap();
+        let got = client
+            .get_required::<ConfigMap>(&key(&fixture, "a"))
+            .await
+            .unwrap();
+        assert_eq!(support::value(&got), value);
+        assert_eq!(
+            metadata.unwrap().metadata.resource_version,
+            got.metadata.resource_version
+        );
+        assert!(names(&listed).contains(&"a".to_owned()));
+        assert_eq!(names(&client.list(&by_value).await.unwrap()), ["a"]);
+    };
+    seen("created").await;
+    let mut map = map;
+    map.data
+        .as_mut()
+        .unwrap()
+        .insert("value".into(), "updated".into());
+    client.update(&map).await.unwrap();
+    seen("updated").await;
+    let patch = Patch::Merge(json!({"data": {"value": "patched"}}));
+    client
+        .patch::<ConfigMap>(&key(&fixture, "a"), &patch)
+        .await
+        .unwrap();
+    seen("patched").await;
+    client
+        .force()
+        .apply(&config_map(&fixture, "a", "applied"))
+        .await
+        .unwrap();
+    seen("applied").await;
+    let dynamic: DynamicObject = object(json!({
+        "metadata": {"name": "a", "namespace": fixture.namespace()}, "data": {"value": "dynamic"},
+    }));
+    client
+        .force()
+        .of(&Resource::of::<ConfigMap>())
+        .apply(&dynamic)
+        .await
+        .unwrap();
+    seen("dynamic").await;
+
+    client
+        .delete::<ConfigMap>(&key(&fixture, "doomed"), DeleteOptions::default())
+        .await
+        .unwrap();
+    assert!(
+        client
+            .get::<ConfigMap>(&key(&fixture, "doomed"))
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let listed = names(&client.list::<ConfigMap>(&here).await.unwrap());
+    assert_eq!(listed.len(), known.len(), "one went and one came: {listed:?}");
+    // Made again, it is another one.
+    client
+        .create(&config_map(&fixture, "doomed", "again"))
+        .await
+        .unwrap();
+    let again = client
+        .get_required::<ConfigMap>(&key(&fixture, "doomed"))
+        .await
+        .unwrap();
+    assert_ne!(again.metadata.uid, doomed.metadata.uid);
+
+    drop(stall);
+    let live = cluster.live().list::<ConfigMap>(&here).await.unwrap();
+    assert_eq!(
+        names(&client.list::<ConfigMap>(&here).await.unwrap()),
+        names(&live)
+    );
+}
+
+#[steersman_testing::test]
+async fn the_status_that_was_written_is_read_at_once(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let client = cluster(&fixture, &proxy).await.client();
+    let budgets = Resource::new("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");
+    let (budgets, key) = (client.of(&budgets), key(&fixture, "a"));
+    let mut budget = budgets
+        .create(&object(json!({
+            "metadata": {"name": "a", "namespace": fixture.namespace()},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "a"}}},
+        })))
+        .await
+        .unwrap();
+    assert!(budgets.get(&key).await.unwrap().is_some());
+    let _stall = proxy.inject(Matching::watches(), Fault::stall());
+    let status =
+        json!({"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 1, "expectedPods": 7});
+    budget.data["status"] = status;
+    budgets.update_status(&budget).await.unwrap();
+    let seen = budgets.get_required(&key).await.unwrap();
+    assert_eq!(seen.data["status"]["expectedPods"], 7);
+    let patch = Patch::Merge(json!({"status": {"expectedPods": 8}}));
+    budgets.patch_status(&key, &patch).await.unwrap();
+    assert_eq!(
+        budgets.get_required(&key).await.unwrap().data["status"]["expectedPods"],
+        8
+    );
+}
+
+#[steersman_testing::test]
+async fn what_is_not_in_the_part_that_is_cached_is_not_shown(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let front = Scope::all()
+        .namespace(fixture.namespace())
+        .labels("tier in (front, side)");
+    let client = builder(&fixture, &proxy)
+        .cache(|cache| cache.kind::<ConfigMap>(front, InformerOptions::default()))
+        .build()
+        .await
+        .unwrap()
+        .client();
+    let here = Query::new().namespace(fixture.namespace());
+    assert!(client.list::<ConfigMap>(&here).await.unwrap().is_empty());
+    let _stall = proxy.inject(Matching::watches(), Fault::stall());
+    for (name, tier) in [("a", "front"), ("b", "back"), ("c", "side")] {
+        let mut map = config_map(&fixture, name, "first");
+        map.metadata.labels = Some([("tier".to_owned(), tier.to_owned())].into());
+        client.create(&map).await.unwrap();
+    }
+    assert_eq!(names(&client.list::<ConfigMap>(&here).await.unwrap()), ["a", "c"]);
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"tier": "back"}}}));
+    client
+        .patch::<ConfigMap>(&key(&fixture, "a"), &patch)
+        .await
+        .unwrap();
+    assert_eq!(names(&client.list::<ConfigMap>(&here).await.unwrap()), ["c"]);
+}
+
+#[steersman_testing::test]
+async fn informers_that_a_run_starts_end_with_it(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let run = cluster.client().for_run();
+    let live = run.live();
+    run.get::<ConfigMap>(&key(&fixture, "a")).await.unwrap();
+    assert_eq!(cluster.cache().informers().len(), 1);
+    drop(run);
+    assert!(
+        proxy.exchanges()[0].is_open(),
+        "what was derived from it belongs to the run"
+    );
+    drop(live);
+    assert_eq!(proxy.wait_for(|all| all[0].ended).await, Ended::ClientGone);
+}
+
+#[steersman_testing::test]
+async fn a_kind_without_an_informer_is_read_as_the_cache_was_told(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let with = async |missing| {
+        let builder = builder(&fixture, &proxy).cache(|cache| cache.missing(missing));
+        builder.build().await.unwrap()
+    };
+    let refusing = with(Missing::Refuse).await;
+    let error = refusing
+        .client()
+        .get::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().starts_with("cannot get configmaps/v1 "),
+        "{error}"
+    );
+    assert!(requests(&proxy).is_empty());
+    let live = with(Missing::Live).await;
+    assert!(
+        live.client()
+            .get::<ConfigMap>(&key(&fixture, "a"))
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(requests(&proxy).len(), 1);
+    assert!(live.cache().informers().is_empty());
+    // Where there is one, it is used.
+    let _held = live.cache().informer(&Resource::of::<ConfigMap>());
+    live.client().get::<ConfigMap>(&key(&fixture, "a")).await.unwrap();
+    assert_eq!(requests(&proxy).len(), 1);
+}
+
+#[steersman_testing::test]
+async fn no_content_of_an_object_is_shown_by_an_error(fixture: Fixture) {
+    #[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]
+    struct Numbers {
+        metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+        data: std::collections::BTreeMap<String, u8>,
+    }
+    impl kube::Resource for Numbers {
+        type DynamicType = ();
+        type Scope = kube::core::NamespaceResourceScope;
+        fn kind((): &()) -> std::borrow::Cow<'_, str> {
+            Secret::kind(&())
+        }
+        fn group((): &()) -> std::borrow::Cow<'_, str> {
+            Secret::group(&())
+        }
+        fn version((): &()) -> std::borrow::Cow<'_, str> {
+            Secret::version(&())
+        }
+        fn plural((): &()) -> std::borrow::Cow<'_, str> {
+            Secret::plural(&())
+        }
+        fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            &self.metadata
+        }
+        fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            &mut self.metadata
+        }
+    }
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let secret: Secret = object(json!({
+        "metadata": {"name": "a", "namespace": fixture.namespace()}, "data": {"password": "aHVudGVyMg=="},
+    }));
+    cluster.live().create(&secret).await.unwrap();
+    let here = Query::new().namespace(fixture.namespace());
+    let live = cluster.live();
+    for error in [
+        live.get::<Numbers>(&key(&fixture, "a")).await.unwrap_err(),
+        live.list::<Numbers>(&here).await.unwrap_err(),
+    ] {
+        let shown = format!("{error} {error:?}");
+        assert!(
+            shown.contains("password") && !shown.contains("aHVudGVy"),
+            "{shown}"
+        );
+    }
+}
+
+// R75
+#[steersman_testing::test]
+async fn a_cluster_is_made_from_a_configuration_alone(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let config = config(&fixture, &proxy);
+    let cluster = Cluster::new(config.clone()).unwrap();
+    assert_eq!(cluster.name().as_str(), "default");
+    assert_eq!(
+        cluster.config().map(|config| &config.cluster_url),
+        Some(&config.cluster_url)
+    );
+    let client = cluster.client();
+    client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    let found = client
+        .get_required::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap();
+    assert_eq!(value(&found), "first");
+}

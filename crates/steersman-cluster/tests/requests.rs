@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests on their way: time, tries, counters, warnings, and what is logged of them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Request, Response};
+use http_body::Frame;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    api::{Api, WatchParams},
+    client::Body,
+};
+use serde_json::json;
+use steersman_cache::Query;
+use steersman_cluster::{Cluster, Error};
+use steersman_core::{ObjectKey, TestClock};
+use steersman_testing::{
+    Fixture,
+    proxy::{Fault, Matching},
+};
+use support::{builder, cluster, config_map, key, next_deadline, requests};
+use tower::service_fn;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+// R141
+#[steersman_testing::test]
+async fn a_request_that_is_not_answered_fails_at_its_limit(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let key = key(&fixture, "a");
+    let stall = proxy.inject(Matching::any(), Fault::stall());
+    for (client, limit) in [
+        (cluster.live(), LIMIT),
+        (cluster.live().timeout(LIMIT / 10), LIMIT / 10),
+    ] {
+        let hits = stall.hits();
+        let (read, ()) = futures::join!(client.get::<ConfigMap>(&key), async {
+            stall.hit_times(hits + 1).await;
+            clock.advance(limit - Duration::from_nanos(1));
+            tokio::task::yield_now().await;
+            clock.advance(Duration::from_nanos(1));
+        });
+        let error = read.unwrap_err();
+        assert!(
+            matches!(&error, Error::TimedOut { source, .. } if source.limit == limit),
+            "{error:?}"
+        );
+    }
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client().kube(), fixture.namespace());
+    let (read, ()) = futures::join!(maps.get("a"), async {
+        stall.hit_times(3).await;
+        clock.advance(LIMIT);
+    });
+    assert!(matches!(read, Err(kube::Error::Service(_))), "{read:?}");
+}
+
+// R141
+#[steersman_testing::test]
+async fn a_watch_has_no_limit(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let client = cluster.live();
+    let options = WatchParams::default().disable_bookmarks();
+    let mut watch = client
+        .watch::<ConfigMap>(fixture.namespace(), &options, "0")
+        .await
+        .unwrap();
+    clock.advance(LIMIT * 100);
+    client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    // What was there before may come first.
+    while let Some(event) = watch.next().await {
+        if let kube::core::WatchEvent::Added(map) = event.unwrap()
+            && map.metadata.name.as_deref() == Some("a")
+        {
+            return;
+        }
+    }
+    panic!("the watch ended");
+}
+
+/// Begins, and does not end.
+struct Endless(Option<Bytes>);
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.0.take() {
+            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+// R141
+#[tokio::test]
+async fn the_limit_covers_the_whole_answer() {
+    let clock = TestClock::new();
+    let service = service_fn(async |_: Request<Body>| {
+        Ok::<_, Infallible>(Response::new(Endless(Some(Bytes::from_static(
+            b"{\"metadata\":",
+        )))))
+    });
+    let service = kube::Client::new(service, "default");
+    let cluster = Cluster::builder("slow")
+        .service(service)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let (client, key) = (cluster.live(), ObjectKey::new("web", "front"));
+    let (read, ()) = futures::join!(client.get::<ConfigMap>(&key), async {
+        let deadline = next_deadline(&clock, LIMIT).await;
+        clock.advance_to(deadline);
+    });
+    assert!(read.unwrap_err().is_timeout());
+}
+
+#[steersman_testing::test]
+async fn a_read_is_tried_three_times(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let (client, key) = (cluster.live(), key(&fixture, "a"));
+    let walk = async |count: usize| {
+        for _ in 0..count {
+            clock.advance_to(next_deadline(&clock, Duration::from_secs(10)).await);
+        }
+    };
+    let _busy = proxy.inject(Matching::method("GET").first(2), Fault::answer(503));
+    let (read, ()) = futures::join!(client.get::<ConfigMap>(&key), walk(2));
+    assert!(read.unwrap().is_none());
+    assert_eq!((requests(&proxy).len(), cluster.retries()), (3, 2));
+
+    let down = proxy.inject(Matching::method("GET"), Fault::answer(503));
+    let (read, ()) = futures::join!(client.get::<ConfigMap>(&key), walk(2));
+    let error = read.unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { refusal, .. } if refusal.code == 503),
+        "{error:?}"
+    );
+    assert_eq!((down.hits(), cluster.retries()), (3, 4));
+}
+
+#[steersman_testing::test]
+async fn a_write_is_tried_again_only_if_the_server_did_nothing(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let client = cluster.live();
+    let busy = proxy.inject(
+        Matching::method("POST").first(1),
+        Fault::answer_retry_after(429, 7),
+    );
+    let map = config_map(&fixture, "a", "first");
+    let (written, ()) = futures::join!(client.create(&map), async {
+        let deadline = next_deadline(&clock, Duration::from_secs(8)).await;
+        assert_eq!(
+            deadline.as_nanos(),
+            7_000_000_000,
+            "the server asked for so much patience"
+        );
+        clock.advance_to(deadline);
+    });
+    written.unwrap();
+    assert_eq!(busy.hits(), 1);
+
+    let _down = proxy.inject(Matching::method("POST").first(1), Fault::answer(503));
+    let error = client
+        .create(&config_map(&fixture, "b", "first"))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { refusal, .. } if refusal.code == 503),
+        "{error:?}"
+    );
+    let _broken = proxy.inject(Matching::method("POST").first(1), Fault::drop_response());
+    let error = client
+        .create(&config_map(&fixture, "c", "first"))
+        .await
+        .unwrap_err();
+    assert!(matches!(&error, Error::Unreachable { .. }), "{error:?}");
+    assert_eq!(cluster.retries(), 1);
+    // The server did it, and was not asked twice.
+    assert!(
+        client
+            .get::<ConfigMap>(&key(&fixture, "c"))
+            .await
+            .unwrap()
+            .is_some()
+    );
+
+    // Patience that takes longer than the request may take is none.
+    let _busy = proxy.inject(
+        Matching::method("POST").first(1),
+        Fault::answer_retry_after(429, 3600),
+    );
+    let error = client
+        .create(&config_map(&fixture, "d", "first"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(3600)));
+}
+
+#[tokio::test]
+async fn a_write_that_finds_no_connection_is_tried_again() {
+    let clock = TestClock::new();
+    // A port on which nobody listens.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let cluster = Cluster::builder("nowhere")
+        .config(config)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let client = cluster.live();
+    let map: ConfigMap = support::object(json!({"metadata": {"name": "a", "namespace": "n"}}));
+    let (written, ()) = futures::join!(client.create(&map), async {
+        for _ in 0..2 {
+            clock.advance_to(next_deadline(&clock, Duration::from_secs(10)).await);
+        }
+    });
+    let error = written.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "cannot create configmaps/v1 n/a: the server does not answer"
+    );
+    assert_eq!(cluster.retries(), 2);
+    let [count] = cluster.requests().try_into().unwrap();
+    assert_eq!(
+        (count.code, count.method.as_str(), count.count),
+        (None, "POST", 3)
+    );
+    assert_eq!(count.host, address.to_string());
+}
+
+#[steersman_testing::test]
+async fn requests_are_counted_by_what_became_of_them(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let client = cluster.client();
+    client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    client
+        .create(&config_map(&fixture, "a", "first"))
+        .await
+        .unwrap_err();
+    client.live().get::<ConfigMap>(&key(&fixture, "z")).await.unwrap();
+    // Its cache and a client of kube count as well.
+    client
+        .list::<ConfigMap>(&Query::new().namespace(fixture.namespace()))
+        .await
+        .unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client.kube(), fixture.namespace());
+    maps.get("a").await.unwrap();
+    let counts: Vec<_> = cluster
+        .requests()
+        .into_iter()
+        .map(|one| (one.method, one.code.unwrap(), one.count))
+        .collect();
+    let expected = [
+        ("GET", 200, 2),
+        ("GET", 404, 1),
+        ("POST", 201, 1),
+        ("POST", 409, 1),
+    ];
+    assert_eq!(
+        counts,
+        expected.map(|(method, code, count)| (method.to_owned(), code, count))
+    );
+}
+
+/// Remembers what is logged on this thread.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 = format!("{} {field}={value:?}", self.0);
+            }
+        }
+        let mut text = Text(event.metadata().level().to_string());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn a_warning_of_the_server_is_logged_once_and_content_never() {
+    let logged = Logged::default();
+    let _logging = tracing::subscriber::set_default(logged.clone());
+    let service = service_fn(async |_: Request<Body>| {
+        let answer = Response::builder()
+            .header("Warning", r#"299 - "v1beta1 is going away""#)
+            .body(http_body_util::Full::new(Bytes::from_static(
+                br#"{"metadata":{"name":7},"data":{"password":"hunter2"}}"#,
+            )));
+        Ok::<_, Infallible>(answer.unwrap())
+    });
+    let service = kube::Client::new(service, "default");
+    let client = Cluster::builder("old")
+        .service(service)
+        .build()
+        .await
+        .unwrap()
+        .live();
+    for _ in 0..3 {
+        let error = client
+            .get::<ConfigMap>(&ObjectKey::new("web", "front"))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&error, Error::Decode { path, .. } if path == "metadata.name"),
+            "{error:?}"
+        );
+    }
+    let all = logged.0.lock().unwrap().clone();
+    let warnings: Vec<_> = all.iter().filter(|line| line.contains("going away")).collect();
+    assert_eq!(warnings.len(), 1, "{all:?}");
+    assert!(warnings[0].starts_with("WARN"));
+    assert!(!all.iter().any(|line| line.contains("hunter2")), "{all:?}");
+}
