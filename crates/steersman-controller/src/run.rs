@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a controller: sources first, then leadership, then workers.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use steersman_cache::Resource;
+use steersman_cluster::Ask;
 use steersman_core::{Moment, Task};
 use tokio::sync::watch;
 
@@ -13,6 +17,9 @@ use crate::{
     source::{Reporter, SourceContext, SourceState},
     work::{Outfit, Workers},
 };
+
+/// How long to wait until the server is asked again about a kind that it does not know.
+const LEARN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs until it is told to stop.
 pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> Result<(), RunError> {
@@ -232,5 +239,16 @@ fn judge(names: &[String], states: &[SourceState]) -> Verdict {
 
 /// Asks the server whether the objects of a kind are in namespaces, until it answers.
 async fn learn_scope<R: RequestKey>(plan: &Plan<R>, resource: &Resource, namespaced: &OnceLock<bool>) {
-    let _ = (plan, resource, namespaced);
+    let ask = Ask::kind(resource.group(), resource.kind()).version(resource.version());
+    while namespaced.get().is_none() {
+        match plan.home.mapper().resolve(&ask).await {
+            // It may have been learnt for another source meanwhile.
+            Ok(found) => _ = namespaced.set(found.is_namespaced()),
+            Err(error) => {
+                tracing::debug!(controller = %plan.name, kind = %resource, %error, "its scope is not known yet");
+                let clock = plan.home.clock();
+                clock.sleep_until(clock.now() + LEARN_AGAIN).await;
+            }
+        }
+    }
 }
