@@ -236,6 +236,21 @@ impl Cache {
         removed.len()
     }
 
+    /// Ends those informers of a resource that nobody holds, and that linger in case somebody comes back. Those that
+    /// somebody holds are not touched.
+    pub fn end_idle(&self, resource: &Resource) -> usize {
+        let ended: Vec<Entry> = {
+            let mut entries = self.0.lock();
+            let idle: Vec<_> = entries
+                .iter()
+                .filter(|((found, _), entry)| found == resource && entry.lease.strong_count() == 0)
+                .map(|(key, _)| key.clone())
+                .collect();
+            idle.into_iter().filter_map(|key| entries.remove(&key)).collect()
+        };
+        ended.len()
+    }
+
     /// The informers that run now.
     #[must_use]
     pub fn informers(&self) -> Vec<Informer> {

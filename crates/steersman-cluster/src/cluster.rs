@@ -38,7 +38,7 @@ mod state;
 use std::{borrow::Borrow, fmt, future::Future, sync::Arc};
 
 use kube::Config;
-use steersman_cache::{Cache, Missing, Reader};
+use steersman_cache::{Cache, Missing, Reader, Surroundings};
 use steersman_core::Clock;
 
 use self::home::Home;
@@ -49,6 +49,7 @@ pub use self::{
 };
 use crate::{
     Client, Fence, FenceKeeper, Mapper, RequestCount,
+    presence::Presences,
     transport::{Line, Transport},
 };
 
@@ -79,6 +80,8 @@ pub(crate) struct Inner {
     mapper: Mapper,
     reader: Arc<Reader>,
     cache: Cache,
+    surroundings: Surroundings,
+    presences: Presences,
     _home: Option<Home>,
 }
 
@@ -95,6 +98,10 @@ impl Cluster {
     /// A cluster with more to say about it.
     pub fn builder(name: impl Into<ClusterName>) -> ClusterBuilder {
         ClusterBuilder::new(name.into())
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
     }
 
     /// Its name.
@@ -181,6 +188,14 @@ impl Cluster {
 }
 
 impl Inner {
+    pub(crate) fn presences(&self) -> &Presences {
+        &self.presences
+    }
+
+    pub(crate) fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
     pub(crate) fn name(&self) -> &ClusterName {
         &self.name
     }

@@ -34,7 +34,7 @@ mod discovery;
 mod table;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
@@ -45,7 +45,7 @@ use futures::{
     future::{BoxFuture, Shared as SharedFuture, WeakShared},
 };
 use steersman_cache::Resource;
-use steersman_core::{Clock, Moment};
+use steersman_core::{Clock, Moment, Presence};
 
 use self::{
     discovery::Failure,
@@ -255,6 +255,38 @@ impl Mapper {
         match self.look(ask) {
             Lookup::Found(mapping) => Some(mapping),
             Lookup::Unknown { .. } => None,
+        }
+    }
+
+    /// Asks the server again about the groups of all these, once for each question that it takes.
+    pub(crate) async fn renew(&self, asks: &[Ask]) -> Result<(), MapError> {
+        let mut renewed = HashSet::new();
+        for ask in asks {
+            if !renewed.insert(self.read(|table| table.source(&ask.group))) {
+                continue;
+            }
+            if let Err(source) = self.refresh(ask).await {
+                let ask = ask.clone();
+                return Err(MapError::Discovery { ask, source });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the server was ever asked about the group of this.
+    pub(crate) fn was_asked(&self, ask: &Ask) -> bool {
+        !matches!(self.look(ask), Lookup::Unknown { asked: None, .. })
+    }
+
+    /// Whether the server has this, as far as it said so.
+    pub(crate) fn presence(&self, ask: &Ask) -> Presence {
+        match self.look(ask) {
+            Lookup::Found(_) => Presence::Present,
+            Lookup::Unknown {
+                asked: Some(_),
+                is_stale: false,
+            } => Presence::Absent,
+            Lookup::Unknown { .. } => Presence::Unknown,
         }
     }
 

@@ -11,8 +11,8 @@ use steersman_cluster::Cluster;
 use steersman_queue::{Group, Limiter};
 
 use crate::{
-    BoxReconciler, BoxRunnable, Controller, Handler, Host, HostError, Kind, Needs, Options, Predicate,
-    Reconciler, Request, RequestKey, Source,
+    BoxReconciler, BoxRunnable, Conditional, Controller, Handler, Host, HostError, Kind, Needs, Options,
+    Predicate, Reconciler, Request, RequestKey, Source,
     controller::Plan,
     hot_loop::{HotLoops, ToRequest},
     owner::Owners,
@@ -93,6 +93,13 @@ impl<T: 'static> Builder<Request, T> {
     /// Only changes of objects of the primary kind that the predicate admits.
     pub fn when(self, predicate: Predicate<T>) -> Self {
         self.primary(|kind| kind.when(predicate))
+    }
+
+    /// The controller runs only while the primary kind is installed: it starts when its definition is established, stops
+    /// when that goes, and starts again when it returns. Without this, a kind that is not there is a mistake that ends
+    /// the run after the sync timeout.
+    pub fn when_installed(self) -> Self {
+        self.primary(Kind::when_installed)
     }
 
     /// Every object of the primary kind again at about this interval, with low priority.
@@ -207,6 +214,13 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
+    /// How often the cluster is asked whether it has the kinds, where it cannot be watched for that. Of all controllers
+    /// of a cluster the shortest counts. Default: 10 s.
+    pub fn poll_every(mut self, interval: Duration) -> Self {
+        self.options = self.options.poll_every(interval);
+        self
+    }
+
     /// How it works. What is not set there stays as it is.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options.or(&self.options);
@@ -237,7 +251,10 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             ..self
         };
         let controller = with_defaults.build(&home, reconciler);
-        host.add(BoxRunnable::new(controller.clone()))?;
+        host.add(match controller.condition() {
+            Some(condition) => BoxRunnable::new(Conditional::new(controller.clone(), condition)),
+            None => BoxRunnable::new(controller.clone()),
+        })?;
         Ok(controller)
     }
 

@@ -26,8 +26,8 @@ use steersman_core::Task;
 use steersman_queue::{Add, Depth, Queue, Status};
 
 use crate::{
-    BoxError, BoxReconciler, Metrics, Needs, Options, Request, RequestKey, RunContext, Runnable, StopHandle,
-    Wanted,
+    BoxError, BoxReconciler, Condition, Metrics, Needs, Options, Request, RequestKey, RunContext, Runnable,
+    StopHandle, Wanted,
     builder::{Builder, NoPrimary},
     hot_loop::HotLoops,
     kind::{KnownKind, WhenAbsent, kind},
@@ -162,6 +162,24 @@ impl<R: RequestKey> Controller<R> {
         self.0.queue.purge(|_| true)
     }
 
+    /// The condition on which it runs: every kind for which `when_installed` was said is there. None where it was said
+    /// for none.
+    #[must_use]
+    pub fn condition(&self) -> Option<Condition> {
+        let kinds = self.0.sources.iter().filter_map(|source| source.kind());
+        let conditions = kinds
+            .filter(|kind| kind.presence == WhenAbsent::Rest)
+            .filter_map(|kind| {
+                let cluster = kind.cluster(&self.0.home)?;
+                Some(Condition::present(
+                    cluster,
+                    kind.resource.clone(),
+                    self.0.options.polled_every(),
+                ))
+            });
+        conditions.reduce(Condition::and)
+    }
+
     /// Begins a run in the background, outside of any manager.
     ///
     /// ```no_run
@@ -247,6 +265,17 @@ impl<R: RequestKey> Runnable for Controller<R> {
 
     fn clusters(&self) -> Vec<ClusterName> {
         vec![self.0.home.name().clone()]
+    }
+
+    /// Keys go, and informers that nobody else holds end at once.
+    fn forget(&self) {
+        self.0.queue.purge(|_| true);
+        self.0.hot_loops.clear();
+        for kind in self.0.sources.iter().filter_map(|source| source.kind()) {
+            if let (WhenAbsent::Rest, Some(cluster)) = (kind.presence, kind.cluster(&self.0.home)) {
+                cluster.cache().end_idle(&kind.resource);
+            }
+        }
     }
 
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {

@@ -144,6 +144,19 @@ impl<T> Kind<T> {
         self
     }
 
+    /// The controller runs only while the kind is installed. Without this, a kind that is not there is a mistake that
+    /// ends the run. With [`on_every_cluster`](Self::on_every_cluster), each cluster is watched while it has the kind.
+    pub fn when_installed(mut self) -> Self {
+        self.presence = WhenAbsent::Rest;
+        self
+    }
+
+    /// The controller works without the kind, and watches it while it is installed.
+    pub fn optional(mut self) -> Self {
+        self.presence = WhenAbsent::DoWithout;
+        self
+    }
+
     /// Every object again at about this interval, with low priority, in case something was missed. Default: never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);

@@ -10,6 +10,8 @@
 //! and the same plan can be run again. [`Controller::of`] begins a plan, [`Builder::run_on`] gives it to a [`Host`].
 
 mod builder;
+mod condition;
+mod conditional;
 mod context;
 mod controller;
 mod engagement;
@@ -36,6 +38,8 @@ mod stop;
 mod work;
 
 pub use builder::{Builder, NoPrimary};
+pub use condition::Condition;
+pub use conditional::Conditional;
 pub use context::Context;
 pub use controller::{Controller, RunError, RunningController};
 pub use fleet::{Departure, Fleet, NameTaken};

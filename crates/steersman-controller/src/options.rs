@@ -122,6 +122,10 @@ impl Options {
         self.recover_panics.unwrap_or(true)
     }
 
+    pub(crate) fn polled_every(&self) -> Duration {
+        self.poll_every.unwrap_or(steersman_cluster::POLL_EVERY)
+    }
+
     pub(crate) fn drains(&self) -> bool {
         self.drain.unwrap_or(false)
     }

@@ -97,7 +97,8 @@ impl Sources {
         let sender = Arc::new(sender);
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
-            let source = SourceContext::new((*plan.queue).clone(), plan.home.clone(), cx, reporter);
+            let how = (plan.options.polled_every(), reporter);
+            let source = SourceContext::new((*plan.queue).clone(), plan.home.clone(), cx, how);
             let plan = Arc::clone(plan);
             cx.spawner().spawn("source", async move {
                 if let Some((resource, namespaced)) = &plan.unknown_scope {

@@ -50,6 +50,10 @@ pub trait Runnable: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What it was about is gone: a run that follows is to begin as if it were the first. Default: there is nothing to
+    /// forget.
+    fn forget(&self) {}
+
     /// Runs until `cx` says to stop.
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send;
 }
@@ -120,6 +124,7 @@ trait Erased: Send + Sync {
     fn needs(&self) -> Needs;
     fn caches(&self) -> Vec<Wanted>;
     fn clusters(&self) -> Vec<ClusterName>;
+    fn forget(&self);
     fn run(&self, cx: RunContext) -> Running<'_>;
 }
 
@@ -138,6 +143,10 @@ impl<T: Runnable> Erased for T {
 
     fn clusters(&self) -> Vec<ClusterName> {
         Runnable::clusters(self)
+    }
+
+    fn forget(&self) {
+        Runnable::forget(self);
     }
 
     fn run(&self, cx: RunContext) -> Running<'_> {
@@ -167,6 +176,10 @@ impl Runnable for BoxRunnable {
 
     fn clusters(&self) -> Vec<ClusterName> {
         self.0.clusters()
+    }
+
+    fn forget(&self) {
+        self.0.forget();
     }
 
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {

@@ -12,7 +12,7 @@
 mod kinds;
 mod others;
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use steersman_cluster::Cluster;
 use steersman_core::{Clock, Spawner};
@@ -93,17 +93,24 @@ pub struct SourceContext<R: RequestKey> {
     fleet: Fleet,
     clock: Arc<dyn Clock>,
     spawner: Spawner,
+    poll_every: Duration,
     reporter: Reporter,
 }
 
 impl<R: RequestKey> SourceContext<R> {
-    pub(crate) fn new(queue: Queue<R>, home: Cluster, cx: &RunContext, reporter: Reporter) -> Self {
+    pub(crate) fn new(
+        queue: Queue<R>,
+        home: Cluster,
+        cx: &RunContext,
+        (poll_every, reporter): (Duration, Reporter),
+    ) -> Self {
         Self {
             queue,
             home,
             fleet: cx.fleet().clone(),
             clock: Arc::clone(cx.clock()),
             spawner: cx.spawner().clone(),
+            poll_every,
             reporter,
         }
     }

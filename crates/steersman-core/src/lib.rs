@@ -12,6 +12,7 @@
 mod action;
 mod clock;
 mod key;
+mod presence;
 mod random;
 #[cfg(feature = "tokio")]
 mod spawner;
@@ -21,6 +22,7 @@ pub use action::{Action, Next};
 pub use clock::TokioClock;
 pub use clock::{Clock, Moment, Sleep, TestClock};
 pub use key::{InvalidKey, ObjectKey};
+pub use presence::{Presence, Sighting};
 pub use random::Random;
 #[cfg(feature = "tokio")]
 pub use spawner::{Spawner, Task};

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Fence, Kind, Mapper,
+    presence::Presences,
     transport::{Line, Meter, TokenError, TokenFile, Transport, Warnings},
 };
 
@@ -248,7 +249,7 @@ impl ClusterBuilder {
         let CacheSettings { settings, missing } = self.cache;
         let cache = settings
             .into_iter()
-            .try_fold(Cache::builder(surroundings), |builder, set| set(builder))
+            .try_fold(Cache::builder(surroundings.clone()), |builder, set| set(builder))
             .map_err(|source| ConnectError::Index {
                 cluster: cluster.clone(),
                 source,
@@ -265,6 +266,8 @@ impl ClusterBuilder {
             transport,
             reader: Arc::new(cache.reader(missing)),
             cache,
+            surroundings,
+            presences: Presences::default(),
             _home: home,
         })))
     }

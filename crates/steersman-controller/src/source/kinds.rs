@@ -9,7 +9,7 @@ use std::{
 
 use steersman_cache::{Event, Health, Held, Registration, Resource, Scope, Trouble};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::Task;
+use steersman_core::{Presence, Sighting, Task};
 use steersman_queue::Queue;
 
 use super::{SourceContext, SourceState};
@@ -81,6 +81,7 @@ impl<R: RequestKey> KindSource<R> {
         let report = |state| cx.report(state);
         let watching = Watching {
             queue: &cx.queue,
+            poll_every: cx.poll_every,
             report: &report,
         };
         Self::watch(&self.spec, &self.on_event, &cluster, &watching).await;
@@ -108,6 +109,57 @@ impl<R: RequestKey> KindSource<R> {
 
     /// Watches in one cluster, until the cluster goes.
     async fn watch(spec: &KindSpec, on_event: &OnEvent<R>, cluster: &Cluster, cx: &Watching<'_, R>) {
+        if spec.waits() {
+            return Self::watch_while_present(spec, on_event, cluster, cx).await;
+        }
+        Self::watch_present(spec, on_event, cluster, cx).await;
+        (cx.report)(SourceState::Dormant {
+            reason: format!("cluster {} was removed", cluster.name()),
+        });
+    }
+
+    /// Watches while the cluster has the kind.
+    async fn watch_while_present(
+        spec: &KindSpec,
+        on_event: &OnEvent<R>,
+        cluster: &Cluster,
+        cx: &Watching<'_, R>,
+    ) {
+        let mut presence = cluster.presence(&spec.resource, cx.poll_every);
+        loop {
+            let sighting = presence.now();
+            match sighting.presence {
+                Presence::Present => {
+                    let is_over = |now: &Sighting| {
+                        now.is_absent() || (now.is_present() && now.incarnation != sighting.incarnation)
+                    };
+                    tokio::select! {
+                        biased;
+                        _ = presence.when(is_over) => {}
+                        () = Self::watch_present(spec, on_event, cluster, cx) => return,
+                    }
+                    cluster.cache().end_idle(&spec.resource);
+                }
+                Presence::Absent => {
+                    (cx.report)(SourceState::Dormant {
+                        reason: sighting.reason.to_string(),
+                    });
+                    presence.when(|now| *now != sighting).await;
+                }
+                Presence::Unknown => {
+                    (cx.report)(SourceState::Trouble {
+                        reason: sighting.reason.to_string(),
+                        absent: false,
+                        was_ready: false,
+                    });
+                    presence.when(|now| *now != sighting).await;
+                }
+            }
+        }
+    }
+
+    /// Watches, until the cluster is closed.
+    async fn watch_present(spec: &KindSpec, on_event: &OnEvent<R>, cluster: &Cluster, cx: &Watching<'_, R>) {
         while !cluster.is_closed() {
             let informer = spec.wanted(cluster).informer();
             let (queue, name) = (cx.queue.clone(), cluster.name().clone());
@@ -120,9 +172,6 @@ impl<R: RequestKey> KindSource<R> {
             follow(&informer, &registration, cx).await;
             // Somebody removed the informer. Whoever wants to hear of the kind takes part in the next one.
         }
-        (cx.report)(SourceState::Dormant {
-            reason: format!("cluster {} was removed", cluster.name()),
-        });
     }
 
     /// Watches in every cluster, as they come and go.
@@ -160,10 +209,12 @@ impl<R: RequestKey> KindSource<R> {
                 let cluster = member.cluster().clone();
                 let (spec, on_event) = (Arc::clone(&self.spec), Arc::clone(&self.on_event));
                 let (queue, combined, told) = (cx.queue.clone(), Arc::clone(&combined), name.clone());
+                let poll_every = cx.poll_every;
                 let task = cx.spawner.spawn("source", async move {
                     let report = move |state| combined(&told, Some(state));
                     let watching = Watching {
                         queue: &queue,
+                        poll_every,
                         report: &report,
                     };
                     Self::watch(&spec, &on_event, &cluster, &watching).await;
@@ -183,6 +234,7 @@ impl<R: RequestKey> KindSource<R> {
 /// Where one watch puts keys, and says how it stands.
 struct Watching<'a, R: RequestKey> {
     queue: &'a Queue<R>,
+    poll_every: Duration,
     report: &'a (dyn Fn(SourceState) + Send + Sync),
 }
 
@@ -243,6 +295,16 @@ fn combine(states: &BTreeMap<ClusterName, SourceState>) -> SourceState {
 }
 
 impl KindSpec {
+    /// Whether it is watched only while the cluster has it, without holding up the controller.
+    fn waits(&self) -> bool {
+        match self.presence {
+            WhenAbsent::Mistake => false,
+            WhenAbsent::DoWithout => true,
+            // The whole controller waits for those of one cluster.
+            WhenAbsent::Rest => matches!(self.place, ClusterChoice::Every),
+        }
+    }
+
     /// What of the kind is wanted in this cluster.
     pub(crate) fn wanted(&self, cluster: &Cluster) -> Wanted {
         let scope = match (&self.scope, self.metadata_only) {

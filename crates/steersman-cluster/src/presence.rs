@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether a cluster has a kind, and when that changes.
+//!
+//! One tracker for each cluster learns it for everybody who asks, as long as somebody does. It watches
+//! CustomResourceDefinitions and APIServices. A kind that a definition explains is present while the definition is
+//! Established and serves the version; one in a group that nobody serves is absent. What is left (kinds of aggregated
+//! servers, built-in kinds, and everything where definitions may not be watched) is asked for by discovery, at an interval,
+//! with the tag of the last answer.
+//!
+//! # Guarantees
+//! 1. A thousand who ask cost what one does: two watches, and at most one round of discovery at an interval.
+//! 2. A kind whose definition or group is watched and absent costs no requests.
+//! 3. What cannot be told is [`Unknown`](Presence::Unknown): a broken discovery, a part of it that is missing, a server
+//!    that does not answer. It is never taken for absence.
+//! 4. A kind stays present while its definition is being deleted, until that is gone, since finalizers have to be removed.
+//! 5. A definition that was made anew is another incarnation, also if nobody saw it absent. Where definitions may not be
+//!    watched, that cannot be told between two questions.
+//! 6. A kind is called present once the server answers for it: after a definition is Established that takes some more
+//!    milliseconds.
+//! 7. When the last who asks is gone, the watches close.
+
+mod facts;
+mod tracker;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use steersman_cache::{Resource, Surroundings};
+use steersman_core::{Presence, Sighting};
+use tokio::sync::watch;
+
+use self::tracker::{Asked, Tracker};
+use crate::{Cluster, Mapper};
+
+/// How often discovery is asked by default.
+pub const POLL_EVERY: Duration = Duration::from_secs(10);
+
+/// Tells whether a cluster has a kind, as long as it is held; from [`Cluster::presence`].
+pub struct PresenceWatch {
+    sightings: watch::Receiver<Sighting>,
+    _asked: Asked,
+}
+
+/// What a cluster has for its tracker, while there is none.
+#[derive(Default)]
+pub(crate) struct Presences(Mutex<Weak<Tracker>>);
+
+impl Presences {
+    fn tracker(&self, surroundings: &Surroundings, mapper: &Mapper) -> Arc<Tracker> {
+        let mut tracker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tracker.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(Tracker::start(surroundings, mapper));
+            *tracker = Arc::downgrade(&started);
+            started
+        })
+    }
+
+    fn running(&self) -> Option<Arc<Tracker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+}
+
+impl Cluster {
+    /// Follows whether the cluster has a kind. Where that has to be polled, it is at the shortest of the intervals that
+    /// are asked for at the same time.
+    ///
+    /// ```no_run
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use steersman_cache::Resource;
+    /// use steersman_cluster::{Cluster, POLL_EVERY};
+    ///
+    /// # async fn example(cluster: Cluster) {
+    /// let mut presence = cluster.presence(&Resource::of::<Deployment>(), POLL_EVERY);
+    /// presence.when(|sighting| sighting.is_present()).await;
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn presence(&self, resource: &Resource, poll_every: Duration) -> PresenceWatch {
+        let inner = self.inner();
+        let tracker = inner.presences().tracker(inner.surroundings(), inner.mapper());
+        let (asked, sightings) = Tracker::ask(&tracker, resource, poll_every);
+        PresenceWatch {
+            sightings,
+            _asked: asked,
+        }
+    }
+
+    /// The kinds that somebody follows, and how they stand.
+    #[must_use]
+    pub fn presences(&self) -> Vec<(Resource, Sighting)> {
+        self.inner()
+            .presences()
+            .running()
+            .map_or_else(Vec::new, |tracker| tracker.all())
+    }
+}
+
+impl PresenceWatch {
+    /// How it stands now.
+    #[must_use]
+    pub fn now(&self) -> Sighting {
+        self.sightings.borrow().clone()
+    }
+
+    /// Waits until it stands so, and gives how.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn when(&mut self, mut condition: impl FnMut(&Sighting) -> bool) -> Sighting {
+        match self.sightings.wait_for(|sighting| condition(sighting)).await {
+            Ok(found) => return found.clone(),
+            Err(_) => {}
+        }
+        // The cluster is gone, and nobody will tell.
+        std::future::pending().await
+    }
+
+    /// Waits until it stands differently than when this was asked last, and gives how.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn changed(&mut self) -> Sighting {
+        if self.sightings.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.sightings.borrow_and_update().clone()
+    }
+}
+
+impl fmt::Debug for PresenceWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PresenceWatch").field(&self.now()).finish()
+    }
+}
+
+fn unknown(reason: impl Into<Arc<str>>) -> Sighting {
+    Sighting::new(Presence::Unknown, reason)
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is known, and what follows from it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde::Deserialize;
+use steersman_cache::Resource;
+use steersman_core::{Presence, Sighting};
+
+use super::unknown;
+
+/// What a CustomResourceDefinition says about presence.
+#[derive(Deserialize)]
+pub(super) struct Definition {
+    spec: DefinitionSpec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    group: String,
+    names: Names,
+    #[serde(default)]
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Names {
+    plural: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    name: String,
+    #[serde(default)]
+    served: bool,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+/// What an APIService says about presence.
+#[derive(Deserialize)]
+pub(super) struct Service {
+    spec: ServiceSpec,
+}
+
+#[derive(Deserialize)]
+struct ServiceSpec {
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    version: String,
+}
+
+/// How far one of the two watches can be relied on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// It has not told yet.
+    #[default]
+    NotYet,
+    /// What it told is what there is, or was a moment ago.
+    Watched,
+    /// It may not be watched, or is not there.
+    Closed,
+    /// It cannot be had, and nothing is known.
+    Lost(Arc<str>),
+}
+
+#[derive(Debug)]
+struct Defined {
+    uid: Arc<str>,
+    established: bool,
+    served: Vec<String>,
+}
+
+/// All that the two watches have told.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    definitions: HashMap<(String, String), Defined>,
+    /// By the name of the object, since that is all that a deletion is sure to tell.
+    definition_names: HashMap<String, (String, String)>,
+    services: HashMap<String, (String, String)>,
+    pub(super) trust_definitions: Trust,
+    pub(super) trust_services: Trust,
+}
+
+/// What follows for a kind.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Known(Sighting),
+    /// Only discovery can tell.
+    Ask,
+}
+
+impl Facts {
+    pub(super) fn define(&mut self, name: &str, uid: &str, definition: &Definition) {
+        let spec = &definition.spec;
+        let key = (spec.group.clone(), spec.names.plural.clone());
+        let established = definition
+            .status
+            .conditions
+            .iter()
+            .any(|condition| condition.r#type == "Established" && condition.status == "True");
+        let served = spec.versions.iter().filter(|version| version.served);
+        let defined = Defined {
+            uid: uid.into(),
+            established,
+            served: served.map(|version| version.name.clone()).collect(),
+        };
+        self.definition_names.insert(name.to_owned(), key.clone());
+        self.definitions.insert(key, defined);
+    }
+
+    pub(super) fn undefine(&mut self, name: &str) {
+        if let Some(key) = self.definition_names.remove(name) {
+            self.definitions.remove(&key);
+        }
+    }
+
+    pub(super) fn serve(&mut self, name: &str, service: &Service) {
+        let spec = &service.spec;
+        self.services
+            .insert(name.to_owned(), (spec.group.clone(), spec.version.clone()));
+    }
+
+    pub(super) fn unserve(&mut self, name: &str) {
+        self.services.remove(name);
+    }
+
+    /// Whether a kind is there, as far as the watches tell.
+    pub(super) fn judge(&self, resource: &Resource) -> Verdict {
+        match &self.trust_definitions {
+            Trust::NotYet => {
+                return Verdict::Known(unknown(format!(
+                    "whether {resource} is installed is not known yet"
+                )));
+            }
+            Trust::Lost(reason) => {
+                return Verdict::Known(unknown(format!(
+                    "whether {resource} is installed cannot be told: {reason}"
+                )));
+            }
+            Trust::Closed => return Verdict::Ask,
+            Trust::Watched => {}
+        }
+        let key = (resource.group().to_owned(), resource.plural().to_owned());
+        if let Some(defined) = self.definitions.get(&key) {
+            return Verdict::Known(defined.sighting(resource));
+        }
+        let is_defined_group = self
+            .definitions
+            .keys()
+            .any(|(group, _)| group == resource.group());
+        let has_service = self
+            .services
+            .values()
+            .any(|(group, version)| group == resource.group() && version == resource.version());
+        if is_defined_group || (self.trust_services == Trust::Watched && !has_service) {
+            Verdict::Known(Sighting::new(
+                Presence::Absent,
+                format!("{resource} is not installed"),
+            ))
+        } else {
+            Verdict::Ask
+        }
+    }
+}
+
+impl Defined {
+    fn sighting(&self, resource: &Resource) -> Sighting {
+        let absent = |why: &str| Sighting::new(Presence::Absent, format!("{resource} {why}"));
+        if !self.established {
+            absent("is defined, but not established yet")
+        } else if !self.served.iter().any(|version| version == resource.version()) {
+            absent("is defined, but this version is not served")
+        } else {
+            Sighting::new(Presence::Present, format!("{resource} is installed"))
+                .incarnation(Arc::clone(&self.uid))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn widgets(version: &str) -> Resource {
+        Resource::new("example.com", version, "Widget", "widgets")
+    }
+
+    fn definition(served: bool, established: &str) -> Definition {
+        let definition = json!({
+            "spec": {
+                "group": "example.com",
+                "names": {"plural": "widgets", "kind": "Widget"},
+                "versions": [{"name": "v1", "served": served, "schema": {}}],
+            },
+            "status": {"conditions": [{"type": "Established", "status": established}]},
+        });
+        serde_json::from_value(definition).unwrap()
+    }
+
+    fn watched() -> Facts {
+        Facts {
+            trust_definitions: Trust::Watched,
+            trust_services: Trust::Watched,
+            ..Facts::default()
+        }
+    }
+
+    fn presence(facts: &Facts, resource: &Resource) -> Presence {
+        match facts.judge(resource) {
+            Verdict::Known(sighting) => sighting.presence,
+            Verdict::Ask => panic!("{resource} is left to discovery"),
+        }
+    }
+
+    // R170
+    #[test]
+    fn presence_is_that_of_the_served_version() {
+        let mut facts = watched();
+        facts.define("widgets.example.com", "1", &definition(true, "True"));
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
+        assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
+        facts.define("widgets.example.com", "1", &definition(false, "True"));
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        facts.define("widgets.example.com", "1", &definition(true, "False"));
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+    }
+
+    // R171
+    #[test]
+    fn guarantee_5_a_definition_made_anew_is_another_incarnation() {
+        let mut facts = watched();
+        facts.define("widgets.example.com", "1", &definition(true, "True"));
+        let Verdict::Known(first) = facts.judge(&widgets("v1")) else {
+            panic!()
+        };
+        facts.define("widgets.example.com", "2", &definition(true, "True"));
+        let Verdict::Known(second) = facts.judge(&widgets("v1")) else {
+            panic!()
+        };
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn guarantee_2_a_group_that_nobody_serves_is_absent_without_asking() {
+        let mut facts = watched();
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        facts.trust_services = Trust::Closed;
+        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
+    }
+
+    #[test]
+    fn an_aggregated_group_is_left_to_discovery() {
+        let mut facts = watched();
+        let service = json!({"spec": {"group": "example.com", "version": "v1", "service": {"name": "x"}}});
+        facts.serve("v1.example.com", &serde_json::from_value(service).unwrap());
+        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
+        facts.unserve("v1.example.com");
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+    }
+
+    #[test]
+    fn guarantee_3_before_anything_is_known_nothing_is() {
+        assert_eq!(presence(&Facts::default(), &widgets("v1")), Presence::Unknown);
+        let lost = Facts {
+            trust_definitions: Trust::Lost("unreachable".into()),
+            ..Facts::default()
+        };
+        assert_eq!(presence(&lost, &widgets("v1")), Presence::Unknown);
+    }
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Learns what a cluster has, for all who ask.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use http::{Request, StatusCode, header};
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+};
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use steersman_cache::{
+    Event, Health, Informer, InformerOptions, Registration, Representation, Resource, Scope, StoreOptions,
+    Surroundings, Trouble,
+};
+use steersman_core::{Clock, Moment, Presence, Sighting, Task};
+use tokio::sync::{Notify, watch};
+
+use super::{
+    facts::{Definition, Facts, Service, Trust, Verdict},
+    unknown,
+};
+use crate::{Ask, Mapper};
+
+/// How long to wait until a server is asked again that does not answer for a kind although it is established.
+const PROBE_AGAIN: Duration = Duration::from_millis(20);
+
+/// The one who learns. What it runs ends with it.
+pub(super) struct Tracker {
+    shared: Arc<Shared>,
+    _watching: [(Informer, Registration); 2],
+    _task: Task,
+}
+
+struct Shared {
+    facts: Mutex<Facts>,
+    asked: Mutex<HashMap<Resource, Entry>>,
+    changed: Notify,
+}
+
+/// A kind that somebody asks about.
+struct Entry {
+    sightings: watch::Sender<Sighting>,
+    /// How many ask for each interval.
+    intervals: BTreeMap<Duration, usize>,
+}
+
+/// Somebody who asks about a kind. The tracker runs as long as there is one.
+pub(super) struct Asked {
+    tracker: Arc<Tracker>,
+    resource: Resource,
+    interval: Duration,
+}
+
+impl Tracker {
+    pub(super) fn start(surroundings: &Surroundings, mapper: &Mapper) -> Self {
+        let shared = Arc::new(Shared {
+            facts: Mutex::default(),
+            asked: Mutex::default(),
+            changed: Notify::new(),
+        });
+        let definitions = watch_facts::<CustomResourceDefinition, Definition>(
+            surroundings,
+            &shared,
+            |facts, name, uid, definition| match definition {
+                Some(definition) => facts.define(name, uid, definition),
+                None => facts.undefine(name),
+            },
+        );
+        let services = watch_facts::<APIService, Service>(
+            surroundings,
+            &shared,
+            |facts, name, _, service| match service {
+                Some(service) => facts.serve(name, service),
+                None => facts.unserve(name),
+            },
+        );
+        let follower = Follower {
+            shared: Arc::clone(&shared),
+            informers: [definitions.0.clone(), services.0.clone()],
+            mapper: mapper.clone(),
+            client: surroundings.client().clone(),
+            clock: Arc::clone(surroundings.clock()),
+            confirmed: HashSet::new(),
+            probing: HashSet::new(),
+            discovered: None,
+        };
+        Self {
+            _task: surroundings.spawner().spawn("presence", follower.follow()),
+            _watching: [definitions, services],
+            shared,
+        }
+    }
+
+    pub(super) fn ask(
+        tracker: &Arc<Self>,
+        resource: &Resource,
+        interval: Duration,
+    ) -> (Asked, watch::Receiver<Sighting>) {
+        let mut asked = tracker.shared.asked();
+        let entry = asked.entry(resource.clone()).or_insert_with(|| Entry {
+            sightings: watch::Sender::new(unknown(format!(
+                "whether {resource} is installed is not known yet"
+            ))),
+            intervals: BTreeMap::new(),
+        });
+        *entry.intervals.entry(interval).or_default() += 1;
+        let sightings = entry.sightings.subscribe();
+        drop(asked);
+        tracker.shared.changed.notify_one();
+        let asked = Asked {
+            tracker: Arc::clone(tracker),
+            resource: resource.clone(),
+            interval,
+        };
+        (asked, sightings)
+    }
+
+    pub(super) fn all(&self) -> Vec<(Resource, Sighting)> {
+        let asked = self.shared.asked();
+        let all = asked
+            .iter()
+            .map(|(resource, entry)| (resource.clone(), entry.sightings.borrow().clone()));
+        all.collect()
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let mut asked = self.tracker.shared.asked();
+        let Some(entry) = asked.get_mut(&self.resource) else {
+            return;
+        };
+        if let Some(count) = entry.intervals.get_mut(&self.interval) {
+            *count -= 1;
+            if *count == 0 {
+                entry.intervals.remove(&self.interval);
+            }
+        }
+        if entry.intervals.is_empty() {
+            asked.remove(&self.resource);
+        }
+    }
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Asked").field(&self.resource).finish()
+    }
+}
+
+impl Shared {
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<Resource, Entry>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the facts in step with the objects of a kind, of which only `P` is kept.
+fn watch_facts<K, P>(
+    surroundings: &Surroundings,
+    shared: &Arc<Shared>,
+    note: fn(&mut Facts, &str, &str, Option<&P>),
+) -> (Informer, Registration)
+where
+    K: kube::Resource<DynamicType = ()>,
+    P: DeserializeOwned + Send + Sync + 'static,
+{
+    let store = StoreOptions::new().representation(Representation::projection_only::<P>());
+    let options = InformerOptions::default().store(store);
+    let informer = Informer::start(surroundings, Resource::of::<K>(), Scope::all(), options);
+    let shared = Arc::clone(shared);
+    let registration = informer.handle("presence", move |event: &Event| {
+        let object = event.object();
+        let noted = object.decoded::<P>();
+        let mut facts = shared.facts();
+        match &noted {
+            Ok(noted) if !event.is_deletion() => note(&mut facts, object.name(), object.uid(), Some(noted)),
+            _ => note(&mut facts, object.name(), object.uid(), None),
+        }
+        drop(facts);
+        shared.changed.notify_one();
+    });
+    (informer, registration)
+}
+
+/// The task of a tracker.
+struct Follower {
+    shared: Arc<Shared>,
+    /// Of definitions and of services.
+    informers: [Informer; 2],
+    mapper: Mapper,
+    client: kube::Client,
+    clock: Arc<dyn Clock>,
+    /// Kinds for which the server has answered since they were defined.
+    confirmed: HashSet<(Resource, Arc<str>)>,
+    probing: HashSet<(Resource, Arc<str>)>,
+    discovered: Option<Discovered>,
+}
+
+/// What discovery said last, and when it was asked.
+struct Discovered {
+    at: Moment,
+    trouble: Option<Arc<str>>,
+}
+
+/// What remains to be done after all that is known was told.
+#[derive(Default)]
+struct Open {
+    /// Defined, but not answered for yet.
+    unconfirmed: Vec<(Resource, Arc<str>)>,
+    /// Left to discovery.
+    ask: Vec<Ask>,
+    interval: Option<Duration>,
+}
+
+type Probing = FuturesUnordered<BoxFuture<'static, (Resource, Arc<str>)>>;
+type Asking = BoxFuture<'static, Option<Arc<str>>>;
+
+impl Follower {
+    async fn follow(mut self) {
+        let mut probing = Probing::new();
+        let mut asking: Option<Asking> = None;
+        loop {
+            let health = self.informers.each_ref().map(Informer::health);
+            self.trust(&health);
+            let open = self.tell();
+            for (resource, uid) in open.unconfirmed {
+                if self.probing.insert((resource.clone(), Arc::clone(&uid))) {
+                    let (client, clock) = (self.client.clone(), Arc::clone(&self.clock));
+                    probing.push(probe(client, clock, resource, uid).boxed());
+                }
+            }
+            let next = self.next_question(open.interval, &open.ask);
+            let [definitions, services] = &self.informers;
+            tokio::select! {
+                biased;
+                () = self.shared.changed.notified() => {}
+                _ = definitions.health_when(|now| differs(now, &health[0])) => {}
+                _ = services.health_when(|now| differs(now, &health[1])) => {}
+                Some(confirmed) = probing.next() => {
+                    self.probing.remove(&confirmed);
+                    self.confirmed.insert(confirmed);
+                }
+                trouble = until_answered(&mut asking) => {
+                    asking = None;
+                    let at = self.clock.now();
+                    self.discovered = Some(Discovered { at, trouble });
+                }
+                () = self.clock.sleep_until(next.unwrap_or_default()), if next.is_some() && asking.is_none() => {
+                    asking = Some(renew(self.mapper.clone(), open.ask).boxed());
+                }
+            }
+        }
+    }
+
+    /// When discovery is to be asked, if at all.
+    fn next_question(&self, interval: Option<Duration>, ask: &[Ask]) -> Option<Moment> {
+        let interval = interval.filter(|_| !ask.is_empty())?;
+        let asked = self
+            .discovered
+            .as_ref()
+            .map(|discovered| discovered.at + interval);
+        // One that was not asked for before is asked for at once.
+        let is_new = ask.iter().any(|ask| !self.mapper.was_asked(ask));
+        Some(asked.filter(|_| !is_new).unwrap_or_default())
+    }
+
+    fn trust(&self, health: &[Health; 2]) {
+        let mut facts = self.shared.facts();
+        facts.trust_definitions = trust(&health[0]);
+        facts.trust_services = trust(&health[1]);
+    }
+
+    /// Tells everybody what is known.
+    fn tell(&mut self) -> Open {
+        let mut open = Open::default();
+        let facts = self.shared.facts();
+        let asked = self.shared.asked();
+        let mut gone: HashSet<(Resource, Arc<str>)> = self.confirmed.iter().cloned().collect();
+        for (resource, entry) in asked.iter() {
+            let shortest = entry.intervals.keys().next().copied();
+            open.interval = open.interval.into_iter().chain(shortest).min();
+            let sighting = match facts.judge(resource) {
+                Verdict::Ask => {
+                    let ask = Ask::plural(resource.group(), resource.plural()).version(resource.version());
+                    let sighting = self.discovered(resource, &ask);
+                    open.ask.push(ask);
+                    sighting
+                }
+                Verdict::Known(sighting) => match &sighting.incarnation {
+                    Some(uid) if sighting.is_present() => {
+                        let confirmed = (resource.clone(), Arc::clone(uid));
+                        gone.remove(&confirmed);
+                        if self.confirmed.contains(&confirmed) {
+                            sighting
+                        } else {
+                            open.unconfirmed.push(confirmed);
+                            Sighting::new(Presence::Absent, format!("{resource} is about to be served"))
+                        }
+                    }
+                    _ => sighting,
+                },
+            };
+            entry
+                .sightings
+                .send_if_modified(|before| std::mem::replace(before, sighting.clone()) != sighting);
+        }
+        drop((facts, asked));
+        for former in gone {
+            self.confirmed.remove(&former);
+        }
+        open
+    }
+
+    /// What discovery says about a kind.
+    fn discovered(&self, resource: &Resource, ask: &Ask) -> Sighting {
+        let Some(Discovered { trouble, .. }) = &self.discovered else {
+            return unknown(format!("whether {resource} is installed is not known yet"));
+        };
+        if let Some(trouble) = trouble {
+            return unknown(format!(
+                "whether {resource} is installed cannot be told: {trouble}"
+            ));
+        }
+        match self.mapper.presence(ask) {
+            Presence::Present => Sighting::new(Presence::Present, format!("{resource} is served")),
+            Presence::Absent => Sighting::new(Presence::Absent, format!("{resource} is not served")),
+            Presence::Unknown => unknown(format!(
+                "whether {resource} is installed cannot be told: discovery does not tell of its group"
+            )),
+        }
+    }
+}
+
+async fn until_answered(asking: &mut Option<Asking>) -> Option<Arc<str>> {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Asks discovery once, and gives what is in the way.
+async fn renew(mapper: Mapper, asks: Vec<Ask>) -> Option<Arc<str>> {
+    let error = mapper.renew(&asks).await.err()?;
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+    Some(format!("{error}{}", cause.unwrap_or_default()).into())
+}
+
+/// Waits until a server answers for a kind. Whatever it says but that there is no such kind will do.
+async fn probe(
+    client: kube::Client,
+    clock: Arc<dyn Clock>,
+    resource: Resource,
+    uid: Arc<str>,
+) -> (Resource, Arc<str>) {
+    let path = format!(
+        "/apis/{}/{}/{}?limit=1",
+        resource.group(),
+        resource.version(),
+        resource.plural()
+    );
+    loop {
+        let request = Request::get(&path)
+            .header(
+                header::ACCEPT,
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            )
+            .body(Body::empty());
+        let Ok(request) = request else {
+            return (resource, uid);
+        };
+        match client.send(request).await {
+            Ok(response) if response.status() != StatusCode::NOT_FOUND => return (resource, uid),
+            // A server that does not answer will tell those who list, in their own words.
+            Err(_) => return (resource, uid),
+            Ok(_) => clock.sleep_until(clock.now() + PROBE_AGAIN).await,
+        }
+    }
+}
+
+fn differs(now: &Health, before: &Health) -> bool {
+    (now.synced, &now.trouble) != (before.synced, &before.trouble)
+}
+
+fn trust(health: &Health) -> Trust {
+    match health.trouble.as_deref() {
+        Some(Trouble::Forbidden { .. } | Trouble::Absent) => Trust::Closed,
+        _ if health.synced => Trust::Watched,
+        Some(trouble) => Trust::Lost(trouble.to_string().into()),
+        None => Trust::NotYet,
+    }
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditions on which something runs.
+//!
+//! A condition is a plan, too: each run of what hangs on it makes a stream of sightings from it. A condition that cannot
+//! be told is unknown, which starts nothing and stops nothing.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt, stream, stream::BoxStream};
+use serde::de::DeserializeOwned;
+use steersman_cache::{Event, Resource, Scope};
+use steersman_cluster::{Cluster, ClusterName};
+use steersman_core::{Clock, ObjectKey, Presence, Sighting};
+use tokio::sync::watch;
+
+use crate::{BoxError, KnownKind, reconciler::Chain};
+
+/// Says whether something should run. It is cheap to clone.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use k8s_openapi::api::{core::v1::ConfigMap, networking::v1::Ingress};
+/// use steersman_cluster::Cluster;
+/// use steersman_controller::Condition;
+/// use steersman_core::ObjectKey;
+///
+/// fn only_if_wanted(cluster: &Cluster) -> Condition {
+///     let flag = Condition::object_is(cluster, ObjectKey::new("ops", "flags"), |flags: &ConfigMap| {
+///         flags.data.as_ref().is_some_and(|data| data.get("ingress").is_some_and(|flag| flag == "on"))
+///     });
+///     Condition::installed::<Ingress>(cluster).and(flag).debounce(Duration::from_secs(1))
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Condition {
+    name: Arc<str>,
+    clusters: Vec<ClusterName>,
+    watch: Arc<dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync>,
+}
+
+type Sightings = BoxStream<'static, Sighting>;
+
+impl Condition {
+    /// A condition from a stream, which `watch` makes anew for each run. It holds nothing until the first sighting.
+    pub fn from_stream<S>(name: impl Into<Arc<str>>, watch: impl Fn() -> S + Send + Sync + 'static) -> Self
+    where
+        S: Stream<Item = Sighting> + Send + 'static,
+    {
+        Self::new(name.into(), Vec::new(), move |_| watch().boxed())
+    }
+
+    /// Asks at an interval. An error is not an answer: the condition is unknown until the next.
+    pub fn poll<F, Fut, E>(name: impl Into<Arc<str>>, every: Duration, check: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<bool, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        let name = name.into();
+        let check = Arc::new(check);
+        let called = Arc::clone(&name);
+        Self::new(name, Vec::new(), move |clock| {
+            let (check, clock, name) = (Arc::clone(&check), Arc::clone(clock), Arc::clone(&called));
+            let asked = stream::unfold(true, move |is_first| {
+                let (check, clock, name) = (Arc::clone(&check), Arc::clone(&clock), Arc::clone(&name));
+                async move {
+                    if !is_first {
+                        clock.sleep_until(clock.now() + every).await;
+                    }
+                    let sighting = match check().await {
+                        Ok(holds) => Sighting::new(Presence::from(holds), format!("{name} is {holds}")),
+                        Err(error) => {
+                            let error = error.into();
+                            Sighting::new(
+                                Presence::Unknown,
+                                format!("{name} cannot be told: {}", Chain(&error)),
+                            )
+                        }
+                    };
+                    Some((sighting, false))
+                }
+            });
+            asked.boxed()
+        })
+    }
+
+    /// The cluster has a kind.
+    #[must_use]
+    pub fn installed<K: KnownKind>(cluster: &Cluster) -> Self {
+        Self::present(cluster, Resource::of::<K>(), steersman_cluster::POLL_EVERY)
+    }
+
+    /// The cluster has a kind that is known only when the program runs. Where that cannot be watched it is polled.
+    #[must_use]
+    pub fn present(cluster: &Cluster, resource: Resource, poll_every: Duration) -> Self {
+        let name = format!("{resource} is installed");
+        let (cluster, named) = (cluster.clone(), cluster.name().clone());
+        Self::new(name.into(), vec![named], move |_| {
+            let presence = cluster.presence(&resource, poll_every);
+            let first = Some(presence.now());
+            let sightings = stream::unfold((presence, first), |(mut presence, first)| async move {
+                let sighting = match first {
+                    Some(first) => first,
+                    None => presence.changed().await,
+                };
+                Some((sighting, (presence, None)))
+            });
+            sightings.boxed()
+        })
+    }
+
+    /// An object is there. The condition watches that one object.
+    #[must_use]
+    pub fn object_exists<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
+        cluster: &Cluster,
+        key: ObjectKey,
+    ) -> Self {
+        Self::object_is(cluster, key, |_: &K| true)
+    }
+
+    /// An object is there, and something holds of it. The condition watches that one object. While it cannot be decoded,
+    /// the condition is unknown.
+    #[must_use]
+    pub fn object_is<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
+        cluster: &Cluster,
+        key: ObjectKey,
+        holds: impl Fn(&K) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let name = format!("{} {key}", Resource::of::<K>());
+        let named = cluster.name().clone();
+        let cluster = cluster.clone();
+        let holds: Arc<dyn Fn(&K) -> bool + Send + Sync> = Arc::new(holds);
+        Self::new(name.into(), vec![named], move |_| {
+            watch_object(&cluster, &key, Arc::clone(&holds)).boxed()
+        })
+    }
+
+    fn new(
+        name: Arc<str>,
+        clusters: Vec<ClusterName>,
+        watch: impl Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            clusters,
+            watch: Arc::new(watch),
+        }
+    }
+
+    /// Both hold.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.combine(other, "and", Sighting::and)
+    }
+
+    /// One of them holds, or both.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        self.combine(other, "or", Sighting::or)
+    }
+
+    /// The same, but a change counts only once it has lasted so long. The first answer counts at once.
+    #[must_use]
+    pub fn debounce(self, lasting: Duration) -> Self {
+        let Self {
+            name,
+            clusters,
+            watch,
+        } = self;
+        Self::new(name, clusters, move |clock| {
+            debounce(watch(clock), Arc::clone(clock), lasting)
+        })
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The clusters that it is about.
+    pub(crate) fn clusters(&self) -> &[ClusterName] {
+        &self.clusters
+    }
+
+    /// Watches it, for one run.
+    #[must_use]
+    pub fn watch(&self, clock: &Arc<dyn Clock>) -> BoxStream<'static, Sighting> {
+        (self.watch)(clock)
+    }
+
+    fn combine(self, other: Self, word: &str, combine: fn(&Sighting, &Sighting) -> Sighting) -> Self {
+        let name = format!("({} {word} {})", self.name, other.name);
+        let clusters = self.clusters.iter().chain(&other.clusters).cloned().collect();
+        Self::new(name.into(), clusters, move |clock| {
+            either(self.watch(clock), other.watch(clock), combine)
+        })
+    }
+}
+
+/// The opposite.
+impl std::ops::Not for Condition {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        let name = format!("not {}", self.name);
+        Self::new(name.into(), self.clusters.clone(), move |clock| {
+            self.watch(clock).map(|sighting| !sighting).boxed()
+        })
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Condition").field(&self.name).finish()
+    }
+}
+
+fn unknown() -> Sighting {
+    Sighting::new(Presence::Unknown, "nothing is known yet")
+}
+
+/// What two say together. One that ends stays as it was.
+fn either(one: Sightings, other: Sightings, combine: fn(&Sighting, &Sighting) -> Sighting) -> Sightings {
+    let tagged = stream::select(
+        one.map(|sighting| (0, sighting)),
+        other.map(|sighting| (1, sighting)),
+    );
+    let mut last = [unknown(), unknown()];
+    tagged
+        .map(move |(index, sighting)| {
+            last[index] = sighting;
+            combine(&last[0], &last[1])
+        })
+        .boxed()
+}
+
+/// Lets a change pass that has lasted.
+fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> Sightings {
+    struct State {
+        sightings: Sightings,
+        told: Option<Sighting>,
+        pending: Option<Sighting>,
+    }
+    let state = State {
+        sightings,
+        told: None,
+        pending: None,
+    };
+    let settled = stream::unfold((state, clock), move |(mut state, clock)| async move {
+        loop {
+            let next = match &state.pending {
+                None => state.sightings.next().await,
+                Some(_) => tokio::select! {
+                    biased;
+                    next = state.sightings.next() => next,
+                    () = clock.sleep_until(clock.now() + lasting) => {
+                        state.told = state.pending.take();
+                        return state.told.clone().map(|told| (told, (state, clock)));
+                    }
+                },
+            };
+            let is_first = state.told.is_none();
+            match next {
+                None if state.pending.is_none() => return None,
+                None => {
+                    // Nothing can change what is pending any more.
+                    state.sightings = stream::pending().boxed();
+                }
+                Some(sighting) if is_first => {
+                    state.told = Some(sighting.clone());
+                    return Some((sighting, (state, clock)));
+                }
+                Some(sighting) => {
+                    let is_back = state.told.as_ref() == Some(&sighting);
+                    let is_same = state.pending.as_ref() == Some(&sighting);
+                    if is_back {
+                        state.pending = None;
+                    } else if !is_same {
+                        state.pending = Some(sighting);
+                    }
+                }
+            }
+        }
+    });
+    settled.boxed()
+}
+
+/// Follows one object.
+fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
+    cluster: &Cluster,
+    key: &ObjectKey,
+    holds: Arc<dyn Fn(&K) -> bool + Send + Sync>,
+) -> impl Stream<Item = Sighting> + Send + use<K> {
+    let resource = Resource::of::<K>();
+    let mut scope = Scope::all().fields(format!("metadata.name={}", key.name()));
+    if !key.namespace().is_empty() {
+        scope = scope.namespace(key.namespace());
+    }
+    let informer = cluster.cache().informer_in(&resource, &scope);
+    let about = format!("{resource} {key}");
+    let (sender, mut sightings) = watch::channel(Sighting::new(
+        Presence::Unknown,
+        format!("{about} is not known yet"),
+    ));
+    let sender = Arc::new(sender);
+    let told = Arc::clone(&sender);
+    let registration = informer.handle("condition", move |event: &Event| {
+        let object = event.object();
+        let sighting = match object.decoded::<K>() {
+            _ if event.is_deletion() => Sighting::new(Presence::Absent, format!("{about} is gone")),
+            Ok(found) => Sighting::new(
+                Presence::from(holds(&found)),
+                format!("{about} is at {}", object.resource_version()),
+            ),
+            Err(error) => Sighting::new(Presence::Unknown, error.to_string()),
+        };
+        told.send_replace(sighting);
+    });
+    let absent = Sighting::new(Presence::Absent, format!("{resource} {key} is not there"));
+    let in_sync = async move {
+        registration.synced().await;
+        // Without an object no event comes.
+        sender.send_if_modified(|sighting| {
+            let is_empty = sighting.presence == Presence::Unknown;
+            if is_empty {
+                *sighting = absent;
+            }
+            is_empty
+        });
+        (registration, informer)
+    };
+    stream::once(in_sync).flat_map(move |held| {
+        sightings.mark_changed();
+        stream::unfold((held, sightings.clone()), |(held, mut sightings)| async move {
+            sightings.changed().await.ok()?;
+            let sighting = sightings.borrow_and_update().clone();
+            Some((sighting, (held, sightings)))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use steersman_core::Presence::{Absent, Present, Unknown};
+    use steersman_core::TestClock;
+
+    use super::*;
+
+    fn told(name: &'static str) -> (watch::Sender<Presence>, Condition) {
+        let (sender, receiver) = watch::channel(Unknown);
+        let condition = Condition::from_stream(name, move || {
+            let mut receiver = receiver.clone();
+            receiver.mark_changed();
+            stream::unfold(receiver, |mut receiver| async move {
+                receiver.changed().await.ok()?;
+                let presence = *receiver.borrow_and_update();
+                Some((Sighting::new(presence, "told"), receiver))
+            })
+        });
+        (sender, condition)
+    }
+
+    fn clock() -> (TestClock, Arc<dyn Clock>) {
+        let clock = TestClock::new();
+        (clock.clone(), Arc::new(clock))
+    }
+
+    /// The last of what a stream has to say now.
+    fn newest(sightings: &mut Sightings) -> Option<Presence> {
+        let mut last = None;
+        while let Some(Some(sighting)) = sightings.next().now_or_never() {
+            last = Some(sighting.presence);
+        }
+        last
+    }
+
+    // R28
+    #[test]
+    fn conditions_combine_over_three_values() {
+        let (_, clock) = clock();
+        let ((a, first), (b, second)) = (told("a"), told("b"));
+        let mut both = first.clone().and(second.clone()).watch(&clock);
+        let mut one = first.or(!second).watch(&clock);
+        assert_eq!(newest(&mut both), Some(Unknown));
+        a.send_replace(Present);
+        assert_eq!(
+            (newest(&mut both), newest(&mut one)),
+            (Some(Unknown), Some(Present))
+        );
+        b.send_replace(Absent);
+        assert_eq!(
+            (newest(&mut both), newest(&mut one)),
+            (Some(Absent), Some(Present))
+        );
+        a.send_replace(Absent);
+        b.send_replace(Present);
+        assert_eq!(
+            (newest(&mut both), newest(&mut one)),
+            (Some(Absent), Some(Absent))
+        );
+    }
+
+    #[test]
+    fn a_change_that_does_not_last_is_not_told() {
+        let (time, clock) = clock();
+        let (sender, condition) = told("a");
+        sender.send_replace(Present);
+        let mut settled = condition.debounce(Duration::from_secs(5)).watch(&clock);
+        assert_eq!(newest(&mut settled), Some(Present), "the first counts at once");
+        sender.send_replace(Absent);
+        assert_eq!(newest(&mut settled), None);
+        time.advance(Duration::from_secs(4));
+        sender.send_replace(Present);
+        assert_eq!(newest(&mut settled), None);
+        time.advance(Duration::from_secs(10));
+        assert_eq!(newest(&mut settled), None);
+        sender.send_replace(Absent);
+        assert_eq!(newest(&mut settled), None);
+        time.advance(Duration::from_secs(5));
+        assert_eq!(newest(&mut settled), Some(Absent));
+    }
+
+    #[test]
+    fn a_check_that_fails_is_unknown_and_asked_again() {
+        let (time, clock) = clock();
+        let answers = Arc::new(std::sync::Mutex::new(vec![Ok(false), Err("broken"), Ok(true)]));
+        let condition = Condition::poll("flag", Duration::from_secs(1), move || {
+            let answer = answers.lock().unwrap().pop().unwrap_or(Ok(true));
+            async move { answer }
+        });
+        let mut asked = condition.watch(&clock);
+        assert_eq!(newest(&mut asked), Some(Present));
+        time.advance(Duration::from_secs(1));
+        assert_eq!(newest(&mut asked), Some(Unknown));
+        time.advance(Duration::from_secs(1));
+        assert_eq!(newest(&mut asked), Some(Absent));
+    }
+}
