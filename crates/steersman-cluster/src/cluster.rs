@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program has of one cluster: connection, client, cache, mapper.
+//! What a program has of one cluster: connection, client, cache, mapper, event recorder.
 //!
 //! ```no_run
 //! use k8s_openapi::api::apps::v1::Deployment;
@@ -47,7 +47,8 @@ pub use self::{
     state::ClusterState,
 };
 use crate::{
-    Client, Fence, FenceKeeper, Mapper, RequestCount,
+    Client, EventCounts, Fence, FenceKeeper, Mapper, Recorder, RequestCount,
+    recorder::Events,
     transport::{Line, Transport},
 };
 
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     line: Arc<Line>,
     transport: Transport,
     mapper: Mapper,
+    events: Events,
     reader: Arc<Reader>,
     cache: Cache,
     _home: Option<Home>,
@@ -132,6 +134,18 @@ impl Cluster {
         &self.0.mapper
     }
 
+    /// Records events of a component, such as a controller, by its name.
+    #[must_use]
+    pub fn recorder(&self, component: &str) -> Recorder {
+        Recorder::new(&self.0, component)
+    }
+
+    /// How many events there were.
+    #[must_use]
+    pub fn events(&self) -> EventCounts {
+        self.0.events.counts()
+    }
+
     /// Refuses every request from now on, and ends all informers. It cannot be opened again: make a new one.
     ///
     /// The reason is what those are told who still ask.
@@ -178,6 +192,10 @@ impl Inner {
 
     pub(crate) fn mapper(&self) -> &Mapper {
         &self.mapper
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// What clients read through that did not ask for their own.

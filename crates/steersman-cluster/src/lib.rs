@@ -8,6 +8,7 @@ mod cluster;
 mod error;
 mod fence;
 mod mapper;
+mod recorder;
 mod transport;
 
 pub use client::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
@@ -18,4 +19,5 @@ pub use error::{Call, Error, Refusal};
 pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::DeleteParams as DeleteOptions;
 pub use mapper::{Ask, MapError, Mapper, Mapping};
+pub use recorder::{About, EventCounts, EventType, Recorder};
 pub use transport::{RequestCount, TimedOut};
