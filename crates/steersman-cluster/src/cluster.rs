@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program has of one cluster: connection, client, cache, mapper.
+//! What a program has of one cluster: connection, client, cache, mapper, event recorder.
 //!
 //! ```no_run
 //! use k8s_openapi::api::apps::v1::Deployment;
@@ -48,8 +48,9 @@ pub use self::{
     state::ClusterState,
 };
 use crate::{
-    Client, Fence, FenceKeeper, Mapper, RequestCount,
+    Client, EventCounts, Fence, FenceKeeper, Mapper, Recorder, RequestCount,
     presence::Presences,
+    recorder::Events,
     transport::{Line, Transport},
 };
 
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     line: Arc<Line>,
     transport: Transport,
     mapper: Mapper,
+    events: Events,
     reader: Arc<Reader>,
     cache: Cache,
     surroundings: Surroundings,
@@ -138,6 +140,18 @@ impl Cluster {
     #[must_use]
     pub fn mapper(&self) -> &Mapper {
         &self.0.mapper
+    }
+
+    /// Records events of a component, such as a controller, by its name.
+    #[must_use]
+    pub fn recorder(&self, component: &str) -> Recorder {
+        Recorder::new(&self.0, component)
+    }
+
+    /// How many events there were.
+    #[must_use]
+    pub fn events(&self) -> EventCounts {
+        self.0.events.counts()
     }
 
     /// Refuses every request from now on, and ends all informers. It cannot be opened again: make a new one.
@@ -218,6 +232,10 @@ impl Inner {
 
     pub(crate) fn mapper(&self) -> &Mapper {
         &self.mapper
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// What clients read through that did not ask for their own.

@@ -9,6 +9,7 @@ mod error;
 mod fence;
 mod mapper;
 mod presence;
+mod recorder;
 mod transport;
 
 pub use client::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
@@ -20,4 +21,5 @@ pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::DeleteParams as DeleteOptions;
 pub use mapper::{Ask, MapError, Mapper, Mapping};
 pub use presence::{POLL_EVERY, PresenceWatch};
+pub use recorder::{About, EventCounts, EventType, Recorder};
 pub use transport::{RequestCount, TimedOut};

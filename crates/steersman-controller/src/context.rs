@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use steersman_cluster::{Client, Cluster, ClusterName};
+use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
 use crate::{Fleet, Stop, StopHandle, engagement::Engagement};
@@ -62,6 +62,12 @@ impl Context {
     #[must_use]
     pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
         self.engagement.client_of(cluster)
+    }
+
+    /// Writes events about objects of the request's cluster, in the name of the controller.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.engagement.recorder
     }
 
     /// The controller's name.

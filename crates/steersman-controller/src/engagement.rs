@@ -4,7 +4,7 @@
 use std::{future::Future, sync::Arc};
 
 use steersman_cache::{Object, Resource};
-use steersman_cluster::{Client, Cluster, ClusterName, Fence};
+use steersman_cluster::{Client, Cluster, ClusterName, Fence, Recorder};
 
 use crate::{Fleet, Stop, fleet::Visit};
 
@@ -14,6 +14,7 @@ pub(crate) struct Engagement {
     pub(crate) cluster: Cluster,
     /// Informers that its reads start end with it.
     pub(crate) client: Client,
+    pub(crate) recorder: Recorder,
     pub(crate) stop: Stop,
     fence: Option<Fence>,
     fleet: Fleet,
@@ -31,6 +32,10 @@ impl Engagement {
         Self {
             controller: controller.into(),
             client: fenced(cluster.client().for_run(), fence.as_ref()),
+            recorder: match &fence {
+                Some(fence) => cluster.recorder(controller).fenced(fence.clone()),
+                None => cluster.recorder(controller),
+            },
             cluster: cluster.clone(),
             _visit: fleet.visit(cluster.name()),
             stop,

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a cluster is made.
 
-use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use http::HeaderValue;
 use kube::{Config, client::ClientBuilder};
@@ -19,6 +24,7 @@ use super::{
 use crate::{
     Fence, Kind, Mapper,
     presence::Presences,
+    recorder::{Events, WallClock},
     transport::{Line, Meter, TokenError, TokenFile, Transport, Warnings},
 };
 
@@ -33,6 +39,7 @@ pub struct ClusterBuilder {
     service: Option<kube::Client>,
     cache: CacheSettings,
     clock: Option<Arc<dyn Clock>>,
+    wall: WallClock,
     seed: u64,
     spawner: Option<Spawner>,
     user_agent: Option<String>,
@@ -117,6 +124,7 @@ impl ClusterBuilder {
             service: None,
             cache: CacheSettings::default(),
             clock: None,
+            wall: Arc::new(wall_time),
             seed: 0,
             spawner: None,
             user_agent: None,
@@ -150,6 +158,12 @@ impl ClusterBuilder {
     /// What tells the time. Default: real time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
+        self
+    }
+
+    /// What says which time people would say it is, for events. Default: the clock of the machine.
+    pub fn wall_clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.wall = Arc::new(now);
         self
     }
 
@@ -238,14 +252,22 @@ impl ClusterBuilder {
         });
         let transport =
             Transport::plain(links.base()?, Arc::clone(&line)).limited(self.request_timeout, TRIES);
-        let for_cache = || -> Result<kube::Client, ConnectError> {
-            Ok(Transport::plain(links.base()?, Arc::clone(&line)).into_kube())
+        // What runs on the thread of the cluster has connections of its own there.
+        let at_home = || -> Result<_, ConnectError> {
+            let transport = Transport::plain(links.base()?, Arc::clone(&line));
+            Ok((transport.clone().into_kube(), transport))
         };
-        let for_cache = match &home {
-            Some(home) => home.within(for_cache),
-            None => for_cache(),
-        };
-        let surroundings = Surroundings::new(for_cache?, Arc::clone(&clock), random, spawner);
+        let (for_cache, for_events) = match &home {
+            Some(home) => home.within(at_home),
+            None => at_home(),
+        }?;
+        let events = Events::new(
+            for_events.limited(self.request_timeout, TRIES),
+            (Arc::clone(&clock), Arc::clone(&random)),
+            spawner.clone(),
+            self.wall,
+        );
+        let surroundings = Surroundings::new(for_cache, Arc::clone(&clock), random, spawner);
         let CacheSettings { settings, missing } = self.cache;
         let cache = settings
             .into_iter()
@@ -264,6 +286,7 @@ impl ClusterBuilder {
             line,
             mapper: Mapper::new(transport.clone(), clock),
             transport,
+            events,
             reader: Arc::new(cache.reader(missing)),
             cache,
             surroundings,
@@ -377,6 +400,11 @@ impl CacheSettings {
         self.settings.push(Box::new(set));
         self
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the default of what can be handed in")]
+fn wall_time() -> SystemTime {
+    SystemTime::now()
 }
 
 /// The name of this program, by which servers know it.

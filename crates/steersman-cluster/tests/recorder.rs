@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Events as they are on the server.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace},
+    events::v1::Event,
+};
+use steersman_cache::Query;
+use steersman_cluster::{Client, Cluster, DeleteOptions, EventType, Fence};
+use steersman_core::{ObjectKey, TestClock};
+use steersman_testing::{
+    Fixture,
+    proxy::{Fault, Matching},
+};
+use support::{builder, cluster, config_map, requests};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn made(fixture: &Fixture, name: &str) -> ConfigMap {
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(fixture.client(), fixture.namespace());
+    let map = config_map(fixture, name, "first");
+    maps.create(&Default::default(), &map).await.unwrap()
+}
+
+/// The events about an object.
+async fn events(client: &Client, namespace: &str, name: &str) -> Vec<Arc<Event>> {
+    let all = client
+        .live()
+        .list::<Event>(&Query::new().namespace(namespace))
+        .await
+        .unwrap();
+    let about =
+        |event: &Arc<Event>| event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(name);
+    all.into_iter().filter(about).collect()
+}
+
+fn count(event: &Event) -> i32 {
+    event.series.as_ref().map_or(1, |series| series.count)
+}
+
+// R55, R173
+#[steersman_testing::test]
+async fn guarantee_4_an_event_goes_to_the_cluster_of_its_recorder(fixture: Fixture) {
+    let (here, there) = (fixture.proxy().await, fixture.proxy().await);
+    let a = cluster(&fixture, &here).await;
+    let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);
+    let b = builder(&fixture, &there)
+        .wall_clock(move || wall)
+        .build()
+        .await
+        .unwrap();
+    let (map, other) = (made(&fixture, "a").await, made(&fixture, "b").await);
+    let recorder = b.recorder("web");
+    recorder
+        .about(&map)
+        .related(&other)
+        .event(EventType::Warning, "Failed", "Mounting", "there is no room");
+    recorder.flush().await;
+    assert!(here.exchanges().is_empty());
+    assert_eq!(a.events().recorded, 0);
+
+    let [event] = events(&b.live(), fixture.namespace(), "a")
+        .await
+        .try_into()
+        .unwrap();
+    assert_eq!(event.reason.as_deref(), Some("Failed"));
+    assert_eq!(event.action.as_deref(), Some("Mounting"));
+    assert_eq!(event.note.as_deref(), Some("there is no room"));
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(event.reporting_controller.as_deref(), Some("web"));
+    assert!(event.reporting_instance.as_deref().unwrap().starts_with("web-"));
+    let regarding = event.regarding.as_ref().unwrap();
+    assert_eq!(
+        (&regarding.uid, regarding.kind.as_deref()),
+        (&map.metadata.uid, Some("ConfigMap"))
+    );
+    assert_eq!(event.related.as_ref().unwrap().uid, other.metadata.uid);
+    assert!(event.series.is_none());
+    let time = serde_json::to_value(&event.event_time).unwrap();
+    assert_eq!(time, "2030-03-17T17:46:40.000000Z");
+}
+
+// R55
+#[steersman_testing::test]
+async fn guarantee_2_the_same_event_again_is_a_series(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let (recorder, map) = (cluster.recorder("web"), made(&fixture, "a").await);
+    let again = |times: usize, note: &str| {
+        (0..times).for_each(|_| recorder.event(&map, EventType::Normal, "Synced", "Syncing", note));
+    };
+    let seen = async || {
+        recorder.flush().await;
+        let mut counts: Vec<_> = events(&cluster.live(), fixture.namespace(), "a")
+            .await
+            .iter()
+            .map(|event| count(event))
+            .collect();
+        counts.sort_unstable();
+        counts
+    };
+    again(1, "fine");
+    assert_eq!(seen().await, [1]);
+    again(1, "fine");
+    assert_eq!(seen().await, [2]);
+    again(8, "fine");
+    again(1, "something else");
+    assert_eq!(seen().await, [1, 2], "not more often than once a minute");
+    let sent = requests(&proxy).len();
+    clock.advance(MINUTE);
+    while requests(&proxy).len() == sent {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(seen().await, [1, 10]);
+
+    // The server keeps events for some time only.
+    for event in events(&cluster.live(), fixture.namespace(), "a").await {
+        let key = ObjectKey::new(fixture.namespace(), event.metadata.name.as_deref().unwrap());
+        cluster
+            .live()
+            .delete::<Event>(&key, DeleteOptions::default())
+            .await
+            .unwrap();
+    }
+    clock.advance(MINUTE);
+    again(1, "fine");
+    assert_eq!(seen().await, [1]);
+    assert_eq!(cluster.events().dropped, 0);
+}
+
+#[steersman_testing::test]
+async fn guarantee_1_recording_does_not_wait_for_the_server(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let (recorder, map) = (cluster.recorder("web"), made(&fixture, "a").await);
+    let stall = proxy.inject(Matching::method("POST").path("/events"), Fault::stall());
+    recorder.event(&map, EventType::Normal, "First", "Testing", "");
+    stall.hit().await;
+    for number in 0..1500 {
+        recorder.event(&map, EventType::Normal, "Next", "Testing", &number.to_string());
+    }
+    let counts = cluster.events();
+    assert_eq!((counts.recorded, counts.dropped), (1501, 500));
+    drop(stall);
+    recorder.flush().await;
+    // As many as there may be about one object.
+    assert_eq!(events(&cluster.live(), fixture.namespace(), "a").await.len(), 25);
+    assert_eq!(cluster.events().dropped, 1501 - 25);
+}
+
+#[steersman_testing::test]
+async fn guarantee_4_events_pass_fences(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let map = made(&fixture, "a").await;
+    let (keeper, fence) = Fence::new(Arc::new(clock));
+    let recorder = cluster.recorder("web").fenced(fence);
+    recorder.event(&map, EventType::Normal, "HeldBack", "Testing", "");
+    recorder.flush().await;
+    assert_eq!((requests(&proxy).len(), cluster.events().dropped), (0, 1));
+    keeper.open_until(None);
+    recorder.event(&map, EventType::Normal, "Passed", "Testing", "");
+    recorder.flush().await;
+    let [event] = events(&cluster.live(), fixture.namespace(), "a")
+        .await
+        .try_into()
+        .unwrap();
+    assert_eq!(event.reason.as_deref(), Some("Passed"));
+}
+
+#[steersman_testing::test]
+async fn guarantee_5_what_is_too_long_is_cut(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let namespaces: kube::Api<Namespace> = kube::Api::all(fixture.client());
+    // It has no namespace itself.
+    let namespace = namespaces.get(fixture.namespace()).await.unwrap();
+    let long = "x".repeat(5000);
+    let recorder = cluster.recorder("web");
+    recorder.event(&namespace, EventType::Normal, &long, &long, &long);
+    recorder.flush().await;
+    let [event] = events(&cluster.live(), "default", fixture.namespace())
+        .await
+        .try_into()
+        .unwrap();
+    assert_eq!(event.reason.as_ref().unwrap().len(), 128);
+    assert_eq!(event.note.as_ref().unwrap().len(), 1024);
+}
+
+#[steersman_testing::test]
+async fn an_event_that_does_not_arrive_is_tried_again(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster: Cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let (recorder, map) = (cluster.recorder("web"), made(&fixture, "a").await);
+    let broken = proxy.inject(
+        Matching::method("POST").path("/events").first(2),
+        Fault::answer(500),
+    );
+    recorder.event(&map, EventType::Normal, "Late", "Testing", "");
+    let (flushed, ()) = futures::join!(recorder.flush(), async {
+        for tries in 1..=2 {
+            broken.hit_times(tries).await;
+            clock.advance_to(support::next_deadline(&clock, Duration::from_secs(10)).await);
+        }
+    });
+    let () = flushed;
+    assert_eq!(events(&cluster.live(), fixture.namespace(), "a").await.len(), 1);
+    assert_eq!(cluster.events().dropped, 0);
+}
