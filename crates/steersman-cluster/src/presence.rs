@@ -110,9 +110,8 @@ impl PresenceWatch {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn when(&mut self, mut condition: impl FnMut(&Sighting) -> bool) -> Sighting {
-        match self.sightings.wait_for(|sighting| condition(sighting)).await {
-            Ok(found) => return found.clone(),
-            Err(_) => {}
+        if let Ok(found) = self.sightings.wait_for(|sighting| condition(sighting)).await {
+            return found.clone();
         }
         // The cluster is gone, and nobody will tell.
         std::future::pending().await

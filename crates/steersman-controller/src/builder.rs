@@ -71,7 +71,7 @@ impl<T: 'static> Builder<Request, T> {
                 },
                 to_request: |cluster, key| Request::new(cluster.clone(), key),
             }),
-            ..Builder::start(name)
+            ..Self::start(name)
         }
     }
 

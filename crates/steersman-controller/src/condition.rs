@@ -35,9 +35,10 @@ use crate::{BoxError, KnownKind, reconciler::Chain};
 pub struct Condition {
     name: Arc<str>,
     clusters: Vec<ClusterName>,
-    watch: Arc<dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync>,
+    watch: Arc<Watching>,
 }
 
+type Watching = dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync;
 type Sightings = BoxStream<'static, Sighting>;
 
 impl Condition {

@@ -98,10 +98,7 @@ pub enum RunError {
 
 impl Controller<Request> {
     /// A controller of the objects of a type: each change of an object enqueues it.
-    pub fn of<K: KnownKind>(name: impl Into<String>) -> Builder<Request, K>
-    where
-        K: 'static,
-    {
+    pub fn of<K: KnownKind + 'static>(name: impl Into<String>) -> Builder<Request, K> {
         Builder::of_kind(name, kind::<K>())
     }
 
@@ -319,7 +316,7 @@ impl<R: RequestKey> Plan<R> {
     ) -> Self {
         let series = Arc::new(LateSeries::default());
         let queue = queue
-            .named(&*name)
+            .named(&name)
             .paused()
             .metrics(Arc::clone(&series) as Arc<dyn steersman_queue::Metrics>);
         Self {

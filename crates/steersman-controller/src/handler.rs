@@ -91,6 +91,7 @@ impl IntoRequest<Request> for ObjectKey {
 
 /// The object itself; from [`same_object`].
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SameObject;
 
 /// Enqueues the object that changed.

@@ -22,7 +22,9 @@ use crate::Occurrence;
 ///     .and(object_is(|deployment: &Deployment| deployment.spec.is_some()));
 /// # let _ = wanted;
 /// ```
-pub struct Predicate<T>(Arc<dyn Fn(&Occurrence<'_, T>) -> bool + Send + Sync>);
+pub struct Predicate<T>(Arc<Admits<T>>);
+
+type Admits<T> = dyn Fn(&Occurrence<'_, T>) -> bool + Send + Sync;
 
 impl<T: 'static> Predicate<T> {
     /// A predicate from a function.

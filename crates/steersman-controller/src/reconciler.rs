@@ -169,7 +169,7 @@ pub fn terminal(error: impl Into<BoxError>) -> Terminal {
 }
 
 /// Whether an error, or one of those that it came from, is of a certain kind.
-pub(crate) fn caused_by<'e, T: std::error::Error + 'static>(error: &'e BoxError) -> Option<&'e T> {
+pub(crate) fn caused_by<T: std::error::Error + 'static>(error: &BoxError) -> Option<&T> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<T>() {

@@ -122,9 +122,7 @@ impl Place {
     /// Says how it stands. A change is logged.
     pub fn set(&self, standing: Standing) {
         let mut entries = self.board.lock();
-        let before = entries.insert(self.name.clone(), standing.clone());
-        drop(entries);
-        if before.as_ref() == Some(&standing) {
+        if entries.get(&self.name) == Some(&standing) {
             return;
         }
         match &standing {
@@ -132,6 +130,8 @@ impl Place {
             Standing::Waiting { .. } => tracing::debug!(name = self.name, "{standing}"),
             standing => tracing::info!(name = self.name, "{standing}"),
         }
+        entries.insert(self.name.clone(), standing);
+        drop(entries);
         self.board.0.changed.send_replace(());
     }
 }

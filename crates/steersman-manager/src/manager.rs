@@ -96,7 +96,7 @@ pub enum RunError {
         names: Vec<String>,
         /// Why the run ended, if that was an error.
         #[source]
-        source: Option<Box<RunError>>,
+        source: Option<Box<Self>>,
     },
     /// An HTTP endpoint cannot be had, or ended.
     #[error("an HTTP endpoint failed")]

@@ -52,7 +52,7 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
         0,
         "an absent kind costs no request"
     );
-    let watch = proxy.wait_for(|exchanges| maps_watch(exchanges)).await;
+    let watch = proxy.wait_for(maps_watch).await;
 
     let mut former = Vec::new();
     for cycle in 0..3 {

@@ -12,6 +12,7 @@ use prometheus_client::{
 use steersman_cache::Stats;
 use steersman_cluster::Cluster;
 use steersman_controller::{Fleet, RunSurroundings, Standing, Standings};
+use steersman_core::Presence;
 
 /// Makes them part of what is exposed.
 pub(super) fn register(surroundings: &Arc<RunSurroundings>, registry: &mut Registry) {
@@ -92,6 +93,7 @@ impl Collector for Collected {
         let clusters = self.fleet.all();
         self.caches(&clusters, &mut encoder)?;
         requests(&clusters, &mut encoder)?;
+        presences(&clusters, &mut encoder)?;
         self.standings(&mut encoder)
     }
 }
@@ -178,6 +180,24 @@ fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::R
             MetricType::Counter,
             cluster.retries() as f64,
         )?;
+    }
+    Ok(())
+}
+
+fn presences(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Whether a kind that somebody waits for is installed: 1 present, 0 absent, -1 unknown";
+    let mut metric = encoder.encode_descriptor("steersman_kind_presence", help, None, MetricType::Gauge)?;
+    for cluster in clusters {
+        for (resource, sighting) in cluster.presences() {
+            let value = match sighting.presence {
+                Presence::Present => 1.0,
+                Presence::Absent => 0.0,
+                Presence::Unknown => -1.0,
+            };
+            let kind = resource.to_string();
+            let labels = [("cluster", cluster.name().as_str()), ("kind", kind.as_str())];
+            sample(metric.encode_family(&labels)?, MetricType::Gauge, value)?;
+        }
     }
     Ok(())
 }

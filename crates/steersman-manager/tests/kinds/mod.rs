@@ -119,11 +119,14 @@ impl TestKind {
     }
 }
 
+/// Names of objects, and their uids where they were there.
+pub type Seen = Vec<(String, Option<String>)>;
+
 /// A reconciler that remembers the uids of the objects that it saw.
 #[derive(Clone)]
 pub struct Uids {
     resource: Resource,
-    seen: Arc<watch::Sender<Vec<(String, Option<String>)>>>,
+    seen: Arc<watch::Sender<Seen>>,
 }
 
 impl Uids {
@@ -134,7 +137,7 @@ impl Uids {
         }
     }
 
-    pub fn seen(&self) -> Vec<(String, Option<String>)> {
+    pub fn seen(&self) -> Seen {
         self.seen.borrow().clone()
     }
 
@@ -145,7 +148,7 @@ impl Uids {
     /// Waits until an object of this name was seen, and gives its uid.
     pub async fn saw(&self, name: &str) -> String {
         let mut seen = self.seen.subscribe();
-        let find = |seen: &Vec<(String, Option<String>)>| {
+        let find = |seen: &Seen| {
             seen.iter()
                 .rev()
                 .find(|(found, uid)| found == name && uid.is_some())

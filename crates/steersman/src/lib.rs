@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Write Kubernetes controllers in Rust.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+//! use steersman::prelude::*;
+//!
+//! struct Web;
+//!
+//! impl ObjectReconciler<ConfigMap> for Web {
+//!     type Error = steersman::cluster::Error;
+//!
+//!     async fn reconcile(&self, map: Arc<ConfigMap>, cx: Context) -> Result<Action, Self::Error> {
+//!         let deployment: Deployment = wanted(&map);
+//!         cx.client().apply(&deployment).await?;
+//!         Ok(Action::await_change())
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), steersman::Error> {
+//!     let manager = Manager::builder().build().await?;
+//!     Controller::of::<ConfigMap>("web")
+//!         .labels("app=web")
+//!         .owns(kind::<Deployment>())
+//!         .workers(4)
+//!         .run_on(&manager, objects(Web))?;
+//!     manager.run().await?;
+//!     Ok(())
+//! }
+//! # fn wanted(_: &ConfigMap) -> Deployment { Deployment::default() }
+//! ```
+//!
+//! [`manual`] begins with [getting started](manual::getting_started). This crate has no code of its own: each module is
+//! one of the crates that it is made of, and [`prelude`] has the words that every operator uses.
+//!
+//! `kube` and `k8s-openapi` are re-exported in the versions that this release works with. Which Kubernetes version's types
+//! `k8s-openapi` has is your choice: name one of its features (`latest`, `v1_37`) in your own `Cargo.toml`.
+
+pub mod manual;
+pub mod prelude;
+
+pub use k8s_openapi;
+pub use kube;
+pub use steersman_cache as cache;
+pub use steersman_cluster as cluster;
+pub use steersman_controller as controller;
+pub use steersman_core as core;
+pub use steersman_manager as manager;
+pub use steersman_queue as queue;
+
+/// What can go wrong in the `main` of an operator.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The manager cannot be made.
+    #[error(transparent)]
+    Build(#[from] steersman_manager::BuildError),
+    /// Something cannot be added to it.
+    #[error(transparent)]
+    Host(#[from] steersman_controller::HostError),
+    /// A cluster cannot be added to it.
+    #[error(transparent)]
+    Cluster(#[from] steersman_controller::NameTaken),
+    /// A cluster cannot be connected to.
+    #[error(transparent)]
+    Connect(#[from] steersman_cluster::ConnectError),
+    /// The run failed.
+    #[error(transparent)]
+    Run(#[from] steersman_manager::RunError),
+    /// Log lines cannot be set up.
+    #[error(transparent)]
+    Logging(#[from] steersman_manager::LoggingError),
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The manual. Every block of code in it is compiled, and those that can are run.
+//!
+//! 1. [Getting started](getting_started): an operator in one file, and its test.
+//! 2. [How an object travels](objects): from the server to your reconciler and back.
+//! 3. [Conditional controllers](conditional): run only while a CRD, or anything else, is there.
+//! 4. [Several clusters](clusters): one manager, any number of them.
+
+#[doc = include_str!("manual/getting_started.md")]
+pub mod getting_started {}
+
+#[doc = include_str!("manual/objects.md")]
+pub mod objects {}
+
+#[doc = include_str!("manual/conditional.md")]
+pub mod conditional {}
+
+#[doc = include_str!("manual/clusters.md")]
+pub mod clusters {}
