@@ -35,10 +35,15 @@ mod config;
 mod home;
 mod state;
 
-use std::{borrow::Borrow, fmt, sync::Arc};
+use std::{
+    borrow::Borrow,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use kube::Config;
 use steersman_cache::{Cache, Missing, Reader};
+use steersman_core::{Spawner, Task};
 
 use self::home::Home;
 pub use self::{
@@ -80,6 +85,9 @@ pub(crate) struct Inner {
     events: Events,
     reader: Arc<Reader>,
     cache: Cache,
+    spawner: Spawner,
+    /// Ends the informers.
+    closing: OnceLock<Task>,
     _home: Option<Home>,
 }
 
@@ -146,14 +154,20 @@ impl Cluster {
         self.0.events.counts()
     }
 
-    /// Refuses every request from now on, and ends all informers. It cannot be opened again: make a new one.
+    /// Refuses every request from now on, and ends all informers soon. It cannot be opened again: make a new one.
     ///
     /// The reason is what those are told who still ask.
     pub fn close(&self, reason: impl Into<Arc<str>>) {
         self.0.gate_keeper.close(reason);
-        for informer in self.0.cache.informers() {
-            self.0.cache.remove(informer.resource());
-        }
+        // By a task: a handler that calls this runs within an informer, which it cannot end.
+        self.0.closing.get_or_init(|| {
+            let cache = self.0.cache.clone();
+            self.0.spawner.spawn("closing", async move {
+                for informer in cache.informers() {
+                    cache.remove(informer.resource());
+                }
+            })
+        });
     }
 
     /// How many requests there were by what became of them, those of the cache included. Each attempt counts.

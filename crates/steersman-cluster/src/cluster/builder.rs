@@ -4,7 +4,7 @@
 use std::{
     fmt, io,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -173,6 +173,9 @@ impl ClusterBuilder {
     }
 
     /// Where the tasks of the cache run. Default: on a thread of the cluster's own.
+    ///
+    /// With that thread all of them end, whoever holds a part of the cache; elsewhere an informer that somebody holds
+    /// outlives the cluster, and asks in vain.
     pub fn spawner(mut self, spawner: Spawner) -> Self {
         self.spawner = Some(spawner);
         self
@@ -266,7 +269,7 @@ impl ClusterBuilder {
             spawner.clone(),
             self.wall,
         );
-        let surroundings = Surroundings::new(for_cache, Arc::clone(&clock), random, spawner);
+        let surroundings = Surroundings::new(for_cache, Arc::clone(&clock), random, spawner.clone());
         let CacheSettings { settings, missing } = self.cache;
         let cache = settings
             .into_iter()
@@ -288,6 +291,8 @@ impl ClusterBuilder {
             events,
             reader: Arc::new(cache.reader(missing)),
             cache,
+            spawner,
+            closing: OnceLock::new(),
             _home: home,
         })))
     }
