@@ -415,3 +415,68 @@ async fn what_was_written_is_read_at_once_until_the_watch_has_caught_up(fixture:
     assert_eq!(names(&Query::new()), ["new", "old"]);
     assert_eq!(support::names(&informer), ["new", "old"]);
 }
+
+#[steersman_testing::test]
+async fn guarantee_6_what_was_written_through_the_cache_is_seen_by_all_its_readers(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["old", "doomed"]).await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let (reader, other) = (cache.reader(Missing::Start), cache.reader(Missing::Refuse));
+    let (namespace, resource) = (fixture.namespace(), config_maps());
+    // Nobody reads yet, so that there is nobody to show anything to.
+    cache.deleted(&resource, &ObjectKey::new(namespace, "old"), "1", None);
+    assert!(reader.get::<ConfigMap>(namespace, "old").await.unwrap().is_some());
+
+    let _stall = proxy.inject(Matching::watches(), Fault::stall());
+    let json = |map: &ConfigMap| serde_json::to_vec(map).unwrap();
+    cache.wrote(&resource, &json(&maps.create("new").await)).unwrap();
+    cache
+        .wrote(&resource, &json(&maps.set("old", "second").await))
+        .unwrap();
+    let doomed = maps.0.get("doomed").await.unwrap();
+    maps.delete("doomed").await;
+    let key = ObjectKey::new(namespace, "doomed");
+    cache.deleted(&resource, &key, doomed.metadata.uid.as_deref().unwrap(), None);
+    let mut elsewhere = doomed.clone();
+    elsewhere.metadata.namespace = Some("elsewhere".to_owned());
+    cache.wrote(&resource, &json(&elsewhere)).unwrap();
+    assert!(cache.wrote(&resource, b"{}").is_err());
+    for reader in [reader, other] {
+        let all = Query::new().namespace(namespace);
+        let found = reader.list::<ConfigMap>(&all).await.unwrap();
+        assert_eq!(sorted(found.iter().map(name).collect()), ["new", "old"]);
+        let old = reader.get::<ConfigMap>(namespace, "old").await.unwrap().unwrap();
+        assert_eq!(value(&old), "second");
+        assert!(
+            reader
+                .get::<ConfigMap>(namespace, "doomed")
+                .await
+                .unwrap()
+                .is_none()
+        );
+    }
+}
+
+#[steersman_testing::test]
+async fn indexes_that_the_cache_was_given_are_in_every_store(fixture: Fixture) {
+    Maps::of(&fixture).create_all(&["a", "b"]).await;
+    let by_value = index_by_value();
+    let cache = cache(&fixture, surroundings(fixture.client()))
+        .index(config_maps(), &by_value)
+        .unwrap();
+    let other = Index::<String>::on_header("value", |_| None);
+    assert!(cache.index(config_maps(), &other).is_err());
+    let cache = self::cache(&fixture, surroundings(fixture.client()))
+        .index(config_maps(), &by_value)
+        .unwrap()
+        .build();
+    for _ in 0..2 {
+        let informer = cache.informer(&config_maps());
+        informer.synced().await;
+        let query = Query::new().index(&by_value, "first");
+        assert_eq!(informer.store().keys(&query).len(), 2);
+        assert!(informer.store().add_index(&other).is_err());
+        cache.remove(&config_maps());
+    }
+}

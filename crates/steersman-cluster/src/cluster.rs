@@ -35,11 +35,16 @@ mod config;
 mod home;
 mod state;
 
-use std::{borrow::Borrow, fmt, future::Future, sync::Arc};
+use std::{
+    borrow::Borrow,
+    fmt,
+    future::Future,
+    sync::{Arc, OnceLock},
+};
 
 use kube::Config;
 use steersman_cache::{Cache, Missing, Reader, Surroundings};
-use steersman_core::Clock;
+use steersman_core::{Clock, Task};
 
 use self::home::Home;
 pub use self::{
@@ -84,6 +89,8 @@ pub(crate) struct Inner {
     cache: Cache,
     surroundings: Surroundings,
     presences: Presences,
+    /// Ends the informers.
+    closing: OnceLock<Task>,
     _home: Option<Home>,
 }
 
@@ -154,14 +161,20 @@ impl Cluster {
         self.0.events.counts()
     }
 
-    /// Refuses every request from now on, and ends all informers. It cannot be opened again: make a new one.
+    /// Refuses every request from now on, and ends all informers soon. It cannot be opened again: make a new one.
     ///
     /// The reason is what those are told who still ask.
     pub fn close(&self, reason: impl Into<Arc<str>>) {
         self.0.gate_keeper.close(reason);
-        for informer in self.0.cache.informers() {
-            self.0.cache.remove(informer.resource());
-        }
+        // By a task: a handler that calls this runs within an informer, which it cannot end.
+        self.0.closing.get_or_init(|| {
+            let cache = self.0.cache.clone();
+            self.0.surroundings.spawner().spawn("closing", async move {
+                for informer in cache.informers() {
+                    cache.remove(informer.resource());
+                }
+            })
+        });
     }
 
     /// Whether it was closed.

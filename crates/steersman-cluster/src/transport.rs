@@ -205,22 +205,18 @@ impl Transport {
         let pass = self.pass(&method, deadline);
         pass.check()?;
         if !is_read(&method)
+            && !is_long_running(&request)
             && let Some(remaining) = pass.remaining(self.line.clock.now())
         {
             tell_time(&mut request, remaining);
         }
+        let answer = pass.over(self.base.send(request)).await;
+        let answer = answer.and_then(|answer| answer.map_err(SendError::Failed));
         let line = &self.line;
-        match pass.over(self.base.send(request)).await? {
-            Ok(response) => {
-                line.meter.answered(&method, response.status());
-                line.warnings.note(response.headers());
-                Ok(response.map(|body| Guarded::new(body, pass, self.held.clone())))
-            }
-            Err(error) => {
-                line.meter.failed(&method, &error);
-                Err(SendError::Failed(error))
-            }
-        }
+        line.meter.note(&method, answer.as_ref().map(Response::status));
+        let response = answer?;
+        line.warnings.note(response.headers());
+        Ok(response.map(|body| Guarded::new(body, pass, self.held.clone())))
     }
 
     fn pass(&self, method: &Method, deadline: Option<(Moment, Duration)>) -> Pass {

@@ -5,11 +5,13 @@
 
 mod support;
 
+use std::{path::PathBuf, process::Command};
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, WatchParams};
 use steersman_cache::{Event, Query, Resource};
-use steersman_cluster::{Cluster, ClusterState, ConnectError};
+use steersman_cluster::{Ask, Cluster, ClusterState, ConnectError};
 use steersman_core::Spawner;
 use steersman_testing::{
     Fixture,
@@ -62,8 +64,8 @@ async fn guarantee_4_a_closed_cluster_refuses(fixture: Fixture) {
     assert!(error.is_fenced(), "{error:?}");
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(source, "requests are held back: the cluster was removed");
-    let sent = proxy.exchanges().len();
     held.ended().await;
+    let sent = proxy.exchanges().len();
     while let Some(event) = watch.next().await {
         if let Err(error) = event {
             assert!(error.is_fenced(), "{error:?}");
@@ -227,6 +229,46 @@ async fn guarantee_5_the_state_says_how_it_stands(fixture: Fixture) {
     assert_eq!(
         cluster.state_when(|state| *state == ClusterState::Draining).await,
         ClusterState::Draining
+    );
+}
+
+/// Does nothing unless it is run by the test below, with an environment of its own.
+#[test]
+fn infers_its_cluster() {
+    if std::env::var_os("INFERRING").is_none() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let cluster = Cluster::builder("inferred").build().await.unwrap();
+        cluster.mapper().resolve(&Ask::of::<ConfigMap>()).await.unwrap();
+    });
+}
+
+#[steersman_testing::test]
+async fn the_environment_says_which_cluster_is_meant(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kubeconfig");
+    std::fs::write(&file, proxy.endpoint().kubeconfig(fixture.admin())).unwrap();
+    let run = |path: PathBuf| {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "infers_its_cluster"]);
+        program.env("INFERRING", "1").env("KUBECONFIG", path);
+        tokio::task::spawn_blocking(move || program.output().unwrap())
+    };
+    let output = run(file).await.unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    assert_eq!(proxy.exchanges().len(), 1);
+    let output = run(directory.path().join("absent")).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        !output.status.success() && said.contains("Infer(Explicit("),
+        "{said}"
     );
 }
 

@@ -347,7 +347,7 @@ async fn no_content_of_an_object_is_shown_by_an_error(fixture: Fixture) {
     }
 }
 
-// R75
+// R51, R75
 #[steersman_testing::test]
 async fn a_cluster_is_made_from_a_configuration_alone(fixture: Fixture) {
     let proxy = fixture.proxy().await;

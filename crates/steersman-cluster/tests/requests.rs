@@ -367,3 +367,45 @@ async fn a_warning_of_the_server_is_logged_once_and_content_never() {
     assert!(warnings[0].starts_with("WARN"));
     assert!(!all.iter().any(|line| line.contains("hunter2")), "{all:?}");
 }
+
+#[tokio::test]
+async fn requests_say_who_sends_them() {
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&heads);
+    let service = service_fn(move |request: Request<Body>| {
+        let head = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
+        noted.lock().unwrap().push((head("user-agent"), head("accept")));
+        let answer = Response::builder()
+            .status(404)
+            .body(http_body_util::Full::new(Bytes::new()));
+        std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+    });
+    let service = kube::Client::new(service, "default");
+    let (named, other) = (Cluster::builder("a").user_agent("web/1.0"), Cluster::builder("b"));
+    for builder in [named, other] {
+        let live = builder.service(service.clone()).build().await.unwrap().live();
+        let error = live
+            .get::<ConfigMap>(&ObjectKey::new("n", "a"))
+            .await
+            .unwrap_err();
+        assert!(
+            error.is_absent(),
+            "a server that says 404 and nothing else has no such kind"
+        );
+    }
+    let heads = heads.lock().unwrap().clone();
+    assert_eq!(heads[0], ("web/1.0".to_owned(), "application/json".to_owned()));
+    assert!(
+        heads[1].0.starts_with("requests-") && heads[1].0.contains(" steersman/"),
+        "{heads:?}"
+    );
+    let odd = Cluster::builder("a")
+        .service(service)
+        .user_agent("a\nb")
+        .build()
+        .await;
+    assert!(
+        matches!(odd, Err(steersman_cluster::ConnectError::UserAgent { .. })),
+        "{odd:?}"
+    );
+}

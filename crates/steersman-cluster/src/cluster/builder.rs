@@ -4,7 +4,7 @@
 use std::{
     fmt, io,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -174,6 +174,9 @@ impl ClusterBuilder {
     }
 
     /// Where the tasks of the cache run. Default: on a thread of the cluster's own.
+    ///
+    /// With that thread all of them end, whoever holds a part of the cache; elsewhere an informer that somebody holds
+    /// outlives the cluster, and asks in vain.
     pub fn spawner(mut self, spawner: Spawner) -> Self {
         self.spawner = Some(spawner);
         self
@@ -291,6 +294,7 @@ impl ClusterBuilder {
             cache,
             surroundings,
             presences: Presences::default(),
+            closing: OnceLock::new(),
             _home: home,
         })))
     }

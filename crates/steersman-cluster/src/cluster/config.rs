@@ -6,42 +6,43 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, KubeconfigError},
 };
 
-/// Neither the environment nor a file says which cluster is meant.
+/// Nobody says which cluster is meant.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "no cluster is configured: not by KUBECONFIG or ~/.kube/config ({kubeconfig}), not as in a Pod ({in_cluster})"
-)]
 #[non_exhaustive]
-pub struct InferError {
-    /// What is wrong with the file.
-    pub kubeconfig: Box<KubeconfigError>,
-    /// What is missing of a Pod.
-    pub in_cluster: Box<InClusterError>,
+pub enum InferError {
+    /// The file that `KUBECONFIG` names is of no use. Going to another cluster than the one that somebody names would be
+    /// worse than going nowhere.
+    #[error("the configuration that KUBECONFIG names is of no use")]
+    Explicit(#[source] Box<KubeconfigError>),
+    /// There is no configuration.
+    #[error(
+        "no cluster is configured: set KUBECONFIG, run in a Pod ({in_cluster}) or have a ~/.kube/config ({file})"
+    )]
+    None {
+        /// What is missing of a Pod.
+        in_cluster: Box<InClusterError>,
+        /// What is wrong with the file.
+        file: Box<KubeconfigError>,
+    },
 }
 
 /// What `KUBECONFIG` says; else, in a Pod, its service account; else `~/.kube/config`. That is the order of
 /// controller-runtime: what somebody says explicitly counts also in a Pod.
 pub(super) async fn infer() -> Result<Config, InferError> {
     let is_explicit = std::env::var_os("KUBECONFIG").is_some_and(|paths| !paths.is_empty());
-    let in_cluster = Config::incluster();
-    let mut config = match in_cluster {
-        Ok(config) if !is_explicit => config,
-        in_cluster => {
-            let file = Config::from_kubeconfig(&KubeConfigOptions::default()).await;
-            match (file, in_cluster) {
-                (Ok(config), _) => config,
-                // An explicit file that is of no use is no reason to go elsewhere, but in a Pod there is one more.
-                (Err(error), Ok(config)) => {
-                    tracing::warn!(%error, "KUBECONFIG is of no use; going on as in a Pod");
-                    config
-                }
-                (Err(kubeconfig), Err(in_cluster)) => {
-                    return Err(InferError {
-                        kubeconfig: Box::new(kubeconfig),
-                        in_cluster: Box::new(in_cluster),
-                    });
-                }
-            }
+    let from_file = async || {
+        let file = Config::from_kubeconfig(&KubeConfigOptions::default()).await;
+        file.map_err(Box::new)
+    };
+    let mut config = if is_explicit {
+        from_file().await.map_err(InferError::Explicit)?
+    } else {
+        match Config::incluster() {
+            Ok(config) => config,
+            Err(error) => from_file().await.map_err(|file| InferError::None {
+                in_cluster: Box::new(error),
+                file,
+            })?,
         }
     };
     config.apply_debug_overrides();

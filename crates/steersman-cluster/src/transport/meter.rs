@@ -12,6 +12,8 @@ use std::{
 use http::{Method, StatusCode};
 use tokio::sync::watch;
 
+use super::SendError;
+
 /// How many requests had the same end: `rest_client_requests_total`, as client-go calls it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -47,6 +49,19 @@ pub(crate) struct Meter {
     contact: watch::Sender<Contact>,
 }
 
+impl Contact {
+    /// With what lies behind an error, which says more than that there was one.
+    fn lost(error: &dyn Error) -> Self {
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        let reason = causes
+            .last()
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        Self::Lost {
+            reason: reason.into(),
+        }
+    }
+}
+
 impl Meter {
     pub(crate) fn new(host: String) -> Self {
         Self {
@@ -57,23 +72,21 @@ impl Meter {
         }
     }
 
-    pub(super) fn answered(&self, method: &Method, code: StatusCode) {
-        self.count(method, Some(code));
+    /// Notes what became of an attempt.
+    pub(super) fn note(&self, method: &Method, answer: Result<StatusCode, &SendError>) {
+        self.count(method, answer.ok());
+        let contact = match answer {
+            Ok(_) => Contact::Made,
+            // We did not want to wait: that says nothing about the server.
+            Err(SendError::Closed(_)) => return,
+            Err(SendError::TimedOut(error)) => Contact::lost(error),
+            Err(SendError::Failed(error)) => Contact::lost(error),
+        };
         self.contact.send_if_modified(|known| {
-            let is_new = *known != Contact::Made;
-            *known = Contact::Made;
+            let is_new = *known != contact;
+            *known = contact;
             is_new
         });
-    }
-
-    pub(super) fn failed(&self, method: &Method, error: &kube::Error) {
-        self.count(method, None);
-        let causes = std::iter::successors(error.source(), |&cause| cause.source());
-        let reason = causes
-            .last()
-            .map_or_else(|| error.to_string(), ToString::to_string);
-        let reason = reason.into();
-        self.contact.send_replace(Contact::Lost { reason });
     }
 
     pub(super) fn retried(&self) {
@@ -130,10 +143,12 @@ mod tests {
     fn requests_with_the_same_end_are_counted_together() {
         let meter = Meter::new("host:1".to_owned());
         assert_eq!(*meter.contact().borrow(), Contact::None);
-        meter.answered(&Method::GET, StatusCode::OK);
-        meter.answered(&Method::GET, StatusCode::OK);
-        meter.answered(&Method::PUT, StatusCode::CONFLICT);
-        meter.failed(&Method::GET, &kube::Error::TlsRequired);
+        meter.note(&Method::GET, Ok(StatusCode::OK));
+        meter.note(&Method::GET, Ok(StatusCode::OK));
+        meter.note(&Method::PUT, Ok(StatusCode::CONFLICT));
+        assert_eq!(*meter.contact().borrow(), Contact::Made);
+        let lost = SendError::Failed(kube::Error::TlsRequired);
+        meter.note(&Method::GET, Err(&lost));
         let counts: Vec<_> = meter
             .requests()
             .into_iter()
