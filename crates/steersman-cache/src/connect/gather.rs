@@ -82,3 +82,69 @@ impl<S: Connection> Connection for Gather<S> {
         self.stream.connected()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// Gives these one after the other, and then nothing.
+    struct Script(VecDeque<Poll<Result<&'static [u8], io::ErrorKind>>>);
+
+    impl AsyncRead for Script {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            match self.0.pop_front().unwrap_or(Poll::Ready(Ok(b""))) {
+                Poll::Pending => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                Poll::Ready(Ok(bytes)) => {
+                    let (now, later) = bytes.split_at(bytes.len().min(buffer.remaining()));
+                    buffer.put_slice(now);
+                    if !later.is_empty() {
+                        self.0.push_front(Poll::Ready(Ok(later)));
+                    }
+                    Poll::Ready(Ok(()))
+                }
+                Poll::Ready(Err(kind)) => Poll::Ready(Err(kind.into())),
+            }
+        }
+    }
+
+    fn ready(text: &'static str) -> Poll<Result<&'static [u8], io::ErrorKind>> {
+        Poll::Ready(Ok(text.as_bytes()))
+    }
+
+    #[tokio::test]
+    async fn what_is_there_comes_at_once() {
+        let script = [ready("a"), ready("bc"), Poll::Pending, ready("defgh"), ready("")];
+        let mut gather = Gather::new(Script(script.into()));
+        let mut room = [0; 4];
+        let mut reads = Vec::new();
+        loop {
+            let length = gather.read(&mut room).await.unwrap();
+            reads.push(String::from_utf8_lossy(&room[..length]).into_owned());
+            if length == 0 {
+                break;
+            }
+        }
+        assert_eq!(reads, ["abc", "defg", "h", ""]);
+    }
+
+    #[tokio::test]
+    async fn an_error_does_not_hide_what_came_before_it() {
+        let script = [ready("a"), Poll::Ready(Err(io::ErrorKind::ConnectionReset))];
+        let mut gather = Gather::new(Script(script.into()));
+        let mut room = [0; 4];
+        assert_eq!(gather.read(&mut room).await.unwrap(), 1);
+        let error = gather.read(&mut room).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+}

@@ -249,3 +249,114 @@ impl Connection for Socket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Our end and that of a server.
+    async fn pair() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (connected, accepted) = tokio::join!(connecting, listener.accept());
+        (Socket::new(connected.unwrap()), accepted.unwrap().0)
+    }
+
+    fn is_polled(socket: &Socket) -> bool {
+        matches!(socket.mode, Mode::Polled(_))
+    }
+
+    /// Something that shows when a part of it is missing or out of place.
+    fn much(length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at / 7 ^ at) as u8).collect()
+    }
+
+    /// Lets the server send until the socket is polled, and checks that everything came.
+    async fn make_busy(socket: &mut Socket, server: &mut TcpStream) {
+        let sent = much(256 << 10);
+        while !is_polled(socket) {
+            let mut came = vec![0; sent.len()];
+            let send = server.write_all(&sent);
+            // One more byte is waited for, so that the socket finds nothing there.
+            let read = async {
+                socket.read_exact(&mut came).await.unwrap();
+                let mut one = [0];
+                tokio::select! {
+                    biased;
+                    read = socket.read(&mut one) => panic!("nothing more was sent: {read:?}"),
+                    () = std::future::ready(()) => {}
+                }
+            };
+            let (sent_all, ()) = tokio::join!(send, read);
+            sent_all.unwrap();
+            assert_eq!(came, sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_busy_socket_is_polled_and_goes_back_when_it_is_quiet() {
+        let (mut socket, mut server) = pair().await;
+        make_busy(&mut socket, &mut server).await;
+        let mut byte = [0];
+        // Nothing comes until it waits again, or this would not end.
+        let quiet = std::future::poll_fn(|cx| {
+            let mut read = ReadBuf::new(&mut byte);
+            assert!(Pin::new(&mut socket).poll_read(cx, &mut read).is_pending());
+            if is_polled(&socket) {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        });
+        quiet.await;
+        assert_eq!(socket.buffer.len(), BUFFER_MIN);
+        server.write_all(b"x").await.unwrap();
+        assert_eq!(socket.read(&mut byte).await.unwrap(), 1);
+        assert_eq!(&byte, b"x");
+    }
+
+    #[tokio::test]
+    async fn a_polled_socket_hears_of_more_and_of_the_end() {
+        let (mut socket, mut server) = pair().await;
+        make_busy(&mut socket, &mut server).await;
+        let sent = much(1 << 20);
+        let send = async {
+            server.write_all(&sent).await.unwrap();
+            drop(server);
+        };
+        let mut came = Vec::new();
+        let (_, read) = tokio::join!(send, socket.read_to_end(&mut came));
+        assert_eq!(read.unwrap(), sent.len());
+        assert_eq!(came, sent);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_to_a_polled_socket_arrives() {
+        let (mut socket, mut server) = pair().await;
+        make_busy(&mut socket, &mut server).await;
+        socket.write_all(b"hello").await.unwrap();
+        let mut heard = [0; 5];
+        server.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"hello");
+        server.write_all(b"you").await.unwrap();
+        let mut answer = [0; 3];
+        socket.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"you");
+    }
+
+    #[tokio::test]
+    async fn a_slow_stream_is_waited_for() {
+        let (mut socket, mut server) = pair().await;
+        for _ in 0..200 {
+            server.write_all(&[7; 100]).await.unwrap();
+            let mut came = [0; 100];
+            socket.read_exact(&mut came).await.unwrap();
+            assert!(!is_polled(&socket), "100 bytes now and then are no list");
+        }
+    }
+}
