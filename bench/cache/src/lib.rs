@@ -3,7 +3,7 @@
 
 use std::{error::Error, sync::Arc};
 
-use kube::Client;
+use kube::Config;
 use steersman_cache::Surroundings;
 use steersman_core::{Random, Spawner, TokioClock};
 
@@ -12,7 +12,7 @@ use steersman_core::{Random, Spawner, TokioClock};
 /// # Errors
 /// When there is no configuration.
 pub async fn surroundings() -> Result<Surroundings, Box<dyn Error>> {
-    let client = Client::try_default().await?;
+    let client = steersman_cache::client(&Config::infer().await?)?;
     let clock = Arc::new(TokioClock::new());
     Ok(Surroundings::new(
         client,

@@ -7,6 +7,7 @@
 //! somebody wants a type, and shared as long as somebody holds it.
 
 mod cache;
+mod connect;
 mod health;
 mod index;
 mod informer;
@@ -21,6 +22,7 @@ mod transform;
 mod wire;
 
 pub use cache::{Cache, CacheBuilder, Held, Missing, ReadError, Reader, Wanted};
+pub use connect::client;
 pub use health::Health;
 pub use index::{Index, IndexConflict, IndexValue};
 pub use informer::{

@@ -9,12 +9,12 @@
 //! 5. A decoded value is shared: while somebody holds it, the same is given out again.
 
 mod decoded;
+mod making;
 mod sharing;
 
 use std::{
     borrow::Cow,
     fmt,
-    ops::Range,
     sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
@@ -26,10 +26,7 @@ pub use self::decoded::DecodeError;
 pub(crate) use self::{decoded::Shared, sharing::Sharing};
 use crate::{
     revision::Revision,
-    wire::{
-        pairs::Pairs,
-        scan::{Scanned, Stop, scan, skip_space, skip_value},
-    },
+    wire::{pairs::Pairs, skip::skip_value},
 };
 
 /// An object with its header. It never changes; the store replaces it.
@@ -47,15 +44,7 @@ use crate::{
 /// ```
 pub struct Object {
     bytes: Box<[u8]>,
-    name: Span,
-    namespace: Span,
-    uid: Span,
-    resource_version: Span,
-    labels: Span,
-    annotations: Span,
-    owners: Span,
-    /// [`NO_GENERATION`] if there is none; an `Option` would take twice the room.
-    generation: i64,
+    places: Places,
     deleting: bool,
     /// Whether the server was asked for the metadata only.
     metadata_only: bool,
@@ -71,15 +60,21 @@ pub struct Object {
     sharing: Option<Arc<Sharing>>,
 }
 
-/// No server gives this generation: they count up from 1.
-const NO_GENERATION: i64 = i64::MIN;
-
-/// A place in the bytes. An empty one says that there is nothing.
-#[derive(Clone, Copy, Default)]
-struct Span {
-    start: u32,
-    length: u32,
+/// Where the fields of the header are in the bytes. Their ends are in the bytes, too, so that they need no room here.
+struct Places {
+    name: Place,
+    namespace: Place,
+    uid: Place,
+    resource_version: Place,
+    generation: Place,
+    labels: Place,
+    annotations: Place,
+    owners: Place,
 }
+
+/// The first byte of a value, such as the quote of a string. At 0 there is the brace of the object, so that this says
+/// that there is nothing.
+type Place = u32;
 
 /// Bytes that are no Kubernetes object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,103 +95,6 @@ pub enum InvalidObject {
 }
 
 impl Object {
-    /// Takes one object from its JSON.
-    ///
-    /// # Errors
-    /// When this is no object with a name.
-    pub fn from_slice(bytes: &[u8]) -> Result<Self, InvalidObject> {
-        let (object, end) =
-            Self::from_prefix(bytes).map_err(|stop| InvalidObject::stopped(stop, bytes.len()))?;
-        match bytes[end..].iter().position(|byte| !byte.is_ascii_whitespace()) {
-            None => object,
-            Some(at) => Err(InvalidObject::stopped(
-                Stop::Malformed { at: end + at },
-                bytes.len(),
-            )),
-        }
-    }
-
-    /// Takes the object at the beginning of `bytes`, and says where it ends.
-    ///
-    /// The outer error says that no end was found, the inner one that the object which ends there is of no use.
-    pub(crate) fn from_prefix(bytes: &[u8]) -> Result<(Result<Self, InvalidObject>, usize), Stop> {
-        match scan(bytes) {
-            Ok(found) => Ok((Self::cut(bytes, &found), found.end)),
-            Err(Stop::Unusual) => {
-                let start = skip_space(bytes, 0);
-                let end = skip_value(bytes, start)?;
-                Ok((Self::normalise(&bytes[start..end]), end))
-            }
-            Err(stop) => Err(stop),
-        }
-    }
-
-    /// Copies what is kept.
-    fn cut(input: &[u8], found: &Scanned) -> Result<Self, InvalidObject> {
-        let name = found
-            .name
-            .clone()
-            .filter(|name| !name.is_empty())
-            .ok_or(InvalidObject::NoName)?;
-        u32::try_from(found.end).map_err(|_| InvalidObject::TooLong)?;
-        let start = skip_space(input, 0);
-        let cut = found.managed_fields.clone().unwrap_or(start..start);
-        let mut bytes = Vec::with_capacity(found.end - start - cut.len());
-        bytes.extend_from_slice(&input[start..cut.start]);
-        bytes.extend_from_slice(&input[cut.end..found.end]);
-        let span = |range: &Option<Range<usize>>| {
-            let Some(range) = range else {
-                return Span::default();
-            };
-            let moved = start + if range.start >= cut.end { cut.len() } else { 0 };
-            Span {
-                start: (range.start - moved) as u32,
-                length: range.len() as u32,
-            }
-        };
-        let generation = found
-            .generation
-            .clone()
-            .and_then(|range| std::str::from_utf8(&input[range]).ok()?.parse().ok())
-            .unwrap_or(NO_GENERATION);
-        Ok(Self {
-            name: span(&Some(name)),
-            namespace: span(&found.namespace),
-            uid: span(&found.uid),
-            resource_version: span(&found.resource_version),
-            labels: span(&found.labels),
-            annotations: span(&found.annotations),
-            owners: span(&found.owners),
-            generation,
-            deleting: found.deleting,
-            metadata_only: false,
-            partial: false,
-            used: AtomicBool::new(false),
-            kept: None,
-            decoded: Mutex::default(),
-            sharing: None,
-            bytes: bytes.into_boxed_slice(),
-        })
-    }
-
-    /// The slow way, for JSON that is written unusually: parsed and written again, after which it is usual.
-    fn normalise(bytes: &[u8]) -> Result<Self, InvalidObject> {
-        let invalid = |error: serde_json::Error| InvalidObject::Json {
-            reason: error.to_string(),
-        };
-        let value: Value = serde_json::from_slice(bytes).map_err(invalid)?;
-        let bytes = serde_json::to_vec(&value).map_err(invalid)?;
-        match scan(&bytes) {
-            Ok(found) => Self::cut(&bytes, &found),
-            // Still unusual: a header field has another type than it has in Kubernetes, or is a text that cannot be
-            // written without escapes, of which names, uids and versions have none.
-            Err(_) => Err(InvalidObject::Json {
-                reason: "a field of metadata has the wrong type, or contains quotes or backslashes"
-                    .to_owned(),
-            }),
-        }
-    }
-
     /// Namespace and name.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
@@ -206,25 +104,25 @@ impl Object {
     /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.text(self.name)
+        self.text(self.places.name)
     }
 
     /// The namespace, empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        self.text(self.namespace)
+        self.text(self.places.namespace)
     }
 
     /// The uid, empty if there is none.
     #[must_use]
     pub fn uid(&self) -> &str {
-        self.text(self.uid)
+        self.text(self.places.uid)
     }
 
     /// The resource version as it is written, empty if there is none.
     #[must_use]
     pub fn resource_version(&self) -> &str {
-        self.text(self.resource_version)
+        self.text(self.places.resource_version)
     }
 
     /// The resource version as something that can be compared.
@@ -236,7 +134,10 @@ impl Object {
     /// The generation, if there is one.
     #[must_use]
     pub fn generation(&self) -> Option<i64> {
-        (self.generation != NO_GENERATION).then_some(self.generation)
+        std::str::from_utf8(self.json(self.places.generation))
+            .ok()?
+            .parse()
+            .ok()
     }
 
     /// Whether it is being deleted.
@@ -257,7 +158,7 @@ impl Object {
 
     /// The labels.
     pub fn labels(&self) -> Pairs<'_> {
-        Pairs::new(self.slice(self.labels))
+        Pairs::new(self.json(self.places.labels))
     }
 
     /// One label.
@@ -268,7 +169,7 @@ impl Object {
 
     /// The annotations.
     pub fn annotations(&self) -> Pairs<'_> {
-        Pairs::new(self.slice(self.annotations))
+        Pairs::new(self.json(self.places.annotations))
     }
 
     /// One annotation.
@@ -280,7 +181,7 @@ impl Object {
     /// The owner references; those that do not have the shape of one are left out.
     #[must_use]
     pub fn owners(&self) -> Vec<OwnerReference> {
-        let list: Vec<Value> = serde_json::from_slice(self.slice(self.owners)).unwrap_or_default();
+        let list: Vec<Value> = serde_json::from_slice(self.json(self.places.owners)).unwrap_or_default();
         list.into_iter()
             .filter_map(|owner| serde_json::from_value(owner).ok())
             .collect()
@@ -292,15 +193,37 @@ impl Object {
         &self.bytes
     }
 
-    fn slice(&self, span: Span) -> &[u8] {
-        let start = span.start as usize;
-        self.bytes
-            .get(start..start + span.length as usize)
-            .unwrap_or_default()
+    /// Whether these are its namespace and name. A store asks this so often that their ends are not looked for.
+    pub(crate) fn is_named(&self, namespace: &str, name: &str) -> bool {
+        let is = |place: Place, text: &str| {
+            let rest = self.bytes.get(place as usize + 1..).unwrap_or_default();
+            let behind = rest.strip_prefix(text.as_bytes());
+            behind.is_some_and(|behind| behind.first() == Some(&b'"')) && !text.contains('"')
+        };
+        let is_in_namespace = match self.places.namespace {
+            0 => namespace.is_empty(),
+            place => is(place, namespace),
+        };
+        is(self.places.name, name) && is_in_namespace
     }
 
-    fn text(&self, span: Span) -> &str {
-        std::str::from_utf8(self.slice(span)).expect("the walk lets only UTF-8 into the header")
+    /// The value at a place, as it is written.
+    fn json(&self, place: Place) -> &[u8] {
+        let start = place as usize;
+        match skip_value(&self.bytes, start) {
+            Ok(end) if start > 0 => &self.bytes[start..end],
+            _ => &[],
+        }
+    }
+
+    /// The content of the string at a place. It has no escapes, or it would be no header.
+    fn text(&self, place: Place) -> &str {
+        if place == 0 {
+            return "";
+        }
+        let content = self.bytes.get(place as usize + 1..).unwrap_or_default();
+        let end = memchr::memchr(b'"', content).unwrap_or_default();
+        std::str::from_utf8(&content[..end]).expect("the walk lets only UTF-8 into the header")
     }
 }
 
@@ -312,17 +235,6 @@ impl fmt::Debug for Object {
             .field("resource_version", &self.resource_version())
             .field("bytes", &self.bytes.len())
             .finish_non_exhaustive()
-    }
-}
-
-impl InvalidObject {
-    pub(crate) fn stopped(stop: Stop, length: usize) -> Self {
-        let reason = match stop {
-            Stop::Incomplete => format!("it ends after {length} bytes in the middle"),
-            Stop::Malformed { at } => format!("something else begins at byte {at}"),
-            Stop::Unusual => "it is written in an unusual way".to_owned(),
-        };
-        Self::Json { reason }
     }
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From the bytes of a response to objects: framing and the one walk over each object.
 
+mod block;
 #[cfg(test)]
 mod hostile;
+pub(crate) mod item_types;
 pub(crate) mod lines;
 pub(crate) mod list;
 pub(crate) mod pairs;
 pub(crate) mod scan;
+pub(crate) mod skip;

@@ -6,6 +6,7 @@
 mod support;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use steersman_cache::{
     Informer, InformerOptions, Query, ReflectorOptions, Resource, StoreOptions, Transform,
@@ -15,8 +16,8 @@ use steersman_testing::{
     proxy::{Fault, Matching},
 };
 use support::{
-    Heard, Maps, config_maps, here, informer, informer_with, is_list, names, parameter, requests,
-    surroundings, through, value,
+    Heard, Maps, config_maps, custom, define, here, informer, informer_with, is_list, names, parameter,
+    requests, served, surroundings, through, value,
 };
 
 // R121
@@ -88,6 +89,55 @@ async fn a_list_in_pages_gives_the_same_store_as_a_streamed_one(fixture: Fixture
     let _registration = paged.handle("test", heard.handler());
     maps.create("h").await;
     assert_eq!(heard.count(8).await[7], "added h");
+}
+
+/// A server leaves kind and version out of the items of a list; what is kept has them, however it came.
+#[steersman_testing::test]
+async fn an_object_is_the_same_however_it_came(fixture: Fixture) {
+    Maps::of(&fixture)
+        .create_with("a", json!({"tier": "front"}))
+        .await;
+    let gadgets = define(&fixture, "Gadget").await;
+    let api = served(&fixture, &gadgets).await;
+    api.create(&Default::default(), &custom(&gadgets, "a"))
+        .await
+        .unwrap();
+    let surroundings = surroundings(fixture.client());
+    for (resource, scope) in [
+        (config_maps(), here(&fixture)),
+        (config_maps(), here(&fixture).metadata_only()),
+        (gadgets.clone(), here(&fixture)),
+        (gadgets.clone(), here(&fixture).metadata_only()),
+    ] {
+        let [streamed, paged] = [true, false].map(|streaming| {
+            let options = ReflectorOptions::default().streaming(streaming);
+            let options = InformerOptions::default().reflector(options);
+            Informer::start(&surroundings, resource.clone(), scope.clone(), options)
+        });
+        streamed.synced().await;
+        paged.synced().await;
+        let read = |informer: &Informer| informer.store().get(fixture.namespace(), "a").unwrap();
+        let (streamed, paged) = (read(&streamed), read(&paged));
+        assert_eq!(
+            String::from_utf8_lossy(streamed.bytes()),
+            String::from_utf8_lossy(paged.bytes()),
+            "{resource}, {scope:?}"
+        );
+        let dynamic: DynamicObject = paged.decode().unwrap();
+        assert_eq!(dynamic, streamed.decode::<DynamicObject>().unwrap());
+        let types = dynamic.types.unwrap();
+        let expected = if paged.is_metadata_only() {
+            ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata")
+        } else {
+            (resource.api_version(), resource.kind())
+        };
+        assert_eq!((types.api_version, types.kind.as_str()), expected);
+        if resource == config_maps() && !paged.is_metadata_only() {
+            let typed: ConfigMap = paged.decode().unwrap();
+            assert_eq!(typed, streamed.decode::<ConfigMap>().unwrap());
+            assert_eq!(value(&typed), "first");
+        }
+    }
 }
 
 /// A server writes such a watch as one gzip member after the other.

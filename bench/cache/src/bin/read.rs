@@ -112,10 +112,9 @@ fn measure<K: Look>(
 
     let (start, mut sum, ops) = (Start::now(), 0, 200_000);
     for at in 0..ops {
-        let pod = store
-            .get_key(&keys[at * 7919 % keys.len()])
-            .expect("it is in the store");
-        sum += pod.decoded::<K>()?.node();
+        let key = &keys[at * 7919 % keys.len()];
+        let pod = store.get_as::<K>(key.namespace(), key.name())?;
+        sum += pod.expect("it is in the store").node();
     }
     print("get", ops, start, sum);
 

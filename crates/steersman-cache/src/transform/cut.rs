@@ -3,7 +3,10 @@
 
 use serde_json::Value;
 
-use crate::wire::scan::{Members, Stop, skip_space, skip_value};
+use crate::wire::{
+    scan::Members,
+    skip::{Stop, skip_space, skip_value},
+};
 
 /// Paths of fields, as a tree of their names.
 #[derive(Clone, Debug, Default)]

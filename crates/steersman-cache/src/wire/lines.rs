@@ -3,7 +3,11 @@
 
 use kube::core::Status;
 
-use super::scan::{Members, Stop, scan, skip_space, skip_value};
+use super::{
+    item_types::ItemTypes,
+    scan::{Members, scan},
+    skip::{Stop, skip_space, skip_value},
+};
 use crate::{
     Revision,
     object::{InvalidObject, Object},
@@ -100,7 +104,7 @@ impl Event {
                     end
                 }
                 (b"object", Some(kind @ (b"\"ADDED\"" | b"\"MODIFIED\"" | b"\"DELETED\""))) => {
-                    let (parsed, _) = Object::from_prefix(&line[value..])?;
+                    let (parsed, _) = Object::from_prefix(&line[value..], &ItemTypes::default())?;
                     return Ok(parsed.map_or_else(Self::Invalid, |object| Self::of_object(kind, object)));
                 }
                 (b"object", _) => {

@@ -6,8 +6,10 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Deserializer};
 
 use super::{
+    item_types::ItemTypes,
     lines::TooLong,
-    scan::{Stop, skip_space, skip_value, spells},
+    scan::spells,
+    skip::{Stop, skip_space, skip_value},
 };
 use crate::{
     Revision, Trouble,
@@ -26,6 +28,7 @@ pub(crate) struct ListSplitter {
     place: Place,
     first: bool,
     metadata: ListMetadata,
+    types: ItemTypes,
     limit: usize,
     /// An older list is refused before its first item, where it says how old it is before them.
     floor: Revision,
@@ -86,6 +89,7 @@ impl ListSplitter {
             place: Place::Start,
             first: true,
             metadata: ListMetadata::default(),
+            types: ItemTypes::default(),
             limit,
             floor,
         }
@@ -174,8 +178,9 @@ impl ListSplitter {
                     at = skip_space(rest, at + 1);
                 }
                 if self.place == Place::Items {
-                    let (object, length) = Object::from_prefix(rest.get(at..).unwrap_or_default())
-                        .map_err(|stop| behind(stop, at))?;
+                    let item_bytes = rest.get(at..).unwrap_or_default();
+                    let (object, length) =
+                        Object::from_prefix(item_bytes, &self.types).map_err(|stop| behind(stop, at))?;
                     self.first = false;
                     self.done += at + length;
                     item(object);
@@ -201,17 +206,22 @@ impl ListSplitter {
         }
         let value = skip_space(rest, colon + 1);
         let first = *rest.get(value).ok_or(Stop::Incomplete)?;
-        if spells(&rest[at..key_end], "items") == Some(true) && first == b'[' {
+        let is_key = |name: &str| spells(&rest[at..key_end], name) == Some(true);
+        if is_key("items") && first == b'[' {
             self.place = Place::Items;
             self.first = true;
             self.done += value + 1;
             return Ok(());
         }
         let end = skip_value(rest, value)?;
-        if spells(&rest[at..key_end], "metadata") == Some(true) {
+        if is_key("metadata") {
             let metadata: Option<ListMetadata> =
                 serde_json::from_slice(&rest[value..end]).map_err(|_| Stop::Malformed { at: value })?;
             self.metadata = metadata.unwrap_or_default();
+        } else if is_key("kind") {
+            self.types.set_list_kind(&rest[value..end]);
+        } else if is_key("apiVersion") {
+            self.types.set_api_version(&rest[value..end]);
         }
         self.first = false;
         self.done += end;
@@ -286,6 +296,68 @@ mod tests {
         assert!(names.is_empty());
         let (told, seen) = (Revision::new("40"), Revision::new("41"));
         assert_eq!(refused, Err(NoList::Behind { told, seen }));
+    }
+
+    /// The bytes that are kept of the one item of a list.
+    fn kept(list: &str) -> String {
+        let mut kept = String::new();
+        let mut splitter = ListSplitter::new(1 << 20, Revision::new(""));
+        let item = |item: Result<Object, _>| {
+            kept = String::from_utf8(item.unwrap().bytes().to_vec()).unwrap();
+        };
+        splitter.push(list.as_bytes(), item).unwrap();
+        kept
+    }
+
+    #[test]
+    fn an_item_has_the_type_that_the_list_says_it_has() {
+        let list = |item: &str| {
+            kept(&format!(
+                r#"{{"kind":"PodList","apiVersion":"v1","items":[{item}]}}"#
+            ))
+        };
+        let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
+        assert_eq!(list(r#"{"metadata":{"name":"a"},"spec":{}}"#), whole);
+        assert_eq!(
+            list(r#"  {"metadata":{"managedFields":[],"name":"a"},"spec":{}}"#),
+            whole
+        );
+        assert_eq!(list(whole), whole);
+        let other = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}}"#;
+        assert_eq!(
+            list(r#"{"kind":"Node","metadata":{"name":"a"}}"#),
+            r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}"#
+        );
+        assert_eq!(list(other), other);
+        let null = r#"{"kind":null,"apiVersion":null,"metadata":{"name":"a"}}"#;
+        assert_eq!(list(null), null);
+        let escaped = r#"{"metad\u0061ta":{"name":"a"},"spec":{}}"#;
+        assert_eq!(list(escaped), whole);
+    }
+
+    #[test]
+    fn an_item_stays_as_it_is_where_the_list_says_nothing_of_its_type() {
+        let item = r#"{"metadata":{"name":"a"}}"#;
+        for head in [
+            "",
+            r#""kind":"List","#,
+            r#""kind":"Pods","#,
+            r#""kind":null,"apiVersion":null,"#,
+        ] {
+            assert_eq!(kept(&format!(r#"{{{head}"items":[{item}]}}"#)), item);
+        }
+    }
+
+    #[test]
+    fn the_header_of_an_item_is_where_it_was_moved_to() {
+        let mut splitter = ListSplitter::new(1 << 20, Revision::new(""));
+        let list = r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","managedFields":[{}],"uid":"u","labels":{"x":"y"}}}]}"#;
+        let check = |item: Result<Object, _>| {
+            let object = item.unwrap();
+            assert_eq!((object.name(), object.uid()), ("a", "u"));
+            assert_eq!(object.label("x").as_deref(), Some("y"));
+        };
+        splitter.push(list.as_bytes(), check).unwrap();
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::scan::{skip_space, skip_value};
+use super::skip::{skip_space, skip_value};
 
 /// The pairs of labels or annotations, in the order in which they are written. Values that are no strings are left
 /// out.

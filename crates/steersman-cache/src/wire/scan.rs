@@ -6,12 +6,16 @@
 
 use std::ops::Range;
 
+use super::skip::{Stop, Walk, byte, skip_space, skip_string, skip_value};
+
 /// What a walk found. All places are offsets into the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scanned {
     /// Behind the closing brace.
     pub(crate) end: usize,
+    /// Empty where it is `null`.
     pub(crate) kind: Option<Range<usize>>,
+    /// Empty where it is `null`.
     pub(crate) api_version: Option<Range<usize>>,
     pub(crate) name: Option<Range<usize>>,
     pub(crate) namespace: Option<Range<usize>>,
@@ -26,23 +30,6 @@ pub(crate) struct Scanned {
     /// The member `managedFields` with one comma beside it.
     pub(crate) managed_fields: Option<Range<usize>>,
 }
-
-/// Why a walk ended early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// The input ends inside the object: more bytes may help.
-    Incomplete,
-    /// This is no JSON object.
-    Malformed {
-        /// Where it goes wrong.
-        at: usize,
-    },
-    /// It may be well-formed, but a key or a header field is written in a way that needs a full parser: with escapes,
-    /// twice, or not as the type that it has in Kubernetes.
-    Unusual,
-}
-
-type Walk<T> = Result<T, Stop>;
 
 /// The keys that are looked for.
 const KEYS: [&str; 3] = ["metadata", "kind", "apiVersion"];
@@ -73,8 +60,8 @@ pub(crate) fn scan(input: &[u8]) -> Walk<Scanned> {
                 }
                 metadata(input, value, &mut found)?
             }
-            b"kind" => text(input, value, &mut found.kind)?,
-            b"apiVersion" => text(input, value, &mut found.api_version)?,
+            b"kind" => text_or_null(input, value, &mut found.kind)?,
+            b"apiVersion" => text_or_null(input, value, &mut found.api_version)?,
             _ => skip_value(input, value)?,
         };
     }
@@ -137,6 +124,13 @@ fn text(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Walk<usize>
         b'n' if slot.is_none() => skip_value(input, at),
         _ => Err(Stop::Unusual),
     }
+}
+
+/// The content of a string without escapes, empty where it is `null`: the key is there.
+fn text_or_null(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Walk<usize> {
+    let end = text(input, at, slot)?;
+    slot.get_or_insert(at..at);
+    Ok(end)
 }
 
 /// An object or a list, or nothing where it is `null`.
@@ -247,95 +241,6 @@ pub(crate) fn spells(quoted: &[u8], name: &str) -> Option<bool> {
     }
     let text: String = serde_json::from_slice(quoted).ok()?;
     Some(text == name)
-}
-
-fn byte(input: &[u8], at: usize) -> Walk<&u8> {
-    input.get(at).ok_or(Stop::Incomplete)
-}
-
-#[inline]
-pub(crate) fn skip_space(input: &[u8], mut at: usize) -> usize {
-    while let Some(b' ' | b'\n' | b'\r' | b'\t') = input.get(at) {
-        at += 1;
-    }
-    at
-}
-
-/// Behind the value that starts at `at`.
-pub(crate) fn skip_value(input: &[u8], at: usize) -> Walk<usize> {
-    match *byte(input, at)? {
-        b'"' => skip_string(input, at).map(|(end, _)| end),
-        b'{' | b'[' => skip_nested(input, at),
-        b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => skip_scalar(input, at),
-        _ => Err(Stop::Malformed { at }),
-    }
-}
-
-fn skip_scalar(input: &[u8], at: usize) -> Walk<usize> {
-    let rest = &input[at..];
-    // A scalar ends where something else begins; at the end of the input it may go on.
-    let length = rest
-        .iter()
-        .position(|byte| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t'));
-    length.map(|length| at + length).ok_or(Stop::Incomplete)
-}
-
-/// Skips an object or a list with all that is in it, by counting what opens and closes.
-fn skip_nested(input: &[u8], at: usize) -> Walk<usize> {
-    let mut depth = 0_usize;
-    let mut at = at;
-    while let Some(&byte) = input.get(at) {
-        match byte {
-            b'"' => {
-                at = skip_string(input, at)?.0;
-                continue;
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => {
-                depth -= 1;
-                if depth == 0 {
-                    return Ok(at + 1);
-                }
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    Err(Stop::Incomplete)
-}
-
-/// Behind the string that starts with the quote at `at`, and whether it has escapes.
-#[inline]
-fn skip_string(input: &[u8], at: usize) -> Walk<(usize, bool)> {
-    let mut at = at + 1;
-    let mut escaped = false;
-    loop {
-        at = find_quote_or_backslash(input, at)?;
-        if input[at] == b'"' {
-            return Ok((at + 1, escaped));
-        }
-        escaped = true;
-        at += 2;
-    }
-}
-
-/// Eight bytes at a time. Strings here are short, and a search by larger steps spends more on setting itself up.
-#[inline]
-fn find_quote_or_backslash(input: &[u8], mut at: usize) -> Walk<usize> {
-    const EACH: u64 = u64::from_ne_bytes([1; 8]);
-    // Sets the high bit of the first byte that is zero, and perhaps of some behind it.
-    let zeros = |word: u64| word.wrapping_sub(EACH) & !word & (EACH << 7);
-    while let Some(bytes) = input.get(at..).and_then(<[u8]>::first_chunk::<8>) {
-        let word = u64::from_le_bytes(*bytes);
-        let found = zeros(word ^ (EACH * u64::from(b'"'))) | zeros(word ^ (EACH * u64::from(b'\\')));
-        if found != 0 {
-            return Ok(at + found.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-    }
-    let rest = input.get(at..).unwrap_or_default();
-    let near = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-    near.map(|near| at + near).ok_or(Stop::Incomplete)
 }
 
 #[cfg(test)]

@@ -33,8 +33,10 @@ pub fn surroundings_at(client: Client, clock: Arc<dyn Clock>) -> Surroundings {
     Surroundings::new(client, clock, Arc::new(Random::from_seed(1)), Spawner::current())
 }
 
+/// Over a connection as a cache has it.
 pub fn through(fixture: &Fixture, proxy: &FaultProxy) -> Surroundings {
-    surroundings(proxy.client(fixture.admin()).unwrap())
+    let config = proxy.endpoint().config(fixture.admin()).unwrap();
+    surroundings(steersman_cache::client(&config).unwrap())
 }
 
 pub fn config_maps() -> Resource {

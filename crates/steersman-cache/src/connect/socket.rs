@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A socket that reads much at once, and is looked at instead of waited for while much comes.
+//!
+//! While a server sends a list, each of its writes would wake this process. When the rate says that this goes on, the
+//! socket is taken off the reactor and read once a tick; what comes meanwhile gathers in the kernel. When the rate falls,
+//! it goes back.
+
+use std::{
+    io::{self, Read},
+    mem,
+    net::TcpStream as PlainStream,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Instant, Sleep, sleep},
+};
+
+/// How often a busy socket is looked at. Timers of tokio do not know less.
+const TICK: Duration = Duration::from_millis(2);
+
+/// A socket is busy when this much comes within [`WINDOW`]: 8 MB a second.
+const BUSY: usize = 32 << 10;
+const WINDOW: Duration = Duration::from_millis(4);
+
+/// It is not busy any more after this many ticks in a row with less than a window's share.
+const QUIET_TICKS: u32 = 4;
+const QUIET: usize = 4 << 10;
+
+/// A buffer grows up to this while it is filled again and again.
+const BUFFER_MIN: usize = 16 << 10;
+const BUFFER_MAX: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    mode: Mode,
+    /// Between these two places there are bytes that nobody has read.
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    rate: Rate,
+}
+
+#[derive(Debug)]
+enum Mode {
+    /// The reactor says when something is there.
+    Waited(TcpStream),
+    Polled(Polled),
+    /// On the way from one to the other, and after an error on it.
+    Neither,
+}
+
+#[derive(Debug)]
+struct Polled {
+    stream: PlainStream,
+    tick: Pin<Box<Sleep>>,
+    /// Whether nothing is to be read before the tick.
+    is_waiting: bool,
+    quiet_ticks: u32,
+}
+
+/// How much came lately.
+#[derive(Debug)]
+struct Rate {
+    since: Instant,
+    bytes: usize,
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self {
+            mode: Mode::Waited(stream),
+            buffer: Box::default(),
+            start: 0,
+            end: 0,
+            rate: Rate {
+                since: Instant::now(),
+                bytes: 0,
+            },
+        }
+    }
+
+    /// Fills the buffer, which is empty. It stays empty at the end of the stream.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.buffer.is_empty() {
+            self.resize(BUFFER_MIN);
+        } else if self.end == self.buffer.len() && self.end < BUFFER_MAX {
+            self.resize(self.end * 2);
+        }
+        (self.start, self.end) = (0, 0);
+        loop {
+            match &mut self.mode {
+                Mode::Waited(stream) => {
+                    let mut read = ReadBuf::new(&mut self.buffer);
+                    match Pin::new(stream).poll_read(cx, &mut read) {
+                        Poll::Ready(result) => {
+                            self.end = read.filled().len();
+                            self.rate.add(self.end);
+                            return Poll::Ready(result);
+                        }
+                        Poll::Pending if self.rate.bytes < BUSY => return Poll::Pending,
+                        Poll::Pending => self.poll_from_now_on()?,
+                    }
+                }
+                Mode::Polled(polled) => match ready!(polled.poll_read(cx, &mut self.buffer))? {
+                    Some(length) => {
+                        self.end = length;
+                        return Poll::Ready(Ok(()));
+                    }
+                    None => {
+                        self.wait_from_now_on()?;
+                    }
+                },
+                Mode::Neither => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            }
+        }
+    }
+
+    fn poll_from_now_on(&mut self) -> io::Result<()> {
+        if let Mode::Waited(stream) = mem::replace(&mut self.mode, Mode::Neither) {
+            self.mode = Mode::Polled(Polled {
+                stream: stream.into_std()?,
+                tick: Box::pin(sleep(TICK)),
+                is_waiting: true,
+                quiet_ticks: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// Puts the stream back to the reactor, if it is not there.
+    fn wait_from_now_on(&mut self) -> io::Result<&mut TcpStream> {
+        if matches!(self.mode, Mode::Polled(_))
+            && let Mode::Polled(polled) = mem::replace(&mut self.mode, Mode::Neither)
+        {
+            self.mode = Mode::Waited(TcpStream::from_std(polled.stream)?);
+            self.rate.bytes = 0;
+            if self.start == self.end {
+                self.resize(BUFFER_MIN);
+            }
+        }
+        match &mut self.mode {
+            Mode::Waited(stream) => Ok(stream),
+            Mode::Polled(_) | Mode::Neither => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.buffer = vec![0; size].into();
+        (self.start, self.end) = (0, 0);
+    }
+}
+
+impl Polled {
+    /// Reads at the next tick, or at once where a tick's read has filled the buffer; nothing if it does not pay any more.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<Option<usize>>> {
+        loop {
+            if self.is_waiting {
+                ready!(self.tick.as_mut().poll(cx));
+                self.is_waiting = false;
+            }
+            let read = loop {
+                match self.stream.read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break None,
+                    result => break Some(result?),
+                }
+            };
+            if read != Some(buffer.len()) {
+                self.is_waiting = true;
+                self.tick.as_mut().reset(Instant::now() + TICK);
+            }
+            self.quiet_ticks = match read {
+                Some(length) if length >= QUIET => 0,
+                _ => self.quiet_ticks + 1,
+            };
+            match read {
+                Some(length) => return Poll::Ready(Ok(Some(length))),
+                None if self.quiet_ticks >= QUIET_TICKS => return Poll::Ready(Ok(None)),
+                None => {}
+            }
+        }
+    }
+}
+
+impl Rate {
+    fn add(&mut self, bytes: usize) {
+        let now = Instant::now();
+        if now.duration_since(self.since) > WINDOW {
+            *self = Self { since: now, bytes: 0 };
+        }
+        self.bytes += bytes;
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.start == self.end {
+            ready!(self.poll_fill(cx))?;
+        }
+        let length = out.remaining().min(self.end - self.start);
+        out.put_slice(&self.buffer[self.start..self.start + length]);
+        self.start += length;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self.wait_from_now_on()?).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self.wait_from_now_on()?).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// A socket has nothing to flush.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.wait_from_now_on()?).poll_shutdown(cx)
+    }
+}
+
+impl Connection for Socket {
+    fn connected(&self) -> Connected {
+        match &self.mode {
+            Mode::Waited(stream) => stream.connected(),
+            Mode::Polled(_) | Mode::Neither => Connected::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Our end and that of a server.
+    async fn pair() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (connected, accepted) = tokio::join!(connecting, listener.accept());
+        (Socket::new(connected.unwrap()), accepted.unwrap().0)
+    }
+
+    fn is_polled(socket: &Socket) -> bool {
+        matches!(socket.mode, Mode::Polled(_))
+    }
+
+    /// Something that shows when a part of it is missing or out of place.
+    fn much(length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at / 7 ^ at) as u8).collect()
+    }
+
+    /// Lets the server send until the socket is polled, and checks that everything came.
+    async fn make_busy(socket: &mut Socket, server: &mut TcpStream) {
+        let sent = much(256 << 10);
+        while !is_polled(socket) {
+            let mut came = vec![0; sent.len()];
+            let send = server.write_all(&sent);
+            // One more byte is waited for, so that the socket finds nothing there.
+            let read = async {
+                socket.read_exact(&mut came).await.unwrap();
+                let mut one = [0];
+                tokio::select! {
+                    biased;
+                    read = socket.read(&mut one) => panic!("nothing more was sent: {read:?}"),
+                    () = std::future::ready(()) => {}
+                }
+            };
+            let (sent_all, ()) = tokio::join!(send, read);
+            sent_all.unwrap();
+            assert_eq!(came, sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_busy_socket_is_polled_and_goes_back_when_it_is_quiet() {
+        let (mut socket, mut server) = pair().await;
+        make_busy(&mut socket, &mut server).await;
+        let mut byte = [0];
+        // Nothing comes until it waits again, or this would not end.
+        let quiet = std::future::poll_fn(|cx| {
+            let mut read = ReadBuf::new(&mut byte);
+            assert!(Pin::new(&mut socket).poll_read(cx, &mut read).is_pending());
+            if is_polled(&socket) {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        });
+        quiet.await;
+        assert_eq!(socket.buffer.len(), BUFFER_MIN);
+        server.write_all(b"x").await.unwrap();
+        assert_eq!(socket.read(&mut byte).await.unwrap(), 1);
+        assert_eq!(&byte, b"x");
+    }
+
+    #[tokio::test]
+    async fn a_polled_socket_hears_of_more_and_of_the_end() {
+        let (mut socket, mut server) = pair().await;
+        make_busy(&mut socket, &mut server).await;
+        let sent = much(1 << 20);
+        let send = async {
+            server.write_all(&sent).await.unwrap();
+            drop(server);
+        };
+        let mut came = Vec::new();
+        let (_, read) = tokio::join!(send, socket.read_to_end(&mut came));
+        assert_eq!(read.unwrap(), sent.len());
+        assert_eq!(came, sent);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_to_a_polled_socket_arrives() {
+        let (mut socket, mut server) = pair().await;
+        make_busy(&mut socket, &mut server).await;
+        socket.write_all(b"hello").await.unwrap();
+        let mut heard = [0; 5];
+        server.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"hello");
+        server.write_all(b"you").await.unwrap();
+        let mut answer = [0; 3];
+        socket.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"you");
+    }
+
+    #[tokio::test]
+    async fn a_slow_stream_is_waited_for() {
+        let (mut socket, mut server) = pair().await;
+        for _ in 0..200 {
+            server.write_all(&[7; 100]).await.unwrap();
+            let mut came = [0; 100];
+            socket.read_exact(&mut came).await.unwrap();
+            assert!(!is_polled(&socket), "100 bytes now and then are no list");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From bytes to an object.
+
+use std::{
+    ops::Range,
+    sync::{Mutex, atomic::AtomicBool},
+};
+
+use serde_json::Value;
+
+use super::{InvalidObject, Object, Place, Places};
+use crate::wire::{
+    item_types::ItemTypes,
+    scan::{Scanned, scan},
+    skip::{Stop, skip_space, skip_value},
+};
+
+impl Object {
+    /// Takes one object from its JSON.
+    ///
+    /// # Errors
+    /// When this is no object with a name.
+    pub fn from_slice(bytes: &[u8]) -> Result<Self, InvalidObject> {
+        let (object, end) = Self::from_prefix(bytes, &ItemTypes::default())
+            .map_err(|stop| InvalidObject::stopped(stop, bytes.len()))?;
+        match bytes[end..].iter().position(|byte| !byte.is_ascii_whitespace()) {
+            None => object,
+            Some(at) => Err(InvalidObject::stopped(
+                Stop::Malformed { at: end + at },
+                bytes.len(),
+            )),
+        }
+    }
+
+    /// Takes the object at the beginning of `bytes`, and says where it ends.
+    ///
+    /// The outer error says that no end was found, the inner one that the object which ends there is of no use.
+    pub(crate) fn from_prefix(
+        bytes: &[u8],
+        types: &ItemTypes,
+    ) -> Result<(Result<Self, InvalidObject>, usize), Stop> {
+        match scan(bytes) {
+            Ok(found) => Ok((Self::cut(bytes, &found, types), found.end)),
+            Err(Stop::Unusual) => {
+                let start = skip_space(bytes, 0);
+                let end = skip_value(bytes, start)?;
+                Ok((Self::normalise(&bytes[start..end], types), end))
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// Copies what is kept, with what `types` says where the object itself does not.
+    fn cut(input: &[u8], found: &Scanned, types: &ItemTypes) -> Result<Self, InvalidObject> {
+        if found.name.as_ref().is_none_or(|name| name.is_empty()) {
+            return Err(InvalidObject::NoName);
+        }
+        u32::try_from(found.end).map_err(|_| InvalidObject::TooLong)?;
+        // Behind the opening brace.
+        let start = skip_space(input, 0) + 1;
+        let added = types.missing_in(found);
+        let added_length: usize = added.iter().map(|member| member.len()).sum();
+        let cut = found.managed_fields.clone().unwrap_or(start..start);
+        let mut bytes = Vec::with_capacity(1 + added_length + found.end - start - cut.len());
+        bytes.push(b'{');
+        added.iter().for_each(|member| bytes.extend_from_slice(member));
+        bytes.extend_from_slice(&input[start..cut.start]);
+        bytes.extend_from_slice(&input[cut.end..found.end]);
+        let place = |range: &Option<Range<usize>>, quotes: usize| match range {
+            Some(range) => {
+                let left_out = if range.start >= cut.end { cut.len() } else { 0 };
+                (1 + added_length + range.start - quotes - start - left_out) as Place
+            }
+            None => 0,
+        };
+        Ok(Self {
+            places: Places {
+                name: place(&found.name, 1),
+                namespace: place(&found.namespace, 1),
+                uid: place(&found.uid, 1),
+                resource_version: place(&found.resource_version, 1),
+                generation: place(&found.generation, 0),
+                labels: place(&found.labels, 0),
+                annotations: place(&found.annotations, 0),
+                owners: place(&found.owners, 0),
+            },
+            deleting: found.deleting,
+            metadata_only: false,
+            partial: false,
+            used: AtomicBool::new(false),
+            kept: None,
+            decoded: Mutex::default(),
+            sharing: None,
+            bytes: bytes.into_boxed_slice(),
+        })
+    }
+
+    /// The slow way, for JSON that is written unusually: parsed and written again, after which it is usual.
+    fn normalise(bytes: &[u8], types: &ItemTypes) -> Result<Self, InvalidObject> {
+        let invalid = |error: serde_json::Error| InvalidObject::Json {
+            reason: error.to_string(),
+        };
+        let value: Value = serde_json::from_slice(bytes).map_err(invalid)?;
+        let bytes = serde_json::to_vec(&value).map_err(invalid)?;
+        match scan(&bytes) {
+            Ok(found) => Self::cut(&bytes, &found, types),
+            // Still unusual: a header field has another type than it has in Kubernetes, or is a text that cannot be
+            // written without escapes, of which names, uids and versions have none.
+            Err(_) => Err(InvalidObject::Json {
+                reason: "a field of metadata has the wrong type, or contains quotes or backslashes"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
+impl InvalidObject {
+    pub(crate) fn stopped(stop: Stop, length: usize) -> Self {
+        let reason = match stop {
+            Stop::Incomplete => format!("it ends after {length} bytes in the middle"),
+            Stop::Malformed { at } => format!("something else begins at byte {at}"),
+            Stop::Unusual => "it is written in an unusual way".to_owned(),
+        };
+        Self::Json { reason }
+    }
+}
