@@ -15,8 +15,6 @@ pub(crate) mod namespaces;
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::{
     apiservice, crd,
     handler::update::finalizers,
@@ -70,7 +68,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
         return;
     };
     cx.state.expiry.note(resource, key, stored.revision, cx.now);
-    let deleting = stored.metadata().contains_key("deletionTimestamp");
+    let deleting = stored.is_deleting();
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
     } else if resource.is("apiregistration.k8s.io", "apiservices") {
@@ -87,7 +85,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
         push(cx, Work::Dependent(resource.storage, Arc::clone(&key)));
     }
     if deleting
-        && finalizers(&stored.object)
+        && finalizers(&stored.object())
             .iter()
             .any(|name| matches!(*name, "orphan" | "foregroundDeletion"))
     {
@@ -105,26 +103,23 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
     {
         push(cx, Work::Definition(custom.definition.clone()));
     }
-    let namespace = removed
-        .metadata()
-        .get("namespace")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let namespace = match key.split_once('/') {
+        Some((namespace, _)) => namespace.to_owned(),
+        None => String::new(),
+    };
     if cx.state.settings.namespace_deletion
         && cx
             .find("", "namespaces", &namespace)
-            .is_some_and(|stored| stored.metadata().contains_key("deletionTimestamp"))
+            .is_some_and(|stored| stored.is_deleting())
     {
         push(cx, Work::Namespace(namespace));
     }
     let key: Arc<str> = Arc::from(key);
     cx.state.owners.note(resource.storage, &key, None);
-    if cx.state.settings.garbage_collection
-        && let Some(uid) = removed.metadata().get("uid").and_then(Value::as_str)
-    {
-        if cx.state.owners.has_dependents(uid) {
-            push(cx, Work::Gone(uid.to_owned()));
+    if cx.state.settings.garbage_collection {
+        let uid = removed.text("uid");
+        if cx.state.owners.has_dependents(&uid) {
+            push(cx, Work::Gone(uid));
         }
         for owner in collect::waiting_owners(cx, removed) {
             push(cx, owner);

@@ -50,6 +50,7 @@ mod json;
 mod listen;
 mod managed;
 mod names;
+mod protobuf;
 mod quantity;
 mod random;
 mod representation;
@@ -63,6 +64,7 @@ mod state;
 mod status;
 mod store;
 mod strategic;
+mod table;
 mod write;
 
 pub use auth::Identity;

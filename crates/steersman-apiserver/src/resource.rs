@@ -57,6 +57,8 @@ pub(crate) struct Custom {
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) name: String,
+    /// The columns of custom resources besides their name.
+    pub(crate) columns: Vec<crate::table::Column>,
     pub(crate) served: bool,
     pub(crate) schema: Arc<Schema>,
     pub(crate) cel: Option<crate::cel::Rules>,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::{
     names,
     resource::{Resource, Version, at},
-    store::{Object, metadata_of},
+    store::{Object, Stored, metadata_of},
 };
 
 /// What an object must look like to be seen.
@@ -28,6 +28,32 @@ impl Selector {
         let labels = metadata_of(object).get("labels").and_then(Value::as_object);
         self.labels.iter().all(|requirement| requirement.matches(labels))
             && self.fields.iter().all(|field| field.matches(object))
+    }
+
+    /// As [`Self::matches`], decoding no more than the requirements ask for.
+    pub(crate) fn sees(&self, stored: &Stored) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        if let Some(object) = stored.at_hand() {
+            return self.matches(&object);
+        }
+        let of_head = |field: &FieldRequirement| {
+            matches!(field.field.as_str(), "metadata.name" | "metadata.namespace")
+        };
+        if !self.fields.iter().all(of_head) {
+            return self.matches(&stored.object());
+        }
+        let head = stored.head().metadata;
+        let label = |key: &str| head.labels.as_ref()?.get(key).map(String::as_str);
+        let field = |field: &FieldRequirement| {
+            let own = if field.field == "metadata.name" { &head.name } else { &head.namespace };
+            (*own == field.value) != field.negated
+        };
+        self.labels
+            .iter()
+            .all(|requirement| requirement.allows(label(&requirement.key)))
+            && self.fields.iter().all(field)
     }
 
     /// The name that a `metadata.name=x` requirement asks for.
@@ -59,9 +85,11 @@ pub(crate) struct Requirement {
 
 impl Requirement {
     fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
-        let value = labels
-            .and_then(|labels| labels.get(&self.key))
-            .and_then(Value::as_str);
+        let value = labels.and_then(|labels| labels.get(&self.key));
+        self.allows(value.and_then(Value::as_str))
+    }
+
+    fn allows(&self, value: Option<&str>) -> bool {
         let listed = |value: &str| self.values.iter().any(|wanted| wanted == value);
         let number = |text: &str| text.parse::<i64>().ok();
         let bound = self.values.first().and_then(|value| number(value));

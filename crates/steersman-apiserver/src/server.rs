@@ -305,6 +305,7 @@ impl Inner {
             headers: parts.headers,
             body,
             identity: default,
+            received: self.clock.now(),
         };
         let identified = {
             let mut state = self.lock();
