@@ -21,6 +21,7 @@ use crate::{
     resource::Resource,
     state::Context,
     store::{StorageId, Stored},
+    workloads,
 };
 
 /// One piece of work.
@@ -38,6 +39,8 @@ pub(crate) enum Work {
     Owner(StorageId, Arc<str>),
     /// An owner is gone.
     Gone(String),
+    /// A workload, or what it is made of, was written or is due.
+    Workload(StorageId, Arc<str>),
 }
 
 /// Does one piece of work; false if there is none.
@@ -52,11 +55,12 @@ pub(crate) fn step(cx: &mut Context<'_>) -> bool {
         Work::Dependent(storage, key) => collect::dependent(cx, storage, &key),
         Work::Owner(storage, key) => collect::owner(cx, storage, &key),
         Work::Gone(uid) => collect::gone(cx, &uid),
+        Work::Workload(storage, key) => workloads::advance(cx, storage, &key),
     }
     true
 }
 
-fn push(cx: &mut Context<'_>, work: Work) {
+pub(crate) fn push(cx: &mut Context<'_>, work: Work) {
     if !cx.state.pending.contains(&work) {
         cx.state.pending.push_back(work);
     }
@@ -76,6 +80,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     } else if resource.is("", "namespaces") && deleting && cx.state.settings.namespace_deletion {
         push(cx, Work::Namespace(key.to_owned()));
     }
+    workloads::note(cx, resource, key, &stored);
     let key: Arc<str> = Arc::from(key);
     let owned = cx.state.owners.note(resource.storage, &key, Some(&stored));
     if !cx.state.settings.garbage_collection {
@@ -114,6 +119,7 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
     {
         push(cx, Work::Namespace(namespace));
     }
+    workloads::note(cx, resource, key, removed);
     let key: Arc<str> = Arc::from(key);
     cx.state.owners.note(resource.storage, &key, None);
     if cx.state.settings.garbage_collection {

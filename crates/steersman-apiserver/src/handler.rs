@@ -206,6 +206,7 @@ fn other(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
         "" => Ok(Reply::json(StatusCode::OK, &discovery::paths(cx))),
         "/healthz" | "/livez" | "/readyz" => Ok(health(path, call)),
         "/healthz/ping" | "/livez/ping" | "/readyz/ping" => Ok(Reply::text("ok")),
+        "/openapi/v2" => Ok(openapi::version_2(call)),
         "/openapi/v3" => Ok(openapi::index(cx)),
         _ => match path.strip_prefix("/openapi/v3/") {
             Some(path) => openapi::document(cx, call, path),

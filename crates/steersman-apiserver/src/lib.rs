@@ -65,6 +65,7 @@ mod status;
 mod store;
 mod strategic;
 mod table;
+mod workloads;
 mod write;
 
 pub use auth::Identity;
@@ -73,3 +74,4 @@ pub use body::{Body, BodyError};
 pub use listen::{ListenError, Listener};
 pub use server::{ApiServer, Builder};
 pub use service::{ConnectionLost, Service};
+pub use workloads::Workloads;

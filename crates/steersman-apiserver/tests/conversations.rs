@@ -196,7 +196,8 @@ macro_rules! conversations {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
-    apply builtins custom_objects custom_watches definitions deletion lists objects ownership patches reviews routes services subresources watches
+    apply builtins custom_objects custom_watches definitions deletion lists networks objects ownership patches pods reviews routes
+    services settings subresources tables watches workloads
 }
 
 #[test]

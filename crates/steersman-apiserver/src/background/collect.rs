@@ -79,7 +79,7 @@ impl Owners {
         self.dependents.contains_key(uid)
     }
 
-    fn dependents(&self, uid: &str) -> Vec<Place> {
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 }

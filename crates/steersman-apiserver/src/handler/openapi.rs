@@ -41,6 +41,18 @@ const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions
 /// A year, after which nobody keeps the document.
 const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// `/openapi/v2`, which current clients ask only when version 3 does not know a kind: an empty document.
+pub(crate) fn version_2(call: &Call) -> Reply {
+    let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    if call.header("accept").contains("protobuf") {
+        let mut reply = Reply::text("");
+        reply.headers.push(("content-type", protobuf.to_owned()));
+        return reply;
+    }
+    let info = json!({"title": "Kubernetes", "version": "v1.37.1"});
+    Reply::json(StatusCode::OK, &json!({"swagger": "2.0", "info": info, "paths": {}}))
+}
+
 /// `/openapi/v3`
 pub(crate) fn index(cx: &Context<'_>) -> Reply {
     let served: BTreeSet<(&str, &str)> = kinds(cx)

@@ -193,6 +193,8 @@ struct Events {
 /// What woke a stream.
 enum Woken {
     Changed,
+    /// Pretended workloads have something to do.
+    Due,
     Bookmark,
     LastBookmark,
     End,
@@ -237,7 +239,7 @@ impl Events {
             if self.control.is_paused() {
                 match self.wait().await {
                     Woken::End => return None,
-                    Woken::Changed | Woken::Bookmark | Woken::LastBookmark => continue,
+                    Woken::Changed | Woken::Due | Woken::Bookmark | Woken::LastBookmark => continue,
                 }
             }
             if let Some(how) = self.control.cut_after(self.sent) {
@@ -259,6 +261,7 @@ impl Events {
             }
             match self.wait().await {
                 Woken::Changed => {}
+                Woken::Due => self.server.tick(),
                 Woken::End => return None,
                 Woken::Bookmark => {
                     self.bookmark = Some(self.server.clock.sleep(BOOKMARK_INTERVAL));
@@ -274,12 +277,14 @@ impl Events {
 
     async fn wait(&mut self) -> Woken {
         let pending = std::future::pending::<()>;
+        let due = self.server.next_due().map(|after| self.server.clock.sleep(after));
         tokio::select! {
             biased;
             () = &mut self.deadline => Woken::End,
             // The sender lives as long as the server, which this stream holds.
             changed = self.changed.changed() => if changed.is_ok() { Woken::Changed } else { Woken::End },
             () = self.control.changed() => Woken::Changed,
+            () = async { match due { Some(sleep) => sleep.await, None => pending().await } } => Woken::Due,
             () = async { match &mut self.last_bookmark { Some(sleep) => sleep.await, None => pending().await } } => Woken::LastBookmark,
             () = async { match &mut self.bookmark { Some(sleep) => sleep.await, None => pending().await } } => Woken::Bookmark,
         }

@@ -117,10 +117,10 @@ impl Decoder<'_> {
             .reference
             .as_deref()
             .map_or(owner, |name| name.rsplit('.').next().unwrap_or(name));
-        let mut unknown = Vec::new();
         for (name, value) in fields.iter_mut() {
             let Some(property) = target.properties.get(name) else {
-                unknown.push(name.clone());
+                let parts = path.iter().map(String::as_str).chain([name.as_str()]);
+                self.unknown.push(parts.collect::<Vec<_>>().join("."));
                 continue;
             };
             if value.is_null() {
@@ -130,16 +130,7 @@ impl Decoder<'_> {
             self.value(property, value, owner, path)?;
             path.pop();
         }
-        for name in unknown {
-            fields.remove(&name);
-            self.unknown.push(
-                path.iter()
-                    .map(String::as_str)
-                    .chain([name.as_str()])
-                    .collect::<Vec<_>>()
-                    .join("."),
-            );
-        }
+        fields.retain(|name, _| target.properties.contains_key(name));
         settle(target, fields);
         Ok(())
     }

@@ -113,6 +113,8 @@ fn normalize_text(text: &str, key: &str) -> String {
         "clusterIP" | "clusterIPs" if text.starts_with("10.") => return "<address>".to_owned(),
         "resourceVersion" if !text.is_empty() && text != "0" => return "<revision>".to_owned(),
         "continue" if !text.is_empty() => return "<continue>".to_owned(),
+        "cells" if is_age(text) => return "<age>".to_owned(),
+        "cells" if text.starts_with("10.") => return "<address>".to_owned(),
         "storageVersionHash" => return text.to_owned(),
         "token" if text.len() > 100 => return "<token>".to_owned(),
         _ => {}
@@ -124,6 +126,11 @@ fn normalize_text(text: &str, key: &str) -> String {
         return words(text);
     }
     text.to_owned()
+}
+
+fn is_age(text: &str) -> bool {
+    let digits = text.trim_end_matches(['s', 'm', 'h']);
+    digits.len() < text.len() && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Masks uids, times and revisions in a text.
