@@ -114,6 +114,11 @@ pub(crate) fn columns(resource: &Resource, version: &Version) -> Value {
     }
 }
 
+/// True if a kind has columns of its own.
+pub(crate) fn is_printed(resource: &Resource) -> bool {
+    resource.custom.is_some() || COLUMNS.contains_key(known_as(resource).as_str())
+}
+
 fn known_as(resource: &Resource) -> String {
     match resource.group.as_str() {
         "" | "events.k8s.io" => resource.plural.clone(),

@@ -85,7 +85,7 @@ fn include(query: &Query) -> Result<Include> {
         "None" => Ok(Include::None),
         "Object" => Ok(Include::Object),
         other => Err(Failure::bad_request(format!(
-            "unrecognized includeObject value: {other:?}"
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
         ))),
     }
 }

@@ -8,6 +8,9 @@ use crate::{
     store::{Object, metadata_of},
 };
 
+/// Where DaemonSets count the changes of their template.
+pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 /// Fills in the defaults of a built-in object.
 pub(crate) fn apply(resource: &Resource, object: &mut Object) {
     match (resource.group.as_str(), resource.plural.as_str()) {
@@ -19,7 +22,15 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
         ("apps", "deployments") => with(object, "spec", deployment),
         ("apps", "replicasets") => with(object, "spec", replicas_and_template),
         ("apps", "statefulsets") => with(object, "spec", stateful_set),
-        ("apps", "daemonsets") => with(object, "spec", daemon_set),
+        ("apps", "daemonsets") => {
+            with(object, "metadata", |metadata| {
+                let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+                if annotations.get(TEMPLATE_GENERATION).is_none() {
+                    annotations[TEMPLATE_GENERATION] = json!("0");
+                }
+            });
+            with(object, "spec", daemon_set);
+        }
         ("batch", "jobs") => with(object, "spec", job),
         ("batch", "cronjobs") => with(object, "spec", cron_job),
         ("discovery.k8s.io", "endpointslices") => each(object, "ports", |port| {
@@ -119,6 +130,9 @@ fn secret(object: &mut Object) {
 fn service(object: &mut Object) {
     with(object, "spec", |spec| {
         put(spec, "sessionAffinity", json!("None"));
+        if spec.get("sessionAffinity") == Some(&json!("ClientIP")) {
+            put(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
+        }
         put(spec, "type", json!("ClusterIP"));
         if spec.get("type") != Some(&json!("ExternalName")) {
             put(spec, "internalTrafficPolicy", json!("Cluster"));

@@ -113,6 +113,7 @@ fn normalize_text(text: &str, key: &str) -> String {
         "clusterIP" | "clusterIPs" if text.starts_with("10.") => return "<address>".to_owned(),
         "resourceVersion" if !text.is_empty() && text != "0" => return "<revision>".to_owned(),
         "continue" if !text.is_empty() => return "<continue>".to_owned(),
+        "cells" if text.contains('=') => return text.split('=').map(words).collect::<Vec<_>>().join("="),
         "cells" if is_age(text) => return "<age>".to_owned(),
         "cells" if text.starts_with("10.") => return "<address>".to_owned(),
         "storageVersionHash" => return text.to_owned(),
@@ -128,6 +129,13 @@ fn normalize_text(text: &str, key: &str) -> String {
     text.to_owned()
 }
 
+/// The part before a uid, and the uid.
+fn uid_in(word: &str) -> Option<(&str, &str)> {
+    let start = word.find("controller-uid\":\"")? + "controller-uid\":\"".len();
+    let uid = word.get(start..start + 36)?;
+    (uid.matches('-').count() == 4).then_some((&word[..start], uid))
+}
+
 fn is_age(text: &str) -> bool {
     let digits = text.trim_end_matches(['s', 'm', 'h']);
     digits.len() < text.len() && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -137,6 +145,9 @@ fn is_age(text: &str) -> bool {
 fn words(text: &str) -> String {
     let mask = |word: &str| {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        if let Some((before, uid)) = uid_in(word) {
+            return format!("{before}<uid>{}", words(&word[before.len() + uid.len()..]));
+        }
         let uid = bare.len() == 36 && bare.matches('-').count() == 4;
         let time = bare.len() == 20 && bare.parse::<jiff::Timestamp>().is_ok();
         if uid {
@@ -147,6 +158,20 @@ fn words(text: &str) -> String {
             word.to_owned()
         }
     };
+    // Differences between Go structs, and Go structs themselves, are not for comparison.
+    let text = text.split("\n@@").next().unwrap_or_default();
+    if let (Some((before, rest)), true) = (
+        text.split_once("spec.template: Invalid value: {"),
+        text.contains("field is immutable"),
+    ) {
+        let after = rest.rsplit_once("}: ").map_or("", |(_, after)| after);
+        return format!("{before}<object>{after}");
+    }
+    if text.starts_with("Invalid value: {\"labels\":") && text.ends_with("field is immutable")
+        || text.starts_with("Invalid value: {\"metadata\":") && text.ends_with("field is immutable")
+    {
+        return "<object>: field is immutable".to_owned();
+    }
     // An object that a patch made is shown with its fields in the order of Go structs.
     if let (Some(start), Some(end)) = (
         text.find("patch: Invalid value: \"{")
