@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::{
     resource::{Resource, Version},
     store::{Object, metadata_of},
+    write::defaults::TEMPLATE_GENERATION,
 };
 
 pub(crate) use jsonpath::Path;
@@ -147,11 +148,21 @@ pub(crate) fn row(
         row["conditions"] = json!([condition]);
     }
     let api_version = || resource.api_version(&version.name);
+    let mut metadata = metadata_of(shown).clone();
+    if resource.is("apps", "daemonsets")
+        && let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
+    {
+        // A number in the form that the real server makes its rows from.
+        annotations.remove(TEMPLATE_GENERATION);
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
     match include {
         Include::None => row["object"] = Value::Null,
         Include::Metadata => {
             row["object"] = json!({
-                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata_of(shown),
+                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
             });
         }
         Include::Object => {

@@ -154,8 +154,10 @@ async fn nonsense_is_refused_as_the_real_server_does(fixture: Fixture) {
             // Over the wire as well, where this is the embedded server.
             ServerKind::Embedded => raw.send_by(&client).await,
             _ => {
-                let real = raw.send_by(&client).await;
+                let real = raw.try_send_by(&client).await;
                 let ours = admin(raw).send(&server).await;
+                // The real server breaks the connection over what makes its handler panic.
+                let Some(real) = real else { continue };
                 if shown(&ours) != shown(&real) {
                     wrong.push(format!(
                         "{method} {path} {body}\n   real: {} {}\n   ours: {} {}",

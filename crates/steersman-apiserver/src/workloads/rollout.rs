@@ -103,7 +103,8 @@ fn scale(cx: &mut Context<'_>, deployment: &Object, current: &Object, old: &[Arc
     let wanted = number(deployment, &["spec", "replicas"], 1);
     let replicas = |set: &Object| number(set, &["spec", "replicas"], 0);
     let pods = |set: &Object| number(set, &["status", "replicas"], 0);
-    let available = |set: &Object| number(set, &["status", "availableReplicas"], 0);
+    // A set that was just told to be smaller has not lost its Pods yet.
+    let available = |set: &Object| number(set, &["status", "availableReplicas"], 0).min(replicas(set));
     let sum = |of: &dyn Fn(&Object) -> i64| old.iter().map(|set| of(set)).sum::<i64>();
     if text(deployment, &["spec", "strategy", "type"]) == "Recreate" {
         for set in old.iter().filter(|set| replicas(set) > 0) {

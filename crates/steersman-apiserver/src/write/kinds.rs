@@ -103,10 +103,10 @@ fn select_own_pods(object: &mut Object) {
     if spec.get("manualSelector") == Some(&json!(true)) {
         return;
     }
-    spec.insert(
-        "selector".to_owned(),
-        json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
-    );
+    if let Value::Object(selector) = spec.entry("selector").or_insert_with(|| json!({})) {
+        let labels = selector.entry("matchLabels").or_insert_with(|| json!({}));
+        labels["batch.kubernetes.io/controller-uid"] = json!(uid);
+    }
     let add = |metadata: Option<&mut Value>| {
         if let (Some(Value::Object(metadata)), Some(labels)) = (metadata, labels.as_object()) {
             let known = metadata.entry("labels").or_insert_with(|| json!({}));
@@ -266,10 +266,11 @@ pub(crate) fn reset_status(target: &Target, object: &mut Object) {
 
 /// How a pod is treated when its node runs short.
 fn service_class(object: &Object) -> &'static str {
-    let containers = at(object, &["spec", "containers"])
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let containers: Vec<Value> = ["initContainers", "containers"]
+        .iter()
+        .filter_map(|list| at(object, &["spec", list])?.as_array().cloned())
+        .flatten()
+        .collect();
     let part = |container: &Value, kind: &str, name: &str| {
         container.pointer(&format!("/resources/{kind}/{name}")).cloned()
     };

@@ -163,27 +163,28 @@ impl Raw {
 
     /// Sends it to another server.
     pub(crate) async fn send_by(&self, client: &kube::Client) -> Answer {
+        self.try_send_by(client).await.expect("the connection holds")
+    }
+
+    /// Sends it to another server; nothing if the connection broke.
+    pub(crate) async fn try_send_by(&self, client: &kube::Client) -> Option<Answer> {
         loop {
             let (parts, body) = self.request().into_parts();
             let body = body.collect().await.expect("the body is at hand").to_bytes();
             let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
-            let (parts, body) = client
-                .send(request)
-                .await
-                .expect("the connection holds")
-                .into_parts();
-            let body = body.collect().await.expect("the connection holds").to_bytes();
+            let (parts, body) = client.send(request).await.ok()?.into_parts();
+            let body = body.collect().await.ok()?.to_bytes();
             let body = String::from_utf8(body.to_vec()).expect("bodies are text");
             // A cache that is still filling asks to be tried again, as clients do.
             if parts.status == 429 && body.contains("initializing") {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 continue;
             }
-            return Answer {
+            return Some(Answer {
                 code: parts.status.as_u16(),
                 header: parts.headers,
                 body,
-            };
+            });
         }
     }
 
