@@ -30,7 +30,11 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn new(quick: bool) -> Self {
-        let (creates, objects, events) = if quick { (500, 2_000, 100) } else { (5_000, 100_000, 1_000) };
+        let (creates, objects, events) = if quick {
+            (500, 2_000, 100)
+        } else {
+            (5_000, 100_000, 1_000)
+        };
         Self {
             creates,
             objects,
@@ -85,17 +89,36 @@ impl<'a> Clocks<'a> {
         let rate: &[(&str, f64)] = if per_second { &[("per_s", rate)] } else { &[] };
         let resident = [("resident_mb", self.subject.memory_mb("VmRSS:"))];
         let more: Vec<(&str, f64)> = rate.iter().chain(&resident).copied().collect();
-        print(self.subject.who, case, n, taken, self.subject.memory_mb("VmHWM:"), &more);
+        print(
+            self.subject.who,
+            case,
+            n,
+            taken,
+            self.subject.memory_mb("VmHWM:"),
+            &more,
+        );
     }
 }
 
 /// Runs all cases on a server.
 pub(crate) async fn run(subject: &Subject, counts: Counts) -> Result<(), String> {
-    let client = || subject.endpoint.client(&subject.admin).map_err(|error| error.to_string());
+    let client = || {
+        subject
+            .endpoint
+            .client(&subject.admin)
+            .map_err(|error| error.to_string())
+    };
     let mut started = subject.started;
     started.cpu = subject.cpu();
     let resident = [("resident_mb", subject.memory_mb("VmRSS:"))];
-    print(subject.who, "start", 1, started, subject.memory_mb("VmHWM:"), &resident);
+    print(
+        subject.who,
+        "start",
+        1,
+        started,
+        subject.memory_mb("VmHWM:"),
+        &resident,
+    );
 
     let one = client()?;
     let clocks = Clocks::start(subject);
@@ -147,7 +170,10 @@ async fn fan_out(
         let mut seen = 0;
         while seen < counts.events {
             let frame = body.frame().await.ok_or("a watch ended early")?;
-            let bytes = frame.map_err(|_| "a watch broke")?.into_data().unwrap_or_default();
+            let bytes = frame
+                .map_err(|_| "a watch broke")?
+                .into_data()
+                .unwrap_or_default();
             seen += bytes.iter().filter(|byte| **byte == b'\n').count();
         }
         Ok::<(), String>(())
@@ -171,7 +197,11 @@ async fn create(client: &Client, index: usize) -> Result<(), String> {
     let response = client.send(request.map_err(|error| error.to_string())?).await;
     let response = response.map_err(|error| error.to_string())?;
     let status = response.status();
-    let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
     if status == 201 {
         Ok(())
     } else {
@@ -180,8 +210,14 @@ async fn create(client: &Client, index: usize) -> Result<(), String> {
 }
 
 async fn get(client: &Client, path: &str) -> Result<Bytes, String> {
-    let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
+    let request = Request::get(path)
+        .body(Body::empty())
+        .map_err(|error| error.to_string())?;
     let response = client.send(request).await.map_err(|error| error.to_string())?;
-    let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
     Ok(body.to_bytes())
 }

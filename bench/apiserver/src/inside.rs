@@ -27,7 +27,9 @@ pub(crate) async fn run(counts: Counts) -> Result<(), String> {
     }
     report("create", counts.objects, start, true);
     let start = Start::now();
-    let request = Request::get(MAPS).body(Full::default()).map_err(|error| error.to_string())?;
+    let request = Request::get(MAPS)
+        .body(Full::default())
+        .map_err(|error| error.to_string())?;
     send(&mut service, request).await?;
     report("list", counts.objects, start, false);
 
@@ -46,7 +48,10 @@ pub(crate) async fn run(counts: Counts) -> Result<(), String> {
         let mut seen = 0;
         while seen < counts.events {
             let frame = watch.frame().await.ok_or("a watch ended early")?;
-            let bytes = frame.map_err(|error| error.to_string())?.into_data().unwrap_or_default();
+            let bytes = frame
+                .map_err(|error| error.to_string())?
+                .into_data()
+                .unwrap_or_default();
             seen += bytes.iter().filter(|byte| **byte == b'\n').count();
         }
     }
@@ -74,7 +79,11 @@ fn post(index: usize) -> Result<Request<Full<Bytes>>, String> {
 async fn send(service: &mut Service, request: Request<Full<Bytes>>) -> Result<(), String> {
     let response = service.call(request).await.map_err(|error| error.to_string())?;
     let status = response.status();
-    response.into_body().collect().await.map_err(|error| error.to_string())?;
+    response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
     if status.is_success() {
         Ok(())
     } else {

@@ -46,7 +46,9 @@ fn run(counts: Counts) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     // A process of its own: what this one does with the other servers is not in its memory.
     let quick = if counts.is_quick() { "quick" } else { "full" };
-    let inside = std::process::Command::new(&program).args(["--inside", quick]).status();
+    let inside = std::process::Command::new(&program)
+        .args(["--inside", quick])
+        .status();
     match inside {
         Ok(status) if status.success() => {}
         other => return Err(format!("the run within a process failed: {other:?}")),

@@ -51,7 +51,10 @@ impl Subject {
         let endpoint = Endpoint::new(text("url"), text("ca"));
         let admin = Identity::new("admin", text("token"));
         let client = endpoint.client(&admin).map_err(|error| error.to_string())?;
-        client.apiserver_version().await.map_err(|error| error.to_string())?;
+        client
+            .apiserver_version()
+            .await
+            .map_err(|error| error.to_string())?;
         Ok(Self {
             who: "steersman",
             endpoint,
@@ -65,7 +68,10 @@ impl Subject {
     /// `kube-apiserver` with `etcd`.
     pub(crate) async fn real() -> Result<Self, String> {
         let start = Start::now();
-        let server = RealServer::builder().start().await.map_err(|error| error.to_string())?;
+        let server = RealServer::builder()
+            .start()
+            .await
+            .map_err(|error| error.to_string())?;
         Ok(Self {
             who: "kube-apiserver",
             endpoint: server.endpoint().clone(),
@@ -91,15 +97,24 @@ fn cpu_of(id: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     // The name in parentheses may hold anything; user and system ticks are the 12th and 13th word after it.
     let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: u64 = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+    let ticks: u64 = words
+        .skip(11)
+        .take(2)
+        .filter_map(|word| word.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 10)
 }
 
 fn memory_of(id: u32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix(field)?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
+    let kib = status.lines().find_map(|line| {
+        line.strip_prefix(field)?
+            .trim()
+            .strip_suffix("kB")?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    });
     kib.map_or(f64::NAN, |kib| kib * 1024.0 / 1e6)
 }
 

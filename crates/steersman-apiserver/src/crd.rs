@@ -18,8 +18,8 @@ use crate::{
     resource::{Custom, Resource, ScalePaths, Subresource, Version, at, strategy},
     schema::Schema,
     state::State,
-    table,
     store::{Object, metadata_of},
+    table,
 };
 
 /// Keeps a definition until its objects are gone.

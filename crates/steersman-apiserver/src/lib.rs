@@ -47,6 +47,7 @@ mod crd;
 pub mod fault;
 mod handler;
 mod json;
+mod jsonpatch;
 mod listen;
 mod managed;
 mod names;

@@ -252,6 +252,11 @@ pub(crate) fn on_apply(
         .and_then(Value::as_str)
         .unwrap_or_default()
         .to_owned();
+    let name = metadata_of(config)
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let config = Value::Object(config.clone());
     let failed = |error: String| {
         let kind = format!(
@@ -261,8 +266,7 @@ pub(crate) fn on_apply(
             target.resource.kind
         );
         Failure::unclassified(format!(
-            "failed to create typed patch object ({namespace}/{}; {kind}): {error}",
-            target.name
+            "failed to create typed patch object ({namespace}/{name}; {kind}): {error}"
         ))
     };
     apply::check(schema, &config).map_err(failed)?;
@@ -313,14 +317,19 @@ pub(crate) fn on_apply(
 /// The fields that the last client-side apply of kubectl set and that have kept their values since.
 fn last_applied(live: &Object, before: &Typed<'_>) -> Option<FieldSet> {
     let annotations = metadata_of(live).get("annotations")?;
-    let text = annotations.get("kubectl.kubernetes.io/last-applied-configuration")?.as_str()?;
+    let text = annotations
+        .get("kubectl.kubernetes.io/last-applied-configuration")?
+        .as_str()?;
     let mut config: Object = serde_json::from_str(text).ok()?;
     config.remove("apiVersion");
     config.remove("kind");
     let config = Value::Object(config);
     let set = apply::fields(before.schema, &config).ok()?;
     let comparison = apply::compare(before.schema, &config, &before.value);
-    let changed = comparison.modified.union(&comparison.added).union(&comparison.removed);
+    let changed = comparison
+        .modified
+        .union(&comparison.added)
+        .union(&comparison.removed);
     Some(set.difference(&changed))
 }
 

@@ -81,9 +81,9 @@ fn field(row: &'static str) -> Option<(u64, Field)> {
 /// # Errors
 /// What is wrong with it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
-    let envelope = bytes
-        .strip_prefix(MAGIC)
-        .ok_or_else(|| "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".to_owned())?;
+    let envelope = bytes.strip_prefix(MAGIC).ok_or_else(|| {
+        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".to_owned()
+    })?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     each(envelope, |number, part| {
         match (number, part) {
@@ -102,7 +102,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
     })?;
     let name = definition(&api_version, &kind);
     if !TABLE.contains_key(name.as_str()) {
-        return Err(format!("no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""));
+        return Err(format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        ));
     }
     let Value::Object(mut object) = message(&name, raw, DEPTH)? else {
         return Err(format!("a {kind} is not an object"));
@@ -171,7 +173,9 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], String> {
 }
 
 fn fixed<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], String> {
-    take(bytes, N)?.try_into().map_err(|_| "unexpected EOF".to_owned())
+    take(bytes, N)?
+        .try_into()
+        .map_err(|_| "unexpected EOF".to_owned())
 }
 
 fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
@@ -278,9 +282,7 @@ fn put(object: &mut Map<String, Value>, field: &Field, part: Part<'_>, depth: us
 fn value(kind: &str, part: Part<'_>, depth: usize) -> Result<Value, String> {
     Ok(match (kind, part) {
         ("string", Part::Bytes(text)) => Value::from(utf8(text)?),
-        ("bytes", Part::Bytes(bytes)) => {
-            Value::from(base64::engine::general_purpose::STANDARD.encode(bytes))
-        }
+        ("bytes", Part::Bytes(bytes)) => Value::from(base64::engine::general_purpose::STANDARD.encode(bytes)),
         ("bool", Part::Varint(number)) => Value::from(number != 0),
         ("int32" | "int64" | "uint32", Part::Varint(number)) => Value::from(number.cast_signed()),
         ("uint64", Part::Varint(number)) => Value::from(number),
@@ -306,7 +308,11 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, String> {
         return Ok(Value::Null);
     }
     let time = jiff::Timestamp::new(seconds, nanos).map_err(|error| error.to_string())?;
-    let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
+    let format = if micro {
+        "%Y-%m-%dT%H:%M:%S.%6fZ"
+    } else {
+        "%Y-%m-%dT%H:%M:%SZ"
+    };
     Ok(Value::from(time.strftime(format).to_string()))
 }
 
@@ -332,7 +338,11 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
         }
         Ok(())
     })?;
-    Ok(if is_text { Value::from(text) } else { Value::from(number) })
+    Ok(if is_text {
+        Value::from(text)
+    } else {
+        Value::from(number)
+    })
 }
 
 /// JSON within protobuf.
@@ -371,7 +381,8 @@ mod tests {
         let metadata = bytes(1, &bytes(1, b"a"));
         let entry = bytes(2, &[bytes(1, b"k"), bytes(2, b"v")].concat());
         let read = parse(&body("v1", "ConfigMap", &[metadata, entry].concat())).unwrap();
-        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
+        let expected =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
         assert_eq!(read, expected);
     }
 

@@ -97,7 +97,11 @@ impl Resource {
     pub(crate) fn qualified_kind(&self) -> Qualified<'_> {
         Qualified {
             // Events of both groups are one kind to the real server's validation.
-            group: if self.is("events.k8s.io", "events") { "" } else { &self.group },
+            group: if self.is("events.k8s.io", "events") {
+                ""
+            } else {
+                &self.group
+            },
             name: &self.kind,
         }
     }

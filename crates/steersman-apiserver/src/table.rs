@@ -9,11 +9,7 @@ mod human;
 mod jsonpath;
 mod pod;
 
-use std::{
-    collections::HashMap,
-    sync::LazyLock,
-    time::SystemTime,
-};
+use std::{collections::HashMap, sync::LazyLock, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -56,8 +52,13 @@ pub(crate) enum Include {
 
 static COLUMNS: LazyLock<HashMap<&'static str, Vec<Column>>> = LazyLock::new(|| {
     let rows = TEXT.lines().filter_map(|line| line.split_once('\t'));
-    rows.map(|(name, row)| (name, serde_json::from_str(row).expect("the generated columns are JSON")))
-        .collect()
+    rows.map(|(name, row)| {
+        (
+            name,
+            serde_json::from_str(row).expect("the generated columns are JSON"),
+        )
+    })
+    .collect()
 });
 
 /// The texts of name and age are everywhere the same.
@@ -81,7 +82,10 @@ fn column(name: &str, kind: &str, format: &str, description: String) -> Column {
 
 /// The columns that a definition asks for, but for the name; the age if it asks for none.
 pub(crate) fn custom_columns(version: &Value) -> Vec<Column> {
-    let asked = version.get("additionalPrinterColumns").cloned().unwrap_or_default();
+    let asked = version
+        .get("additionalPrinterColumns")
+        .cloned()
+        .unwrap_or_default();
     let mut columns: Vec<Column> = serde_json::from_value(asked).unwrap_or_default();
     for column in &mut columns {
         if column.description.is_empty() {
@@ -187,7 +191,10 @@ fn custom_cells(version: &Version, object: &Object, now: SystemTime) -> Vec<Valu
         let found = Path::parse(&column.path).ok()?.first(&whole)?.clone();
         custom_cell(&column.kind, &found, now)
     };
-    let rest = version.columns.iter().map(|column| cell(column).unwrap_or_default());
+    let rest = version
+        .columns
+        .iter()
+        .map(|column| cell(column).unwrap_or_default());
     std::iter::once(name).chain(rest).collect()
 }
 
@@ -199,7 +206,9 @@ fn custom_cell(kind: &str, value: &Value, now: SystemTime) -> Option<Value> {
         ("string", other) => Some(json!(other.to_string())),
         ("integer", Value::Number(number)) => {
             #[expect(clippy::cast_possible_truncation, reason = "Go cuts the fraction off as well")]
-            let whole = number.as_i64().or_else(|| number.as_f64().map(|float| float as i64));
+            let whole = number
+                .as_i64()
+                .or_else(|| number.as_f64().map(|float| float as i64));
             whole.map(Value::from)
         }
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => Some(value.clone()),

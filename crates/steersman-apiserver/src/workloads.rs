@@ -144,12 +144,19 @@ pub(crate) fn note(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, st
     }
     let is_workload = matches!(
         (resource.group.as_str(), resource.plural.as_str()),
-        ("", "pods" | "services") | ("batch", "jobs") | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
+        ("", "pods" | "services")
+            | ("batch", "jobs")
+            | (
+                "apps",
+                "deployments" | "replicasets" | "statefulsets" | "daemonsets"
+            )
     );
     if resource.is("", "nodes") {
         let sets = keys(cx, "apps", "daemonsets", "");
         let pods = keys(cx, "", "pods", "");
-        sets.into_iter().chain(pods).for_each(|work| background::push(cx, work));
+        sets.into_iter()
+            .chain(pods)
+            .for_each(|work| background::push(cx, work));
         return;
     }
     if !is_workload {
@@ -175,9 +182,11 @@ fn keys(cx: &Context<'_>, group: &str, plural: &str, prefix: &str) -> Vec<Work> 
     };
     let mut found = Vec::new();
     let revision = cx.state.store.revision();
-    cx.state.store.visit(resource.storage, prefix, None, revision, |key, _| {
-        found.push(Work::Workload(resource.storage, Arc::clone(key)));
-    });
+    cx.state
+        .store
+        .visit(resource.storage, prefix, None, revision, |key, _| {
+            found.push(Work::Workload(resource.storage, Arc::clone(key)));
+        });
     found
 }
 
@@ -189,7 +198,10 @@ fn owner_of(cx: &Context<'_>, object: &Object) -> Option<Work> {
     let text = |key: &str| owner[key].as_str().unwrap_or_default();
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
     let resource = cx.state.registry.find_kind(group, text("kind"))?;
-    let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let namespace = metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     Some(Work::Workload(
         resource.storage,
         Arc::from(resource.key(namespace, text("name"))),
@@ -211,7 +223,11 @@ pub(crate) fn wake(cx: &mut Context<'_>) {
 /// Looks at one object and does what its controller would.
 pub(crate) fn advance(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     let resources = cx.state.registry.all();
-    let Some(resource) = resources.iter().find(|resource| resource.storage == storage).cloned() else {
+    let Some(resource) = resources
+        .iter()
+        .find(|resource| resource.storage == storage)
+        .cloned()
+    else {
         return;
     };
     match (resource.group.as_str(), resource.plural.as_str()) {

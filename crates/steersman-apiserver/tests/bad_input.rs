@@ -36,10 +36,40 @@ impl Chance {
 }
 
 const LABELS: [&str; 22] = [
-    "a", "b/c", "=", "==", "!=", "!", " in ", " notin ", "(", ")", ",", ">", "<", "1", " ", "x.y", "-", "é", "A", "_", "/", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "a",
+    "b/c",
+    "=",
+    "==",
+    "!=",
+    "!",
+    " in ",
+    " notin ",
+    "(",
+    ")",
+    ",",
+    ">",
+    "<",
+    "1",
+    " ",
+    "x.y",
+    "-",
+    "é",
+    "A",
+    "_",
+    "/",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 const FIELDS: [&str; 10] = [
-    "metadata.name", "metadata.namespace", "spec.x", "=", "==", "!=", ",", "a", "metadata.labels", "x",
+    "metadata.name",
+    "metadata.namespace",
+    "spec.x",
+    "=",
+    "==",
+    "!=",
+    ",",
+    "a",
+    "metadata.labels",
+    "x",
 ];
 
 fn encoded(text: &str) -> String {
@@ -64,7 +94,12 @@ fn asked(chance: &mut Chance) -> Vec<Asked> {
     for _ in 0..40 {
         let operations = json!([operation(chance), operation(chance)]);
         let path = "configmaps/a?fieldManager=m&dryRun=All".to_owned();
-        all.push(("PATCH", path, "application/json-patch+json", operations.to_string()));
+        all.push((
+            "PATCH",
+            path,
+            "application/json-patch+json",
+            operations.to_string(),
+        ));
     }
     for _ in 0..60 {
         let media = *chance.pick(&[
@@ -96,10 +131,20 @@ fn token(chance: &mut Chance) -> String {
 
 fn operation(chance: &mut Chance) -> Value {
     let op = *chance.pick(&["add", "remove", "replace", "test", "copy", "move", "nonsense"]);
-    let path = *chance.pick(&["/data/a", "/data/none", "/metadata/labels", "/data", "", "/data/a/b", "data"]);
+    let path = *chance.pick(&[
+        "/data/a",
+        "/data/none",
+        "/metadata/labels",
+        "/data",
+        "",
+        "/data/a/b",
+        "data",
+    ]);
     let mut operation = json!({"op": op, "path": path});
     if chance.below(4) > 0 {
-        operation["value"] = chance.pick(&[json!("x"), json!({"a": "b"}), json!(1), Value::Null]).clone();
+        operation["value"] = chance
+            .pick(&[json!("x"), json!({"a": "b"}), json!(1), Value::Null])
+            .clone();
     }
     if matches!(op, "copy" | "move") {
         operation["from"] = json!(chance.pick(&["/data/a", "/data/none"]));
@@ -126,8 +171,14 @@ fn configuration(chance: &mut Chance) -> Value {
     object
 }
 
+/// An answer without what differs between two servers, and without the Go values that the real one prints.
 fn shown(answer: &Answer) -> Value {
-    json!({"code": answer.code, "body": comparable(&answer.body)})
+    let mut body = comparable(&answer.body);
+    let message = body["message"].as_str().unwrap_or_default();
+    if message.contains("patch: Invalid value") || message.contains("<object>") {
+        body = json!("a patch that does not fit");
+    }
+    json!({"code": answer.code, "body": body})
 }
 
 // Guarantee 4 of the crate, and the answers of the real server.
@@ -142,14 +193,22 @@ async fn nonsense_is_refused_as_the_real_server_does(fixture: Fixture) {
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let made = json!({"metadata": {"name": namespace}}).to_string();
     let admin = |raw: Raw| raw.token("admin-token");
-    admin(send("POST", "/api/v1/namespaces", "application/json", &made)).send(&server).await.ok();
+    admin(send("POST", "/api/v1/namespaces", "application/json", &made))
+        .send(&server)
+        .await
+        .ok();
     let create = send("POST", &maps, "application/json", &map);
     let client = fixture.client();
     create.send_by(&client).await.ok();
     admin(create).send(&server).await.ok();
     let mut wrong = Vec::new();
     for (method, path, media, body) in asked(&mut Chance(0x5eed)) {
-        let raw = send(method, &format!("/api/v1/namespaces/{namespace}/{path}"), media, &body);
+        let raw = send(
+            method,
+            &format!("/api/v1/namespaces/{namespace}/{path}"),
+            media,
+            &body,
+        );
         let ours = match fixture.server_kind() {
             // Over the wire as well, where this is the embedded server.
             ServerKind::Embedded => raw.send_by(&client).await,

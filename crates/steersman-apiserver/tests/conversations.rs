@@ -37,11 +37,15 @@ impl Server {
         static SERVER: OnceCell<Option<RealServer>> = OnceCell::const_new();
         let start = || async {
             if let Err(error) = steersman_assets::find() {
-                harness::note(&format!("conversations with the real server are left out: {error}"));
+                harness::note(&format!(
+                    "conversations with the real server are left out: {error}"
+                ));
                 return None;
             }
             let users = ["alice", "bob"].map(|name| Identity::new(name, format!("{name}-token")));
-            let builder = users.into_iter().fold(RealServer::builder(), |builder, user| builder.user(user));
+            let builder = users
+                .into_iter()
+                .fold(RealServer::builder(), |builder, user| builder.user(user));
             Some(builder.start().await.expect("the real server starts"))
         };
         SERVER.get_or_init(start).await.as_ref().map(Server::Real)
@@ -131,7 +135,12 @@ async fn answers(name: &str, server: &Server) -> Vec<Value> {
         let answer = server.send(&step.user, raw).await;
         let mut headers: Vec<Value> = ["content-type", "retry-after", "warning"]
             .into_iter()
-            .flat_map(|name| answer.headers(name).into_iter().map(move |value| json!([name, value])))
+            .flat_map(|name| {
+                answer
+                    .headers(name)
+                    .into_iter()
+                    .map(move |value| json!([name, value]))
+            })
             .collect();
         headers.sort_by_key(ToString::to_string);
         // The address of the machine is nobody's business.

@@ -53,7 +53,11 @@ async fn program() -> Option<&'static PathBuf> {
                 None
             }
             Ok(built) => {
-                assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+                assert!(
+                    built.status.success(),
+                    "{}",
+                    String::from_utf8_lossy(&built.stderr)
+                );
                 Some(output)
             }
         }

@@ -50,7 +50,13 @@ fn session(fixture: &Fixture) -> Vec<Typed> {
             // A schedule has spaces, which part words here.
             let arguments = command
                 .split(' ')
-                .map(|word| if word.contains("schedule") { word.replace('_', " ") } else { word.to_owned() })
+                .map(|word| {
+                    if word.contains("schedule") {
+                        word.replace('_', " ")
+                    } else {
+                        word.to_owned()
+                    }
+                })
                 .collect();
             let input = lines.skip(1).collect::<Vec<_>>().join("\n");
             Typed {
@@ -130,9 +136,9 @@ impl Shell<'_> {
         let text = text
             .replace(self.fixture.namespace(), "<namespace>")
             .replace(self.fixture.group(), "<group>");
-        let text = MASKS
-            .iter()
-            .fold(text, |text, (pattern, with)| pattern.replace_all(&text, *with).into_owned());
+        let text = MASKS.iter().fold(text, |text, (pattern, with)| {
+            pattern.replace_all(&text, *with).into_owned()
+        });
         text.lines().map(str::to_owned).collect()
     }
 }
@@ -165,7 +171,11 @@ async fn kubectl_says_the_same_of_both_servers(fixture: Fixture) {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(said.len(), expected.len(), "the session has changed; record it again");
+    assert_eq!(
+        said.len(),
+        expected.len(),
+        "the session has changed; record it again"
+    );
     let wrong: Vec<String> = said
         .iter()
         .zip(&expected)

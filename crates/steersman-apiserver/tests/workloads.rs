@@ -51,7 +51,10 @@ async fn list(server: &ApiServer, path: &str) -> Vec<Value> {
 }
 
 fn condition(object: &Value, kind: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let conditions = object["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let found = conditions.into_iter().find(|condition| condition["type"] == kind);
     found.map_or(Value::Null, |condition| condition["status"].clone())
 }
@@ -85,7 +88,10 @@ async fn a_deployment_becomes_available_and_scales() {
     }
     patch(&server, &format!("{path}/web"), &json!({"spec": {"replicas": 1}})).await;
     assert_eq!(list(&server, &format!("{CORE}/pods")).await.len(), 1);
-    Raw::new("DELETE", &format!("{path}/web")).send(&server).await.ok();
+    Raw::new("DELETE", &format!("{path}/web"))
+        .send(&server)
+        .await
+        .ok();
     assert!(list(&server, &format!("{CORE}/pods")).await.is_empty());
     assert!(list(&server, &format!("{APPS}/replicasets")).await.is_empty());
 }
@@ -100,9 +106,15 @@ async fn a_change_of_the_template_rolls_to_a_new_set() {
     let deployment = get(&server, &format!("{path}/web")).await;
     assert_eq!(deployment["status"]["updatedReplicas"], 3, "{deployment}");
     assert_eq!(deployment["status"]["replicas"], 3);
-    assert_eq!(deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "2");
+    assert_eq!(
+        deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"],
+        "2"
+    );
     let sets = list(&server, &format!("{APPS}/replicasets")).await;
-    let mut replicas: Vec<i64> = sets.iter().map(|set| set["spec"]["replicas"].as_i64().unwrap()).collect();
+    let mut replicas: Vec<i64> = sets
+        .iter()
+        .map(|set| set["spec"]["replicas"].as_i64().unwrap())
+        .collect();
     replicas.sort_unstable();
     assert_eq!(replicas, [0, 3]);
     for pod in list(&server, &format!("{CORE}/pods")).await {
@@ -116,7 +128,12 @@ async fn a_rollout_of_pods_that_crash_stops_and_keeps_the_old_ones() {
     let path = format!("{APPS}/deployments");
     create(&server, &path, &set("web", 4)).await;
     let crash = template(&json!({"workloads.steersman.dev/outcome": "crash"}));
-    let deployment = patch(&server, &format!("{path}/web"), &json!({"spec": {"template": crash}})).await;
+    let deployment = patch(
+        &server,
+        &format!("{path}/web"),
+        &json!({"spec": {"template": crash}}),
+    )
+    .await;
     assert_eq!(deployment["metadata"]["generation"], 2);
     let deployment = get(&server, &format!("{path}/web")).await;
     assert_eq!(deployment["status"]["availableReplicas"], 3, "{deployment}");
@@ -140,11 +157,23 @@ async fn stateful_sets_go_in_order() {
             order.push(format!("{name} ready"));
         }
     }
-    let expected = ["db-0 made", "db-0 ready", "db-1 made", "db-1 ready", "db-2 made", "db-2 ready"];
+    let expected = [
+        "db-0 made",
+        "db-0 ready",
+        "db-1 made",
+        "db-1 ready",
+        "db-2 made",
+        "db-2 ready",
+    ];
     assert_eq!(order, expected);
     let db = get(&server, &format!("{APPS}/statefulsets/db")).await;
     assert_eq!(db["status"]["readyReplicas"], 3);
-    patch(&server, &format!("{APPS}/statefulsets/db"), &json!({"spec": {"replicas": 1}})).await;
+    patch(
+        &server,
+        &format!("{APPS}/statefulsets/db"),
+        &json!({"spec": {"replicas": 1}}),
+    )
+    .await;
     server.settle();
     let pods = list(&server, &format!("{CORE}/pods")).await;
     assert_eq!(pods.len(), 1);
@@ -165,7 +194,10 @@ async fn daemon_sets_cover_all_nodes_also_new_ones() {
     };
     let pods = list(&server, &format!("{CORE}/pods")).await;
     assert_eq!(nodes(pods), ["node-1", "node-2", "node-3"]);
-    Raw::new("DELETE", "/api/v1/nodes/node-2").send(&server).await.ok();
+    Raw::new("DELETE", "/api/v1/nodes/node-2")
+        .send(&server)
+        .await
+        .ok();
     let node = json!({"metadata": {"name": "node-9"}});
     create(&server, "/api/v1/nodes", &node).await;
     let pods = list(&server, &format!("{CORE}/pods")).await;
@@ -199,7 +231,8 @@ async fn jobs_complete_or_fail_as_they_are_told() {
 #[tokio::test]
 async fn services_know_the_pods_that_are_ready() {
     let server = server();
-    let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    let service =
+        json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
     create(&server, &format!("{CORE}/services"), &service).await;
     create(&server, &format!("{APPS}/replicasets"), &set("web", 2)).await;
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
@@ -207,7 +240,11 @@ async fn services_know_the_pods_that_are_ready() {
     assert_eq!(slices.len(), 1);
     let endpoints = slices[0]["endpoints"].as_array().unwrap();
     assert_eq!(endpoints.len(), 2);
-    assert!(endpoints.iter().all(|endpoint| endpoint["conditions"]["ready"] == true));
+    assert!(
+        endpoints
+            .iter()
+            .all(|endpoint| endpoint["conditions"]["ready"] == true)
+    );
     assert_eq!(slices[0]["ports"][0]["port"], 80);
 }
 
@@ -223,7 +260,10 @@ async fn guarantee_3_what_takes_time_takes_it_by_the_clock_and_a_watch_sees_it_e
     let waiting = &pods[0]["status"]["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(waiting["reason"], "ContainerCreating");
     let revision = get(&server, &format!("{APPS}/deployments")).await["metadata"]["resourceVersion"].clone();
-    let watch = format!("{APPS}/deployments?watch=1&resourceVersion={}", revision.as_str().unwrap());
+    let watch = format!(
+        "{APPS}/deployments?watch=1&resourceVersion={}",
+        revision.as_str().unwrap()
+    );
     let mut watch = Watch::open(&server, &watch).await;
     watch.quiet().await;
     // Nobody asks for anything but this watch.

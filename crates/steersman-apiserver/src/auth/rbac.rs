@@ -88,7 +88,10 @@ pub(crate) fn rules_for(cx: &Context<'_>, identity: &Identity, namespace: &str) 
 }
 
 /// The bindings of a namespace; there are none outside of namespaces.
-fn local_bindings<'a>(cx: &'a Context<'_>, namespace: &'a str) -> impl Iterator<Item = Arc<Object>> + use<'a> {
+fn local_bindings<'a>(
+    cx: &'a Context<'_>,
+    namespace: &'a str,
+) -> impl Iterator<Item = Arc<Object>> + use<'a> {
     let bindings = cx.all(GROUP, "rolebindings").map(|binding| binding.object());
     bindings.filter(move |binding| {
         !namespace.is_empty()

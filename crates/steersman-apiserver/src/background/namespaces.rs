@@ -45,13 +45,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
             name: name.to_owned(),
             subresource: "status".to_owned(),
         };
-        managed::on_update(
-            cx,
-            &target,
-            Some(&old),
-            &mut object,
-            "kube-controller-manager",
-        );
+        managed::on_update(cx, &target, Some(&old), &mut object, "kube-controller-manager");
         // Only what clients see is written; this does not call for more work.
         cx.state.store.put(resource.storage, name, object.clone(), 0);
     }

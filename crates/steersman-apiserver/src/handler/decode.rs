@@ -67,8 +67,9 @@ pub(crate) fn value(call: &Call, kind: &str, duplicates: &mut Vec<String>) -> Re
 }
 
 fn unknown_format(accepted: &str) -> Failure {
-    let message =
-        format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {accepted}"
+    );
     Failure::unsupported_media_type(message)
 }
 

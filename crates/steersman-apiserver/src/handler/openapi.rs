@@ -50,7 +50,10 @@ pub(crate) fn version_2(call: &Call) -> Reply {
         return reply;
     }
     let info = json!({"title": "Kubernetes", "version": "v1.37.1"});
-    Reply::json(StatusCode::OK, &json!({"swagger": "2.0", "info": info, "paths": {}}))
+    Reply::json(
+        StatusCode::OK,
+        &json!({"swagger": "2.0", "info": info, "paths": {}}),
+    )
 }
 
 /// `/openapi/v3`
@@ -228,7 +231,14 @@ fn operation(action: &str, body: &Value, kind: &Value, custom: bool) -> Value {
         "post" | "put" => &["dryRun", "fieldManager", "fieldValidation"],
         "patch" => &["dryRun", "fieldManager", "fieldValidation", "force"],
         "delete" => &["dryRun", "gracePeriodSeconds", "propagationPolicy"],
-        "list" => &["continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "watch"],
+        "list" => &[
+            "continue",
+            "fieldSelector",
+            "labelSelector",
+            "limit",
+            "resourceVersion",
+            "watch",
+        ],
         _ => &[],
     };
     let parameter = |name: &&str| {
@@ -329,7 +339,12 @@ fn custom_schema(cx: &Context<'_>, definition: &str, version: &Version) -> Optio
         return Some(schema);
     }
     let texts = TEXTS.get("io.k8s.api.core.v1.Pod");
-    let text = |field: &str| texts.and_then(|texts| texts.get(field)).cloned().unwrap_or_default();
+    let text = |field: &str| {
+        texts
+            .and_then(|texts| texts.get(field))
+            .cloned()
+            .unwrap_or_default()
+    };
     let properties = schema
         .as_object_mut()?
         .entry("properties")
@@ -356,7 +371,12 @@ mod tests {
             assert!(document.schemas.contains_key(name), "{name}");
         }
         let replicas = &document.schemas["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["replicas"];
-        assert!(replicas["description"].as_str().unwrap().starts_with("Number of desired pods"));
+        assert!(
+            replicas["description"]
+                .as_str()
+                .unwrap()
+                .starts_with("Number of desired pods")
+        );
         assert_eq!(replicas["format"], "int32");
     }
 }

@@ -176,7 +176,11 @@ fn ready(fields: &Fields<'_>) -> String {
 }
 
 fn or_none(text: String) -> String {
-    if text.is_empty() { "<none>".to_owned() } else { text }
+    if text.is_empty() {
+        "<none>".to_owned()
+    } else {
+        text
+    }
 }
 
 fn labels(labels: Option<&Map<String, Value>>) -> String {
@@ -191,10 +195,21 @@ fn labels(labels: Option<&Map<String, Value>>) -> String {
 fn selector(selector: Option<&Value>) -> String {
     let part = |key: &str| selector.and_then(|selector| selector.get(key));
     let mut parts: Vec<(String, String)> = Vec::new();
-    for (key, value) in part("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-        parts.push((key.clone(), format!("{key}={}", value.as_str().unwrap_or_default())));
+    for (key, value) in part("matchLabels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        parts.push((
+            key.clone(),
+            format!("{key}={}", value.as_str().unwrap_or_default()),
+        ));
     }
-    for expression in part("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+    for expression in part("matchExpressions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         let key = expression["key"].as_str().unwrap_or_default();
         let values: BTreeSet<&str> = expression["values"]
             .as_array()
@@ -212,7 +227,11 @@ fn selector(selector: Option<&Value>) -> String {
         parts.push((key.to_owned(), text));
     }
     parts.sort();
-    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
+    parts
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// The first three of a list, and how many more there are.
@@ -254,7 +273,10 @@ fn service(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value> {
         }
     };
     let ports: Vec<String> = fields.list(&["spec", "ports"]).iter().map(port).collect();
-    let address = texts(&["spec", "clusterIPs"]).into_iter().next().unwrap_or_default();
+    let address = texts(&["spec", "clusterIPs"])
+        .into_iter()
+        .next()
+        .unwrap_or_default();
     vec![
         name,
         json!(kind),
@@ -284,15 +306,28 @@ fn endpoints(fields: &Fields<'_>) -> String {
         let ports = items("ports");
         if ports.is_empty() {
             let addresses = items("addresses");
-            all.extend(addresses.iter().filter_map(|address| address["ip"].as_str()).map(str::to_owned));
+            all.extend(
+                addresses
+                    .iter()
+                    .filter_map(|address| address["ip"].as_str())
+                    .map(str::to_owned),
+            );
         }
         for port in ports {
             for address in items("addresses") {
-                all.push(format!("{}:{}", address["ip"].as_str().unwrap_or_default(), port["port"]));
+                all.push(format!(
+                    "{}:{}",
+                    address["ip"].as_str().unwrap_or_default(),
+                    port["port"]
+                ));
             }
         }
     }
-    if all.is_empty() { "<none>".to_owned() } else { with_more(&all) }
+    if all.is_empty() {
+        "<none>".to_owned()
+    } else {
+        with_more(&all)
+    }
 }
 
 fn endpoint_slice(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value> {
@@ -304,11 +339,19 @@ fn endpoint_slice(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value> {
     let ports: Vec<String> = fields.list(&["ports"]).iter().map(port).collect();
     let addresses = fields.list(&["endpoints"]).iter().flat_map(|endpoint| {
         let addresses = endpoint["addresses"].as_array().cloned().unwrap_or_default();
-        addresses.into_iter().filter_map(|address| address.as_str().map(str::to_owned))
+        addresses
+            .into_iter()
+            .filter_map(|address| address.as_str().map(str::to_owned))
     });
     let addresses: Vec<String> = addresses.collect();
     let kind = fields.text(&["addressType"]);
-    vec![name, json!(kind), json!(with_more(&ports)), json!(with_more(&addresses)), age]
+    vec![
+        name,
+        json!(kind),
+        json!(with_more(&ports)),
+        json!(with_more(&addresses)),
+        age,
+    ]
 }
 
 fn node(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value> {
@@ -379,7 +422,11 @@ fn event(fields: &Fields<'_>, name: Value, now: SystemTime) -> Vec<Value> {
     let either = |path: &[&str], other: &[&str]| fields.text_or(path, &fields.text(other));
     let component = either(&["source", "component"], &["reportingComponent"]);
     let host = either(&["source", "host"], &["reportingInstance"]);
-    let source = if host.is_empty() { component } else { format!("{component}, {host}") };
+    let source = if host.is_empty() {
+        component
+    } else {
+        format!("{component}, {host}")
+    };
     vec![
         json!(last),
         json!(fields.text(&["type"])),
@@ -401,7 +448,9 @@ fn modes(modes: &[Value]) -> String {
         ("ReadWriteMany", "RWX"),
         ("ReadWriteOncePod", "RWOP"),
     ];
-    let known = short.iter().filter(|(long, _)| modes.iter().any(|mode| mode == long));
+    let known = short
+        .iter()
+        .filter(|(long, _)| modes.iter().any(|mode| mode == long));
     known.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
@@ -554,7 +603,11 @@ fn ingress(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value> {
         (3.., rules) if rules > 3 => format!("{shown} + {} more...", rules - 3),
         _ => shown,
     };
-    let ports = if fields.list(&["spec", "tls"]).is_empty() { "80" } else { "80, 443" };
+    let ports = if fields.list(&["spec", "tls"]).is_empty() {
+        "80"
+    } else {
+        "80, 443"
+    };
     vec![
         name,
         json!(fields.text_or(&["spec", "ingressClassName"], "<none>")),
@@ -572,7 +625,10 @@ fn binding(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value> {
         fields.text(&["roleRef", "name"])
     );
     let of = |kind: &str| {
-        let subjects = fields.list(&["subjects"]).iter().filter(|subject| subject["kind"] == kind);
+        let subjects = fields
+            .list(&["subjects"])
+            .iter()
+            .filter(|subject| subject["kind"] == kind);
         let names = subjects.map(|subject| {
             let text = |key: &str| subject[key].as_str().unwrap_or_default();
             match kind {
@@ -582,7 +638,14 @@ fn binding(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value> {
         });
         json!(names.collect::<Vec<_>>().join(", "))
     };
-    vec![name, json!(role), age, of("User"), of("Group"), of("ServiceAccount")]
+    vec![
+        name,
+        json!(role),
+        age,
+        of("User"),
+        of("Group"),
+        of("ServiceAccount"),
+    ]
 }
 
 /// The first two metrics of an autoscaler, each with what it is now and what it should be.
@@ -605,7 +668,11 @@ fn metrics(fields: &Fields<'_>) -> String {
         };
         match (goal("/target/averageValue"), goal("/target/averageUtilization")) {
             (Some(value), _) => {
-                let suffix = if matches!(kind, "External" | "Object") { " (avg)" } else { "" };
+                let suffix = if matches!(kind, "External" | "Object") {
+                    " (avg)"
+                } else {
+                    ""
+                };
                 format!("{prefix}{}/{value}{suffix}", now("/current/averageValue"))
             }
             (None, goal) if resource => {
@@ -613,12 +680,25 @@ fn metrics(fields: &Fields<'_>) -> String {
                 let percent = |value: Option<String>, other: &str| {
                     value.map_or_else(|| other.to_owned(), |value| format!("{value}%"))
                 };
-                format!("{prefix}{}/{}", percent(now, "<unknown>"), percent(goal, "<auto>"))
+                format!(
+                    "{prefix}{}/{}",
+                    percent(now, "<unknown>"),
+                    percent(goal, "<auto>")
+                )
             }
-            _ => format!("{}/{}", now("/current/value"), goal("/target/value").unwrap_or_default()),
+            _ => format!(
+                "{}/{}",
+                now("/current/value"),
+                goal("/target/value").unwrap_or_default()
+            ),
         }
     };
-    let all: Vec<String> = fields.list(&["spec", "metrics"]).iter().enumerate().map(metric).collect();
+    let all: Vec<String> = fields
+        .list(&["spec", "metrics"])
+        .iter()
+        .enumerate()
+        .map(metric)
+        .collect();
     let shown = all.iter().take(2).cloned().collect::<Vec<_>>().join(", ");
     match all.len() {
         0 => "<none>".to_owned(),

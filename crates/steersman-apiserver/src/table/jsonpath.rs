@@ -168,7 +168,11 @@ mod tests {
             (".spec.none", None),
         ];
         for (path, expected) in cases {
-            assert_eq!(Path::parse(path).unwrap().first(&object).cloned(), expected, "{path}");
+            assert_eq!(
+                Path::parse(path).unwrap().first(&object).cloned(),
+                expected,
+                "{path}"
+            );
         }
         for path in ["spec", ".a[", ".a[x]", ".a[?(b)]", ".", "..a"] {
             Path::parse(path).unwrap_err();

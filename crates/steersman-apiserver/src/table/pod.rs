@@ -112,7 +112,11 @@ fn is_sidecar(container: &Value) -> bool {
 /// Looks at the init containers; true if one of them is not done.
 fn initialize(fields: &Fields<'_>, sum: &mut Sum) -> bool {
     let specs = fields.list(&["spec", "initContainers"]);
-    for (index, container) in fields.list(&["status", "initContainerStatuses"]).iter().enumerate() {
+    for (index, container) in fields
+        .list(&["status", "initContainerStatuses"])
+        .iter()
+        .enumerate()
+    {
         sum.restarted(container);
         let sidecar = specs
             .iter()

@@ -110,12 +110,19 @@ pub(super) fn delete(cx: &mut Context<'_>, kind: Kind, key: &str) {
 
 /// The objects of a kind that another controls, by name.
 pub(super) fn owned(cx: &Context<'_>, kind: Kind, owner: &Object) -> Vec<Arc<Object>> {
-    let Some(storage) = cx.state.registry.find(kind.0, kind.1).map(|resource| resource.storage) else {
+    let Some(storage) = cx
+        .state
+        .registry
+        .find(kind.0, kind.1)
+        .map(|resource| resource.storage)
+    else {
         return Vec::new();
     };
     let uid = text(owner, &["metadata", "uid"]);
     let controls = |object: &Arc<Object>| {
-        let owners = metadata_of(object).get("ownerReferences").and_then(Value::as_array);
+        let owners = metadata_of(object)
+            .get("ownerReferences")
+            .and_then(Value::as_array);
         let mut owners = owners.into_iter().flatten();
         owners.any(|owner| owner["uid"] == uid && owner["controller"] == json!(true))
     };
@@ -184,7 +191,9 @@ pub(super) fn set_condition(status: &mut Object, mut condition: Value, now: &Val
     let Value::Array(conditions) = status.entry("conditions").or_insert_with(|| json!([])) else {
         return;
     };
-    let known = conditions.iter().position(|known| known["type"] == condition["type"]);
+    let known = conditions
+        .iter()
+        .position(|known| known["type"] == condition["type"]);
     let since = known
         .map(|at| &conditions[at])
         .filter(|known| known["status"] == condition["status"])
@@ -212,9 +221,9 @@ pub(super) fn part_of(value: Option<&Value>, total: i64, up: bool, default: i64)
 pub(super) fn hash(template: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let text = template.to_string();
-    let hash = text
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
     let digits = hash.to_string();
     digits
         .bytes()

@@ -23,7 +23,10 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
         return;
     }
     let template = at(&set, &["spec", "template"]).cloned().unwrap_or_default();
-    let selector = template.pointer("/spec/nodeSelector").cloned().unwrap_or_default();
+    let selector = template
+        .pointer("/spec/nodeSelector")
+        .cloned()
+        .unwrap_or_default();
     let nodes: Vec<String> = cx
         .all("", "nodes")
         .map(|node| node.object())

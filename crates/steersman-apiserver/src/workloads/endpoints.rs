@@ -21,8 +21,11 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let Some(service) = actor::get(cx, SERVICES, key) else {
         return;
     };
-    let selector = at(&service, &["spec", "selector"]).and_then(Value::as_object).cloned();
-    let Some(selector) = selector.filter(|selector| !selector.is_empty() && !actor::is_deleting(&service)) else {
+    let selector = at(&service, &["spec", "selector"])
+        .and_then(Value::as_object)
+        .cloned();
+    let Some(selector) = selector.filter(|selector| !selector.is_empty() && !actor::is_deleting(&service))
+    else {
         return;
     };
     let namespace = text(&service, &["metadata", "namespace"]);

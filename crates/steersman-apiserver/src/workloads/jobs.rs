@@ -21,10 +21,15 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
         return;
     }
     let all = actor::owned(cx, PODS, &job);
-    let ended = |phase: &str| all.iter().filter(|pod| text(pod, &["status", "phase"]) == phase).count();
+    let ended = |phase: &str| {
+        all.iter()
+            .filter(|pod| text(pod, &["status", "phase"]) == phase)
+            .count()
+    };
     let (succeeded, failed) = (ended("Succeeded"), ended("Failed"));
     let active = all.iter().filter(|pod| pods::is_active(pod)).count();
-    let count = |path: &[&str], default: i64| usize::try_from(number(&job, path, default)).unwrap_or_default();
+    let count =
+        |path: &[&str], default: i64| usize::try_from(number(&job, path, default)).unwrap_or_default();
     let suspended = at(&job, &["spec", "suspend"]) == Some(&json!(true));
     // Without a number of completions, one success is enough.
     let wanted = count(&["spec", "completions"], 1);
@@ -75,7 +80,13 @@ fn next_index(cx: &Context<'_>, job: &Object) -> usize {
     let taken: Vec<usize> = actor::owned(cx, PODS, job)
         .iter()
         .filter(|pod| text(pod, &["status", "phase"]) != "Failed")
-        .filter_map(|pod| at(pod, &["metadata", "labels"])?.get(label)?.as_str()?.parse().ok())
+        .filter_map(|pod| {
+            at(pod, &["metadata", "labels"])?
+                .get(label)?
+                .as_str()?
+                .parse()
+                .ok()
+        })
         .collect();
     (0..).find(|index| !taken.contains(index)).unwrap_or_default()
 }
@@ -85,12 +96,20 @@ fn report(cx: &mut Context<'_>, key: &str, suspended: bool, is_complete: bool, h
         return;
     };
     let all = actor::owned(cx, PODS, &job);
-    let ended = |phase: &str| all.iter().filter(|pod| text(pod, &["status", "phase"]) == phase).count();
+    let ended = |phase: &str| {
+        all.iter()
+            .filter(|pod| text(pod, &["status", "phase"]) == phase)
+            .count()
+    };
     let active = all.iter().filter(|pod| pods::is_active(pod)).count();
     let ready = all.iter().filter(|pod| pods::is_ready(pod)).count();
     let now = cx.timestamp();
     actor::set_status(cx, JOBS, key, |status| {
-        let counts = [("active", active), ("succeeded", ended("Succeeded")), ("failed", ended("Failed"))];
+        let counts = [
+            ("active", active),
+            ("succeeded", ended("Succeeded")),
+            ("failed", ended("Failed")),
+        ];
         for (field, count) in counts {
             put_count(status, field, count);
         }
@@ -109,11 +128,18 @@ fn report(cx: &mut Context<'_>, key: &str, suspended: bool, is_complete: bool, h
             set_condition(status, condition("Complete", reason, message), &now);
             status.insert("completionTime".to_owned(), now.clone());
         } else if has_failed {
-            let (reason, message) = ("BackoffLimitExceeded", "Job has reached the specified backoff limit");
+            let (reason, message) = (
+                "BackoffLimitExceeded",
+                "Job has reached the specified backoff limit",
+            );
             set_condition(status, condition("FailureTarget", reason, message), &now);
             set_condition(status, condition("Failed", reason, message), &now);
         } else if suspended && !has_suspended(status) {
-            set_condition(status, condition("Suspended", "JobSuspended", "Job suspended"), &now);
+            set_condition(
+                status,
+                condition("Suspended", "JobSuspended", "Job suspended"),
+                &now,
+            );
             status.remove("startTime");
         } else if !suspended && has_suspended(status) {
             let mut resumed = condition("Suspended", "JobResumed", "Job resumed");

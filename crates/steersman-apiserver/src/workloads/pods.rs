@@ -77,7 +77,12 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     }
     let wanted = match annotation(&pod, "startup").and_then(|seconds| seconds.parse().ok()) {
         Some(seconds) => Duration::try_from_secs_f64(seconds).unwrap_or_default(),
-        None => cx.state.world.options.as_ref().map_or(Duration::ZERO, |options| options.startup),
+        None => cx
+            .state
+            .world
+            .options
+            .as_ref()
+            .map_or(Duration::ZERO, |options| options.startup),
     };
     let since: Option<jiff::Timestamp> = text(&pod, &["status", "startTime"]).parse().ok();
     let begun = since.map_or(cx.now, std::time::SystemTime::from);
@@ -156,7 +161,9 @@ fn report(cx: &mut Context<'_>, key: &str, pod: &Object, outcome: Option<Outcome
         status.insert("phase".to_owned(), json!(phase));
         status.entry("startTime").or_insert_with(|| now.clone());
         status.entry("hostIP").or_insert_with(|| json!("10.1.0.1"));
-        status.entry("hostIPs").or_insert_with(|| json!([{"ip": "10.1.0.1"}]));
+        status
+            .entry("hostIPs")
+            .or_insert_with(|| json!([{"ip": "10.1.0.1"}]));
         if outcome.is_some() {
             let address = status.entry("podIP").or_insert_with(|| json!(address)).clone();
             status.entry("podIPs").or_insert_with(|| json!([{"ip": address}]));
@@ -167,7 +174,11 @@ fn report(cx: &mut Context<'_>, key: &str, pod: &Object, outcome: Option<Outcome
             _ if ready => None,
             _ => Some("ContainersNotReady"),
         };
-        for (kind, holds) in [("Initialized", true), ("Ready", ready), ("ContainersReady", ready)] {
+        for (kind, holds) in [
+            ("Initialized", true),
+            ("Ready", ready),
+            ("ContainersReady", ready),
+        ] {
             let mut condition =
                 json!({"type": kind, "status": if holds { "True" } else { "False" }, "lastProbeTime": null});
             if let Some(reason) = reason.filter(|_| !holds) {
@@ -182,13 +193,14 @@ fn containers(pod: &Object, outcome: Option<Outcome>, now: &Value) -> Vec<Value>
     let specs = at(pod, &["spec", "containers"]).and_then(Value::as_array);
     let known = at(pod, &["status", "containerStatuses"]).and_then(Value::as_array);
     let status = |spec: &Value| {
-        let known = known.into_iter().flatten().find(|known| known["name"] == spec["name"]);
+        let known = known
+            .into_iter()
+            .flatten()
+            .find(|known| known["name"] == spec["name"]);
         let started = known
             .and_then(|known| known.pointer("/state/running/startedAt"))
             .unwrap_or(now);
-        let ended = |code: i64, reason: &str| {
-            json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}})
-        };
+        let ended = |code: i64, reason: &str| json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}});
         let state = match outcome {
             None => json!({"waiting": {"reason": "ContainerCreating"}}),
             Some(Outcome::Crash) => json!({"waiting": {"reason": "CrashLoopBackOff"}}),

@@ -39,7 +39,9 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
 }
 
 fn created(pod: &Object) -> (String, u64) {
-    let revision = text(pod, &["metadata", "resourceVersion"]).parse().unwrap_or_default();
+    let revision = text(pod, &["metadata", "resourceVersion"])
+        .parse()
+        .unwrap_or_default();
     (text(pod, &["metadata", "creationTimestamp"]), revision)
 }
 

@@ -24,7 +24,9 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
         return;
     }
     let sets = actor::owned(cx, REPLICA_SETS, &deployment);
-    let template = at(&deployment, &["spec", "template"]).cloned().unwrap_or_default();
+    let template = at(&deployment, &["spec", "template"])
+        .cloned()
+        .unwrap_or_default();
     let current = sets.iter().find(|set| own_template(set) == template).cloned();
     let paused = at(&deployment, &["spec", "paused"]) == Some(&json!(true));
     let Some(current) = current else {
@@ -67,7 +69,10 @@ fn make(cx: &mut Context<'_>, deployment: &Object, template: &Value, sets: &[Arc
     let owner = actor::controller(&*actor::resource(cx, DEPLOYMENTS)?, deployment);
     let mut template = template.clone();
     let mut selector = at(deployment, &["spec", "selector"]).cloned()?;
-    let mut labels = template.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
+    let mut labels = template
+        .pointer("/metadata/labels")
+        .cloned()
+        .unwrap_or_else(|| json!({}));
     labels[HASH] = json!(hash);
     template["metadata"]["labels"] = labels.clone();
     let matched = selector.get("matchLabels").cloned().unwrap_or_else(|| json!({}));
@@ -84,7 +89,12 @@ fn make(cx: &mut Context<'_>, deployment: &Object, template: &Value, sets: &[Arc
             "minReadySeconds": number(deployment, &["spec", "minReadySeconds"], 0),
         },
     });
-    actor::create(cx, REPLICA_SETS, &text(deployment, &["metadata", "namespace"]), set)
+    actor::create(
+        cx,
+        REPLICA_SETS,
+        &text(deployment, &["metadata", "namespace"]),
+        set,
+    )
 }
 
 /// The Deployment says which revision it is at.
@@ -122,7 +132,11 @@ fn scale(cx: &mut Context<'_>, deployment: &Object, current: &Object, old: &[Arc
         missing = 1;
     }
     let room = (wanted + surge - sum(&replicas)).clamp(0, wanted);
-    let goal = if paused { replicas(current).min(wanted) } else { room.max(replicas(current).min(wanted)) };
+    let goal = if paused {
+        replicas(current).min(wanted)
+    } else {
+        room.max(replicas(current).min(wanted))
+    };
     set_replicas(cx, current, if old.is_empty() { wanted } else { goal });
     if paused {
         return;
@@ -147,7 +161,8 @@ fn set_replicas(cx: &mut Context<'_>, set: &Object, count: i64) {
 
 /// Old sets beyond the limit of the history go.
 fn forget(cx: &mut Context<'_>, deployment: &Object, old: &[Arc<Object>]) {
-    let limit = usize::try_from(number(deployment, &["spec", "revisionHistoryLimit"], 10)).unwrap_or_default();
+    let limit =
+        usize::try_from(number(deployment, &["spec", "revisionHistoryLimit"], 10)).unwrap_or_default();
     let is_empty = |set: &Object| {
         number(set, &["spec", "replicas"], 0) == 0 && number(set, &["status", "replicas"], 0) == 0
     };
@@ -162,15 +177,17 @@ fn report(cx: &mut Context<'_>, key: &str, current: Option<&str>, sets: &[Arc<Ob
     let Some(deployment) = actor::get(cx, DEPLOYMENTS, key) else {
         return;
     };
-    let count = |set: &Object, field: &str| {
-        usize::try_from(number(set, &["status", field], 0)).unwrap_or_default()
-    };
+    let count =
+        |set: &Object, field: &str| usize::try_from(number(set, &["status", field], 0)).unwrap_or_default();
     let sum = |field: &str| sets.iter().map(|set| count(set, field)).sum::<usize>();
     let (total, ready, available) = (sum("replicas"), sum("readyReplicas"), sum("availableReplicas"));
     let new = sets.iter().find(|set| Some(actor::key(set).as_str()) == current);
     let updated = new.map_or(0, |set| count(set, "replicas"));
     let wanted = usize::try_from(number(&deployment, &["spec", "replicas"], 1)).unwrap_or_default();
-    let rolling = at(&deployment, &["spec", "strategy", "rollingUpdate", "maxUnavailable"]);
+    let rolling = at(
+        &deployment,
+        &["spec", "strategy", "rollingUpdate", "maxUnavailable"],
+    );
     let total_wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
     let missing = usize::try_from(part_of(rolling, total_wanted, false, 0)).unwrap_or_default();
     let enough = available >= wanted.saturating_sub(missing);
@@ -193,15 +210,24 @@ fn report(cx: &mut Context<'_>, key: &str, current: Option<&str>, sets: &[Arc<Ob
         let (reason, message) = if enough {
             ("MinimumReplicasAvailable", "Deployment has minimum availability.")
         } else {
-            ("MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+            (
+                "MinimumReplicasUnavailable",
+                "Deployment does not have minimum availability.",
+            )
         };
         let status_of = |holds: bool| if holds { "True" } else { "False" };
         let condition = json!({"type": "Available", "status": status_of(enough), "lastUpdateTime": now, "reason": reason, "message": message});
         put_condition(status, condition, &now);
         let (reason, message) = if done {
-            ("NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
+            (
+                "NewReplicaSetAvailable",
+                format!("ReplicaSet \"{name}\" has successfully progressed."),
+            )
         } else {
-            ("ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."))
+            (
+                "ReplicaSetUpdated",
+                format!("ReplicaSet \"{name}\" is progressing."),
+            )
         };
         let condition = json!({"type": "Progressing", "status": "True", "lastUpdateTime": now, "reason": reason, "message": message});
         put_condition(status, condition, &now);
@@ -210,8 +236,16 @@ fn report(cx: &mut Context<'_>, key: &str, current: Option<&str>, sets: &[Arc<Ob
 
 /// A condition that says the same keeps its time of update.
 fn put_condition(status: &mut Object, mut condition: Value, now: &Value) {
-    let known = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
-    let same = |known: &&Value| ["type", "status", "reason", "message"].iter().all(|key| known[key] == condition[key]);
+    let known = status
+        .get("conditions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let same = |known: &&Value| {
+        ["type", "status", "reason", "message"]
+            .iter()
+            .all(|key| known[key] == condition[key])
+    };
     if let Some(same) = known.into_iter().find(same) {
         condition["lastUpdateTime"] = same["lastUpdateTime"].clone();
     }

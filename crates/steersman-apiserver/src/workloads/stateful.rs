@@ -56,7 +56,10 @@ fn step(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str) {
             Some(_) => {}
         }
     }
-    let mut surplus = pods.iter().rev().filter(|(number, _)| !(first..wanted).contains(*number));
+    let mut surplus = pods
+        .iter()
+        .rev()
+        .filter(|(number, _)| !(first..wanted).contains(*number));
     if let Some((_, last)) = surplus.next() {
         actor::delete(cx, PODS, &actor::key(last));
         return;
@@ -66,7 +69,10 @@ fn step(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str) {
     }
     let partition = number(set, &["spec", "updateStrategy", "rollingUpdate", "partition"], 0);
     let stale = |pod: &Object| label(pod) != revision;
-    let mut stale = pods.iter().rev().filter(|(number, pod)| **number >= first + partition && stale(pod));
+    let mut stale = pods
+        .iter()
+        .rev()
+        .filter(|(number, pod)| **number >= first + partition && stale(pod));
     if pods.values().all(|pod| pods::is_ready(pod))
         && let Some((_, last)) = stale.next()
     {
@@ -96,12 +102,16 @@ fn make(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str, nu
     }
     pod["spec"]["hostname"] = json!(name);
     pod["spec"]["subdomain"] = json!(text(set, &["spec", "serviceName"]));
-    let claims = at(set, &["spec", "volumeClaimTemplates"]).and_then(Value::as_array).cloned();
+    let claims = at(set, &["spec", "volumeClaimTemplates"])
+        .and_then(Value::as_array)
+        .cloned();
     for claim in claims.into_iter().flatten() {
         let volume = claim["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let claimed = format!("{volume}-{name}");
         if actor::get(cx, CLAIMS, &format!("{namespace}/{claimed}")).is_none() {
-            let labels = at(set, &["spec", "selector", "matchLabels"]).cloned().unwrap_or_else(|| json!({}));
+            let labels = at(set, &["spec", "selector", "matchLabels"])
+                .cloned()
+                .unwrap_or_else(|| json!({}));
             let object = json!({"metadata": {"name": claimed, "labels": labels}, "spec": claim["spec"]});
             actor::create(cx, CLAIMS, &namespace, object)?;
         }

@@ -148,7 +148,9 @@ impl Errors<'_> {
     fn share(&mut self, path: &str, value: &Value) {
         match value {
             Value::String(text) => {
-                let percent = text.strip_suffix('%').and_then(|number| number.parse::<u64>().ok());
+                let percent = text
+                    .strip_suffix('%')
+                    .and_then(|number| number.parse::<u64>().ok());
                 if percent.is_none() {
                     let detail = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
                     self.invalid(path, value, detail);
@@ -160,7 +162,9 @@ impl Errors<'_> {
 
     /// A percentage of something whole.
     fn at_most_all(&mut self, path: &str, value: &Value) {
-        let percent = value.as_str().and_then(|text| text.strip_suffix('%')?.parse::<u64>().ok());
+        let percent = value
+            .as_str()
+            .and_then(|text| text.strip_suffix('%')?.parse::<u64>().ok());
         if percent.is_some_and(|percent| percent > 100) {
             self.invalid(path, value, "must not be greater than 100%");
         }
@@ -182,7 +186,8 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 fn items<'a>(value: &'a Value, key: &str, path: &str) -> impl Iterator<Item = (String, &'a Value)> + use<'a> {
     let path = path.to_owned();
     let list = value.get(key).and_then(Value::as_array).into_iter().flatten();
-    list.enumerate().map(move |(index, item)| (format!("{path}[{index}]"), item))
+    list.enumerate()
+        .map(move |(index, item)| (format!("{path}[{index}]"), item))
 }
 
 fn fields<'a>(value: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {

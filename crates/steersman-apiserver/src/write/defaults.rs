@@ -63,9 +63,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
             })
         }
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(object),
-        ("autoscaling", "horizontalpodautoscalers") => {
-            with(object, "spec", autoscaler)
-        }
+        ("autoscaling", "horizontalpodautoscalers") => with(object, "spec", autoscaler),
         ("apiextensions.k8s.io", "customresourcedefinitions") => crate::crd::defaults(object),
         ("apiregistration.k8s.io", "apiservices") => with(object, "spec", |spec| {
             with(spec, "service", |service| put(service, "port", json!(443)))
@@ -131,7 +129,11 @@ fn service(object: &mut Object) {
     with(object, "spec", |spec| {
         put(spec, "sessionAffinity", json!("None"));
         if spec.get("sessionAffinity") == Some(&json!("ClientIP")) {
-            put(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
+            put(
+                spec,
+                "sessionAffinityConfig",
+                json!({"clientIP": {"timeoutSeconds": 10800}}),
+            );
         }
         put(spec, "type", json!("ClusterIP"));
         if spec.get("type") != Some(&json!("ExternalName")) {
@@ -158,7 +160,11 @@ fn pod_template(spec: &mut Object) {
 fn pod(spec: &mut Object) {
     pod_spec(spec);
     put(spec, "enableServiceLinks", json!(true));
-    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+    if spec
+        .get("terminationGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .is_some_and(|seconds| seconds < 0)
+    {
         spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
     }
     for containers in ["containers", "initContainers"] {
@@ -218,25 +224,33 @@ fn pod_spec(spec: &mut Object) {
         with(volume, "projected", |projected| {
             put(projected, "defaultMode", json!(420));
             each(projected, "sources", |source| {
-                with(source, "serviceAccountToken", |token| put(token, "expirationSeconds", json!(3600)));
+                with(source, "serviceAccountToken", |token| {
+                    put(token, "expirationSeconds", json!(3600))
+                });
                 with(source, "downwardAPI", downward);
             });
         });
         with(volume, "hostPath", |source| put(source, "type", json!("")));
-        with(volume, "iscsi", |source| put(source, "iscsiInterface", json!("default")));
+        with(volume, "iscsi", |source| {
+            put(source, "iscsiInterface", json!("default"))
+        });
         with(volume, "ephemeral", |source| {
-            with(source, "volumeClaimTemplate", |claim| with(claim, "spec", claim_spec))
+            with(source, "volumeClaimTemplate", |claim| {
+                with(claim, "spec", claim_spec)
+            })
         });
     });
     if spec.get("hostNetwork") == Some(&json!(true)) {
         // On the network of the node, ports are those of the node.
         for containers in ["containers", "initContainers"] {
-            each(spec, containers, |container| each(container, "ports", |port| {
-                let number = port.get("containerPort").cloned().unwrap_or_default();
-                if port.get("hostPort").is_none_or(|known| *known == json!(0)) {
-                    port.insert("hostPort".to_owned(), number);
-                }
-            }));
+            each(spec, containers, |container| {
+                each(container, "ports", |port| {
+                    let number = port.get("containerPort").cloned().unwrap_or_default();
+                    if port.get("hostPort").is_none_or(|known| *known == json!(0)) {
+                        port.insert("hostPort".to_owned(), number);
+                    }
+                })
+            });
         }
     }
 }

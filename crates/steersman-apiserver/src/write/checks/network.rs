@@ -21,7 +21,11 @@ pub(super) fn service(old: Option<&Value>, object: &Value, errors: &mut Errors<'
     }
     ports(kind, spec, errors);
     errors.labels("spec.selector", &spec["selector"]);
-    errors.one_of("spec.sessionAffinity", text(spec, "sessionAffinity"), &["ClientIP", "None"]);
+    errors.one_of(
+        "spec.sessionAffinity",
+        text(spec, "sessionAffinity"),
+        &["ClientIP", "None"],
+    );
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     errors.one_of("spec.type", kind, &kinds);
     for (path, address) in items(spec, "clusterIPs", "spec.clusterIPs") {
@@ -38,7 +42,11 @@ pub(super) fn service(old: Option<&Value>, object: &Value, errors: &mut Errors<'
         && text(old, "type") != "ExternalName"
         && old["clusterIP"] != spec["clusterIP"]
     {
-        errors.invalid("spec.clusterIPs[0]", &spec["clusterIPs"], "may not change once set");
+        errors.invalid(
+            "spec.clusterIPs[0]",
+            &spec["clusterIPs"],
+            "may not change once set",
+        );
     }
 }
 

@@ -41,12 +41,22 @@ fn changes(old: &Value, new: &Value, errors: &mut Errors<'_>) {
     let fixed = |spec: &Value| {
         let mut spec = spec.clone();
         for list in ["containers", "initContainers"] {
-            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            for container in spec
+                .get_mut(list)
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
                 container["image"] = Value::Null;
             }
         }
         if let Value::Object(fields) = &mut spec {
-            for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates", "nodeName"] {
+            for field in [
+                "activeDeadlineSeconds",
+                "tolerations",
+                "schedulingGates",
+                "nodeName",
+            ] {
                 fields.remove(field);
             }
         }
@@ -77,7 +87,10 @@ pub(super) fn spec(path: &str, spec: &Value, errors: &mut Errors<'_>) {
             container(&path, one, &volumes, errors);
             let name = text(one, "name");
             if !name.is_empty() && !names.insert(name.to_owned()) {
-                errors.push(FieldError::duplicate(format!("{path}.name"), &format!("{name:?}")));
+                errors.push(FieldError::duplicate(
+                    format!("{path}.name"),
+                    &format!("{name:?}"),
+                ));
             }
         }
     }
@@ -108,13 +121,18 @@ fn tolerate(path: &str, toleration: &Value, errors: &mut Errors<'_>) {
     let (operator, value) = (text(toleration, "operator"), text(toleration, "value"));
     let at = format!("{path}.operator");
     if text(toleration, "key").is_empty() && operator != "Exists" {
-        let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+        let detail =
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
         errors.invalid(&at, &json!(operator), detail);
     }
     match operator {
         "" | "Equal" | "Lt" | "Gt" => {}
         "Exists" if value.is_empty() => {}
-        "Exists" => errors.invalid(&at, &json!(value), "value must be empty when `operator` is 'Exists'"),
+        "Exists" => errors.invalid(
+            &at,
+            &json!(value),
+            "value must be empty when `operator` is 'Exists'",
+        ),
         other => errors.one_of(&at, other, &["Equal", "Exists"]),
     }
 }
@@ -139,10 +157,17 @@ fn volumes(path: &str, spec: &Value, errors: &mut Errors<'_>) -> BTreeSet<String
             let detail = "may not specify more than 1 volume type";
             errors.push(FieldError::forbidden(format!("{path}.{source}"), detail));
         }
-        for (path, source) in items(&volume["projected"], "sources", &format!("{path}.projected.sources")) {
+        for (path, source) in items(
+            &volume["projected"],
+            "sources",
+            &format!("{path}.projected.sources"),
+        ) {
             if source.get("serviceAccountToken").is_some() && account.is_empty() {
                 let detail = "must not be specified when serviceAccountName is not set";
-                errors.push(FieldError::forbidden(format!("{path}.serviceAccountToken"), detail));
+                errors.push(FieldError::forbidden(
+                    format!("{path}.serviceAccountToken"),
+                    detail,
+                ));
             }
         }
     }
@@ -164,7 +189,11 @@ fn container(path: &str, container: &Value, volumes: &BTreeSet<String>, errors: 
     }
     mounts(&at("volumeMounts"), container, volumes, errors);
     let policies = ["Always", "IfNotPresent", "Never"];
-    errors.one_of(&at("imagePullPolicy"), text(container, "imagePullPolicy"), &policies);
+    errors.one_of(
+        &at("imagePullPolicy"),
+        text(container, "imagePullPolicy"),
+        &policies,
+    );
     errors.one_of(
         &at("terminationMessagePolicy"),
         text(container, "terminationMessagePolicy"),
@@ -186,7 +215,10 @@ fn ports(path: &str, container: &Value, errors: &mut Errors<'_>) {
             let before = errors.0.len();
             errors.port_name(&format!("{path}.name"), name);
             if errors.0.len() == before && !names.insert(name.to_owned()) {
-                errors.push(FieldError::duplicate(format!("{path}.name"), &format!("{name:?}")));
+                errors.push(FieldError::duplicate(
+                    format!("{path}.name"),
+                    &format!("{name:?}"),
+                ));
             }
         }
         match port["containerPort"].as_i64().unwrap_or_default() {
@@ -258,7 +290,10 @@ fn resources(path: &str, resources: &Value, errors: &mut Errors<'_>) {
 fn probe(path: &str, probe: &Value, once: bool, errors: &mut Errors<'_>) {
     let at = |field: &str| format!("{path}.{field}");
     let handlers = ["exec", "httpGet", "tcpSocket", "grpc"];
-    let found: Vec<&str> = handlers.into_iter().filter(|kind| probe.get(*kind).is_some()).collect();
+    let found: Vec<&str> = handlers
+        .into_iter()
+        .filter(|kind| probe.get(*kind).is_some())
+        .collect();
     if found.is_empty() {
         errors.push(FieldError::required(path, "must specify a handler type"));
     }
@@ -276,7 +311,11 @@ fn probe(path: &str, probe: &Value, once: bool, errors: &mut Errors<'_>) {
     for field in numbers {
         errors.not_negative(&at(field), &probe[field]);
     }
-    if once && probe["successThreshold"].as_i64().is_some_and(|number| number > 1) {
+    if once
+        && probe["successThreshold"]
+            .as_i64()
+            .is_some_and(|number| number > 1)
+    {
         errors.invalid(&at("successThreshold"), &probe["successThreshold"], "must be 1");
     }
 }

@@ -11,7 +11,11 @@ fn keys(field: &str, object: &Value, errors: &mut Errors<'_>) {
     for key in fields(object, field).into_iter().flatten().map(|(key, _)| key) {
         let path = format!("{field}[{key}]");
         let value = json!(key);
-        if !key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_')) || key.is_empty() {
+        if !key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'))
+            || key.is_empty()
+        {
             let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
             errors.invalid(&path, &value, detail);
         }
@@ -114,7 +118,12 @@ pub(super) fn claim(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>
         errors.push(FieldError::required("spec.accessModes", detail));
     }
     for (_, mode) in items(spec, "accessModes", "spec.accessModes") {
-        let modes = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+        let modes = [
+            "ReadOnlyMany",
+            "ReadWriteMany",
+            "ReadWriteOnce",
+            "ReadWriteOncePod",
+        ];
         errors.one_of("spec.accessModes", mode.as_str().unwrap_or_default(), &modes);
     }
     match spec.pointer("/resources/requests/storage") {
@@ -139,7 +148,10 @@ pub(super) fn autoscaler(object: &Value, errors: &mut Errors<'_>) {
         let detail = "apiVersion must specify API group";
         errors.invalid("spec.scaleTargetRef.apiVersion", &json!(""), detail);
     }
-    let (least, most) = (&spec["minReplicas"], spec["maxReplicas"].as_i64().unwrap_or_default());
+    let (least, most) = (
+        &spec["minReplicas"],
+        spec["maxReplicas"].as_i64().unwrap_or_default(),
+    );
     errors.not_negative("spec.minReplicas", least);
     if most < 1 {
         errors.required("spec.maxReplicas");
@@ -194,7 +206,11 @@ pub(super) fn binding(namespaced: bool, old: Option<&Value>, object: &Value, err
     let role = &object["roleRef"];
     let group = text(role, "apiGroup");
     errors.one_of("roleRef.apiGroup", group, &["rbac.authorization.k8s.io"]);
-    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    let kinds: &[&str] = if namespaced {
+        &["Role", "ClusterRole"]
+    } else {
+        &["ClusterRole"]
+    };
     errors.one_of("roleRef.kind", text(role, "kind"), kinds);
     if text(role, "name").is_empty() {
         errors.required("roleRef.name");
@@ -232,7 +248,11 @@ pub(super) fn event(target: &Target, old: Option<&Value>, object: &Value, errors
     }
     let namespace = text(&object["involvedObject"], "namespace");
     // What has no namespace is told of in the default one.
-    let wanted = if namespace.is_empty() { "default" } else { namespace };
+    let wanted = if namespace.is_empty() {
+        "default"
+    } else {
+        namespace
+    };
     if wanted != target.namespace && !(namespace.is_empty() && target.namespace == "kube-system") {
         let detail = "does not match event.namespace";
         errors.invalid("involvedObject.namespace", &json!(namespace), detail);

@@ -18,7 +18,10 @@ fn selector(of: &str, spec: &Value, errors: &mut Errors<'_>) {
             errors.invalid("spec.selector", selector, &detail);
         }
     }
-    let labels = spec.pointer("/template/metadata/labels").cloned().unwrap_or_default();
+    let labels = spec
+        .pointer("/template/metadata/labels")
+        .cloned()
+        .unwrap_or_default();
     if selector.is_null() || is_valid(selector) && !is_empty(selector) && !selects(selector, &labels) {
         let detail = "`selector` does not match template `labels`";
         errors.invalid("spec.template.metadata.labels", &labels, detail);
@@ -92,7 +95,10 @@ fn template(of: &str, spec: &Value, errors: &mut Errors<'_>) {
     }
     if !inner["activeDeadlineSeconds"].is_null() {
         let detail = format!("activeDeadlineSeconds in {of} is not Supported");
-        errors.push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", &detail));
+        errors.push(FieldError::forbidden(
+            "spec.template.spec.activeDeadlineSeconds",
+            &detail,
+        ));
     }
 }
 
@@ -112,7 +118,16 @@ fn unknown_strategy(spec: &Value, field: &str) -> String {
 
 pub(super) fn deployment(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) {
     let spec = &object["spec"];
-    numbers(spec, &["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"], errors);
+    numbers(
+        spec,
+        &[
+            "replicas",
+            "minReadySeconds",
+            "revisionHistoryLimit",
+            "progressDeadlineSeconds",
+        ],
+        errors,
+    );
     selector("deployment", spec, errors);
     template("ReplicaSet", spec, errors);
     let rolling = &spec["strategy"]["rollingUpdate"];
@@ -134,12 +149,19 @@ pub(super) fn deployment(old: Option<&Value>, object: &Value, errors: &mut Error
         }
         _ => {
             let supported = ["Recreate", "RollingUpdate"].map(str::to_owned);
-            let error = FieldError::unsupported_text("spec.strategy", &unknown_strategy(spec, "strategy"), &supported);
+            let error = FieldError::unsupported_text(
+                "spec.strategy",
+                &unknown_strategy(spec, "strategy"),
+                &supported,
+            );
             errors.push(error);
         }
     }
     let (deadline, ready) = (&spec["progressDeadlineSeconds"], &spec["minReadySeconds"]);
-    if deadline.as_i64().is_some_and(|deadline| deadline <= ready.as_i64().unwrap_or_default()) {
+    if deadline
+        .as_i64()
+        .is_some_and(|deadline| deadline <= ready.as_i64().unwrap_or_default())
+    {
         let detail = "must be greater than minReadySeconds";
         errors.invalid("spec.progressDeadlineSeconds", deadline, detail);
     }
@@ -206,13 +228,20 @@ pub(super) fn daemon_set(old: Option<&Value>, object: &Value, errors: &mut Error
     match text(&spec["updateStrategy"], "type") {
         "RollingUpdate" if is_none(&rolling["maxUnavailable"]) && is_none(&rolling["maxSurge"]) => {
             let detail = "cannot be 0 when maxSurge is 0";
-            errors.push(FieldError::required("spec.updateStrategy.rollingUpdate.maxUnavailable", detail));
+            errors.push(FieldError::required(
+                "spec.updateStrategy.rollingUpdate.maxUnavailable",
+                detail,
+            ));
         }
         "RollingUpdate" | "OnDelete" => {}
         _ => {
             let supported = ["RollingUpdate", "OnDelete"].map(str::to_owned);
             let value = unknown_strategy(spec, "updateStrategy");
-            errors.push(FieldError::unsupported_text("spec.updateStrategy", &value, &supported));
+            errors.push(FieldError::unsupported_text(
+                "spec.updateStrategy",
+                &value,
+                &supported,
+            ));
         }
     }
     if let Some(old) = old {
@@ -235,13 +264,21 @@ pub(super) fn job(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) 
         if old["suspend"] != json!(true) {
             errors.immutable("spec.template", &old["template"], &spec["template"]);
         }
-        errors.immutable("spec.completionMode", &old["completionMode"], &spec["completionMode"]);
+        errors.immutable(
+            "spec.completionMode",
+            &old["completionMode"],
+            &spec["completionMode"],
+        );
         return;
     }
     let uid = text(&object["metadata"], "uid");
     let own = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
     if spec["manualSelector"] != json!(true) && spec["selector"] != own {
-        errors.invalid("spec.selector", &spec["selector"], "`selector` not auto-generated");
+        errors.invalid(
+            "spec.selector",
+            &spec["selector"],
+            "`selector` not auto-generated",
+        );
     }
     let labels = &spec["template"]["metadata"]["labels"];
     if !selects(&spec["selector"], labels) {
@@ -251,7 +288,13 @@ pub(super) fn job(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) 
 }
 
 fn job_spec(path: &str, spec: &Value, errors: &mut Errors<'_>) {
-    let fields = ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"];
+    let fields = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+    ];
     for field in fields {
         errors.not_negative(&format!("{path}.{field}"), &spec[field]);
     }
@@ -263,7 +306,10 @@ fn job_spec(path: &str, spec: &Value, errors: &mut Errors<'_>) {
     pod::spec(&format!("{path}.template.spec"), inner, errors);
     if text(inner, "restartPolicy") == "Always" {
         let detail = "valid values: \"OnFailure\", \"Never\"";
-        errors.push(FieldError::required(format!("{path}.template.spec.restartPolicy"), detail));
+        errors.push(FieldError::required(
+            format!("{path}.template.spec.restartPolicy"),
+            detail,
+        ));
     }
 }
 
@@ -271,7 +317,11 @@ pub(super) fn cron_job(object: &Value, errors: &mut Errors<'_>) {
     let spec = &object["spec"];
     let name = text(&object["metadata"], "name");
     if name.len() > 52 {
-        errors.invalid("metadata.name", &json!(name), "must be no more than 52 characters");
+        errors.invalid(
+            "metadata.name",
+            &json!(name),
+            "must be no more than 52 characters",
+        );
     }
     match text(spec, "schedule") {
         "" => errors.required("spec.schedule"),
@@ -287,7 +337,11 @@ pub(super) fn cron_job(object: &Value, errors: &mut Errors<'_>) {
     if let Some(zone) = spec["timeZone"].as_str()
         && !is_zone(zone)
     {
-        errors.invalid("spec.timeZone", &json!(zone), &format!("unknown time zone {zone}"));
+        errors.invalid(
+            "spec.timeZone",
+            &json!(zone),
+            &format!("unknown time zone {zone}"),
+        );
     }
     errors.one_of(
         "spec.concurrencyPolicy",
@@ -296,7 +350,11 @@ pub(super) fn cron_job(object: &Value, errors: &mut Errors<'_>) {
     );
     numbers(
         spec,
-        &["successfulJobsHistoryLimit", "failedJobsHistoryLimit", "startingDeadlineSeconds"],
+        &[
+            "successfulJobsHistoryLimit",
+            "failedJobsHistoryLimit",
+            "startingDeadlineSeconds",
+        ],
         errors,
     );
     job_spec("spec.jobTemplate.spec", &spec["jobTemplate"]["spec"], errors);
@@ -305,10 +363,23 @@ pub(super) fn cron_job(object: &Value, errors: &mut Errors<'_>) {
 /// Looks like a zone of the world: this server has no table of them.
 fn is_zone(zone: &str) -> bool {
     const AREAS: [&str; 10] = [
-        "Africa", "America", "Antarctica", "Asia", "Atlantic", "Australia", "Etc", "Europe", "Indian", "Pacific",
+        "Africa",
+        "America",
+        "Antarctica",
+        "Asia",
+        "Atlantic",
+        "Australia",
+        "Etc",
+        "Europe",
+        "Indian",
+        "Pacific",
     ];
     match zone.split_once('/') {
         Some((area, place)) => AREAS.contains(&area) && !place.is_empty(),
-        None => zone.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '+')) && !zone.is_empty(),
+        None => {
+            zone.chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '+'))
+                && !zone.is_empty()
+        }
     }
 }
