@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes `definitions.txt`, `resources.txt` and `rbac.txt` from the Go modules of one Kubernetes release.
+"""Writes `columns.txt`, `definitions.txt`, `descriptions.json.gz`, `messages.txt`, `resources.txt` and `rbac.txt` from the Go modules of one Kubernetes release.
 
     go mod download k8s.io/{kubernetes@v1.37.1,api@v0.37.1,apimachinery@v0.37.1,apiextensions-apiserver@v0.37.1,kube-aggregator@v0.37.1}
     python3 generate.py "$(go env GOMODCACHE)" 1.37.1
@@ -11,9 +11,13 @@ Go structs, since it decides what a built-in object looks like after a round tri
 `x-inline` names the definitions that Go embeds.
 
 `resources.txt`: one JSON object per line for each resource of a stable (non alpha or beta) version.
+`descriptions.json.gz`: what `definitions.txt` leaves out for people, `{definition: {field: text}}`, its own text under ''.
+`messages.txt`: the protobuf form of each definition, `name<TAB>number:field:type;…`; a type is that of protobuf or a
+definition, after `[]` in a list and `{}` in a map of strings; a field without a name is embedded.
+`columns.txt`: the columns of tables, `resource<TAB>columns`, for the kinds that this server knows how to print.
 `rbac.txt`: the roles and bindings that the real server makes when it starts.
 """
-import glob, json, os, re, sys
+import glob, gzip, json, os, re, sys
 
 cache, version = sys.argv[1], sys.argv[2]
 minor = version.split('.', 1)[1]
@@ -94,12 +98,14 @@ def slim(schema):
 
 
 def main():
-    definitions, kinds = {}, {}
+    definitions, kinds, texts = {}, {}, {}
     for path in sorted(glob.glob(f'{kube}/api/openapi-spec/v3/*_openapi.json')):
         for name, schema in json.load(open(path)).get('components', {}).get('schemas', {}).items():
             for gvk in schema.get('x-kubernetes-group-version-kind', []):
                 kinds.setdefault((gvk['group'], gvk['version'], gvk['kind']), name)
             definitions[name] = slim(schema)
+            described = {field: prop['description'] for field, prop in schema.get('properties', {}).items() if 'description' in prop}
+            texts[name] = {**({'': schema['description']} if 'description' in schema else {}), **described}
     fields = go_fields()
 
     def embedded(name):
@@ -190,7 +196,87 @@ def main():
     with open('resources.txt', 'w') as f:
         for row in rows:
             f.write(dump(row) + '\n')
+    with open('descriptions.json.gz', 'wb') as f:
+        f.write(gzip.compress(dump({name: texts[name] for name in sorted(reachable)}).encode(), 9, mtime=0))
+    with open('messages.txt', 'w') as f:
+        known, wanted, queue = messages(definitions), set(), list(roots)
+        while queue:
+            name = queue.pop()
+            if name in known and name not in wanted:
+                wanted.add(name)
+                queue += [kind.lstrip('[]{}') for _, _, kind in (field.split(':') for field in known[name])]
+        for name in sorted(wanted):
+            f.write(f'{name}\t' + ';'.join(known[name]) + '\n')
     print(len(reachable), 'definitions,', len(rows), 'resources')
+
+
+def messages(definitions):
+    """definition name -> ['number:field:type']"""
+    out = {}
+    turned = lambda name: re.sub(r'^k8s\.io\.', 'io.k8s.', name)
+    for base, _, _ in PREFIXES:
+        for path in glob.glob(f'{base}/**/generated.proto', recursive=True):
+            text = open(path).read()
+            package = re.search(r'^package ([\w.\-]+);', text, re.M).group(1).replace('apiextensions_apiserver', 'apiextensions-apiserver').replace('kube_aggregator', 'kube-aggregator')
+            for name, body in re.findall(r'^message (\w+) \{$(.*?)^\}$', text, re.M | re.S):
+                definition = turned(f'{package}.{name}')
+                known = definitions.get(definition, {})
+                fields = []
+                for label, kind, field, number in re.findall(r'^  (optional |repeated |)([\w.<>, \-]+?) (\w+) = (\d+);', body, re.M):
+                    mark = '[]' if label.strip() == 'repeated' else ''
+                    if kind.startswith('map<'):
+                        mark, kind = '{}', kind[4:-1].split(',')[1].strip()
+                    if kind.startswith('.'):
+                        kind = turned(kind[1:].replace('apiextensions_apiserver', 'apiextensions-apiserver').replace('kube_aggregator', 'kube-aggregator'))
+                    elif kind[0].isupper():
+                        kind = turned(f'{package}.{kind}')
+                    # Protobuf's name may differ from that of JSON in case, `$` and dashes.
+                    same = lambda name: name.lower().replace('-', '').lstrip('$') == field.lower()
+                    field = next((name for name in known.get('properties', {}) if same(name)), field)
+                    inline = known.get('properties') and field not in known['properties'] and kind.startswith('io.k8s.')
+                    fields.append(f'{number}:{"" if inline else field}:{mark}{kind}')
+                out[definition] = fields
+    return out
+
+
+PRINTED = {
+    'pod': 'pods', 'podDisruptionBudget': 'poddisruptionbudgets.policy', 'replicaSet': 'replicasets.apps', 'daemonSet': 'daemonsets.apps',
+    'job': 'jobs.batch', 'cronJob': 'cronjobs.batch', 'service': 'services', 'ingress': 'ingresses.networking.k8s.io',
+    'statefulSet': 'statefulsets.apps', 'endpoint': 'endpoints', 'endpointSlice': 'endpointslices.discovery.k8s.io', 'node': 'nodes',
+    'event': 'events', 'namespace': 'namespaces', 'secret': 'secrets', 'serviceAccount': 'serviceaccounts',
+    'persistentVolume': 'persistentvolumes', 'persistentVolumeClaim': 'persistentvolumeclaims', 'deployment': 'deployments.apps',
+    'horizontalPodAutoscaler': 'horizontalpodautoscalers.autoscaling', 'configMap': 'configmaps',
+    'roleBindings': 'rolebindings.rbac.authorization.k8s.io', 'clusterRoleBindings': 'clusterrolebindings.rbac.authorization.k8s.io',
+    'lease': 'leases.coordination.k8s.io', 'storageClass': 'storageclasses.storage.k8s.io',
+}
+
+
+def columns():
+    """`columns.txt` from the printers of the real server."""
+    source = open(f'{kube}/pkg/printers/internalversion/printers.go').read()
+    packages = {'apiv1': 'core.v1', 'appsv1': 'apps.v1', 'batchv1': 'batch.v1', 'autoscalingv2': 'autoscaling.v2', 'storagev1': 'storage.v1', 'rbacv1beta1': 'rbac.v1',
+                'coordinationv1': 'coordination.v1', 'discoveryv1beta1': 'discovery.v1', 'discoveryv1': 'discovery.v1'}
+    texts = json.loads(gzip.decompress(open('descriptions.json.gz', 'rb').read()))
+
+    def description(expression):
+        literal = re.match(r'^"(.*)"$', expression)
+        if literal:
+            return literal.group(1)
+        package, kind, field = re.match(r'(\w+)\.([\w.{}]+?)\{\}(?:\.InvolvedObject)?\.SwaggerDoc\(\)\["([\w]*)"\]', expression).groups()
+        if 'InvolvedObject' in expression:
+            kind = 'ObjectReference'
+        name = f'io.k8s.apimachinery.pkg.apis.meta.v1.{kind}' if package == 'metav1' else f'io.k8s.api.{packages[package]}.{kind}'
+        return texts.get(name, {}).get(field, '')
+
+    with open('columns.txt', 'w') as f:
+        for variable, resource in sorted(PRINTED.items(), key=lambda pair: pair[1]):
+            block = re.search(r'\t%sColumnDefinitions := \[\]metav1.TableColumnDefinition\{\n(.*?)\n\t\}' % variable, source, re.S).group(1)
+            out = []
+            for line in block.splitlines():
+                field = lambda key: (re.search(key + r': ("[^"]*"|\d+)', line) or [None, ''])[1].strip('"')
+                out.append({'name': field('Name'), 'type': field('Type'), 'format': field('Format'), 'priority': int(field('Priority') or 0),
+                            'description': description(re.search(r'Description: (.*)\},$', line).group(1))})
+            f.write(f'{resource}\t' + json.dumps(out, sort_keys=True, separators=(',', ':')) + '\n')
 
 
 def policy():
@@ -230,4 +316,5 @@ def legacy(document):
 
 
 main()
+columns()
 policy()

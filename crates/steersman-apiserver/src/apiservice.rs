@@ -15,6 +15,7 @@ use crate::{
     resource::{Resource, at},
     state::Context,
     status::Failure,
+    store::{Object, metadata_of},
 };
 
 const GROUP: &str = "apiregistration.k8s.io";
@@ -106,16 +107,16 @@ pub(crate) fn withdraw(cx: &mut Context<'_>, group: &str) {
     };
     let stale: Vec<String> = cx
         .all(GROUP, "apiservices")
-        .filter(|stored| at(&stored.object, &["spec", "group"]).and_then(Value::as_str) == Some(group))
-        .filter(|stored| {
-            stored
-                .metadata()
+        .map(|stored| stored.object())
+        .filter(|object| at(object, &["spec", "group"]).and_then(Value::as_str) == Some(group))
+        .filter(|object| {
+            metadata_of(object)
                 .get("labels")
                 .and_then(|labels| labels.get("kube-aggregator.kubernetes.io/automanaged"))
                 == Some(&json!("true"))
         })
-        .filter(|stored| {
-            let version = at(&stored.object, &["spec", "version"])
+        .filter(|object| {
+            let version = at(object, &["spec", "version"])
                 .and_then(Value::as_str)
                 .unwrap_or_default();
             let served = |resource: &Resource| {
@@ -123,7 +124,7 @@ pub(crate) fn withdraw(cx: &mut Context<'_>, group: &str) {
             };
             !cx.state.registry.all().iter().any(|resource| served(resource))
         })
-        .filter_map(|stored| stored.metadata().get("name")?.as_str().map(str::to_owned))
+        .filter_map(|object| metadata_of(&object).get("name")?.as_str().map(str::to_owned))
         .collect();
     for name in stale {
         cx.remove(&services, &name);
@@ -135,7 +136,8 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
     let Some(stored) = cx.find(GROUP, "apiservices", name).cloned() else {
         return;
     };
-    let mut object = stored.object.clone();
+    let old = stored.object();
+    let mut object = Object::clone(&old);
     let Some(Value::Object(service)) = object.get_mut("spec").and_then(|spec| spec.get_mut("service")) else {
         return;
     };
@@ -178,16 +180,17 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
         name: name.to_owned(),
         subresource: "status".to_owned(),
     };
-    managed::on_update(cx, &target, Some(&stored.object), &mut object, "kube-apiserver");
+    managed::on_update(cx, &target, Some(&old), &mut object, "kube-apiserver");
     cx.put(&resource, name, object);
 }
 
 /// The groups and versions of services that are registered but not there.
 pub(crate) fn remote<'a>(cx: &'a Context<'_>) -> impl Iterator<Item = (String, String)> + use<'a> {
     cx.all(GROUP, "apiservices").filter_map(|stored| {
-        at(&stored.object, &["spec", "service"]).filter(|service| !service.is_null())?;
+        let object = stored.object();
+        at(&object, &["spec", "service"]).filter(|service| !service.is_null())?;
         let text = |key: &str| {
-            at(&stored.object, &["spec", key])
+            at(&object, &["spec", key])
                 .and_then(Value::as_str)
                 .map(str::to_owned)
         };
@@ -198,7 +201,8 @@ pub(crate) fn remote<'a>(cx: &'a Context<'_>) -> impl Iterator<Item = (String, S
 /// The failure of requests to a service that is not there.
 pub(crate) fn unavailable(cx: &Context<'_>, group: &str, version: &str) -> Option<Failure> {
     let stored = cx.find(GROUP, "apiservices", &format!("{version}.{group}"))?;
-    let service = at(&stored.object, &["spec", "service"]);
+    let object = stored.object();
+    let service = at(&object, &["spec", "service"]);
     service
         .is_some_and(|service| !service.is_null())
         .then(|| Failure::plain(StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n"))

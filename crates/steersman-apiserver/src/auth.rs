@@ -212,7 +212,7 @@ pub(crate) fn identify(cx: &Context<'_>, token: &str) -> Option<Identity> {
         "serviceaccounts",
         &format!("{}/{}", account.namespace, account.name),
     )?;
-    (stored.metadata().get("uid") == Some(&Value::from(account.uid.clone())))
+    (stored.text("uid") == account.uid)
         .then(|| Identity::service_account(&account.namespace, &account.name).uid(account.uid))
 }
 

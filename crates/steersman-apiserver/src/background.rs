@@ -15,14 +15,13 @@ pub(crate) mod namespaces;
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::{
     apiservice, crd,
     handler::update::finalizers,
     resource::Resource,
     state::Context,
     store::{StorageId, Stored},
+    workloads,
 };
 
 /// One piece of work.
@@ -40,6 +39,8 @@ pub(crate) enum Work {
     Owner(StorageId, Arc<str>),
     /// An owner is gone.
     Gone(String),
+    /// A workload, or what it is made of, was written or is due.
+    Workload(StorageId, Arc<str>),
 }
 
 /// Does one piece of work; false if there is none.
@@ -54,11 +55,12 @@ pub(crate) fn step(cx: &mut Context<'_>) -> bool {
         Work::Dependent(storage, key) => collect::dependent(cx, storage, &key),
         Work::Owner(storage, key) => collect::owner(cx, storage, &key),
         Work::Gone(uid) => collect::gone(cx, &uid),
+        Work::Workload(storage, key) => workloads::advance(cx, storage, &key),
     }
     true
 }
 
-fn push(cx: &mut Context<'_>, work: Work) {
+pub(crate) fn push(cx: &mut Context<'_>, work: Work) {
     if !cx.state.pending.contains(&work) {
         cx.state.pending.push_back(work);
     }
@@ -70,7 +72,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
         return;
     };
     cx.state.expiry.note(resource, key, stored.revision, cx.now);
-    let deleting = stored.metadata().contains_key("deletionTimestamp");
+    let deleting = stored.is_deleting();
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
     } else if resource.is("apiregistration.k8s.io", "apiservices") {
@@ -78,6 +80,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     } else if resource.is("", "namespaces") && deleting && cx.state.settings.namespace_deletion {
         push(cx, Work::Namespace(key.to_owned()));
     }
+    workloads::note(cx, resource, key, &stored);
     let key: Arc<str> = Arc::from(key);
     let owned = cx.state.owners.note(resource.storage, &key, Some(&stored));
     if !cx.state.settings.garbage_collection {
@@ -87,7 +90,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
         push(cx, Work::Dependent(resource.storage, Arc::clone(&key)));
     }
     if deleting
-        && finalizers(&stored.object)
+        && finalizers(&stored.object())
             .iter()
             .any(|name| matches!(*name, "orphan" | "foregroundDeletion"))
     {
@@ -105,26 +108,24 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
     {
         push(cx, Work::Definition(custom.definition.clone()));
     }
-    let namespace = removed
-        .metadata()
-        .get("namespace")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let namespace = match key.split_once('/') {
+        Some((namespace, _)) => namespace.to_owned(),
+        None => String::new(),
+    };
     if cx.state.settings.namespace_deletion
         && cx
             .find("", "namespaces", &namespace)
-            .is_some_and(|stored| stored.metadata().contains_key("deletionTimestamp"))
+            .is_some_and(|stored| stored.is_deleting())
     {
         push(cx, Work::Namespace(namespace));
     }
+    workloads::note(cx, resource, key, removed);
     let key: Arc<str> = Arc::from(key);
     cx.state.owners.note(resource.storage, &key, None);
-    if cx.state.settings.garbage_collection
-        && let Some(uid) = removed.metadata().get("uid").and_then(Value::as_str)
-    {
-        if cx.state.owners.has_dependents(uid) {
-            push(cx, Work::Gone(uid.to_owned()));
+    if cx.state.settings.garbage_collection {
+        let uid = removed.text("uid");
+        if cx.state.owners.has_dependents(&uid) {
+            push(cx, Work::Gone(uid));
         }
         for owner in collect::waiting_owners(cx, removed) {
             push(cx, owner);

@@ -119,6 +119,12 @@ impl fmt::Debug for ManualClock {
     }
 }
 
+/// A time as HTTP headers carry it.
+pub(crate) fn http_date(time: SystemTime) -> String {
+    let time = jiff::Timestamp::try_from(time).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
 /// A timestamp as objects carry it: RFC 3339 in UTC, whole seconds.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time)

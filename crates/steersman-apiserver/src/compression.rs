@@ -23,13 +23,30 @@ pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
 
 /// The body compressed, if it is worth it.
 pub(crate) fn compress(bytes: &Bytes) -> Option<Bytes> {
-    (bytes.len() > THRESHOLD).then(|| member(bytes))
-}
-
-/// One gzip member. A watch is a sequence of them, one for each time that the server writes out what it has.
-pub(crate) fn member(bytes: &[u8]) -> Bytes {
+    if bytes.len() <= THRESHOLD {
+        return None;
+    }
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory does not fail.
     let _ = encoder.write_all(bytes);
-    encoder.finish().unwrap_or_default().into()
+    Some(encoder.finish().unwrap_or_default().into())
+}
+
+/// Compresses a watch as one stream that is flushed after each piece.
+///
+/// A member of its own for each piece would not do: Go's reader holds the end of a member back until the next begins.
+#[derive(Debug)]
+pub(crate) struct Pieces(GzEncoder<Vec<u8>>);
+
+impl Pieces {
+    pub(crate) fn new() -> Self {
+        Self(GzEncoder::new(Vec::new(), Compression::fast()))
+    }
+
+    /// The next piece.
+    pub(crate) fn next(&mut self, bytes: &[u8]) -> Bytes {
+        // Writing to memory does not fail.
+        let _ = self.0.write_all(bytes).and_then(|()| self.0.flush());
+        std::mem::take(self.0.get_mut()).into()
+    }
 }

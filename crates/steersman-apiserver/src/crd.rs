@@ -19,6 +19,7 @@ use crate::{
     schema::Schema,
     state::State,
     store::{Object, metadata_of},
+    table,
 };
 
 /// Keeps a definition until its objects are gone.
@@ -214,6 +215,7 @@ fn version(json: &Value, group: &str, kind: &str, preserve: bool) -> Version {
     let flag = |key: &str| json.get(key) == Some(&json!(true));
     let name = json.get("name").and_then(Value::as_str).unwrap_or_default();
     Version {
+        columns: table::custom_columns(json),
         name: name.to_owned(),
         served: flag("served"),
         schema: Arc::new(schema),

@@ -21,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{auth::Identity, handler::Call, server::Inner, state::Context};
+use crate::{auth::Identity, handler::Call, server::Inner, state::Context, store::Object};
 
 pub use control::Cut;
 use control::{Control, Lever};
@@ -253,7 +253,7 @@ pub(crate) fn race(cx: &mut Context<'_>, call: &Call) {
         return;
     };
     cx.state.faults.races += 1;
-    let mut object = stored.object.clone();
+    let mut object = Object::clone(&stored.object());
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
         annotations["steersman.dev/race"] = json!(cx.state.faults.races.to_string());

@@ -9,6 +9,7 @@ pub(crate) mod decode;
 pub(crate) mod delete;
 pub(crate) mod discovery;
 pub(crate) mod negotiate;
+pub(crate) mod openapi;
 pub(crate) mod options;
 pub(crate) mod patch;
 pub(crate) mod read;
@@ -18,7 +19,7 @@ pub(crate) mod special;
 pub(crate) mod update;
 pub(crate) mod watch;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
@@ -45,6 +46,8 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) identity: Identity,
+    /// When it came, from which ages are counted.
+    pub(crate) received: SystemTime,
 }
 
 impl Call {
@@ -92,8 +95,8 @@ impl Target {
         Self {
             resource: Arc::clone(resource),
             version: resource.strategy.storage_version,
-            namespace: stored.text("namespace").to_owned(),
-            name: stored.text("name").to_owned(),
+            namespace: stored.text("namespace"),
+            name: stored.text("name"),
             subresource: String::new(),
         }
     }
@@ -203,7 +206,12 @@ fn other(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
         "" => Ok(Reply::json(StatusCode::OK, &discovery::paths(cx))),
         "/healthz" | "/livez" | "/readyz" => Ok(health(path, call)),
         "/healthz/ping" | "/livez/ping" | "/readyz/ping" => Ok(Reply::text("ok")),
-        _ => Err(Failure::unknown_path()),
+        "/openapi/v2" => Ok(openapi::version_2(call)),
+        "/openapi/v3" => Ok(openapi::index(cx)),
+        _ => match path.strip_prefix("/openapi/v3/") {
+            Some(path) => openapi::document(cx, call, path),
+            None => Err(Failure::unknown_path()),
+        },
     }
 }
 
@@ -375,22 +383,32 @@ pub(crate) enum Written {
 }
 
 impl Written {
-    pub(crate) fn object(&self) -> &Object {
+    pub(crate) fn object(&self) -> Arc<Object> {
         match self {
-            Self::Stored(stored) => &stored.object,
-            Self::Transient(object) => object,
+            Self::Stored(stored) => stored.object(),
+            Self::Transient(object) => Arc::new(Object::clone(object)),
         }
     }
 }
 
 pub(crate) fn representation(call: &Call, target: &Target) -> Result<Representation> {
-    let form = negotiate::form(call.header("accept"))?;
-    Ok(Representation::new(&target.resource, target.version(), form))
+    let form = negotiate::form(call.header("accept"), &call.query)?;
+    Ok(Representation::new(
+        &target.resource,
+        target.version(),
+        form,
+        call.received,
+    ))
 }
 
 /// The full form, whatever the client accepts.
 pub(crate) fn full(target: &Target) -> Representation {
-    Representation::new(&target.resource, target.version(), Form::Full)
+    Representation::new(
+        &target.resource,
+        target.version(),
+        Form::Full,
+        SystemTime::UNIX_EPOCH,
+    )
 }
 
 /// What to do about unknown and duplicate fields.

@@ -252,6 +252,11 @@ pub(crate) fn on_apply(
         .and_then(Value::as_str)
         .unwrap_or_default()
         .to_owned();
+    let name = metadata_of(config)
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let config = Value::Object(config.clone());
     let failed = |error: String| {
         let kind = format!(
@@ -261,8 +266,7 @@ pub(crate) fn on_apply(
             target.resource.kind
         );
         Failure::unclassified(format!(
-            "failed to create typed patch object ({namespace}/{}; {kind}): {error}",
-            target.name
+            "failed to create typed patch object ({namespace}/{name}; {kind}): {error}"
         ))
     };
     apply::check(schema, &config).map_err(failed)?;
@@ -284,7 +288,19 @@ pub(crate) fn on_apply(
     let comparison = before.compare(&after).outside(&reset_fields(target));
     let conflicts = disown(target, &mut managers, &before, &after, &comparison, Some(&actor));
     if !force && !conflicts.is_empty() {
-        return Err(conflict(&conflicts));
+        // What kubectl applied from the client's side is its own already.
+        let allowed = live
+            .filter(|_| manager == "kubectl")
+            .and_then(|live| last_applied(live, &before))
+            .unwrap_or_default();
+        let left: Vec<(Manager, FieldSet)> = conflicts
+            .into_iter()
+            .map(|(manager, set)| (manager, set.difference(&allowed)))
+            .filter(|(_, set)| !set.is_empty())
+            .collect();
+        if !left.is_empty() {
+            return Err(conflict(&left));
+        }
     }
     let changed = after.value != before.value;
     managers.strip(&actor, stripped());
@@ -296,6 +312,25 @@ pub(crate) fn on_apply(
     };
     put(&mut object, managers.encode());
     Ok(object)
+}
+
+/// The fields that the last client-side apply of kubectl set and that have kept their values since.
+fn last_applied(live: &Object, before: &Typed<'_>) -> Option<FieldSet> {
+    let annotations = metadata_of(live).get("annotations")?;
+    let text = annotations
+        .get("kubectl.kubernetes.io/last-applied-configuration")?
+        .as_str()?;
+    let mut config: Object = serde_json::from_str(text).ok()?;
+    config.remove("apiVersion");
+    config.remove("kind");
+    let config = Value::Object(config);
+    let set = apply::fields(before.schema, &config).ok()?;
+    let comparison = apply::compare(before.schema, &config, &before.value);
+    let changed = comparison
+        .modified
+        .union(&comparison.added)
+        .union(&comparison.removed);
+    Some(set.difference(&changed))
 }
 
 /// Removes what was applied before, is not applied now, and is owned by nobody else.

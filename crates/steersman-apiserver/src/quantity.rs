@@ -57,6 +57,23 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     Some(format!("{sign}{}", decimal(mantissa, exponent + power)?))
 }
 
+/// About how much a canonical quantity is, to compare it with others.
+pub(crate) fn number(text: &str) -> Option<f64> {
+    let split = text
+        .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(split);
+    let number: f64 = number.parse().ok()?;
+    if let Some((_, shift)) = BINARY.iter().find(|(name, _)| *name == suffix) {
+        return Some(number * f64::from(*shift).exp2());
+    }
+    if let Some(power) = suffix.strip_prefix(['e', 'E']).filter(|power| !power.is_empty()) {
+        return Some(number * 10_f64.powi(power.parse().ok()?));
+    }
+    let (_, power) = DECIMAL.iter().find(|(name, _)| *name == suffix)?;
+    Some(number * 10_f64.powi(*power))
+}
+
 /// The mantissa in the largest step of three powers that keeps it whole, rounded up below 1n.
 fn thousands(mut mantissa: i128, mut exponent: i32) -> Option<(i128, i32)> {
     if mantissa == 0 {
@@ -118,7 +135,15 @@ fn binary(mantissa: i128, exponent: i32, shift: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::canonical;
+    use super::{canonical, number};
+
+    #[test]
+    fn quantities_are_compared_over_suffixes() {
+        assert!(number("1500m") > number("1"));
+        assert!(number("1Ki") > number("1k"));
+        assert!(number("-1").unwrap() < 0.0);
+        assert_eq!(number("lots"), None);
+    }
 
     #[test]
     fn quantities_take_the_form_that_go_prints() {

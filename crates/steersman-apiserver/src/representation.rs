@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects as bytes, in the version and form that a client asked for.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use crate::{
     resource::{Resource, Version},
     schema::{fill, prune},
     store::{Object, Stored, encode, metadata_of},
+    table::{self, Include},
 };
 
 /// How to write the objects of one resource.
@@ -21,12 +22,14 @@ pub(crate) struct Representation {
     /// Index of the version.
     version: usize,
     form: Form,
+    /// When an object is looked at, from which its age is counted.
+    now: SystemTime,
     /// `{"kind":"…","apiVersion":"…",`
     prefix: Bytes,
 }
 
 impl Representation {
-    pub(crate) fn new(resource: &Arc<Resource>, version: &Version, form: Form) -> Self {
+    pub(crate) fn new(resource: &Arc<Resource>, version: &Version, form: Form, now: SystemTime) -> Self {
         let index = resource
             .versions
             .iter()
@@ -35,6 +38,7 @@ impl Representation {
         let (kind, api_version) = match form {
             Form::Full => (resource.kind.clone(), resource.api_version(&version.name)),
             Form::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Form::Table(_) => ("Table".to_owned(), "meta.k8s.io/v1".to_owned()),
         };
         let prefix = format!(
             "{{\"kind\":{},\"apiVersion\":{},",
@@ -45,13 +49,59 @@ impl Representation {
             resource: Arc::clone(resource),
             version: index,
             form,
+            now,
             prefix: Bytes::from(prefix),
         }
     }
 
+    /// Counts ages from another moment.
+    pub(crate) fn at(&mut self, now: SystemTime) {
+        self.now = now;
+    }
+
     /// The object with `kind` and `apiVersion`.
     pub(crate) fn whole(&self, stored: &Stored) -> Bytes {
-        self.splice(&self.fields(stored))
+        match self.form {
+            Form::Table(include) => self.splice(&encode(&self.table(include, &stored.object(), true))),
+            _ => self.splice(&self.fields(stored)),
+        }
+    }
+
+    /// As [`Self::whole`]; only the first of several events says what the columns of tables are.
+    pub(crate) fn event(&self, stored: &Stored, first: bool) -> Bytes {
+        match self.form {
+            Form::Table(include) if !first => {
+                self.splice(&encode(&self.table(include, &stored.object(), false)))
+            }
+            _ => self.whole(stored),
+        }
+    }
+
+    /// A table of one row, without `kind` and `apiVersion`.
+    fn table(&self, include: Include, object: &Object, headers: bool) -> Object {
+        let mut metadata = Object::new();
+        if let Some(version) = metadata_of(object).get("resourceVersion") {
+            metadata.insert("resourceVersion".to_owned(), version.clone());
+        }
+        self.table_of(metadata, headers, vec![self.row(include, object)])
+    }
+
+    fn table_of(&self, metadata: Object, headers: bool, rows: Vec<Value>) -> Object {
+        let columns = match headers {
+            true => table::columns(&self.resource, &self.resource.versions[self.version]),
+            false => Value::Null,
+        };
+        Object::from_iter([
+            ("metadata".to_owned(), Value::Object(metadata)),
+            ("columnDefinitions".to_owned(), columns),
+            ("rows".to_owned(), Value::Array(rows)),
+        ])
+    }
+
+    fn row(&self, include: Include, object: &Object) -> Value {
+        let shown = self.converted(object.clone());
+        let version = &self.resource.versions[self.version];
+        table::row(&self.resource, version, object, &shown, include, self.now)
     }
 
     /// As [`Self::whole`], for fields that are not stored.
@@ -59,6 +109,7 @@ impl Representation {
         match self.form {
             Form::Full => self.splice(&encode(&self.converted(object.clone()))),
             Form::Metadata => self.splice(&metadata_only(object)),
+            Form::Table(include) => self.splice(&encode(&self.table(include, object, true))),
         }
     }
 
@@ -80,18 +131,31 @@ impl Representation {
         }
         let mut object = Object::new();
         object.insert("metadata".to_owned(), metadata);
+        if let Form::Table(_) = self.form {
+            object.insert("columnDefinitions".to_owned(), Value::Null);
+            object.insert("rows".to_owned(), json!([]));
+        }
         self.splice(&encode(&object))
     }
 
     /// A list of `items`.
     pub(crate) fn list<'a>(&self, metadata: &Object, items: impl Iterator<Item = &'a Stored>) -> Bytes {
+        if let Form::Table(include) = self.form {
+            let rows: Vec<Value> = items.map(|stored| self.row(include, &stored.object())).collect();
+            let mut table = self.table_of(metadata.clone(), true, rows);
+            if !table::is_printed(&self.resource) && table["rows"] == json!([]) {
+                // The real server's way with kinds that it has no columns for.
+                table.insert("rows".to_owned(), Value::Null);
+            }
+            return self.splice(&encode(&table));
+        }
         let version = &self.resource.versions[self.version];
         let (kind, api_version) = match self.form {
             Form::Full => (
                 self.resource.list_kind.clone(),
                 self.resource.api_version(&version.name),
             ),
-            Form::Metadata => (
+            Form::Metadata | Form::Table(_) => (
                 "PartialObjectMetadataList".to_owned(),
                 "meta.k8s.io/v1".to_owned(),
             ),
@@ -133,9 +197,9 @@ impl Representation {
 
     fn fields(&self, stored: &Stored) -> Bytes {
         match self.form {
-            Form::Metadata => metadata_only(&stored.object),
+            Form::Metadata | Form::Table(_) => metadata_only(&stored.object()),
             Form::Full if self.is_stored_form(stored) => stored.encoded().clone(),
-            Form::Full => encode(&self.converted(stored.object.clone())),
+            Form::Full => encode(&self.converted(Object::clone(&stored.object()))),
         }
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Custom {
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) name: String,
+    /// The columns of custom resources besides their name.
+    pub(crate) columns: Vec<crate::table::Column>,
     pub(crate) served: bool,
     pub(crate) schema: Arc<Schema>,
     pub(crate) cel: Option<crate::cel::Rules>,
@@ -94,7 +96,12 @@ impl Resource {
 
     pub(crate) fn qualified_kind(&self) -> Qualified<'_> {
         Qualified {
-            group: &self.group,
+            // Events of both groups are one kind to the real server's validation.
+            group: if self.is("events.k8s.io", "events") {
+                ""
+            } else {
+                &self.group
+            },
             name: &self.kind,
         }
     }

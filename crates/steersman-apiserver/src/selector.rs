@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::{
     names,
     resource::{Resource, Version, at},
-    store::{Object, metadata_of},
+    store::{Object, Stored, metadata_of},
 };
 
 /// What an object must look like to be seen.
@@ -28,6 +28,35 @@ impl Selector {
         let labels = metadata_of(object).get("labels").and_then(Value::as_object);
         self.labels.iter().all(|requirement| requirement.matches(labels))
             && self.fields.iter().all(|field| field.matches(object))
+    }
+
+    /// As [`Self::matches`], decoding no more than the requirements ask for.
+    pub(crate) fn sees(&self, stored: &Stored) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        if let Some(object) = stored.at_hand() {
+            return self.matches(&object);
+        }
+        let of_head =
+            |field: &FieldRequirement| matches!(field.field.as_str(), "metadata.name" | "metadata.namespace");
+        if !self.fields.iter().all(of_head) {
+            return self.matches(&stored.object());
+        }
+        let head = stored.head().metadata;
+        let label = |key: &str| head.labels.as_ref()?.get(key).map(String::as_str);
+        let field = |field: &FieldRequirement| {
+            let own = if field.field == "metadata.name" {
+                &head.name
+            } else {
+                &head.namespace
+            };
+            (*own == field.value) != field.negated
+        };
+        self.labels
+            .iter()
+            .all(|requirement| requirement.allows(label(&requirement.key)))
+            && self.fields.iter().all(field)
     }
 
     /// The name that a `metadata.name=x` requirement asks for.
@@ -59,9 +88,11 @@ pub(crate) struct Requirement {
 
 impl Requirement {
     fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
-        let value = labels
-            .and_then(|labels| labels.get(&self.key))
-            .and_then(Value::as_str);
+        let value = labels.and_then(|labels| labels.get(&self.key));
+        self.allows(value.and_then(Value::as_str))
+    }
+
+    fn allows(&self, value: Option<&str>) -> bool {
         let listed = |value: &str| self.values.iter().any(|wanted| wanted == value);
         let number = |text: &str| text.parse::<i64>().ok();
         let bound = self.values.first().and_then(|value| number(value));
@@ -200,8 +231,11 @@ impl Parser<'_> {
             Token::Word(word) => word,
             other => return Err(format!("found '{}', expected: identifier", other.text())),
         };
-        if let Some(error) = names::qualified(&key).first() {
-            let error = error.replacen("a qualified name must", "a valid label key must", 1);
+        let errors = names::qualified(&key);
+        if !errors.is_empty() {
+            let error = errors
+                .join("; ")
+                .replacen("a qualified name must", "a valid label key must", 1);
             return Err(format!("<nil>: Invalid value: {key:?}: {error}"));
         }
         if absent {
@@ -348,10 +382,9 @@ pub(crate) fn parse_fields(
     version: &Version,
 ) -> Result<Vec<FieldRequirement>, String> {
     let mut requirements = Vec::new();
-    for part in split_fields(text) {
-        if part.is_empty() {
-            continue;
-        }
+    let mut parts = split_fields(text);
+    parts.sort_unstable();
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
         let found = ["!=", "==", "="]
             .iter()
             .filter_map(|op| part.find(op).map(|at| (at, *op)))
@@ -360,14 +393,17 @@ pub(crate) fn parse_fields(
             return Err(format!("invalid selector: '{text}'; can't understand '{part}'"));
         };
         let (field, value) = (&part[..at], &part[at + operator.len()..]);
-        let value = unescape(value)
-            .ok_or_else(|| format!("invalid field selector: invalid escape sequence: {value}"))?;
-        check_selectable(field, resource, version)?;
+        let value = unescape(value)?;
         requirements.push(FieldRequirement {
             field: field.to_owned(),
             value,
             negated: operator == "!=",
         });
+    }
+    // Nothing must be nothing: the real server lets that pass.
+    requirements.retain(|requirement| !requirement.field.is_empty() || !requirement.value.is_empty());
+    for requirement in &requirements {
+        check_selectable(&requirement.field, resource, version)?;
     }
     Ok(requirements)
 }
@@ -385,20 +421,30 @@ fn split_fields(text: &str) -> Vec<String> {
     parts
 }
 
-fn unescape(text: &str) -> Option<String> {
+fn unescape(text: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
-            '\\' => match chars.next()? {
-                c @ ('\\' | ',' | '=') => out.push(c),
-                _ => return None,
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                other => {
+                    let sequence: String = ['\\'].into_iter().chain(other).collect();
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence: {sequence}"
+                    ));
+                }
             },
-            ',' | '=' => return None,
+            ',' | '=' => {
+                let number = u32::from(c);
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {number}"
+                ));
+            }
             c => out.push(c),
         }
     }
-    Some(out)
+    Ok(out)
 }
 
 fn check_selectable(field: &str, resource: &Resource, version: &Version) -> Result<(), String> {

@@ -32,6 +32,7 @@ use crate::{
     state::{Context, Settings, State},
     status::Failure,
     store::{Retention, Store},
+    workloads::{self, Workloads},
 };
 
 /// How long a request waits for a revision that is yet to come.
@@ -90,6 +91,7 @@ impl ApiServer {
             now: self.inner.clock.now(),
         };
         background::expiry::expire(&mut cx);
+        workloads::wake(&mut cx);
         let done = background::step(&mut cx);
         let revision = state.store.revision();
         drop(state);
@@ -129,6 +131,7 @@ pub struct Builder {
     settings: Settings,
     retention: Retention,
     tokens: Vec<(String, Identity)>,
+    workloads: Option<Workloads>,
 }
 
 impl Default for Builder {
@@ -147,6 +150,7 @@ impl Default for Builder {
                 bytes: 64 * 1024 * 1024,
             },
             tokens: Vec::new(),
+            workloads: None,
         }
     }
 }
@@ -188,6 +192,12 @@ impl Builder {
         self
     }
 
+    /// Pretends to run workloads: Pods become ready, and all that is made of Pods with them. The default is not to.
+    pub fn workloads(mut self, workloads: Workloads) -> Self {
+        self.workloads = Some(workloads);
+        self
+    }
+
     /// Leaves background work to [`ApiServer::step`]. The default is to do it with the request that calls for it.
     pub fn stepped(mut self) -> Self {
         self.settings.immediate = false;
@@ -225,6 +235,7 @@ impl Builder {
             expiry: background::expiry::Expiry::default(),
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
+            world: workloads::World::new(self.workloads),
         };
         furnish(&mut Context {
             state: &mut state,
@@ -273,6 +284,7 @@ fn furnish(cx: &mut Context<'_>) {
     if cx.state.settings.rbac {
         rbac::plant(cx);
     }
+    workloads::furnish(cx);
     while background::step(cx) {}
 }
 
@@ -290,6 +302,28 @@ impl Inner {
         });
     }
 
+    /// How long until pretended workloads have something to do; nothing if they wait for nothing.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let due = self.lock().world.next_due()?;
+        Some(due.duration_since(self.clock.now()).unwrap_or_default())
+    }
+
+    /// Does what is due.
+    pub(crate) fn tick(&self) {
+        let mut state = self.lock();
+        let mut cx = Context {
+            state: &mut state,
+            now: self.clock.now(),
+        };
+        workloads::wake(&mut cx);
+        if cx.state.settings.immediate {
+            while background::step(&mut cx) {}
+        }
+        let revision = state.store.revision();
+        drop(state);
+        self.announce(revision);
+    }
+
     /// Serves one request.
     pub(crate) async fn serve(
         self: Arc<Self>,
@@ -305,6 +339,7 @@ impl Inner {
             headers: parts.headers,
             body,
             identity: default,
+            received: self.clock.now(),
         };
         let identified = {
             let mut state = self.lock();
@@ -379,6 +414,7 @@ impl Inner {
             now: self.clock.now(),
         };
         background::expiry::expire(&mut cx);
+        workloads::wake(&mut cx);
         if race {
             fault::race(&mut cx, call);
         }
@@ -415,7 +451,8 @@ impl Inner {
                 let control = self.lock().faults.hold(call, effects);
                 let stream = handler::watch::stream(Arc::clone(self), *plan, control);
                 if is_compressed {
-                    Body::stream(stream.map_ok(|bytes| compression::member(&bytes)))
+                    let mut pieces = compression::Pieces::new();
+                    Body::stream(stream.map_ok(move |bytes| pieces.next(&bytes)))
                 } else {
                     Body::stream(stream)
                 }

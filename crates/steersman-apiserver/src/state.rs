@@ -48,6 +48,7 @@ pub(crate) struct State {
     /// Under which uid and generation each definition is served.
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,
+    pub(crate) world: crate::workloads::World,
 }
 
 impl State {

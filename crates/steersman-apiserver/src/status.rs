@@ -380,6 +380,21 @@ impl FieldError {
         }
     }
 
+    /// As [`Self::unsupported`], with a value that is printed as it is.
+    pub(crate) fn unsupported_text(field: impl Into<String>, value: &str, supported: &[String]) -> Self {
+        let mut error = Self::unsupported(field, &Value::Null, supported);
+        error.message = error.message.replacen("null", value, 1);
+        error
+    }
+
+    pub(crate) fn not_found(field: impl Into<String>, value: &str) -> Self {
+        Self {
+            reason: "FieldValueNotFound",
+            field: field.into(),
+            message: format!("Not found: {value:?}"),
+        }
+    }
+
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self {
             reason: "FieldValueForbidden",

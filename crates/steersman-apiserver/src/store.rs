@@ -10,6 +10,8 @@
 //! Objects are kept without `apiVersion` and `kind`: these depend on the version that a client asks for and are
 //! spliced in when an object is written out.
 
+mod stored;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     ops::Bound,
@@ -19,6 +21,11 @@ use std::{
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+pub(crate) use stored::Stored;
+
+/// So many of the newest writes stay decoded: their watchers and the next writers look at them.
+const DECODED: usize = 64;
+
 /// The fields of an object.
 pub(crate) type Object = Map<String, Value>;
 
@@ -26,47 +33,11 @@ pub(crate) type Object = Map<String, Value>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StorageId(pub(crate) usize);
 
-/// One object as of one revision.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) object: Object,
-    pub(crate) revision: u64,
-    /// Which edition of its schema the object was last brought in line with.
-    pub(crate) edition: u64,
-    encoded: OnceLock<Bytes>,
-}
-
-impl Stored {
-    pub(crate) fn new(object: Object, revision: u64, edition: u64) -> Self {
-        Self {
-            object,
-            revision,
-            edition,
-            encoded: OnceLock::new(),
-        }
-    }
-
-    /// The JSON of the object, without `apiVersion` and `kind`.
-    pub(crate) fn encoded(&self) -> &Bytes {
-        self.encoded.get_or_init(|| encode(&self.object))
-    }
-
-    pub(crate) fn metadata(&self) -> &Object {
-        metadata_of(&self.object)
-    }
-
-    /// A text of the metadata, empty if there is none.
-    pub(crate) fn text(&self, key: &str) -> &str {
-        self.metadata()
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    }
-}
-
 /// Serialises what cannot fail to be serialised.
 pub(crate) fn encode(object: &Object) -> Bytes {
-    Bytes::from(serde_json::to_vec(object).expect("a JSON value can be written as JSON"))
+    let json = serde_json::to_vec(object).expect("a JSON value can be written as JSON");
+    // Without the room that the vector had to grow.
+    Bytes::from(json.into_boxed_slice())
 }
 
 /// The metadata of an object; empty if there is none.
@@ -94,9 +65,11 @@ impl Entry {
     pub(crate) fn departed(&self) -> Option<&Arc<Stored>> {
         let old = self.old.as_ref()?;
         Some(self.departed.get_or_init(|| {
-            let mut object = old.object.clone();
+            let mut object = Object::clone(&old.object());
             stamp(&mut object, self.revision);
-            Arc::new(Stored::new(object, self.revision, old.edition))
+            let departed = Stored::new(object, self.revision, old.edition);
+            departed.forget();
+            Arc::new(departed)
         }))
     }
 
@@ -137,7 +110,15 @@ pub(crate) struct Store {
     log: VecDeque<Arc<Entry>>,
     log_bytes: usize,
     retention: Retention,
-    state: Vec<BTreeMap<Arc<str>, Arc<Stored>>>,
+    kinds: Vec<Kind>,
+}
+
+/// The objects of one kind.
+#[derive(Debug, Default)]
+struct Kind {
+    objects: BTreeMap<Arc<str>, Arc<Stored>>,
+    /// The server reads them so often that they stay decoded.
+    stays_decoded: bool,
 }
 
 impl Store {
@@ -148,14 +129,19 @@ impl Store {
             log: VecDeque::new(),
             log_bytes: 0,
             retention,
-            state: Vec::new(),
+            kinds: Vec::new(),
         }
     }
 
     /// Makes room for one more kind.
     pub(crate) fn allocate(&mut self) -> StorageId {
-        self.state.push(BTreeMap::new());
-        StorageId(self.state.len() - 1)
+        self.kinds.push(Kind::default());
+        StorageId(self.kinds.len() - 1)
+    }
+
+    /// Trades memory for speed: the objects of this kind are never decoded twice.
+    pub(crate) fn keep_decoded(&mut self, storage: StorageId) {
+        self.kinds[storage.0].stays_decoded = true;
     }
 
     pub(crate) fn revision(&self) -> u64 {
@@ -167,16 +153,19 @@ impl Store {
     }
 
     pub(crate) fn get(&self, storage: StorageId, key: &str) -> Option<&Arc<Stored>> {
-        self.state.get(storage.0)?.get(key)
+        self.kinds.get(storage.0)?.objects.get(key)
     }
 
     /// All objects of a kind, in key order.
     pub(crate) fn all(&self, storage: StorageId) -> impl Iterator<Item = (&Arc<str>, &Arc<Stored>)> {
-        self.state.get(storage.0).into_iter().flatten()
+        self.kinds
+            .get(storage.0)
+            .into_iter()
+            .flat_map(|kind| &kind.objects)
     }
 
     pub(crate) fn len(&self, storage: StorageId) -> usize {
-        self.state.get(storage.0).map_or(0, BTreeMap::len)
+        self.kinds.get(storage.0).map_or(0, |kind| kind.objects.len())
     }
 
     /// Writes `object` under `key` and returns it with its new revision.
@@ -190,7 +179,7 @@ impl Store {
         self.revision += 1;
         stamp(&mut object, self.revision);
         let new = Arc::new(Stored::new(object, self.revision, edition));
-        let kind = &mut self.state[storage.0];
+        let kind = &mut self.kinds[storage.0].objects;
         let (key, old) = match kind.get_key_value(key) {
             Some((key, old)) => (Arc::clone(key), Some(Arc::clone(old))),
             None => (Arc::from(key), None),
@@ -202,7 +191,7 @@ impl Store {
 
     /// Removes what is under `key`; nothing happens if there is nothing.
     pub(crate) fn remove(&mut self, storage: StorageId, key: &str) -> Option<Arc<Stored>> {
-        let (key, old) = self.state.get_mut(storage.0)?.remove_entry(key)?;
+        let (key, old) = self.kinds.get_mut(storage.0)?.objects.remove_entry(key)?;
         self.revision += 1;
         self.append(storage, key, Some(Arc::clone(&old)), None);
         Some(old)
@@ -225,6 +214,7 @@ impl Store {
         };
         self.log_bytes += entry.weight();
         self.log.push_back(Arc::new(entry));
+        self.forget_old();
         while self.log.len() > self.retention.entries
             || (self.log_bytes > self.retention.bytes && self.log.len() > 1)
         {
@@ -232,10 +222,29 @@ impl Store {
         }
     }
 
+    /// Lets go of the decoded form of what has not been written for a while.
+    fn forget_old(&self) {
+        let old = self.log.len().checked_sub(DECODED);
+        if let Some(entry) = old.and_then(|at| self.log.get(at)) {
+            self.forget(entry);
+        }
+    }
+
+    fn forget(&self, entry: &Entry) {
+        if !self.kinds[entry.storage.0].stays_decoded {
+            entry
+                .old
+                .iter()
+                .chain(&entry.new)
+                .for_each(|stored| stored.forget());
+        }
+    }
+
     fn drop_oldest(&mut self) {
         if let Some(entry) = self.log.pop_front() {
             self.compacted = entry.revision;
             self.log_bytes -= entry.weight();
+            self.forget(&entry);
         }
     }
 
@@ -300,7 +309,7 @@ impl Store {
         }
         let wanted = |key: &str| key.starts_with(prefix) && after.is_none_or(|after| key >= after);
         let start = after.filter(|after| *after > prefix).unwrap_or(prefix);
-        let Some(kind) = self.state.get(storage.0) else {
+        let Some(Kind { objects, .. }) = self.kinds.get(storage.0) else {
             return;
         };
         let mut past = then
@@ -308,7 +317,7 @@ impl Store {
             .filter(|(key, _)| wanted(key))
             .filter_map(|(key, old)| Some((*key, (*old)?)))
             .peekable();
-        let present = kind
+        let present = objects
             .range::<str, _>((Bound::Included(start), Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(prefix));
         for (key, stored) in present {
@@ -378,7 +387,7 @@ mod tests {
         store.put(id, "c", object(1), 0);
         let then = store.scan(id, "", None, 3);
         assert_eq!(keys(&then), ["a", "b"]);
-        assert_eq!(then[1].1.object["value"], 1);
+        assert_eq!(then[1].1.object()["value"], 1);
         assert_eq!(keys(&store.scan(id, "", None, 6)), ["b", "c"]);
         assert_eq!(keys(&store.scan(id, "", Some("a\0"), 3)), ["b"]);
     }

@@ -217,7 +217,7 @@ fn ordered(
 }
 
 /// A map as Go prints it.
-fn go_map(value: &Value) -> String {
+pub(crate) fn go_map(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
             let fields: Vec<String> = fields
@@ -226,6 +226,11 @@ fn go_map(value: &Value) -> String {
                 .collect();
             format!("map[{}]", fields.join(" "))
         }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_map).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }

@@ -45,6 +45,7 @@ pub struct Builder {
     assets: Option<Assets>,
     port: Option<u16>,
     controller_manager: bool,
+    users: Vec<Identity>,
     flags: Vec<String>,
 }
 
@@ -84,6 +85,12 @@ impl Builder {
         self
     }
 
+    /// Makes a user known by a token. They may do what roles allow them, which is nothing at first.
+    pub fn user(mut self, user: Identity) -> Self {
+        self.users.push(user);
+        self
+    }
+
     /// Adds a flag to the command line of `kube-apiserver`, such as `--feature-gates=ShardedListAndWatch=true`.
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
@@ -108,11 +115,7 @@ impl Builder {
         let watchdog = Watchdog::start(&dir)?;
         let ca_pem = write_certificates(&dir)?;
         let admin = Identity::new("admin", token::random() + &token::random());
-        write(
-            &dir,
-            "tokens.csv",
-            &format!("{},admin,admin,system:masters\n", admin.token()),
-        )?;
+        write(&dir, "tokens.csv", &tokens(&admin, &self.users))?;
         let endpoint = Endpoint::new(format!("https://{address}"), ca_pem);
 
         let etcd = Process::start(&dir, "etcd", &assets.etcd(), &etcd_flags())?;
@@ -273,6 +276,15 @@ fn reserve(port: Option<u16>) -> Result<(TcpSocket, SocketAddr), StartError> {
             source,
         },
     })
+}
+
+/// The file by which the server knows users: token, name, uid, groups.
+fn tokens(admin: &Identity, users: &[Identity]) -> String {
+    let lines = users
+        .iter()
+        .map(|user| format!("{},{},{1}\n", user.token(), user.name()));
+    let admin = format!("{},{},{1},system:masters\n", admin.token(), admin.name());
+    std::iter::once(admin).chain(lines).collect()
 }
 
 fn private_dir() -> Result<PathBuf, StartError> {

@@ -41,6 +41,13 @@ pub(super) const BENCHES: &[Bench] = &[
         ]),
     },
     Bench {
+        name: "apiserver",
+        kind: Kind::Direct(&[Program::Rust {
+            package: "bench-apiserver",
+            bin: "bench-apiserver",
+        }]),
+    },
+    Bench {
         name: "sync",
         kind: Kind::Driven {
             driver: "bench-sync",

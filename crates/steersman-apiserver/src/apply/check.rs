@@ -129,5 +129,5 @@ fn scalar(schema: &Schema, value: &Value) -> Option<String> {
 }
 
 fn shown(value: &Value) -> String {
-    value.to_string()
+    format!("&{{{}}}", crate::strategic::go_map(value))
 }

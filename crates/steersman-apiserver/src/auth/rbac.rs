@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Role based access control: roles and bindings as they are stored now.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{Identity, authorize::Attributes};
@@ -34,13 +36,10 @@ pub(crate) fn allows(cx: &Context<'_>, identity: &Identity, attributes: &Attribu
     }
     let cluster = cx
         .all(GROUP, "clusterrolebindings")
-        .map(|binding| ("ClusterRoleBinding", &binding.object));
-    let local = cx.all(GROUP, "rolebindings").filter(|binding| {
-        !attributes.namespace.is_empty()
-            && binding.metadata().get("namespace").and_then(Value::as_str) == Some(&attributes.namespace)
-    });
-    let local = local.map(|binding| ("RoleBinding", &binding.object));
+        .map(|binding| ("ClusterRoleBinding", binding.object()));
+    let local = local_bindings(cx, &attributes.namespace).map(|binding| ("RoleBinding", binding));
     for (kind, binding) in cluster.chain(local) {
+        let binding = &*binding;
         let Some(subject) = subject(binding, identity) else {
             continue;
         };
@@ -77,16 +76,27 @@ pub(crate) fn rules_for(cx: &Context<'_>, identity: &Identity, namespace: &str) 
         found.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
         found.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
     }
-    let cluster = cx.all(GROUP, "clusterrolebindings");
-    let local = cx
-        .all(GROUP, "rolebindings")
-        .filter(|binding| binding.metadata().get("namespace").and_then(Value::as_str) == Some(namespace));
-    for binding in cluster.chain(local) {
-        if subject(&binding.object, identity).is_some() {
-            found.extend(rules(cx, &binding.object));
+    let cluster = cx
+        .all(GROUP, "clusterrolebindings")
+        .map(|binding| binding.object());
+    for binding in cluster.chain(local_bindings(cx, namespace)) {
+        if subject(&binding, identity).is_some() {
+            found.extend(rules(cx, &binding));
         }
     }
     found
+}
+
+/// The bindings of a namespace; there are none outside of namespaces.
+fn local_bindings<'a>(
+    cx: &'a Context<'_>,
+    namespace: &'a str,
+) -> impl Iterator<Item = Arc<Object>> + use<'a> {
+    let bindings = cx.all(GROUP, "rolebindings").map(|binding| binding.object());
+    bindings.filter(move |binding| {
+        !namespace.is_empty()
+            && metadata_of(binding).get("namespace").and_then(Value::as_str) == Some(namespace)
+    })
 }
 
 /// How a binding names somebody; nothing if it does not.
@@ -138,7 +148,7 @@ fn rules(cx: &Context<'_>, binding: &Object) -> Vec<Value> {
         ),
     };
     let Some(role) = role else { return Vec::new() };
-    rules_of(cx, &role.object, AGGREGATION_DEPTH)
+    rules_of(cx, &role.object(), AGGREGATION_DEPTH)
 }
 
 /// How deep roles may aggregate others; the built-in ones go three levels deep.
@@ -166,12 +176,13 @@ fn aggregated(cx: &Context<'_>, role: &Object, depth: usize) -> Vec<Value> {
             continue;
         };
         for other in cx.all(GROUP, "clusterroles") {
-            let labels = other.metadata().get("labels");
+            let other = other.object();
+            let labels = metadata_of(&other).get("labels");
             if wanted
                 .iter()
                 .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
             {
-                found.extend(rules_of(cx, &other.object, depth));
+                found.extend(rules_of(cx, &other, depth));
             }
         }
     }

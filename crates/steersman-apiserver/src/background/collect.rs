@@ -39,8 +39,10 @@ pub(crate) struct Owners {
 impl Owners {
     /// Takes note of an object's owners, or of its end; true if it has any.
     pub(crate) fn note(&mut self, storage: StorageId, key: &Arc<str>, stored: Option<&Stored>) -> bool {
-        let references = stored
-            .and_then(|stored| stored.metadata().get("ownerReferences"))
+        let object = stored.map(Stored::object);
+        let references = object
+            .as_ref()
+            .and_then(|object| metadata_of(object).get("ownerReferences"))
             .and_then(Value::as_array);
         if references.is_none() && self.owners.is_empty() {
             return false;
@@ -77,7 +79,7 @@ impl Owners {
         self.dependents.contains_key(uid)
     }
 
-    fn dependents(&self, uid: &str) -> Vec<Place> {
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 }
@@ -109,11 +111,7 @@ fn classify(cx: &Context<'_>, dependent: &Stored, reference: &Value) -> Owner {
     let Some(resource) = cx.state.registry.find_kind(group, text("kind")) else {
         return Owner::Solid;
     };
-    let namespace = dependent
-        .metadata()
-        .get("namespace")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let namespace = dependent.text("namespace");
     if resource.namespaced && namespace.is_empty() {
         // A cluster-scoped object cannot be owned by a namespaced one; nobody can tell which is meant.
         return Owner::Solid;
@@ -121,11 +119,11 @@ fn classify(cx: &Context<'_>, dependent: &Stored, reference: &Value) -> Owner {
     match cx
         .state
         .store
-        .get(resource.storage, &resource.key(namespace, text("name")))
+        .get(resource.storage, &resource.key(&namespace, text("name")))
     {
-        Some(owner) if owner.metadata().get("uid").and_then(Value::as_str) == Some(text("uid")) => {
-            let foreground = owner.metadata().contains_key("deletionTimestamp")
-                && finalizers(&owner.object).contains(&"foregroundDeletion");
+        Some(owner) if owner.text("uid") == text("uid") => {
+            let foreground =
+                owner.is_deleting() && finalizers(&owner.object()).contains(&"foregroundDeletion");
             if foreground && reference.get("blockOwnerDeletion") == Some(&json!(true)) {
                 Owner::Waiting
             } else {
@@ -152,7 +150,8 @@ pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     ) else {
         return;
     };
-    let references = references(&stored.object);
+    let object = stored.object();
+    let references = references(&object);
     if references.is_empty() {
         return;
     }
@@ -172,11 +171,11 @@ pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
         }
         return;
     }
-    if stored.metadata().contains_key("deletionTimestamp") {
+    if stored.is_deleting() {
         return;
     }
-    let uid = stored.text("uid").to_owned();
-    let names = finalizers(&stored.object);
+    let uid = stored.text("uid");
+    let names = finalizers(&object);
     let propagation = if names.contains(&"orphan") {
         Propagation::Orphan
     } else if names.contains(&"foregroundDeletion")
@@ -203,7 +202,7 @@ fn put_references(
     stored: &Stored,
     kept: Vec<Value>,
 ) {
-    let mut object = stored.object.clone();
+    let mut object = Object::clone(&stored.object());
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         if kept.is_empty() {
             metadata.remove("ownerReferences");
@@ -220,7 +219,7 @@ fn write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Sto
     managed::on_update(
         cx,
         &target,
-        Some(&stored.object),
+        Some(&stored.object()),
         &mut object,
         "kube-controller-manager",
     );
@@ -235,9 +234,10 @@ pub(crate) fn owner(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     ) else {
         return;
     };
-    let uid = stored.text("uid").to_owned();
-    let names = finalizers(&stored.object);
-    if !stored.metadata().contains_key("deletionTimestamp") {
+    let uid = stored.text("uid");
+    let object = stored.object();
+    let names = finalizers(&object);
+    if !stored.is_deleting() {
         return;
     }
     if names.contains(&"orphan") {
@@ -248,7 +248,7 @@ pub(crate) fn owner(cx: &mut Context<'_>, storage: StorageId, key: &str) {
             ) else {
                 continue;
             };
-            let kept = references(&dependent.object)
+            let kept = references(&dependent.object())
                 .into_iter()
                 .filter(|reference| reference.get("uid") != Some(&json!(uid)))
                 .collect();
@@ -275,7 +275,7 @@ pub(crate) fn owner(cx: &mut Context<'_>, storage: StorageId, key: &str) {
 
 fn blocks(cx: &Context<'_>, storage: StorageId, key: &str, uid: &str) -> bool {
     cx.state.store.get(storage, key).is_some_and(|stored| {
-        references(&stored.object).iter().any(|reference| {
+        references(&stored.object()).iter().any(|reference| {
             reference.get("uid") == Some(&json!(uid))
                 && reference.get("blockOwnerDeletion") == Some(&json!(true))
         })
@@ -284,7 +284,7 @@ fn blocks(cx: &Context<'_>, storage: StorageId, key: &str, uid: &str) -> bool {
 
 /// Takes a finalizer away; the object goes with the last one.
 fn release(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored, finalizer: &str) {
-    let mut object = stored.object.clone();
+    let mut object = Object::clone(&stored.object());
     let left: Vec<String> = finalizers(&object)
         .into_iter()
         .filter(|name| *name != finalizer)
@@ -307,20 +307,15 @@ pub(crate) fn gone(cx: &mut Context<'_>, uid: &str) {
 
 /// The owners of a removed object that may have waited for its end.
 pub(crate) fn waiting_owners(cx: &Context<'_>, removed: &Stored) -> Vec<Work> {
-    let namespace = removed
-        .metadata()
-        .get("namespace")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let found = references(&removed.object).into_iter().filter_map(|reference| {
+    let namespace = removed.text("namespace");
+    let found = references(&removed.object()).into_iter().filter_map(|reference| {
         let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
         let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
         let resource = cx.state.registry.find_kind(group, text("kind"))?;
-        let key = resource.key(namespace, text("name"));
+        let key = resource.key(&namespace, text("name"));
         let owner = cx.state.store.get(resource.storage, &key)?;
         owner
-            .metadata()
-            .contains_key("deletionTimestamp")
+            .is_deleting()
             .then(|| Work::Owner(resource.storage, Arc::from(key)))
     });
     found.collect()

@@ -26,17 +26,18 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
     let Some(stored) = cx.find("", "namespaces", name).cloned() else {
         return;
     };
-    if !stored.metadata().contains_key("deletionTimestamp") {
+    if !stored.is_deleting() {
         return;
     }
     empty(cx, name);
     let left = remaining(cx, name);
-    let mut object = stored.object.clone();
+    let old = stored.object();
+    let mut object = Object::clone(&old);
     set_conditions(cx, &mut object, &left);
     let Some(resource) = cx.state.registry.find("", "namespaces").cloned() else {
         return;
     };
-    if object != stored.object {
+    if object != *old {
         let target = Target {
             resource: Arc::clone(&resource),
             version: 0,
@@ -44,13 +45,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
             name: name.to_owned(),
             subresource: "status".to_owned(),
         };
-        managed::on_update(
-            cx,
-            &target,
-            Some(&stored.object),
-            &mut object,
-            "kube-controller-manager",
-        );
+        managed::on_update(cx, &target, Some(&old), &mut object, "kube-controller-manager");
         // Only what clients see is written; this does not call for more work.
         cx.state.store.put(resource.storage, name, object.clone(), 0);
     }
@@ -100,7 +95,7 @@ fn empty(cx: &mut Context<'_>, name: &str) {
         ..DeleteOptions::default()
     };
     for (resource, stored) in contents(cx, name) {
-        if stored.metadata().contains_key("deletionTimestamp") {
+        if stored.is_deleting() {
             continue;
         }
         let target = Target::of(&resource, &stored);
@@ -120,7 +115,7 @@ fn set_conditions(cx: &Context<'_>, object: &mut Object, left: &[(Arc<Resource>,
         *kinds
             .entry(format!("{}.{}", resource.plural, resource.group))
             .or_default() += 1;
-        for finalizer in finalizers(&stored.object) {
+        for finalizer in finalizers(&stored.object()) {
             *held.entry(finalizer.to_owned()).or_default() += 1;
         }
     }

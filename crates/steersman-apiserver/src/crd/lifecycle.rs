@@ -27,7 +27,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
         withdraw(cx, name);
         return;
     };
-    let object = &stored.object;
+    let object = &*stored.object();
     if accepted_names(cx, &stored) || established(cx, &stored) {
         return;
     }
@@ -60,7 +60,7 @@ fn write(cx: &mut Context<'_>, stored: &Stored, mut object: Object) {
         name: name.clone(),
         subresource: "status".to_owned(),
     };
-    managed::on_update(cx, &target, Some(&stored.object), &mut object, "kube-apiserver");
+    managed::on_update(cx, &target, Some(&stored.object()), &mut object, "kube-apiserver");
     cx.put(&resource, &name, object);
 }
 
@@ -100,7 +100,7 @@ fn set_condition(
 
 /// Accepts the names, or says why not; true if something was written.
 fn accepted_names(cx: &mut Context<'_>, stored: &Stored) -> bool {
-    let object = &stored.object;
+    let object = &*stored.object();
     let names = at(object, &["spec", "names"]).cloned().unwrap_or_default();
     let conflict = name_conflict(cx, object, &names);
     let mut new = object.clone();
@@ -220,7 +220,7 @@ fn name_conflict(cx: &Context<'_>, object: &Object, names: &Value) -> Option<(&'
 
 /// Establishes what is accepted; true if something was written.
 fn established(cx: &mut Context<'_>, stored: &Stored) -> bool {
-    let object = &stored.object;
+    let object = &*stored.object();
     if condition(object, "NamesAccepted") != Some("True") || condition(object, "Established") == Some("True")
     {
         return false;
@@ -303,7 +303,7 @@ fn withdraw(cx: &mut Context<'_>, name: &str) {
 
 /// Deletes all objects of a kind that goes away, and lets its definition go when none is left.
 fn clean_up(cx: &mut Context<'_>, stored: &Stored) {
-    let object = &stored.object;
+    let object = &*stored.object();
     let text = |path: &[&str]| {
         at(object, path)
             .and_then(Value::as_str)
@@ -337,22 +337,14 @@ fn clean_up(cx: &mut Context<'_>, stored: &Stored) {
             .map(|(_, stored)| Arc::clone(stored))
             .collect();
         for instance in instances {
-            let text = |key: &str| {
-                instance
-                    .metadata()
-                    .get(key)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned()
-            };
-            if instance.metadata().contains_key("deletionTimestamp") {
+            if instance.is_deleting() {
                 continue;
             }
             let target = Target {
                 resource: Arc::clone(&resource),
                 version: resource.strategy.storage_version,
-                namespace: text("namespace"),
-                name: text("name"),
+                namespace: instance.text("namespace"),
+                name: instance.text("name"),
                 subresource: String::new(),
             };
             // What cannot be deleted now is looked at again when it changes.

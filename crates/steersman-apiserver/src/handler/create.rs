@@ -71,7 +71,7 @@ pub(crate) fn insert(
         if generated && target.name.is_empty() && metadata_of(&object).get("generateName").is_some() {
             return Err(Failure::name_exhausted(resource.qualified(), &name));
         }
-        let being_deleted = existing.metadata().contains_key("deletionTimestamp");
+        let being_deleted = existing.is_deleting();
         return Err(Failure::already_exists(
             resource.qualified(),
             &name,

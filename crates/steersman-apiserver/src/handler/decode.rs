@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Call, FieldValidation, Target};
 use crate::{
-    conversion, json,
+    conversion, json, protobuf,
     resource::{Resource, Version},
     schema::{Schema, definitions, fill, go, prune},
     status::{Failure, FieldError, Qualified, Result},
@@ -14,6 +14,7 @@ use crate::{
 };
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
 /// Reads the body of a create or update.
@@ -23,6 +24,9 @@ pub(crate) fn body(
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>)> {
     let kind = &target.resource.kind;
+    if target.resource.custom.is_some() && call.header("content-type").starts_with(PROTOBUF) {
+        return Err(unknown_format("application/json, application/yaml"));
+    }
     let mut duplicates = Vec::new();
     let value = value(call, kind, &mut duplicates)?;
     object(target, value, validation, &duplicates)
@@ -54,19 +58,19 @@ pub(crate) fn value(call: &Call, kind: &str, duplicates: &mut Vec<String>) -> Re
                 format!("the object provided is unrecognized (must be of type {kind}): yaml: {error}");
             Failure::bad_request(message)
         }),
-        _ => {
-            // The real server reads protobuf; whoever sends it here must not be told to.
-            let accepted = if media.contains("protobuf") {
-                "application/json, application/yaml"
-            } else {
-                ACCEPTED
-            };
-            let message = format!(
-                "the body of the request was in an unknown format - accepted media types include: {accepted}"
-            );
-            Err(Failure::unsupported_media_type(message))
-        }
+        PROTOBUF => protobuf::parse(&call.body).map_err(|error| {
+            let message = format!("the object provided is unrecognized (must be of type {kind}): {error}");
+            Failure::bad_request(message)
+        }),
+        _ => Err(unknown_format(ACCEPTED)),
     }
+}
+
+fn unknown_format(accepted: &str) -> Failure {
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {accepted}"
+    );
+    Failure::unsupported_media_type(message)
 }
 
 pub(crate) fn check_size(call: &Call) -> Result<()> {

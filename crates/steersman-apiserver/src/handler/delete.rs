@@ -187,7 +187,7 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
             cx.remove(resource, &target.key());
         }
         // What is answered is the object as it was, but for a grace period that is cut short.
-        let mut gone = existing.object.clone();
+        let mut gone = Object::clone(&existing.object());
         if let (true, Some(Value::Object(metadata))) = (deleting, gone.get_mut("metadata")) {
             metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
         }
@@ -209,9 +209,9 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         if !options.dry_run {
             cx.remove(resource, &target.key());
         }
-        return Ok(Deleted::Gone(Box::new(existing.object.clone())));
+        return Ok(Deleted::Gone(Box::new(Object::clone(&existing.object()))));
     }
-    if object == existing.object {
+    if object == *existing.object() {
         return Ok(Deleted::Marked(Written::Stored(existing)));
     }
     if options.dry_run {
@@ -266,12 +266,8 @@ fn check_preconditions(target: &Target, existing: &Stored, options: &DeleteOptio
         name: of.name,
     };
     if let Some(uid) = &options.uid {
-        let actual = existing
-            .metadata()
-            .get("uid")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        if uid != actual {
+        let actual = existing.text("uid");
+        if *uid != actual {
             let why = format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({actual}). The object might have been deleted and then recreated"
             );
@@ -351,12 +347,12 @@ pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Targ
     let items: Vec<Arc<Stored>> = found
         .into_iter()
         .map(|(_, stored)| stored)
-        .filter(|stored| list.selector.matches(&stored.object))
+        .filter(|stored| list.selector.sees(stored))
         .collect();
     for stored in &items {
         let one = Target {
-            name: stored.text("name").to_owned(),
-            namespace: stored.text("namespace").to_owned(),
+            name: stored.text("name"),
+            namespace: stored.text("namespace"),
             ..target.clone()
         };
         match remove(cx, &one, &options) {

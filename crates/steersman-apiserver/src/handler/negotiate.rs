@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! In which form objects are answered.
 
-use crate::status::{Failure, Result};
+use crate::{
+    route::Query,
+    status::{Failure, Result},
+    table::Include,
+};
 
 /// The form of objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +14,8 @@ pub(crate) enum Form {
     Full,
     /// `PartialObjectMetadata`.
     Metadata,
+    /// `Table`, for people.
+    Table(Include),
 }
 
 /// One media type of an `Accept` header.
@@ -50,7 +56,7 @@ pub(crate) fn accepted(header: &str) -> impl Iterator<Item = Accepted<'_>> {
 ///
 /// # Errors
 /// 406 if nothing that the client accepts can be made.
-pub(crate) fn form(accept: &str) -> Result<Form> {
+pub(crate) fn form(accept: &str, query: &Query) -> Result<Form> {
     let mut any = false;
     for accepted in accepted(accept) {
         any = true;
@@ -61,6 +67,7 @@ pub(crate) fn form(accept: &str) -> Result<Form> {
         match accepted.parameter("as") {
             None => return Ok(Form::Full),
             Some("PartialObjectMetadata" | "PartialObjectMetadataList") if meta => return Ok(Form::Metadata),
+            Some("Table") if meta => return include(query).map(Form::Table),
             Some(_) => {}
         }
     }
@@ -71,9 +78,25 @@ pub(crate) fn form(accept: &str) -> Result<Form> {
     Ok(Form::Full)
 }
 
+/// How much of each object a table has.
+fn include(query: &Query) -> Result<Include> {
+    match query.get("includeObject").unwrap_or_default() {
+        "" | "Metadata" => Ok(Include::Metadata),
+        "None" => Ok(Include::None),
+        "Object" => Ok(Include::Object),
+        other => Err(Failure::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+        ))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn form(accept: &str) -> Result<Form> {
+        super::form(accept, &Query::parse(""))
+    }
 
     #[test]
     fn the_first_form_that_can_be_made_is_chosen() {
@@ -84,7 +107,7 @@ mod tests {
         );
         assert_eq!(
             form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap(),
-            Form::Full
+            Form::Table(Include::Metadata)
         );
         assert_eq!(form("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
     }

@@ -247,11 +247,10 @@ impl Continue {
                 "invalid continue token: continue key is not valid: {why}"
             ))
         };
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| match error {
-            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
-                refused(format!("illegal base64 data at input byte {at}"))
-            }
-            _ => refused(format!("illegal base64 data at input byte {}", token.len())),
+        let illegal = |byte: u8| !byte.is_ascii_alphanumeric() && !matches!(byte, b'-' | b'_');
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| {
+            let at = token.bytes().position(illegal).unwrap_or(token.len());
+            refused(format!("illegal base64 data at input byte {at}"))
         })?;
         #[derive(Deserialize)]
         struct Loose {
@@ -262,10 +261,17 @@ impl Continue {
             #[serde(default)]
             start: String,
         }
-        let Loose { v, rv, start } = serde_json::from_slice(&bytes).map_err(|_| match bytes.first() {
+        let read: std::result::Result<Value, _> = serde_json::from_slice(&bytes);
+        if let Some(other) = read.as_ref().ok().filter(|value| !value.is_object()) {
+            let kind = super::decode::go_kind(other);
+            let why = format!("json: cannot unmarshal {kind} into Go value of type storage.continueToken");
+            return Err(refused(why));
+        }
+        let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+        let Loose { v, rv, start } = serde_json::from_slice(&bytes).map_err(|_| match first {
             Some(first) if *first != b'{' => refused(format!(
                 "invalid character '{}' looking for beginning of value",
-                char::from(*first).escape_default()
+                char::from(*first)
             )),
             _ => refused("unexpected end of JSON input".to_owned()),
         })?;

@@ -69,7 +69,12 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
         .cloned()
         .ok_or_else(|| target.not_found())?;
     let live = current(target, &existing);
-    let patched = patched(call, target, kind, &whole(target, &live))?;
+    let mut patched = patched(call, target, kind, &whole(target, &live))?;
+    if let (None, Value::Object(fields)) = (&target.resource.custom, &mut patched) {
+        // Whatever a patch makes of them, a built-in object is decoded as its kind.
+        fields.insert("apiVersion".to_owned(), Value::from(target.api_version()));
+        fields.insert("kind".to_owned(), Value::from(target.resource.kind.clone()));
+    }
     let shown = patched.to_string();
     let (mut object, warnings) = decode::object(target, patched, options.validation, &[])
         .map_err(|failure| undecodable(&failure, &shown))?;
@@ -168,11 +173,8 @@ pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Valu
                     "json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
                 )));
             }
-            let patch: json_patch::Patch =
-                serde_json::from_value(operations).map_err(|_| Failure::unprocessable())?;
-            let mut value = live.clone();
-            json_patch::patch(&mut value, &patch).map_err(|_| Failure::unprocessable())?;
-            Ok(value)
+            let operations = operations.as_array().map_or(&[][..], Vec::as_slice);
+            crate::jsonpatch::apply(live, operations).ok_or_else(Failure::unprocessable)
         }
         PatchType::Merge => {
             let patch = reader::parse(&call.body, &mut Vec::new())
@@ -213,7 +215,10 @@ fn apply(cx: &mut Context<'_>, call: &Call, target: &Target, options: &WriteOpti
     }
     check_config(target, &mut config, existing.is_some())?;
     let live = existing.as_ref().map(|existing| current(target, existing));
-    let applied = managed::on_apply(cx, target, live.as_ref(), &config, &options.manager, force)?;
+    let mut applied = managed::on_apply(cx, target, live.as_ref(), &config, &options.manager, force)?;
+    if let Some(Value::Object(metadata)) = applied.get_mut("metadata") {
+        metadata.insert("name".to_owned(), Value::from(target.name.clone()));
+    }
     let (object, warnings) = settle(target, applied, options.validation)?;
     let (code, written) = match existing {
         Some(existing) => {
@@ -277,7 +282,6 @@ fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()
         );
         return Err(Failure::conflict(target.resource.qualified(), &target.name, &why));
     }
-    metadata.insert("name".to_owned(), Value::from(target.name.clone()));
     if target.resource.namespaced {
         let namespace = metadata
             .get("namespace")

@@ -138,7 +138,7 @@ fn page(
             return;
         }
         last = Some(Arc::clone(key));
-        if options.selector.matches(&stored.object) {
+        if options.selector.sees(stored) {
             page.items.push(Arc::clone(stored));
         }
     };

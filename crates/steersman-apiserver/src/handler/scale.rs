@@ -193,7 +193,7 @@ fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOpti
         ..target.clone()
     };
     let written = replace(cx, &main, &stored, object, options.dry_run)?;
-    Ok(Reply::json(StatusCode::OK, &scale(target, written.object())?))
+    Ok(Reply::json(StatusCode::OK, &scale(target, &written.object())?))
 }
 
 fn prune_null(object: &mut Object, path: &[String]) {

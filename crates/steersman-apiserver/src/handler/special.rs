@@ -18,7 +18,7 @@ use crate::{
     resource::at,
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
-    store::metadata_of,
+    store::{Object, metadata_of},
 };
 
 /// Gives out a token of a service account.
@@ -30,12 +30,7 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
         .get(target.resource.storage, &target.key())
         .cloned()
         .ok_or_else(|| target.not_found())?;
-    let uid = stored
-        .metadata()
-        .get("uid")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let uid = stored.text("uid");
     let seconds = body
         .pointer("/spec/expirationSeconds")
         .and_then(Value::as_u64)
@@ -136,22 +131,23 @@ pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
 fn blocking_budget(cx: &Context<'_>, target: &Target, labels: Option<&Value>) -> Option<String> {
     let budgets = cx.all("policy", "poddisruptionbudgets");
     let blocking = budgets
+        .map(|budget| budget.object())
         .filter(|budget| {
-            budget.metadata().get("namespace").and_then(Value::as_str) == Some(&target.namespace)
+            metadata_of(budget).get("namespace").and_then(Value::as_str) == Some(&target.namespace)
         })
         .find(|budget| {
-            let wanted = at(&budget.object, &["spec", "selector", "matchLabels"]).and_then(Value::as_object);
+            let wanted = at(budget, &["spec", "selector", "matchLabels"]).and_then(Value::as_object);
             let selected = wanted.is_some_and(|wanted| {
                 wanted
                     .iter()
                     .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
             });
-            let allowed = at(&budget.object, &["status", "disruptionsAllowed"])
+            let allowed = at(budget, &["status", "disruptionsAllowed"])
                 .and_then(Value::as_i64)
                 .unwrap_or_default();
             selected && allowed <= 0
         });
-    blocking.and_then(|budget| budget.metadata().get("name")?.as_str().map(str::to_owned))
+    blocking.and_then(|budget| metadata_of(&budget).get("name")?.as_str().map(str::to_owned))
 }
 
 /// There is no kubelet to ask.
@@ -195,7 +191,8 @@ pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
             &[error],
         ));
     }
-    let bound = at(&stored.object, &["spec", "nodeName"])
+    let mut object = Object::clone(&stored.object());
+    let bound = at(&object, &["spec", "nodeName"])
         .and_then(Value::as_str)
         .unwrap_or_default();
     if !bound.is_empty() {
@@ -209,7 +206,6 @@ pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
             &why,
         ));
     }
-    let mut object = stored.object.clone();
     object["spec"]["nodeName"] = json!(node);
     let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": cx.timestamp()});
     if let Some(Value::Object(status)) = object.get_mut("status") {

@@ -84,9 +84,9 @@ pub(crate) fn current(target: &Target, existing: &Stored) -> Object {
         Some(custom) if existing.edition != custom.edition => crate::representation::convert_from_storage(
             resource,
             resource.strategy.storage_version,
-            existing.object.clone(),
+            Object::clone(&existing.object()),
         ),
-        _ => existing.object.clone(),
+        _ => Object::clone(&existing.object()),
     }
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn replace(
         }
         return Ok(Written::Transient(Box::new(object)));
     }
-    if object == existing.object {
+    if object == *existing.object() {
         return Ok(Written::Stored(Arc::clone(existing)));
     }
     if dry_run {
@@ -143,11 +143,7 @@ fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> R
             .unwrap_or_default()
     };
     let (uid, version) = (text("uid"), text("resourceVersion"));
-    let stored_uid = existing
-        .metadata()
-        .get("uid")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let stored_uid = existing.text("uid");
     if !uid.is_empty() && uid != stored_uid {
         let prefix = if resource.group.is_empty() {
             String::new()

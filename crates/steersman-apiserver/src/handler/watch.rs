@@ -69,6 +69,8 @@ struct View {
     prefix: String,
     selector: Selector,
     representation: Representation,
+    /// No event was sent yet.
+    is_fresh: bool,
 }
 
 /// Begins a watch.
@@ -95,7 +97,7 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
             let items = found
                 .into_iter()
                 .map(|(_, stored)| stored)
-                .filter(|stored| options.selector.matches(&stored.object))
+                .filter(|stored| options.selector.sees(stored))
                 .collect();
             Start::State {
                 items,
@@ -122,6 +124,7 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
         prefix,
         selector: options.selector,
         representation,
+        is_fresh: true,
     };
     Ok(Reply::content(Content::Watch(Box::new(Plan {
         view,
@@ -133,26 +136,33 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
 
 impl View {
     /// Writes the event of an entry, if it is seen.
-    fn event(&self, entry: &Entry, out: &mut BytesMut) {
+    fn event(&mut self, entry: &Entry, out: &mut BytesMut) {
         if entry.storage != self.storage || !entry.key.starts_with(&self.prefix) {
             return;
         }
         let seen = |stored: &Option<Arc<Stored>>| {
             stored
                 .as_ref()
-                .filter(|stored| self.selector.matches(&stored.object))
+                .filter(|stored| self.selector.sees(stored))
                 .cloned()
         };
         match (seen(&entry.old), seen(&entry.new)) {
-            (None, Some(new)) => line("ADDED", &self.representation.whole(&new), out),
-            (Some(_), Some(new)) => line("MODIFIED", &self.representation.whole(&new), out),
+            (None, Some(new)) => self.tell("ADDED", &new, out),
+            (Some(_), Some(new)) => self.tell("MODIFIED", &new, out),
             (Some(_), None) => {
                 if let Some(departed) = entry.departed() {
-                    line("DELETED", &self.representation.whole(departed), out);
+                    self.tell("DELETED", departed, out);
                 }
             }
             (None, None) => {}
         }
+    }
+}
+
+impl View {
+    fn tell(&mut self, kind: &str, stored: &Stored, out: &mut BytesMut) {
+        let first = std::mem::take(&mut self.is_fresh);
+        line(kind, &self.representation.event(stored, first), out);
     }
 }
 
@@ -183,6 +193,8 @@ struct Events {
 /// What woke a stream.
 enum Woken {
     Changed,
+    /// Pretended workloads have something to do.
+    Due,
     Bookmark,
     LastBookmark,
     End,
@@ -227,7 +239,7 @@ impl Events {
             if self.control.is_paused() {
                 match self.wait().await {
                     Woken::End => return None,
-                    Woken::Changed | Woken::Bookmark | Woken::LastBookmark => continue,
+                    Woken::Changed | Woken::Due | Woken::Bookmark | Woken::LastBookmark => continue,
                 }
             }
             if let Some(how) = self.control.cut_after(self.sent) {
@@ -249,6 +261,7 @@ impl Events {
             }
             match self.wait().await {
                 Woken::Changed => {}
+                Woken::Due => self.server.tick(),
                 Woken::End => return None,
                 Woken::Bookmark => {
                     self.bookmark = Some(self.server.clock.sleep(BOOKMARK_INTERVAL));
@@ -264,12 +277,14 @@ impl Events {
 
     async fn wait(&mut self) -> Woken {
         let pending = std::future::pending::<()>;
+        let due = self.server.next_due().map(|after| self.server.clock.sleep(after));
         tokio::select! {
             biased;
             () = &mut self.deadline => Woken::End,
             // The sender lives as long as the server, which this stream holds.
             changed = self.changed.changed() => if changed.is_ok() { Woken::Changed } else { Woken::End },
             () = self.control.changed() => Woken::Changed,
+            () = async { match due { Some(sleep) => sleep.await, None => pending().await } } => Woken::Due,
             () = async { match &mut self.last_bookmark { Some(sleep) => sleep.await, None => pending().await } } => Woken::LastBookmark,
             () = async { match &mut self.bookmark { Some(sleep) => sleep.await, None => pending().await } } => Woken::Bookmark,
         }
@@ -316,7 +331,7 @@ impl Events {
                 self.cursor = revision;
                 let mut out = BytesMut::new();
                 for stored in &items {
-                    line("ADDED", &self.view.representation.whole(stored), &mut out);
+                    self.view.tell("ADDED", stored, &mut out);
                 }
                 self.sent += items.len();
                 if mark {
@@ -335,6 +350,7 @@ impl Events {
     fn replay(&mut self, limit: Option<usize>) -> Option<Bytes> {
         let mut out = BytesMut::new();
         self.changed.mark_unchanged();
+        self.view.representation.at(self.server.clock.now());
         let state = self.server.lock();
         let alive = state
             .registry

@@ -16,6 +16,18 @@ static ROWS: &str = include_str!("../../data/resources.txt");
 /// Subresources that need a kubelet or a proxy: they are shown but not served.
 pub(crate) const NEEDS_KUBELET: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
+/// Kinds that the server itself reads on the way of requests.
+const READ_BY_SERVER: [&str; 8] = [
+    "namespaces",
+    "serviceaccounts",
+    "clusterroles",
+    "clusterrolebindings",
+    "roles",
+    "rolebindings",
+    "customresourcedefinitions",
+    "apiservices",
+];
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
@@ -61,6 +73,9 @@ pub(crate) fn resources(store: &mut Store) -> Vec<Resource> {
             continue;
         }
         let storage = storage(&resources, &row, store);
+        if READ_BY_SERVER.contains(&row.resource.as_str()) {
+            store.keep_decoded(storage);
+        }
         resources.push(Resource {
             strategy: strategy::builtin(&row.group, &row.resource),
             list_kind: format!("{}List", row.kind),
@@ -104,6 +119,7 @@ fn version(row: &Row) -> Version {
         .collect();
     let path = |path: &str| path.split('.').map(str::to_owned).collect::<Vec<_>>();
     Version {
+        columns: Vec::new(),
         name: row.version.clone(),
         served: true,
         schema: Arc::new(match &row.definition {

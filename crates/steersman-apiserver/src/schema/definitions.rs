@@ -41,6 +41,11 @@ pub(crate) fn find(name: &str) -> &'static Schema {
     }
 }
 
+/// The definition as it was generated.
+pub(crate) fn text(name: &str) -> Option<&'static str> {
+    TABLE.get(name).map(|definition| definition.json)
+}
+
 /// Refers to the metadata that all objects share.
 pub(crate) fn object_meta() -> &'static Schema {
     static META: LazyLock<Schema> = LazyLock::new(|| Schema {

@@ -117,10 +117,10 @@ impl Decoder<'_> {
             .reference
             .as_deref()
             .map_or(owner, |name| name.rsplit('.').next().unwrap_or(name));
-        let mut unknown = Vec::new();
         for (name, value) in fields.iter_mut() {
             let Some(property) = target.properties.get(name) else {
-                unknown.push(name.clone());
+                let parts = path.iter().map(String::as_str).chain([name.as_str()]);
+                self.unknown.push(parts.collect::<Vec<_>>().join("."));
                 continue;
             };
             if value.is_null() {
@@ -130,16 +130,7 @@ impl Decoder<'_> {
             self.value(property, value, owner, path)?;
             path.pop();
         }
-        for name in unknown {
-            fields.remove(&name);
-            self.unknown.push(
-                path.iter()
-                    .map(String::as_str)
-                    .chain([name.as_str()])
-                    .collect::<Vec<_>>()
-                    .join("."),
-            );
-        }
+        fields.retain(|name, _| target.properties.contains_key(name));
         settle(target, fields);
         Ok(())
     }
@@ -203,6 +194,12 @@ fn zero_value(property: &Schema) -> Value {
     }
 }
 
+/// Go takes bits beyond the last byte for what they are: nothing.
+const LENIENT: base64::engine::GeneralPurpose = base64::engine::GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    base64::engine::GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
 fn string(
     schema: &Schema,
     target: &Schema,
@@ -216,8 +213,11 @@ fn string(
     match target.format.as_deref() {
         Some("byte") => {
             use base64::Engine as _;
-            match base64::engine::general_purpose::STANDARD.decode(&*text) {
-                Ok(_) => Ok(()),
+            match LENIENT.decode(&*text) {
+                Ok(bytes) => {
+                    *text = LENIENT.encode(bytes);
+                    Ok(())
+                }
                 Err(
                     base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _),
                 ) => Err(format!("illegal base64 data at input byte {at}")),

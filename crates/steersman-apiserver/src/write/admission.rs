@@ -34,7 +34,7 @@ pub(crate) fn check_create(cx: &Context<'_>, target: &Target) -> Result<()> {
             &target.namespace,
         ));
     };
-    if namespace.metadata().contains_key("deletionTimestamp") {
+    if namespace.is_deleting() {
         let why = format!(
             "unable to create new content in namespace {} because it is being terminated",
             target.namespace

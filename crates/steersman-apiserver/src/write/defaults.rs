@@ -8,6 +8,9 @@ use crate::{
     store::{Object, metadata_of},
 };
 
+/// Where DaemonSets count the changes of their template.
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 /// Fills in the defaults of a built-in object.
 pub(crate) fn apply(resource: &Resource, object: &mut Object) {
     match (resource.group.as_str(), resource.plural.as_str()) {
@@ -19,7 +22,15 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
         ("apps", "deployments") => with(object, "spec", deployment),
         ("apps", "replicasets") => with(object, "spec", replicas_and_template),
         ("apps", "statefulsets") => with(object, "spec", stateful_set),
-        ("apps", "daemonsets") => with(object, "spec", daemon_set),
+        ("apps", "daemonsets") => {
+            with(object, "metadata", |metadata| {
+                let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+                if annotations.get(TEMPLATE_GENERATION).is_none() {
+                    annotations[TEMPLATE_GENERATION] = json!("0");
+                }
+            });
+            with(object, "spec", daemon_set);
+        }
         ("batch", "jobs") => with(object, "spec", job),
         ("batch", "cronjobs") => with(object, "spec", cron_job),
         ("discovery.k8s.io", "endpointslices") => each(object, "ports", |port| {
@@ -52,9 +63,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
             })
         }
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(object),
-        ("autoscaling", "horizontalpodautoscalers") => {
-            with(object, "spec", |spec| put(spec, "minReplicas", json!(1)))
-        }
+        ("autoscaling", "horizontalpodautoscalers") => with(object, "spec", autoscaler),
         ("apiextensions.k8s.io", "customresourcedefinitions") => crate::crd::defaults(object),
         ("apiregistration.k8s.io", "apiservices") => with(object, "spec", |spec| {
             with(spec, "service", |service| put(service, "port", json!(443)))
@@ -119,6 +128,13 @@ fn secret(object: &mut Object) {
 fn service(object: &mut Object) {
     with(object, "spec", |spec| {
         put(spec, "sessionAffinity", json!("None"));
+        if spec.get("sessionAffinity") == Some(&json!("ClientIP")) {
+            put(
+                spec,
+                "sessionAffinityConfig",
+                json!({"clientIP": {"timeoutSeconds": 10800}}),
+            );
+        }
         put(spec, "type", json!("ClusterIP"));
         if spec.get("type") != Some(&json!("ExternalName")) {
             put(spec, "internalTrafficPolicy", json!("Cluster"));
@@ -144,6 +160,13 @@ fn pod_template(spec: &mut Object) {
 fn pod(spec: &mut Object) {
     pod_spec(spec);
     put(spec, "enableServiceLinks", json!(true));
+    if spec
+        .get("terminationGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .is_some_and(|seconds| seconds < 0)
+    {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+    }
     for containers in ["containers", "initContainers"] {
         each(spec, containers, |container| {
             with(container, "resources", requests)
@@ -197,11 +220,54 @@ fn pod_spec(spec: &mut Object) {
         with(volume, "downwardAPI", |source| {
             put(source, "defaultMode", json!(420))
         });
-        with(volume, "projected", |source| {
-            put(source, "defaultMode", json!(420))
+        with(volume, "downwardAPI", downward);
+        with(volume, "projected", |projected| {
+            put(projected, "defaultMode", json!(420));
+            each(projected, "sources", |source| {
+                with(source, "serviceAccountToken", |token| {
+                    put(token, "expirationSeconds", json!(3600))
+                });
+                with(source, "downwardAPI", downward);
+            });
         });
         with(volume, "hostPath", |source| put(source, "type", json!("")));
+        with(volume, "iscsi", |source| {
+            put(source, "iscsiInterface", json!("default"))
+        });
+        with(volume, "ephemeral", |source| {
+            with(source, "volumeClaimTemplate", |claim| {
+                with(claim, "spec", claim_spec)
+            })
+        });
     });
+    if spec.get("hostNetwork") == Some(&json!(true)) {
+        // On the network of the node, ports are those of the node.
+        for containers in ["containers", "initContainers"] {
+            each(spec, containers, |container| {
+                each(container, "ports", |port| {
+                    let number = port.get("containerPort").cloned().unwrap_or_default();
+                    if port.get("hostPort").is_none_or(|known| *known == json!(0)) {
+                        port.insert("hostPort".to_owned(), number);
+                    }
+                })
+            });
+        }
+    }
+}
+
+fn downward(source: &mut Object) {
+    each(source, "items", |item| {
+        with(item, "fieldRef", |field| put(field, "apiVersion", json!("v1")))
+    });
+}
+
+fn claim_spec(spec: &mut Object) {
+    put(spec, "volumeMode", json!("Filesystem"));
+}
+
+fn http_get(get: &mut Object) {
+    put(get, "path", json!("/"));
+    put(get, "scheme", json!("HTTP"));
 }
 
 fn container(container: &mut Object) {
@@ -221,16 +287,18 @@ fn container(container: &mut Object) {
             with(source, "fieldRef", |field| put(field, "apiVersion", json!("v1")))
         });
     });
+    with(container, "lifecycle", |lifecycle| {
+        for hook in ["preStop", "postStart"] {
+            with(lifecycle, hook, |hook| with(hook, "httpGet", http_get));
+        }
+    });
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         with(container, probe, |probe| {
             put(probe, "timeoutSeconds", json!(1));
             put(probe, "periodSeconds", json!(10));
             put(probe, "successThreshold", json!(1));
             put(probe, "failureThreshold", json!(3));
-            with(probe, "httpGet", |get| {
-                put(get, "path", json!("/"));
-                put(get, "scheme", json!("HTTP"));
-            });
+            with(probe, "httpGet", http_get);
             with(probe, "grpc", |grpc| put(grpc, "service", json!("")));
         });
     }
@@ -279,7 +347,10 @@ fn stateful_set(spec: &mut Object) {
         put(policy, "whenScaled", json!("Retain"));
     });
     each(spec, "volumeClaimTemplates", |claim| {
-        with(claim, "spec", |spec| put(spec, "volumeMode", json!("Filesystem")))
+        put(claim, "apiVersion", json!("v1"));
+        put(claim, "kind", json!("PersistentVolumeClaim"));
+        with(claim, "spec", claim_spec);
+        with(claim, "status", |status| put(status, "phase", json!("Pending")));
     });
 }
 
@@ -333,6 +404,31 @@ fn binding(object: &mut Object) {
         ) {
             put(subject, "apiGroup", json!("rbac.authorization.k8s.io"));
         }
+    });
+}
+
+fn autoscaler(spec: &mut Object) {
+    put(spec, "minReplicas", json!(1));
+    let is_empty = |value: &Value| value.is_null() || *value == json!([]);
+    if spec.get("metrics").is_none_or(is_empty) {
+        let target = json!({"type": "Utilization", "averageUtilization": 80});
+        let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": target}});
+        spec.insert("metrics".to_owned(), json!([cpu]));
+    }
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    with(spec, "behavior", |behavior| {
+        put(behavior, "scaleUp", json!({}));
+        put(behavior, "scaleDown", json!({}));
+        with(behavior, "scaleUp", |rules| {
+            put(rules, "stabilizationWindowSeconds", json!(0));
+            put(rules, "selectPolicy", json!("Max"));
+            put(rules, "policies", json!([pods, percent]));
+        });
+        with(behavior, "scaleDown", |rules| {
+            put(rules, "selectPolicy", json!("Max"));
+            put(rules, "policies", json!([percent]));
+        });
     });
 }
 

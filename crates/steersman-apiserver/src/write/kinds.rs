@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::{checks, defaults};
 use crate::{
     crd,
     handler::{Target, delete::DeleteOptions},
@@ -36,6 +37,8 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
         give_address(cx, object);
     } else if is(target, "batch", "jobs") {
         select_own_pods(object);
+    } else if is(target, "apps", "daemonsets") {
+        count_template(None, object);
     } else if is(target, "", "pods") {
         admit_pod(object);
     } else if is(target, "", "nodes") {
@@ -100,10 +103,10 @@ fn select_own_pods(object: &mut Object) {
     if spec.get("manualSelector") == Some(&json!(true)) {
         return;
     }
-    spec.insert(
-        "selector".to_owned(),
-        json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
-    );
+    if let Value::Object(selector) = spec.entry("selector").or_insert_with(|| json!({})) {
+        let labels = selector.entry("matchLabels").or_insert_with(|| json!({}));
+        labels["batch.kubernetes.io/controller-uid"] = json!(uid);
+    }
     let add = |metadata: Option<&mut Value>| {
         if let (Some(Value::Object(metadata)), Some(labels)) = (metadata, labels.as_object()) {
             let known = metadata.entry("labels").or_insert_with(|| json!({}));
@@ -122,6 +125,25 @@ fn select_own_pods(object: &mut Object) {
     if let (Some(own), Some(Value::Object(metadata))) = (own, object.get_mut("metadata")) {
         // A job without labels takes those of its pods.
         metadata.entry("labels").or_insert(own);
+    }
+}
+
+/// Counts the changes of a DaemonSet's template in an annotation, as kinds of old did in their spec.
+fn count_template(old: Option<&Object>, object: &mut Object) {
+    const COUNT: &str = defaults::TEMPLATE_GENERATION;
+    let before = old.and_then(|old| {
+        let annotations = metadata_of(old).get("annotations")?;
+        annotations.get(COUNT)?.as_str()?.parse::<u64>().ok()
+    });
+    let template = |object: &Object| at(object, &["spec", "template"]).cloned();
+    let count = match (before, old) {
+        (Some(count), Some(old)) if template(old) == template(object) => count,
+        (Some(count), _) => count + 1,
+        (None, _) => 1,
+    };
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        annotations[COUNT] = json!(count.to_string());
     }
 }
 
@@ -188,6 +210,8 @@ pub(crate) fn prepare_update(
                 None => metadata.remove("labels"),
             };
         }
+    } else if is(target, "apps", "daemonsets") {
+        count_template(Some(old), object);
     } else if is(target, "", "services") && target.subresource.is_empty() {
         keep(
             old,
@@ -242,10 +266,11 @@ pub(crate) fn reset_status(target: &Target, object: &mut Object) {
 
 /// How a pod is treated when its node runs short.
 fn service_class(object: &Object) -> &'static str {
-    let containers = at(object, &["spec", "containers"])
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let containers: Vec<Value> = ["initContainers", "containers"]
+        .iter()
+        .filter_map(|list| at(object, &["spec", list])?.as_array().cloned())
+        .flatten()
+        .collect();
     let part = |container: &Value, kind: &str, name: &str| {
         container.pointer(&format!("/resources/{kind}/{name}")).cloned()
     };
@@ -352,62 +377,9 @@ pub(crate) fn validate(
         ("apiextensions.k8s.io", "customresourcedefinitions") if target.subresource.is_empty() => {
             crd::validate::check(cx, old, object, errors)
         }
-        ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
-            if target.subresource.is_empty() =>
-        {
-            workload(old, object, errors)
-        }
-        ("", "configmaps" | "secrets") => immutable_data(old, object, errors),
         ("", "namespaces") if target.subresource == "status" => namespace_phase(object, errors),
+        _ if target.subresource.is_empty() => checks::check(target, old, object, errors),
         _ => {}
-    }
-}
-
-fn workload(old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>) {
-    let selector = at(object, &["spec", "selector"]);
-    if selector.is_none_or(Value::is_null) {
-        errors.push(FieldError::required("spec.selector", ""));
-    }
-    let wanted = selector
-        .and_then(|selector| selector.get("matchLabels"))
-        .and_then(Value::as_object);
-    let labels = at(object, &["spec", "template", "metadata", "labels"]);
-    let matches = wanted.is_some_and(|wanted| {
-        wanted
-            .iter()
-            .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
-    });
-    let expressions = selector
-        .and_then(|selector| selector.get("matchExpressions"))
-        .is_some();
-    if !matches && !expressions {
-        let value = labels.cloned().unwrap_or(Value::Null);
-        errors.push(FieldError::invalid(
-            "spec.template.metadata.labels",
-            &value,
-            "`selector` does not match template `labels`",
-        ));
-    }
-    let containers = at(object, &["spec", "template", "spec", "containers"]).and_then(Value::as_array);
-    if containers.is_none_or(Vec::is_empty) {
-        errors.push(FieldError::required("spec.template.spec.containers", ""));
-    }
-    if at(object, &["spec", "replicas"])
-        .and_then(Value::as_i64)
-        .is_some_and(|replicas| replicas < 0)
-    {
-        let value = at(object, &["spec", "replicas"]).cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(
-            "spec.replicas",
-            &value,
-            "must be greater than or equal to 0",
-        ));
-    }
-    if let Some(old) = old.and_then(|old| at(old, &["spec", "selector"]))
-        && Some(old) != selector
-    {
-        let value = selector.cloned().unwrap_or_default();
-        errors.push(FieldError::invalid("spec.selector", &value, "field is immutable"));
     }
 }
 
@@ -426,20 +398,5 @@ fn namespace_phase(object: &Object, errors: &mut Vec<FieldError>) {
             &phase,
             "may only be 'Terminating' if `deletionTimestamp` is not empty",
         ));
-    }
-}
-
-fn immutable_data(old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>) {
-    let Some(old) = old else { return };
-    if old.get("immutable") != Some(&Value::Bool(true)) {
-        return;
-    }
-    for field in ["immutable", "data", "binaryData", "stringData"] {
-        if old.get(field) != object.get(field) {
-            errors.push(FieldError::forbidden(
-                field,
-                "field is immutable when `immutable` is set",
-            ));
-        }
     }
 }

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod conversation;
+
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -44,6 +46,31 @@ pub(crate) fn builder() -> Builder {
         .token("admin-token", Identity::admin().uid("admin"))
         .token("alice-token", Identity::user("alice").uid("alice"))
         .token("bob-token", Identity::user("bob").uid("bob"))
+}
+
+/// Says something that is worth knowing though the test passes.
+pub(crate) fn note(text: &str) {
+    use std::io::Write;
+    // Not by a macro, whose output the harness keeps to itself.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Waits until a second of the time of day begins.
+pub(crate) async fn next_second() {
+    #[expect(clippy::disallowed_methods, reason = "another process goes by this clock")]
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let passed = now.expect("it is later than 1970").subsec_nanos();
+    tokio::time::sleep(Duration::from_nanos(u64::from(1_000_000_000 - passed))).await;
+}
+
+/// A body without the address of the machine that its server ran on.
+pub(crate) fn without_address(body: &str) -> String {
+    let Some((before, after)) = body.split_once("\"serverAddress\":") else {
+        return body.to_owned();
+    };
+    let rest = after.trim_start().trim_start_matches('"');
+    let rest = rest.split_once('"').map_or("", |(_, rest)| rest);
+    format!("{before}\"serverAddress\": \"127.0.0.1:443\"{rest}")
 }
 
 /// A request.
@@ -132,6 +159,33 @@ impl Raw {
             header: parts.headers,
             body,
         })
+    }
+
+    /// Sends it to another server.
+    pub(crate) async fn send_by(&self, client: &kube::Client) -> Answer {
+        self.try_send_by(client).await.expect("the connection holds")
+    }
+
+    /// Sends it to another server; nothing if the connection broke.
+    pub(crate) async fn try_send_by(&self, client: &kube::Client) -> Option<Answer> {
+        loop {
+            let (parts, body) = self.request().into_parts();
+            let body = body.collect().await.expect("the body is at hand").to_bytes();
+            let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
+            let (parts, body) = client.send(request).await.ok()?.into_parts();
+            let body = body.collect().await.ok()?.to_bytes();
+            let body = String::from_utf8(body.to_vec()).expect("bodies are text");
+            // A cache that is still filling asks to be tried again, as clients do.
+            if parts.status == 429 && body.contains("initializing") {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+            return Some(Answer {
+                code: parts.status.as_u16(),
+                header: parts.headers,
+                body,
+            });
+        }
     }
 
     /// Sends it and reads the response to its end.

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! JSON patches as the real server's library applies them.
+//!
+//! It departs from RFC 6902, which the json-patch crate follows to the letter: in an object, a field that is missing
+//! counts as null for `replace`, `test` and `copy`, and so does a `value` that is missing.
+
+use serde_json::Value;
+
+/// Applies a patch; nothing if it does not fit.
+pub(crate) fn apply(document: &Value, operations: &[Value]) -> Option<Value> {
+    let mut document = document.clone();
+    for operation in operations {
+        let text = |key: &str| operation.get(key).and_then(Value::as_str);
+        let value = operation.get("value").cloned().unwrap_or_default();
+        let path = text("path")?;
+        match text("op")? {
+            "add" => put(&mut document, path, value, true)?,
+            "replace" => put(&mut document, path, value, false)?,
+            "remove" => drop(remove(&mut document, path)?),
+            "test" => {
+                if *get(&document, path)? != value {
+                    return None;
+                }
+            }
+            "copy" => {
+                let copied = get(&document, text("from")?)?.clone();
+                put(&mut document, path, copied, true)?;
+            }
+            "move" => {
+                let moved = remove(&mut document, text("from")?)?;
+                put(&mut document, path, moved, true)?;
+            }
+            _ => return None,
+        }
+    }
+    Some(document)
+}
+
+/// The last part of a pointer, and what leads to it.
+fn split(path: &str) -> Option<(&str, String)> {
+    let (parent, last) = path.rsplit_once('/')?;
+    Some((parent, last.replace("~1", "/").replace("~0", "~")))
+}
+
+fn index(part: &str, length: usize) -> Option<usize> {
+    // Negative numbers count from the end, a habit of the library.
+    let number: i64 = part.parse().ok()?;
+    let length = i64::try_from(length).ok()?;
+    let number = if number < 0 { number + length } else { number };
+    usize::try_from(number)
+        .ok()
+        .filter(|index| *index < usize::try_from(length).unwrap_or_default())
+}
+
+fn get<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
+    static MISSING: Value = Value::Null;
+    if path.is_empty() {
+        return Some(document);
+    }
+    let (parent, last) = split(path)?;
+    match document.pointer(parent)? {
+        Value::Object(fields) => Some(fields.get(&last).unwrap_or(&MISSING)),
+        Value::Array(items) => items.get(index(&last, items.len())?),
+        _ => None,
+    }
+}
+
+fn put(document: &mut Value, path: &str, value: Value, insert: bool) -> Option<()> {
+    if path.is_empty() {
+        *document = value;
+        return Some(());
+    }
+    let (parent, last) = split(path)?;
+    match document.pointer_mut(parent)? {
+        Value::Object(fields) => {
+            fields.insert(last, value);
+        }
+        Value::Array(items) if insert && last == "-" => items.push(value),
+        Value::Array(items) if insert => {
+            let at = index(&last, items.len() + 1)?;
+            items.insert(at, value);
+        }
+        Value::Array(items) => {
+            let at = index(&last, items.len())?;
+            items[at] = value;
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn remove(document: &mut Value, path: &str) -> Option<Value> {
+    let (parent, last) = split(path)?;
+    match document.pointer_mut(parent)? {
+        Value::Object(fields) => fields.remove(&last),
+        Value::Array(items) => {
+            let at = index(&last, items.len())?;
+            Some(items.remove(at))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_field_counts_as_null() {
+        let document = json!({"a": {"b": 1}, "l": [1, 2]});
+        let patch = |operations: Value| apply(&document, operations.as_array().unwrap());
+        assert!(patch(json!([{"op": "test", "path": "/a/none"}])).is_some());
+        assert!(patch(json!([{"op": "test", "path": "/a/b", "value": 2}])).is_none());
+        assert!(patch(json!([{"op": "remove", "path": "/a/none"}])).is_none());
+        assert!(patch(json!([{"op": "add", "path": "/none/x", "value": 1}])).is_none());
+        let patched = patch(
+            json!([{"op": "replace", "path": "/a/c", "value": 2}, {"op": "add", "path": "/l/-", "value": 3}]),
+        );
+        assert_eq!(patched.unwrap(), json!({"a": {"b": 1, "c": 2}, "l": [1, 2, 3]}));
+        let moved =
+            patch(json!([{"op": "move", "from": "/a/b", "path": "/x"}, {"op": "remove", "path": "/l/0"}]));
+        assert_eq!(moved.unwrap(), json!({"a": {}, "l": [2], "x": 1}));
+    }
+}

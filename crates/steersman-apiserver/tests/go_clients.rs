@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A program in Go (client-go's typed clients, informers and leader election, controller-runtime's manager) works on
+//! both servers and says the same.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+mod harness;
+
+use std::path::PathBuf;
+
+use steersman_testing::Fixture;
+use tokio::{process::Command, sync::OnceCell};
+
+const EXPECTED: &str = "\
+created typed with map[a:1]
+exists already: true
+updated to map[a:2]
+conflict: true
+patched to map[a:2 b:3]
+listed 1
+deployment defaults: RollingUpdate, Always
+scaled to 5
+not found: true
+discovered: true
+informer: added first
+informer: added second
+informer: changed second
+informer: deleted second
+leading
+not leading any more
+released: true
+manager: child created with 1
+manager: child updated with 2
+manager ended
+";
+
+/// The program, built once; nothing, and one line that says why, where there is no Go.
+async fn program() -> Option<&'static PathBuf> {
+    static PROGRAM: OnceCell<Option<PathBuf>> = OnceCell::const_new();
+    let build = || async {
+        let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go-client");
+        let built = Command::new("go")
+            .args(["build", "-o"])
+            .arg(&output)
+            .arg(".")
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/go_client"))
+            .env("CGO_ENABLED", "0")
+            .output()
+            .await;
+        match built {
+            Err(error) => {
+                harness::note(&format!("the client in Go is left out: there is no Go ({error})"));
+                None
+            }
+            Ok(built) => {
+                assert!(
+                    built.status.success(),
+                    "{}",
+                    String::from_utf8_lossy(&built.stderr)
+                );
+                Some(output)
+            }
+        }
+    };
+    PROGRAM.get_or_init(build).await.as_ref()
+}
+
+#[steersman_testing::test]
+async fn operators_in_go_work(fixture: Fixture) {
+    let Some(program) = program().await else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = dir.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, fixture.endpoint().kubeconfig(fixture.admin())).unwrap();
+    let output = Command::new(program)
+        .env("KUBECONFIG", &kubeconfig)
+        .env("NAMESPACE", fixture.namespace())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said == EXPECTED && output.status.success(),
+        "{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

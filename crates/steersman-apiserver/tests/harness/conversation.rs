@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conversations with API servers: their text form, and what makes two of them the same.
+//!
+//! A conversation is a list of steps that begin with `== title`. A step has directives (`@as USER`; for a real
+//! server only, `@wait SECONDS` and `@second` before the request), a request line, headers, an empty line and a body. `{{title:/pointer}}`
+//! stands for a value in the answer to an earlier step.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) title: String,
+    pub(crate) user: String,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    /// How long the real server needs before the request makes sense.
+    pub(crate) wait: Duration,
+    /// The real server is asked at the beginning of a second: what follows must carry one time.
+    pub(crate) begins_second: bool,
+    pub(crate) body: String,
+}
+
+pub(crate) fn steps(text: &str) -> Vec<Step> {
+    let blocks = text
+        .split("\n== ")
+        .map(|block| block.strip_prefix("== ").unwrap_or(block));
+    blocks
+        .filter(|block| !block.trim_start().starts_with('#') && !block.trim().is_empty())
+        .map(step)
+        .collect()
+}
+
+fn step(block: &str) -> Step {
+    let mut lines = block.lines().peekable();
+    let mut step = Step {
+        title: lines.next().unwrap_or_default().trim().to_owned(),
+        user: "admin".to_owned(),
+        ..Step::default()
+    };
+    while let Some(line) = lines.next_if(|line| line.starts_with(['@', '#'])) {
+        if let Some(user) = line.strip_prefix("@as ") {
+            step.user = user.trim().to_owned();
+        } else if line.trim() == "@second" {
+            step.begins_second = true;
+        } else if let Some(seconds) = line.strip_prefix("@wait ") {
+            step.wait = Duration::from_secs_f64(seconds.trim().parse().expect("a number of seconds"));
+        }
+    }
+    let (method, path) = lines
+        .next()
+        .unwrap_or_default()
+        .split_once(' ')
+        .expect("a request line has a method and a path");
+    (step.method, step.path) = (method.to_owned(), path.to_owned());
+    while let Some(line) = lines.next_if(|line| !line.trim().is_empty()) {
+        let (name, value) = line.split_once(':').expect("a header has a name and a value");
+        step.headers
+            .push((name.trim().to_owned(), value.trim().to_owned()));
+    }
+    step.body = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
+    step
+}
+
+pub(crate) fn substitute(text: &str, answers: &[(String, String)]) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (reference, after) = after.split_once("}}").expect("a reference is closed");
+        let (title, pointer) = reference
+            .split_once(':')
+            .expect("a reference has a title and a pointer");
+        let answer = answers
+            .iter()
+            .rev()
+            .find(|(known, _)| known == title)
+            .unwrap_or_else(|| panic!("no step {title:?}"));
+        let body: Value = serde_json::from_str(&answer.1).expect("the answer that is referred to is JSON");
+        let value = body
+            .pointer(pointer)
+            .unwrap_or_else(|| panic!("no {pointer} in {body}"));
+        out.push_str(before);
+        out.push_str(&value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        rest = after;
+    }
+    out + rest
+}
+
+/// Replaces what differs between two servers.
+fn normalize(value: &mut Value, key: &str) {
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| normalize(value, key)),
+        Value::Array(items) => {
+            items.iter_mut().for_each(|item| normalize(item, key));
+            if key == "managedFields" {
+                // Their order depends on the second in which each manager wrote.
+                items.sort_by_key(|entry| {
+                    ["operation", "manager", "apiVersion", "subresource"]
+                        .map(|field| entry[field].to_string())
+                });
+            }
+        }
+        Value::String(text) => *text = normalize_text(text, key),
+        _ => {}
+    }
+}
+
+fn normalize_text(text: &str, key: &str) -> String {
+    match key {
+        _ if text.len() == 36 && text.matches('-').count() == 4 => return "<uid>".to_owned(),
+        "clusterIP" | "clusterIPs" if text.starts_with("10.") => return "<address>".to_owned(),
+        "resourceVersion" if !text.is_empty() && text != "0" => return "<revision>".to_owned(),
+        "continue" if !text.is_empty() => return "<continue>".to_owned(),
+        "cells" if text.contains('=') => return text.split('=').map(words).collect::<Vec<_>>().join("="),
+        "cells" if is_age(text) => return "<age>".to_owned(),
+        "cells" if text.starts_with("10.") => return "<address>".to_owned(),
+        "storageVersionHash" => return text.to_owned(),
+        "token" if text.len() > 100 => return "<token>".to_owned(),
+        _ => {}
+    }
+    if text.len() == 20 && text.ends_with('Z') && text.parse::<jiff::Timestamp>().is_ok() {
+        return "<time>".to_owned();
+    }
+    if key == "message" {
+        return words(text);
+    }
+    text.to_owned()
+}
+
+/// The part before a uid, and the uid.
+fn uid_in(word: &str) -> Option<(&str, &str)> {
+    let start = word.find("controller-uid\":\"")? + "controller-uid\":\"".len();
+    let uid = word.get(start..start + 36)?;
+    (uid.matches('-').count() == 4).then_some((&word[..start], uid))
+}
+
+fn is_age(text: &str) -> bool {
+    let digits = text.trim_end_matches(['s', 'm', 'h']);
+    digits.len() < text.len() && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Masks uids, times and revisions in a text.
+fn words(text: &str) -> String {
+    let mask = |word: &str| {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        if let Some((before, uid)) = uid_in(word) {
+            return format!("{before}<uid>{}", words(&word[before.len() + uid.len()..]));
+        }
+        let uid = bare.len() == 36 && bare.matches('-').count() == 4;
+        let time = bare.len() == 20 && bare.parse::<jiff::Timestamp>().is_ok();
+        if uid {
+            word.replace(bare, "<uid>")
+        } else if time {
+            word.replace(bare, "<time>")
+        } else {
+            word.to_owned()
+        }
+    };
+    // Differences between Go structs, and Go structs themselves, are not for comparison.
+    let text = text.split("\n@@").next().unwrap_or_default();
+    if let (Some((before, rest)), true) = (
+        text.split_once("spec.template: Invalid value: {"),
+        text.contains("field is immutable"),
+    ) {
+        let after = rest.rsplit_once("}: ").map_or("", |(_, after)| after);
+        return format!("{before}<object>{after}");
+    }
+    if text.starts_with("Invalid value: {\"labels\":") && text.ends_with("field is immutable")
+        || text.starts_with("Invalid value: {\"metadata\":") && text.ends_with("field is immutable")
+    {
+        return "<object>: field is immutable".to_owned();
+    }
+    // An object that a patch made is shown with its fields in the order of Go structs.
+    if let (Some(start), Some(end)) = (
+        text.find("patch: Invalid value: \"{")
+            .or_else(|| text.find("Invalid value: \"{")),
+        text.rfind("}\": "),
+    ) {
+        return format!("{}<object>{}", &text[..start], &text[end..]);
+    }
+    let text = text.split(' ').map(mask).collect::<Vec<_>>().join(" ");
+    match text.find("current: ") {
+        Some(at) if text[at + 9..].bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("{}current: <revision>", &text[..at])
+        }
+        _ => text,
+    }
+}
+
+pub(crate) fn comparable(body: &str) -> Value {
+    let lines: Option<Vec<Value>> = body
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let mut value = match serde_json::from_str(body) {
+        Ok(value) => value,
+        Err(_) => lines
+            .filter(|lines| !lines.is_empty())
+            .map_or_else(|| json!(body), Value::Array),
+    };
+    normalize(&mut value, "");
+    generated(&mut value);
+    unordered(&mut value);
+    value
+}
+
+/// Sorts what the real server takes from Go's maps, whose order is random, and leaves out what other conversations
+/// left behind.
+fn unordered(value: &mut Value) {
+    if let Some(Value::Array(causes)) = value.pointer_mut("/details/causes")
+        && causes.len() > 1
+    {
+        causes.sort_by_key(ToString::to_string);
+        let message = value["message"].as_str().unwrap_or_default().to_owned();
+        let mut parts: Vec<&str> = message.split([',', '[', ']']).map(str::trim).collect();
+        parts.sort_unstable();
+        value["message"] = json!(parts.join(","));
+    }
+    if let Some(Value::String(reason)) = value.pointer_mut("/status/reason")
+        && reason.starts_with("RBAC: allowed by ")
+    {
+        "RBAC: allowed".clone_into(reason);
+    }
+    let is_ours = |group: &Value| {
+        let name = group.get("name").or_else(|| group.pointer("/metadata/name"));
+        name.and_then(Value::as_str)
+            .is_some_and(|name| name.ends_with(".example.com"))
+    };
+    for (kind, list) in [("APIGroupList", "groups"), ("APIGroupDiscoveryList", "items")] {
+        if value["kind"] == kind
+            && let Some(Value::Array(groups)) = value.get_mut(list)
+        {
+            groups.retain(|group| !is_ours(group));
+        }
+    }
+}
+
+/// Generated names keep their prefix.
+fn generated(value: &mut Value) {
+    if let Some(prefix) = value
+        .pointer("/metadata/generateName")
+        .and_then(Value::as_str)
+        .map(str::to_owned)
+        && let Some(name) = value.pointer_mut("/metadata/name")
+        && name
+            .as_str()
+            .is_some_and(|name| name.starts_with(&prefix) && name.len() == prefix.len() + 5)
+    {
+        *name = json!(format!("{prefix}<suffix>"));
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Workloads that pretend to run.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{Raw, Watch, builder};
+use serde_json::{Value, json};
+use steersman_apiserver::{ApiServer, Workloads, clock::ManualClock};
+
+const APPS: &str = "/apis/apps/v1/namespaces/default";
+const CORE: &str = "/api/v1/namespaces/default";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+fn server() -> ApiServer {
+    builder().workloads(Workloads::default().nodes(3)).build()
+}
+
+fn template(annotations: &Value) -> Value {
+    json!({
+        "metadata": {"labels": {"app": "web"}, "annotations": annotations},
+        "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+    })
+}
+
+fn set(name: &str, replicas: u32) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template(&json!({}))},
+    })
+}
+
+async fn create(server: &ApiServer, path: &str, body: &Value) -> Value {
+    Raw::new("POST", path).json(body).send(server).await.ok()
+}
+
+async fn get(server: &ApiServer, path: &str) -> Value {
+    Raw::get(path).send(server).await.ok()
+}
+
+async fn patch(server: &ApiServer, path: &str, body: &Value) -> Value {
+    let raw = Raw::new("PATCH", path).header("content-type", "application/merge-patch+json");
+    raw.json(body).send(server).await.ok()
+}
+
+async fn list(server: &ApiServer, path: &str) -> Vec<Value> {
+    get(server, path).await["items"].as_array().unwrap().clone()
+}
+
+fn condition(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition["type"] == kind);
+    found.map_or(Value::Null, |condition| condition["status"].clone())
+}
+
+#[tokio::test]
+async fn guarantee_1_nothing_runs_unless_it_is_asked_for() {
+    let server = builder().build();
+    create(&server, &format!("{APPS}/deployments"), &set("web", 2)).await;
+    assert!(list(&server, &format!("{CORE}/pods")).await.is_empty());
+    assert!(list(&server, "/api/v1/nodes").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_deployment_becomes_available_and_scales() {
+    let server = server();
+    let path = format!("{APPS}/deployments");
+    create(&server, &path, &set("web", 2)).await;
+    let deployment = get(&server, &format!("{path}/web")).await;
+    assert_eq!(deployment["status"]["availableReplicas"], 2, "{deployment}");
+    assert_eq!(
+        deployment["status"]["observedGeneration"],
+        deployment["metadata"]["generation"]
+    );
+    assert_eq!(condition(&deployment, "Available"), "True");
+    let pods = list(&server, &format!("{CORE}/pods")).await;
+    assert_eq!(pods.len(), 2);
+    for pod in &pods {
+        assert_eq!(pod["status"]["phase"], "Running");
+        assert_eq!(condition(pod, "Ready"), "True");
+        assert!(pod["spec"]["nodeName"].as_str().unwrap().starts_with("node-"));
+    }
+    patch(&server, &format!("{path}/web"), &json!({"spec": {"replicas": 1}})).await;
+    assert_eq!(list(&server, &format!("{CORE}/pods")).await.len(), 1);
+    Raw::new("DELETE", &format!("{path}/web"))
+        .send(&server)
+        .await
+        .ok();
+    assert!(list(&server, &format!("{CORE}/pods")).await.is_empty());
+    assert!(list(&server, &format!("{APPS}/replicasets")).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_change_of_the_template_rolls_to_a_new_set() {
+    let server = server();
+    let path = format!("{APPS}/deployments");
+    create(&server, &path, &set("web", 3)).await;
+    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:2"}]}}}});
+    patch(&server, &format!("{path}/web"), &image).await;
+    let deployment = get(&server, &format!("{path}/web")).await;
+    assert_eq!(deployment["status"]["updatedReplicas"], 3, "{deployment}");
+    assert_eq!(deployment["status"]["replicas"], 3);
+    assert_eq!(
+        deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"],
+        "2"
+    );
+    let sets = list(&server, &format!("{APPS}/replicasets")).await;
+    let mut replicas: Vec<i64> = sets
+        .iter()
+        .map(|set| set["spec"]["replicas"].as_i64().unwrap())
+        .collect();
+    replicas.sort_unstable();
+    assert_eq!(replicas, [0, 3]);
+    for pod in list(&server, &format!("{CORE}/pods")).await {
+        assert_eq!(pod["spec"]["containers"][0]["image"], "i:2");
+    }
+}
+
+#[tokio::test]
+async fn a_rollout_of_pods_that_crash_stops_and_keeps_the_old_ones() {
+    let server = server();
+    let path = format!("{APPS}/deployments");
+    create(&server, &path, &set("web", 4)).await;
+    let crash = template(&json!({"workloads.steersman.dev/outcome": "crash"}));
+    let deployment = patch(
+        &server,
+        &format!("{path}/web"),
+        &json!({"spec": {"template": crash}}),
+    )
+    .await;
+    assert_eq!(deployment["metadata"]["generation"], 2);
+    let deployment = get(&server, &format!("{path}/web")).await;
+    assert_eq!(deployment["status"]["availableReplicas"], 3, "{deployment}");
+    assert_eq!(condition(&deployment, "Available"), "True");
+    assert!(deployment["status"]["updatedReplicas"].as_i64().unwrap() < 4);
+}
+
+#[tokio::test]
+async fn stateful_sets_go_in_order() {
+    let server = builder().workloads(Workloads::default()).stepped().build();
+    let mut watch = Watch::open(&server, &format!("{CORE}/pods?watch=1")).await;
+    create(&server, &format!("{APPS}/statefulsets"), &set("db", 3)).await;
+    server.settle();
+    let mut order = Vec::new();
+    while order.len() < 6 {
+        let event = watch.next().await.unwrap();
+        let name = event["object"]["metadata"]["name"].as_str().unwrap().to_owned();
+        if event["type"] == "ADDED" {
+            order.push(format!("{name} made"));
+        } else if condition(&event["object"], "Ready") == "True" {
+            order.push(format!("{name} ready"));
+        }
+    }
+    let expected = [
+        "db-0 made",
+        "db-0 ready",
+        "db-1 made",
+        "db-1 ready",
+        "db-2 made",
+        "db-2 ready",
+    ];
+    assert_eq!(order, expected);
+    let db = get(&server, &format!("{APPS}/statefulsets/db")).await;
+    assert_eq!(db["status"]["readyReplicas"], 3);
+    patch(
+        &server,
+        &format!("{APPS}/statefulsets/db"),
+        &json!({"spec": {"replicas": 1}}),
+    )
+    .await;
+    server.settle();
+    let pods = list(&server, &format!("{CORE}/pods")).await;
+    assert_eq!(pods.len(), 1);
+    assert_eq!(pods[0]["metadata"]["name"], "db-0");
+}
+
+#[tokio::test]
+async fn daemon_sets_cover_all_nodes_also_new_ones() {
+    let server = server();
+    create(&server, &format!("{APPS}/daemonsets"), &set("agent", 1)).await;
+    let nodes = |pods: Vec<Value>| {
+        let mut nodes: Vec<String> = pods
+            .iter()
+            .map(|pod| pod["spec"]["nodeName"].as_str().unwrap().to_owned())
+            .collect();
+        nodes.sort();
+        nodes
+    };
+    let pods = list(&server, &format!("{CORE}/pods")).await;
+    assert_eq!(nodes(pods), ["node-1", "node-2", "node-3"]);
+    Raw::new("DELETE", "/api/v1/nodes/node-2")
+        .send(&server)
+        .await
+        .ok();
+    let node = json!({"metadata": {"name": "node-9"}});
+    create(&server, "/api/v1/nodes", &node).await;
+    let pods = list(&server, &format!("{CORE}/pods")).await;
+    assert_eq!(nodes(pods), ["node-1", "node-3", "node-9"]);
+    let agent = get(&server, &format!("{APPS}/daemonsets/agent")).await;
+    assert_eq!(agent["status"]["desiredNumberScheduled"], 3);
+    assert_eq!(agent["status"]["numberReady"], 3);
+}
+
+fn job(name: &str, outcome: &str) -> Value {
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+    json!({
+        "metadata": {"name": name, "annotations": {"workloads.steersman.dev/outcome": outcome}},
+        "spec": {"completions": 3, "parallelism": 2, "backoffLimit": 1, "template": {"spec": spec}},
+    })
+}
+
+#[tokio::test]
+async fn jobs_complete_or_fail_as_they_are_told() {
+    let server = server();
+    create(&server, JOBS, &job("good", "succeed")).await;
+    let good = get(&server, &format!("{JOBS}/good")).await;
+    assert_eq!(good["status"]["succeeded"], 3, "{good}");
+    assert_eq!(condition(&good, "Complete"), "True");
+    create(&server, JOBS, &job("bad", "fail")).await;
+    let bad = get(&server, &format!("{JOBS}/bad")).await;
+    assert_eq!(condition(&bad, "Failed"), "True", "{bad}");
+    assert_eq!(condition(&bad, "Complete"), Value::Null);
+}
+
+#[tokio::test]
+async fn services_know_the_pods_that_are_ready() {
+    let server = server();
+    let service =
+        json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    create(&server, &format!("{CORE}/services"), &service).await;
+    create(&server, &format!("{APPS}/replicasets"), &set("web", 2)).await;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let slices = list(&server, slices).await;
+    assert_eq!(slices.len(), 1);
+    let endpoints = slices[0]["endpoints"].as_array().unwrap();
+    assert_eq!(endpoints.len(), 2);
+    assert!(
+        endpoints
+            .iter()
+            .all(|endpoint| endpoint["conditions"]["ready"] == true)
+    );
+    assert_eq!(slices[0]["ports"][0]["port"], 80);
+}
+
+#[tokio::test]
+async fn guarantee_3_what_takes_time_takes_it_by_the_clock_and_a_watch_sees_it_end() {
+    let clock = ManualClock::default();
+    let workloads = Workloads::default().startup(Duration::from_secs(10));
+    let server = builder().clock(clock.clone()).workloads(workloads).build();
+    create(&server, &format!("{APPS}/deployments"), &set("web", 1)).await;
+    let path = format!("{APPS}/deployments/web");
+    assert_eq!(condition(&get(&server, &path).await, "Available"), "False");
+    let pods = list(&server, &format!("{CORE}/pods")).await;
+    let waiting = &pods[0]["status"]["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["reason"], "ContainerCreating");
+    let revision = get(&server, &format!("{APPS}/deployments")).await["metadata"]["resourceVersion"].clone();
+    let watch = format!(
+        "{APPS}/deployments?watch=1&resourceVersion={}",
+        revision.as_str().unwrap()
+    );
+    let mut watch = Watch::open(&server, &watch).await;
+    watch.quiet().await;
+    // Nobody asks for anything but this watch.
+    clock.advance(Duration::from_secs(11));
+    loop {
+        let event = watch.next().await.unwrap();
+        if condition(&event["object"], "Available") == "True" {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_gets_no_node_stays_pending() {
+    let server = builder().workloads(Workloads::default().nodes(0)).build();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create(&server, &format!("{CORE}/pods"), &pod).await;
+    let pod = get(&server, &format!("{CORE}/pods/p")).await;
+    assert_eq!(pod["status"]["phase"], "Pending");
+    assert_eq!(condition(&pod, "PodScheduled"), "False");
+    create(&server, "/api/v1/nodes", &json!({"metadata": {"name": "late"}})).await;
+    let pod = get(&server, &format!("{CORE}/pods/p")).await;
+    assert_eq!(pod["status"]["phase"], "Running");
+}
