@@ -257,8 +257,9 @@ impl ClusterBuilder {
             Transport::plain(links.base()?, Arc::clone(&line)).limited(self.request_timeout, TRIES);
         // What runs on the thread of the cluster has connections of its own there.
         let at_home = || -> Result<_, ConnectError> {
-            let transport = Transport::plain(links.base()?, Arc::clone(&line));
-            Ok((transport.clone().into_kube(), transport))
+            let for_cache = Transport::plain(links.for_lists()?, Arc::clone(&line));
+            let for_events = Transport::plain(links.base()?, Arc::clone(&line));
+            Ok((for_cache.into_kube(), for_events))
         };
         let (for_cache, for_events) = match &home {
             Some(home) => home.within(at_home),
@@ -347,16 +348,24 @@ impl<'a> Links<'a> {
 
     /// A client with connections of its own, as far as there are connections. It needs a runtime around.
     fn base(&self) -> Result<kube::Client, ConnectError> {
+        self.connect(|config| Ok(ClientBuilder::try_from(config.clone())?.build()))
+    }
+
+    /// The same with connections that carry long lists cheaply.
+    fn for_lists(&self) -> Result<kube::Client, ConnectError> {
+        self.connect(steersman_cache::client)
+    }
+
+    fn connect(
+        &self,
+        connect: impl FnOnce(&Config) -> Result<kube::Client, kube::Error>,
+    ) -> Result<kube::Client, ConnectError> {
         match (&self.service, &self.config) {
             (Some(service), _) => Ok(service.clone()),
-            (None, Some(config)) => {
-                let builder = ClientBuilder::try_from(config.clone());
-                let builder = builder.map_err(|source| ConnectError::Config {
-                    cluster: self.cluster.clone(),
-                    source: Box::new(source),
-                })?;
-                Ok(builder.build())
-            }
+            (None, Some(config)) => connect(config).map_err(|source| ConnectError::Config {
+                cluster: self.cluster.clone(),
+                source: Box::new(source),
+            }),
             (None, None) => Err(ConnectError::NoRuntime {
                 cluster: self.cluster.clone(),
             }),
