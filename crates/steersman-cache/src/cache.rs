@@ -272,20 +272,9 @@ impl Cache {
         Reader::new(self.clone(), missing)
     }
 
-    /// The informer of whole objects of a resource.
-    fn whole(&self, resource: &Resource) -> Held {
-        self.informer_in(resource, &self.settings(resource).0.whole())
-    }
-
-    /// The informer of the metadata of a resource, or of the whole objects if somebody has asked for them.
-    fn metadata(&self, resource: &Resource) -> Held {
-        self.informer_in(resource, &self.settings(resource).0.clone().metadata_only())
-    }
-
-    /// Whether the informer of a resource runs already.
-    fn is_running(&self, resource: &Resource) -> bool {
-        let scope = self.settings(resource).0.whole();
-        self.0.lock().contains_key(&(resource.clone(), scope))
+    /// Whether the informer of whole objects, or of the metadata of the same ones, runs already.
+    fn is_running(&self, resource: &Resource, whole: &Scope) -> bool {
+        self.0.lock().contains_key(&(resource.clone(), whole.clone()))
     }
 
     fn settings(&self, resource: &Resource) -> &(Scope, InformerOptions) {

@@ -48,7 +48,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use kube::core::DynamicObject;
 use serde::Deserialize;
-use steersman_cache::{Object, Reader, Resource, Store, Wanted};
+use steersman_cache::{Object, Reader, Resource, Scope, Store, Wanted};
 
 use self::request::Plan;
 pub use self::{
@@ -110,6 +110,13 @@ impl Client {
     #[must_use]
     pub fn for_run(&self) -> Self {
         self.with(|parts| parts.reader = Arc::new(parts.cluster.new_reader()))
+    }
+
+    /// The same as [`for_run`](Self::for_run), whose cached reads of a resource see a part of it only: the part that
+    /// somebody watches, so that what is read of an object is as new as what was heard of it.
+    #[must_use]
+    pub fn narrowed(&self, resource: &Resource, scope: &Scope) -> Self {
+        self.with(|parts| parts.reader = Arc::new(parts.reader.narrowed(resource, scope)))
     }
 
     /// The same, whose writes change nothing: the server does all but keep the result.

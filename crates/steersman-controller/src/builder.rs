@@ -7,17 +7,19 @@ use std::{
     time::Duration,
 };
 
-use steersman_cluster::Cluster;
+use steersman_cache::Resource;
+use steersman_cluster::{Cluster, ClusterName};
+use steersman_core::ObjectKey;
 use steersman_queue::{Group, Limiter};
 
 use crate::{
     BoxReconciler, BoxRunnable, Conditional, Controller, Handler, Host, HostError, Kind, Needs, Options,
     Predicate, Reconciler, Request, RequestKey, Source,
     controller::Plan,
-    hot_loop::{HotLoops, ToRequest},
+    hot_loop::{self, HotLoops, ToRequest},
+    kind::ClusterChoice,
     owner::Owners,
-    same_object,
-    source::{AnySource, KindSource},
+    source::{AnySource, Gone, KindSource},
 };
 
 /// A controller that is being put together; from [`Controller::of`] and its siblings.
@@ -25,7 +27,8 @@ use crate::{
 /// ```no_run
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
 /// use steersman_controller::{Controller, Host, HostError, Reconciler, kind, related};
-/// ///
+/// use steersman_core::ObjectKey;
+///
 /// fn add(host: &impl Host, reconciler: impl Reconciler) -> Result<(), HostError> {
 ///     Controller::of::<ConfigMap>("web")
 ///         .labels("app=web")
@@ -43,7 +46,8 @@ pub struct Builder<R: RequestKey, T> {
     name: String,
     home: Option<Cluster>,
     primary: Option<Primary<R, T>>,
-    primary_namespaced: Arc<OnceLock<bool>>,
+    /// Those that are found by the primary kind, which is not settled before the end.
+    owned: Vec<Owned<R>>,
     sources: Vec<AnySource<R>>,
     options: Options,
     queue: steersman_queue::Options<R>,
@@ -52,8 +56,19 @@ pub struct Builder<R: RequestKey, T> {
 /// The kind that a controller is about, and the key of one of its objects.
 struct Primary<R: RequestKey, T> {
     kind: Kind<T>,
-    source: fn(Kind<T>, &Arc<HotLoops<R>>) -> AnySource<R>,
+    source: fn(Kind<T>, &Arc<HotLoops<R>>) -> KindSource<R>,
     to_request: ToRequest<R>,
+    gone: Option<Gone>,
+}
+
+/// A kind of children, once it is known whose they are.
+type Owned<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
+
+/// What children need to know of the primary kind.
+struct Parent {
+    resource: Resource,
+    namespaced: Arc<OnceLock<bool>>,
+    place: ClusterChoice,
 }
 
 /// The type of a controller's primary kind where it has none.
@@ -66,26 +81,27 @@ impl<T: 'static> Builder<Request, T> {
         Self {
             primary: Some(Primary {
                 kind,
-                source: |kind, hot_loops| {
-                    AnySource::Kind(KindSource::new(kind, same_object()).slowing(Arc::clone(hot_loops)))
-                },
+                source: |kind, hot_loops| KindSource::new(kind, hot_loop::Primary(Arc::clone(hot_loops))),
                 to_request: |cluster, key| Request::new(cluster.clone(), key),
+                gone: None,
             }),
             ..Self::start(name)
         }
     }
 
-    /// Objects of the primary kind that a label selector selects.
+    /// Objects of the primary kind that a label selector selects. The client in the context reads from the same part of
+    /// the kind: others are not there for it, except [live](steersman_cluster::Client::live).
     pub fn labels(self, selector: impl Into<String>) -> Self {
         self.primary(|kind| kind.labels(selector))
     }
 
-    /// Objects of the primary kind that a field selector selects.
+    /// Objects of the primary kind that a field selector selects. What is read follows it as with [`labels`](Self::labels).
     pub fn fields(self, selector: impl Into<String>) -> Self {
         self.primary(|kind| kind.fields(selector))
     }
 
-    /// Objects of the primary kind in this namespace; said several times, in each.
+    /// Objects of the primary kind in this namespace; said several times, in each. What is read follows it as with
+    /// [`labels`](Self::labels).
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         self.primary(|kind| kind.namespace(namespace))
     }
@@ -113,6 +129,16 @@ impl<T: 'static> Builder<Request, T> {
         self.primary(Kind::on_every_cluster)
     }
 
+    /// Calls `forget` for each object of the primary kind that goes, in every replica that watches it, whoever leads: to
+    /// forget what is remembered about it. It has no client, runs where changes are dispatched, and must be quick. What has
+    /// to be done about a deletion belongs into the reconciler, which hears of it too, and is tried again.
+    pub fn when_gone(mut self, forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static) -> Self {
+        if let Some(primary) = &mut self.primary {
+            primary.gone = Some(Arc::new(forget));
+        }
+        self
+    }
+
     /// A kind whose objects wake the one that controls them, if that is of the primary kind.
     pub fn owns<C: 'static>(self, child: Kind<C>) -> Self {
         self.owned(child, Owners::controlling)
@@ -125,15 +151,21 @@ impl<T: 'static> Builder<Request, T> {
 
     fn owned<C: 'static>(
         mut self,
-        mut child: Kind<C>,
-        owners: impl FnOnce(&steersman_cache::Resource, Arc<OnceLock<bool>>) -> Owners,
+        child: Kind<C>,
+        owners: fn(&Resource, Arc<OnceLock<bool>>) -> Owners,
     ) -> Self {
-        let Some(primary) = &self.primary else { return self };
-        if matches!(primary.kind.place, crate::kind::ClusterChoice::Every) {
-            child = child.on_every_cluster();
-        }
-        let owners = owners(&primary.kind.resource, Arc::clone(&self.primary_namespaced));
-        self.sources.push(AnySource::Kind(KindSource::new(child, owners)));
+        self.owned.push(Box::new(move |parent| {
+            let owners = owners(&parent.resource, Arc::clone(&parent.namespaced));
+            let child = match (&child.place, &parent.place) {
+                // Owner and child are in one cluster.
+                (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
+                    place: place.clone(),
+                    ..child
+                },
+                _ => child,
+            };
+            KindSource::new(child, owners).awaiting_scope()
+        }));
         self
     }
 
@@ -159,7 +191,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             name: name.into(),
             home: None,
             primary: None,
-            primary_namespaced: Arc::default(),
+            owned: Vec::new(),
             sources: Vec::new(),
             options: Options::new(),
             queue: steersman_queue::Options::new().grouping(grouping),
@@ -264,7 +296,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             name,
             home: own,
             primary,
-            primary_namespaced,
+            owned,
             mut sources,
             options,
             queue,
@@ -275,13 +307,26 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             .map(|primary| (primary.kind.resource.clone(), primary.to_request));
         let hot_loops = Arc::new(HotLoops::new(resource));
         let mut unknown_scope = None;
-        if let Some(Primary { kind, source, .. }) = primary {
-            match kind.namespaced {
-                // It is set here and nowhere else.
-                Some(namespaced) => _ = primary_namespaced.set(namespaced),
-                None => unknown_scope = Some((kind.resource.clone(), primary_namespaced)),
+        if let Some(Primary {
+            kind, source, gone, ..
+        }) = primary
+        {
+            let parent = Parent {
+                resource: kind.resource.clone(),
+                namespaced: Arc::new(kind.namespaced.map(OnceLock::from).unwrap_or_default()),
+                place: kind.place.clone(),
+            };
+            let source = source(kind, &hot_loops);
+            let source = match gone {
+                Some(gone) => source.telling_of_the_gone(gone),
+                None => source,
+            };
+            let owned = owned.into_iter().map(|owned| owned(&parent));
+            let found = std::iter::once(source).chain(owned).map(AnySource::Kind);
+            sources.splice(..0, found.collect::<Vec<_>>());
+            if parent.namespaced.get().is_none() {
+                unknown_scope = Some((parent.resource, parent.namespaced));
             }
-            sources.insert(0, source(kind, &hot_loops));
         }
         Controller(Arc::new(Plan::new(
             (name.into(), home),

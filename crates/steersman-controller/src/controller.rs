@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use steersman_cache::Resource;
+use steersman_cache::{Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::Task;
 use steersman_queue::{Add, Depth, Queue, Status};
@@ -338,6 +338,19 @@ impl<R: RequestKey> Plan<R> {
         let mut kinds = self.sources.iter().filter_map(|source| source.kind());
         let bound = kinds.find_map(|kind| kind.cluster(&self.home).filter(|cluster| cluster.name() == name));
         bound.filter(|cluster| !cluster.is_closed()).cloned()
+    }
+
+    /// The part of the primary kind that is watched in a cluster, where that is not what its cache is set up for.
+    pub(crate) fn watched_part(&self, cluster: &Cluster) -> Option<(&Resource, &Scope)> {
+        let kind = self.sources.first().and_then(AnySource::kind)?;
+        let is_meant = kind
+            .cluster(&self.home)
+            .is_none_or(|meant| meant.name() == cluster.name());
+        let scope = kind
+            .scope
+            .as_ref()
+            .filter(|_| self.hot_loops.has_primary() && is_meant)?;
+        Some((&kind.resource, scope))
     }
 
     pub(crate) fn begin(&self) -> Result<OnlyRun<'_>, RunError> {

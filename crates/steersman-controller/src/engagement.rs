@@ -3,7 +3,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use steersman_cache::{Object, Resource};
+use steersman_cache::{Object, Resource, Scope};
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, Recorder};
 
 use crate::{Fleet, Stop, fleet::Visit};
@@ -18,7 +18,8 @@ pub(crate) struct Engagement {
     pub(crate) stop: Stop,
     fence: Option<Fence>,
     fleet: Fleet,
-    _visit: Option<Visit>,
+    /// Nothing, where the cluster is none of the fleet's.
+    visit: Option<Visit>,
 }
 
 impl Engagement {
@@ -37,7 +38,7 @@ impl Engagement {
                 None => cluster.recorder(controller),
             },
             cluster: cluster.clone(),
-            _visit: fleet.visit(cluster.name()),
+            visit: fleet.visit(cluster.name()),
             stop,
             fence,
             fleet,
@@ -49,6 +50,22 @@ impl Engagement {
         Self {
             client: self.client.observed(observer),
             ..self
+        }
+    }
+
+    /// The same, whose cached reads of a resource see a part of it.
+    pub(crate) fn narrowed(self, resource: &Resource, scope: &Scope) -> Self {
+        Self {
+            client: self.client.narrowed(resource, scope),
+            ..self
+        }
+    }
+
+    /// Whether work on the cluster may begin.
+    pub(crate) fn is_current(&self) -> bool {
+        match &self.visit {
+            Some(visit) => self.fleet.is_there(visit),
+            None => !self.cluster.is_closed() && !self.fleet.is_leaving(self.cluster.name()),
         }
     }
 

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The clusters that something runs on, which come and go.
+//!
+//! # Guarantees
+//! 1. No two clusters of a fleet have one name.
+//! 2. A cluster that departs gets no new work from those who ask the fleet, also if they knew it before.
+//! 3. [`Departure::vacated`] ends when the last who works on it has ended.
+//! 4. A cluster that comes under a name that another one had is another one.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -10,20 +16,34 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub struct Fleet(Arc<watch::Sender<Members>>);
 
-type Members = BTreeMap<ClusterName, Member>;
+#[derive(Default)]
+pub(crate) struct Members {
+    present: BTreeMap<ClusterName, Member>,
+    /// Those that departed and are not let go yet.
+    leaving: Vec<Member>,
+    /// How many there were.
+    arrivals: u64,
+}
 
+/// A cluster that is there.
 #[derive(Clone)]
 pub(crate) struct Member {
     cluster: Cluster,
+    /// Tells it from those that had its name before.
+    number: u64,
     visits: Arc<watch::Sender<usize>>,
 }
 
 /// Work on a cluster of a fleet. Whoever lets the cluster go waits until it drops.
-pub(crate) struct Visit(Arc<watch::Sender<usize>>);
+pub(crate) struct Visit(Member);
 
-/// A cluster that was taken out of a fleet; from [`Fleet::depart`].
+/// A cluster that was taken out of a fleet; from [`Fleet::depart`]. While it is held, nobody begins anything new on the
+/// cluster.
 #[must_use = "the cluster is not closed by itself"]
-pub struct Departure(Member);
+pub struct Departure {
+    member: Member,
+    fleet: Fleet,
+}
 
 /// There is another cluster of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +60,7 @@ impl Fleet {
     /// Without clusters.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Members::new())))
+        Self(Arc::new(watch::Sender::new(Members::default())))
     }
 
     /// Adds a cluster.
@@ -51,12 +71,17 @@ impl Fleet {
         let mut result = Ok(());
         self.0.send_if_modified(|members| {
             let name = cluster.name().clone();
-            if members.contains_key(&name) {
+            if members.present.contains_key(&name) {
                 result = Err(NameTaken { name });
                 return false;
             }
-            let visits = Arc::new(watch::Sender::new(0));
-            members.insert(name, Member { cluster, visits });
+            members.arrivals += 1;
+            let member = Member {
+                cluster,
+                number: members.arrivals,
+                visits: Arc::default(),
+            };
+            members.present.insert(name, member);
             true
         });
         result
@@ -66,30 +91,53 @@ impl Fleet {
     pub fn depart(&self, name: &ClusterName) -> Option<Departure> {
         let mut removed = None;
         self.0.send_if_modified(|members| {
-            removed = members.remove(name);
+            removed = members.present.remove(name);
+            members.leaving.extend(removed.clone());
             removed.is_some()
         });
-        removed.map(Departure)
+        removed.map(|member| Departure {
+            member,
+            fleet: self.clone(),
+        })
     }
 
     /// The cluster of this name.
     #[must_use]
     pub fn get(&self, name: &ClusterName) -> Option<Cluster> {
-        Some(self.0.borrow().get(name)?.cluster.clone())
+        Some(self.0.borrow().present.get(name)?.cluster.clone())
     }
 
     /// All of them, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Cluster> {
         let members = self.0.borrow();
-        members.values().map(|member| member.cluster.clone()).collect()
+        members
+            .present
+            .values()
+            .map(|member| member.cluster.clone())
+            .collect()
     }
 
     /// Says that somebody works on the cluster of this name.
     pub(crate) fn visit(&self, name: &ClusterName) -> Option<Visit> {
-        let visits = Arc::clone(&self.0.borrow().get(name)?.visits);
-        visits.send_modify(|visits| *visits += 1);
-        Some(Visit(visits))
+        // Counted before the fleet can change, so that whoever departs does not miss it.
+        let members = self.0.borrow();
+        let member = members.present.get(name)?;
+        member.visits.send_modify(|visits| *visits += 1);
+        Some(Visit(member.clone()))
+    }
+
+    /// Whether the cluster that somebody works on is still there.
+    pub(crate) fn is_there(&self, visit: &Visit) -> bool {
+        let members = self.0.borrow();
+        let member = members.present.get(visit.0.cluster.name());
+        member.is_some_and(|member| member.is(&visit.0))
+    }
+
+    /// Whether a cluster of this name has departed and is being let go.
+    pub(crate) fn is_leaving(&self, name: &ClusterName) -> bool {
+        let members = self.0.borrow();
+        members.leaving.iter().any(|member| member.cluster.name() == name)
     }
 
     /// A receiver that is told of each change.
@@ -98,15 +146,29 @@ impl Fleet {
     }
 }
 
+impl Members {
+    pub(crate) fn present(&self) -> &BTreeMap<ClusterName, Member> {
+        &self.present
+    }
+}
+
 impl Member {
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.number == other.number
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        self.0.send_modify(|visits| *visits -= 1);
+        self.0.visits.send_modify(|visits| *visits -= 1);
     }
 }
 
@@ -114,7 +176,7 @@ impl Departure {
     /// The cluster.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
-        &self.0.cluster
+        &self.member.cluster
     }
 
     /// Waits until nobody works on it any more.
@@ -123,13 +185,28 @@ impl Departure {
     /// It can be dropped at any time.
     pub async fn vacated(&self) {
         // The sender lives as long as `self`.
-        let _ = self.0.visits.subscribe().wait_for(|visits| *visits == 0).await;
+        let _ = self
+            .member
+            .visits
+            .subscribe()
+            .wait_for(|visits| *visits == 0)
+            .await;
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        self.fleet
+            .0
+            .send_modify(|members| members.leaving.retain(|member| !member.is(&self.member)));
     }
 }
 
 impl fmt::Debug for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Departure").field(self.0.cluster.name()).finish()
+        f.debug_tuple("Departure")
+            .field(self.member.cluster.name())
+            .finish()
     }
 }
 
@@ -141,6 +218,52 @@ impl Default for Fleet {
 
 impl fmt::Debug for Fleet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.borrow().keys()).finish()
+        f.debug_set().entries(self.0.borrow().present.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn cluster(name: &str) -> Cluster {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let built = Cluster::builder(name).config(config).build().now_or_never();
+        built.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn guarantee_1_a_name_is_taken_once() {
+        let fleet = Fleet::new();
+        fleet.insert(cluster("a")).unwrap();
+        assert_eq!(fleet.insert(cluster("a")).unwrap_err().name, "a".into());
+    }
+
+    #[tokio::test]
+    async fn guarantee_3_a_departure_waits_for_those_who_work_on_the_cluster() {
+        let (fleet, name) = (Fleet::new(), ClusterName::from("a"));
+        fleet.insert(cluster("a")).unwrap();
+        let visit = fleet.visit(&name).unwrap();
+        let departure = fleet.depart(&name).unwrap();
+        assert!(departure.vacated().now_or_never().is_none());
+        assert!(!fleet.is_there(&visit) && fleet.is_leaving(&name));
+        assert!(fleet.visit(&name).is_none());
+        drop(visit);
+        assert!(departure.vacated().now_or_never().is_some());
+        drop(departure);
+        assert!(!fleet.is_leaving(&name));
+    }
+
+    #[tokio::test]
+    async fn guarantee_4_one_that_comes_under_an_old_name_is_another_one() {
+        let (fleet, name) = (Fleet::new(), ClusterName::from("a"));
+        fleet.insert(cluster("a")).unwrap();
+        let visit = fleet.visit(&name).unwrap();
+        let _departure = fleet.depart(&name).unwrap();
+        fleet.insert(cluster("a")).unwrap();
+        assert!(!fleet.is_there(&visit));
+        assert!(fleet.is_there(&fleet.visit(&name).unwrap()));
     }
 }

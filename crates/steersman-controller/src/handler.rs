@@ -12,7 +12,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_queue::{Add, Queue};
 
-use crate::{Occurrence, Request, RequestKey};
+use crate::{Occurrence, Request, RequestKey, source::Intake};
 
 /// The priority of what is not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;
@@ -25,15 +25,15 @@ pub trait Handler<T, R: RequestKey>: Send + Sync + 'static {
 
 /// Where handlers put keys. A key that waits already is merged with.
 pub struct Enqueue<'q, R: RequestKey> {
-    queue: &'q Queue<R>,
+    intake: &'q Intake<R>,
     cluster: &'q ClusterName,
     priority: i32,
 }
 
 impl<'q, R: RequestKey> Enqueue<'q, R> {
-    pub(crate) fn new(queue: &'q Queue<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
+    pub(crate) fn new(intake: &'q Intake<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
         Self {
-            queue,
+            intake,
             cluster,
             priority: if is_replay { LOW_PRIORITY } else { 0 },
         }
@@ -43,6 +43,10 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
     #[must_use]
     pub fn cluster(&self) -> &'q ClusterName {
         self.cluster
+    }
+
+    pub(crate) fn queue(&self) -> &'q Queue<R> {
+        self.intake.queue()
     }
 
     /// Enqueues a key: with [`LOW_PRIORITY`] if nothing changed, with normal priority otherwise.
@@ -57,7 +61,7 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
 
     /// Enqueues a key with a priority and a delay of its own.
     pub fn add_with(&mut self, key: impl IntoRequest<R>, how: Add) {
-        self.queue.add_with(key.into_request(self.cluster), how);
+        self.intake.add(key.into_request(self.cluster), how);
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What runs controllers.
 
-use steersman_cluster::Cluster;
+use steersman_cluster::{Cluster, ClusterName};
 
-use crate::{BoxRunnable, Options};
+use crate::{BoxRunnable, NameTaken, Options};
 
 /// Runs what it is given: a manager, or whatever stands in for one.
 pub trait Host {
@@ -21,7 +21,7 @@ pub trait Host {
     /// Takes a runnable in. If the host runs, it is started.
     ///
     /// # Errors
-    /// When there is one of this name, or the host is stopping.
+    /// When there is one of this name, the host does not have a cluster that it needs, or the host is stopping.
     fn add(&self, runnable: BoxRunnable) -> Result<(), HostError>;
 }
 
@@ -40,6 +40,19 @@ pub enum HostError {
         /// The name.
         name: String,
     },
+    /// It needs a cluster that the host does not have.
+    #[error(
+        "`{name}` works on cluster `{cluster}`, which is none of the manager's: add it before, with `add_cluster`"
+    )]
+    UnknownCluster {
+        /// What was to be taken in.
+        name: String,
+        /// The cluster that it needs.
+        cluster: ClusterName,
+    },
+    /// There is a cluster of this name.
+    #[error(transparent)]
+    ClusterTaken(#[from] NameTaken),
     /// It is about to end.
     #[error("`{name}` is not taken in, because the manager is stopping")]
     Stopping {

@@ -6,30 +6,35 @@
 //! that follows it writes nothing.
 //!
 //! # Guarantees
-//! 1. A chain is counted only as far as each reconcile was caused by the write of the one before, and wrote again.
-//! 2. A change by somebody else ends it.
-//! 3. From the eleventh in a chain on, the key waits: a second, then twice as long each time, a minute at most.
+//! 1. A chain is counted only as far as each reconcile was caused by a write of the one before and by nothing else, and
+//!    wrote again.
+//! 2. A change by somebody else ends it, and is reconciled at once.
+//! 3. When a chain has ten links, the key waits: a second, then twice as long each time, a minute at most.
 //! 4. It is said once for each chain.
+//! 5. Nothing is remembered of a key whose last reconcile wrote nothing, or whose object is gone.
+//!
+//! # Before and after
+//! The event of a write often comes before the answer to it. So a revision that comes while the key is in flight and that
+//! nobody knows is not judged before the reconcile has ended: only then it is certain whose it is. Nothing is delayed by
+//! that, since a key in flight is not handed out again.
+
+mod chain;
 
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
-use steersman_cache::Resource;
+use steersman_cache::{Event, Object, Resource};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
-use steersman_queue::{Add, Queue};
+use steersman_queue::{Add, Added, Queue};
 
-use crate::RequestKey;
-
-/// So many times a key may wake itself before it is slowed down.
-const PATIENCE: u32 = 10;
-const DELAY_MAX: Duration = Duration::from_secs(60);
+use self::chain::{Chain, Ended, Verdict};
+use crate::{Enqueue, Handler, IntoRequest, Occurrence, RequestKey};
 
 /// The keys of a controller that write their own objects.
 #[derive(Debug)]
@@ -44,25 +49,6 @@ pub(crate) struct HotLoops<R> {
 
 pub(crate) type ToRequest<R> = fn(&ClusterName, ObjectKey) -> R;
 
-#[derive(Debug, Default)]
-struct Chain {
-    /// The revision that was written last.
-    written: String,
-    /// That write has come back and woken the key.
-    woken: bool,
-    /// The reconcile under way was caused by that, and has written nothing yet.
-    caused: bool,
-    length: u32,
-}
-
-/// What is to be done about a key that woke itself.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Slowed {
-    pub(crate) delay: Duration,
-    /// It was not said yet.
-    pub(crate) is_first: bool,
-}
-
 impl<R: RequestKey> HotLoops<R> {
     pub(crate) fn new(primary: Option<(Resource, ToRequest<R>)>) -> Self {
         Self {
@@ -73,69 +59,48 @@ impl<R: RequestKey> HotLoops<R> {
         }
     }
 
+    /// Whether the controller has a primary kind.
+    pub(crate) fn has_primary(&self) -> bool {
+        self.primary.is_some()
+    }
+
     /// The controller wrote an object.
-    pub(crate) fn wrote(&self, resource: &Resource, cluster: &ClusterName, key: ObjectKey, revision: &str) {
+    pub(crate) fn wrote(&self, resource: &Resource, cluster: &ClusterName, object: &Object) {
         let Some((_, to_request)) = self.primary.as_ref().filter(|(primary, _)| primary == resource) else {
             return;
         };
-        let mut chains = self.lock();
-        let chain = chains.entry(to_request(cluster, key)).or_default();
-        if std::mem::take(&mut chain.caused) {
-            chain.length += 1;
-        }
-        revision.clone_into(&mut chain.written);
-        self.count.store(chains.len(), Ordering::Relaxed);
+        let key = to_request(cluster, object.key());
+        self.change(|chains| chains.entry(key).or_default().wrote(object.resource_version()));
     }
 
-    /// An object of the primary kind has this revision now. Says if that is the controller's own doing, for too long.
-    pub(crate) fn woke(
-        &self,
-        cluster: &ClusterName,
-        key: impl FnOnce() -> ObjectKey,
-        revision: &str,
-    ) -> Option<Slowed> {
-        if self.is_empty() {
-            return None;
-        }
-        let (_, to_request) = self.primary.as_ref()?;
-        let key = to_request(cluster, key());
-        let mut chains = self.lock();
-        let chain = chains.get_mut(&key)?;
-        if chain.written != revision {
-            chains.remove(&key);
-            self.count.store(chains.len(), Ordering::Relaxed);
-            return None;
-        }
-        chain.woken = true;
-        let over = chain.length.checked_sub(PATIENCE)?;
-        Some(Slowed {
-            delay: Duration::from_secs(1 << over.min(6)).min(DELAY_MAX),
-            is_first: over == 0,
-        })
-    }
-
-    /// Lets a key wait that woke itself.
-    pub(crate) fn slow(&self, slowed: &Slowed, (cluster, key): (&ClusterName, ObjectKey), queue: &Queue<R>) {
-        let Some((resource, to_request)) = &self.primary else {
-            return;
+    /// An object of the primary kind has this revision now. If that is the controller's own doing, or may be, this sees to
+    /// it that the key is enqueued: at once, or later if that went on for too long. Says whether it did.
+    fn changed(&self, cluster: &ClusterName, object: &Object, queue: &Queue<R>) -> bool {
+        let Some((_, to_request)) = &self.primary else {
+            return false;
         };
-        if slowed.is_first {
-            tracing::warn!(
-                controller = queue.name(),
-                %cluster,
-                kind = %resource,
-                %key,
-                "this object wakes its own controller by what that writes into it: write only what differs; \
-                 it is slowed down"
-            );
-        }
-        self.slowed.fetch_add(1, Ordering::Relaxed);
-        queue.add_with(to_request(cluster, key), Add::new().after(slowed.delay));
-    }
-
-    /// How often keys were slowed down since this was asked last.
-    pub(crate) fn take_slowed(&self) -> u64 {
-        self.slowed.swap(0, Ordering::Relaxed)
+        let key = to_request(cluster, object.key());
+        self.change(|chains| {
+            let Some(chain) = chains.get_mut(&key) else {
+                return false;
+            };
+            match chain.came(object.resource_version()) {
+                Verdict::Own => {
+                    let added = self.enqueue(&key, chain, queue);
+                    chain.woken(added == Added::Queued);
+                }
+                Verdict::Undecided => {
+                    let added = queue.add(key.clone());
+                    chain.maybe_woken(added == Added::Queued);
+                }
+                Verdict::Held => {}
+                Verdict::Foreign => {
+                    chains.remove(&key);
+                    return false;
+                }
+            }
+            true
+        })
     }
 
     /// A reconcile begins.
@@ -144,30 +109,83 @@ impl<R: RequestKey> HotLoops<R> {
             return;
         }
         if let Some(chain) = self.lock().get_mut(key) {
-            chain.caused = std::mem::take(&mut chain.woken);
+            chain.began();
         }
     }
 
     /// A reconcile ended. If it followed from a write and wrote nothing, all is well.
-    pub(crate) fn ended(&self, key: &R) {
+    pub(crate) fn ended(&self, key: &R, queue: &Queue<R>) {
         if self.is_empty() {
             return;
         }
-        let mut chains = self.lock();
-        if chains.get(key).is_some_and(|chain| chain.caused && !chain.woken) {
-            chains.remove(key);
-            self.count.store(chains.len(), Ordering::Relaxed);
+        self.change(|chains| {
+            let Some(chain) = chains.get_mut(key) else { return };
+            match chain.ended() {
+                Ended::GoesOn { held } => {
+                    if held {
+                        self.enqueue(key, chain, queue);
+                    }
+                }
+                Ended::Over { held } => {
+                    chains.remove(key);
+                    if held {
+                        queue.add(key.clone());
+                    }
+                }
+            }
+        });
+    }
+
+    /// Enqueues a key that woke itself, and lets it wait if it has done so for too long.
+    fn enqueue(&self, key: &R, chain: &Chain, queue: &Queue<R>) -> Added {
+        let (Some(slowed), Some((resource, _))) = (chain.slowed(), &self.primary) else {
+            return queue.add(key.clone());
+        };
+        let added = queue.add_with(key.clone(), Add::new().after(slowed.delay));
+        if added != Added::Queued {
+            return added; // It is in the queue for another reason.
+        }
+        self.slowed.fetch_add(1, Ordering::Relaxed);
+        if slowed.is_first {
+            tracing::warn!(
+                controller = queue.name(),
+                cluster = key.cluster().map(tracing::field::display),
+                kind = %resource,
+                %key,
+                "this object wakes its own controller by what that writes into it: write only what differs; \
+                 it is slowed down"
+            );
+        }
+        added
+    }
+
+    /// How often keys were slowed down since this was asked last.
+    pub(crate) fn take_slowed(&self) -> u64 {
+        self.slowed.swap(0, Ordering::Relaxed)
+    }
+
+    /// Forgets an object that is gone.
+    fn gone(&self, cluster: &ClusterName, object: &Object) {
+        if let Some((_, to_request)) = &self.primary {
+            let key = to_request(cluster, object.key());
+            self.change(|chains| chains.remove(&key));
         }
     }
 
     /// Forgets everything: what comes next is another run.
     pub(crate) fn clear(&self) {
-        self.lock().clear();
-        self.count.store(0, Ordering::Relaxed);
+        self.change(HashMap::clear);
     }
 
     fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut HashMap<R, Chain>) -> T) -> T {
+        let mut chains = self.lock();
+        let result = change(&mut chains);
+        self.count.store(chains.len(), Ordering::Relaxed);
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<R, Chain>> {
@@ -175,92 +193,246 @@ impl<R: RequestKey> HotLoops<R> {
     }
 }
 
+/// Enqueues the object that changed, as [`same_object`](crate::same_object) does, and slows those down that wake
+/// themselves.
+pub(crate) struct Primary<R>(pub(crate) Arc<HotLoops<R>>);
+
+impl<T, R: RequestKey> Handler<T, R> for Primary<R>
+where
+    ObjectKey: IntoRequest<R>,
+{
+    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        let (cluster, object) = (occurrence.cluster(), occurrence.object());
+        let is_seen_to = match occurrence.event() {
+            _ if self.0.is_empty() => false,
+            Event::Updated { .. } if !occurrence.is_replay() => {
+                self.0.changed(cluster, object, enqueue.queue())
+            }
+            Event::Deleted { .. } => {
+                self.0.gone(cluster, object);
+                false
+            }
+            _ => false,
+        };
+        if !is_seen_to {
+            enqueue.add(object.key());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use steersman_core::TestClock;
+    use steersman_queue::Options;
+
     use super::*;
     use crate::Request;
+
+    /// A controller that is reconciled by hand.
+    struct Loop {
+        hot: HotLoops<Request>,
+        queue: Queue<Request>,
+        clock: TestClock,
+        revision: u32,
+    }
 
     fn webs() -> Resource {
         Resource::new("example.com", "v1", "Web", "webs")
     }
 
-    fn loops() -> HotLoops<Request> {
-        HotLoops::new(Some((webs(), |cluster, key| Request::new(cluster.clone(), key))))
+    fn object(revision: u32) -> Object {
+        let whole =
+            json!({"metadata": {"name": "a", "namespace": "ns", "resourceVersion": revision.to_string()}});
+        Object::from_slice(&serde_json::to_vec(&whole).unwrap()).unwrap()
     }
 
-    fn key() -> ObjectKey {
-        ObjectKey::new("ns", "a")
+    fn key() -> Request {
+        Request::new(ClusterName::default(), ObjectKey::new("ns", "a"))
     }
 
-    /// One reconcile, which writes this revision if there is one, and the event that follows.
-    fn reconcile(loops: &HotLoops<Request>, writes: Option<u32>) -> Option<Slowed> {
-        let cluster = ClusterName::default();
-        let request = Request::new(cluster.clone(), key());
-        loops.began(&request);
-        if let Some(revision) = writes {
-            loops.wrote(&webs(), &cluster, key(), &revision.to_string());
+    impl Loop {
+        fn new() -> Self {
+            let clock = TestClock::new();
+            Self {
+                hot: HotLoops::new(Some((webs(), |cluster, key| Request::new(cluster.clone(), key)))),
+                queue: Queue::new(Arc::new(clock.clone()), Options::new()),
+                clock,
+                revision: 0,
+            }
         }
-        loops.ended(&request);
-        writes.and_then(|revision| loops.woke(&cluster, key, &revision.to_string()))
+
+        fn next(&mut self) -> u32 {
+            self.revision += 1;
+            self.revision
+        }
+
+        fn answered(&self, revision: u32) {
+            self.hot
+                .wrote(&webs(), &ClusterName::default(), &object(revision));
+        }
+
+        fn event(&self, revision: u32) {
+            let is_seen_to = self
+                .hot
+                .changed(&ClusterName::default(), &object(revision), &self.queue);
+            if !is_seen_to {
+                self.queue.add(key());
+            }
+        }
+
+        /// Waits for the key if need be, and says how long; then reconciles.
+        fn reconcile(&mut self, work: impl FnOnce(&mut Self)) -> Option<Duration> {
+            let before = steersman_core::Clock::now(&self.clock);
+            let item = loop {
+                match self.queue.try_next() {
+                    Some(item) => break item,
+                    None if self.queue.depth().delayed() == 0 => return None,
+                    None => self.clock.advance(Duration::from_secs(1)),
+                }
+            };
+            let waited = steersman_core::Clock::now(&self.clock).saturating_since(before);
+            self.hot.began(item.key());
+            work(self);
+            self.hot.ended(item.key(), &self.queue);
+            item.done();
+            Some(waited)
+        }
+
+        /// How long each of so many reconciles waits, which all do this.
+        fn waits(&mut self, count: usize, work: impl Fn(&mut Self)) -> Vec<u64> {
+            self.queue.add(key());
+            let waits = (0..count).map_while(|_| self.reconcile(&work));
+            waits.map(|wait| wait.as_secs()).collect()
+        }
     }
+
+    /// One that writes once, whose event comes after the reconcile.
+    fn write(this: &mut Loop) {
+        let revision = this.next();
+        this.answered(revision);
+        this.event(revision);
+    }
+
+    const SLOWER_AND_SLOWER: [u64; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60];
 
     // R149
     #[test]
     fn guarantee_3_a_key_that_wakes_itself_waits_longer_and_longer() {
-        let loops = loops();
-        let slowed: Vec<_> = (1..=20)
-            .map(|revision| reconcile(&loops, Some(revision)))
-            .collect();
-        assert!(slowed[..10].iter().all(Option::is_none), "{slowed:?}");
-        let delays: Vec<_> = slowed[10..]
-            .iter()
-            .flatten()
-            .map(|slowed| slowed.delay.as_secs())
-            .collect();
-        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
-        assert_eq!(
-            slowed.iter().flatten().filter(|slowed| slowed.is_first).count(),
-            1
-        );
+        let mut this = Loop::new();
+        assert_eq!(this.waits(20, write), SLOWER_AND_SLOWER);
+        assert_eq!(this.hot.take_slowed(), 9 + 1, "the last one waits still");
+    }
+
+    // R149
+    #[test]
+    fn guarantee_3_also_if_events_come_before_the_answers() {
+        let mut this = Loop::new();
+        let waits = this.waits(21, |this| {
+            let revision = this.next();
+            this.event(revision);
+            this.answered(revision);
+        });
+        // Of the first write nobody can know whose it is.
+        assert_eq!(waits[1..], SLOWER_AND_SLOWER);
+    }
+
+    // R149
+    #[test]
+    fn guarantee_3_also_if_each_reconcile_writes_twice() {
+        for early in [false, true] {
+            let mut this = Loop::new();
+            let waits = this.waits(20, |this| {
+                let (first, second) = (this.next(), this.next());
+                this.answered(first);
+                if early {
+                    this.event(first);
+                    this.answered(second);
+                } else {
+                    this.answered(second);
+                    this.event(first);
+                }
+                this.event(second);
+            });
+            assert_eq!(waits, SLOWER_AND_SLOWER, "early: {early}");
+        }
     }
 
     #[test]
     fn guarantee_1_writes_that_complete_something_are_no_loop() {
-        let loops = loops();
-        for round in 0..100 {
+        let mut this = Loop::new();
+        for _ in 0..100 {
             // Somebody changes the object, the controller writes once, is woken by that, and writes nothing.
-            assert_eq!(
-                loops.woke(&ClusterName::default(), key, &(round * 10).to_string()),
-                None
-            );
-            assert_eq!(reconcile(&loops, Some(round * 10 + 1)), None);
-            assert_eq!(reconcile(&loops, None), None);
+            let foreign = this.next();
+            this.event(foreign);
+            assert_eq!(this.reconcile(write), Some(Duration::ZERO));
+            assert_eq!(this.reconcile(|_| {}), Some(Duration::ZERO));
+            assert!(this.queue.try_next().is_none());
         }
-        assert!(loops.is_empty());
+        assert!(this.hot.is_empty());
     }
 
     #[test]
-    fn guarantee_2_a_change_by_somebody_else_ends_a_chain() {
-        let loops = loops();
-        for revision in 1..=11 {
-            reconcile(&loops, Some(revision));
-        }
-        assert_eq!(loops.woke(&ClusterName::default(), key, "99"), None);
-        assert_eq!(reconcile(&loops, Some(100)), None);
+    fn guarantee_1_one_who_is_woken_by_others_as_well_is_in_no_loop() {
+        let mut this = Loop::new();
+        let waits = this.waits(50, |this| {
+            this.queue.add(key()); // Such as by a child.
+            write(this);
+        });
+        assert_eq!(waits, [0; 50]);
     }
 
     #[test]
-    fn an_event_that_comes_while_the_reconcile_is_under_way_counts_for_the_next() {
-        let loops = loops();
-        let cluster = ClusterName::default();
-        let request = Request::new(cluster.clone(), key());
-        let mut slowed = 0;
-        for revision in 1..=20 {
-            loops.began(&request);
-            loops.wrote(&webs(), &cluster, key(), &revision.to_string());
-            slowed += u32::from(loops.woke(&cluster, key, &revision.to_string()).is_some());
-            loops.ended(&request);
-        }
-        assert_eq!(slowed, 10);
+    fn guarantee_2_a_change_by_somebody_else_ends_a_chain_and_is_not_delayed() {
+        let mut this = Loop::new();
+        this.waits(15, write);
+        let foreign = this.next();
+        this.event(foreign);
+        assert_eq!(this.reconcile(write), Some(Duration::ZERO));
+        assert_eq!(this.reconcile(write), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn guarantee_2_also_while_a_reconcile_is_under_way() {
+        let mut this = Loop::new();
+        this.waits(15, write);
+        this.reconcile(|this| {
+            let foreign = this.next();
+            this.event(foreign);
+        });
+        assert_eq!(this.reconcile(write), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn guarantee_2_also_if_it_came_before_a_write_that_is_not_answered_yet() {
+        let mut this = Loop::new();
+        this.waits(15, write);
+        this.reconcile(|this| {
+            let (foreign, own) = (this.next(), this.next());
+            this.event(foreign);
+            this.event(own);
+            this.answered(own);
+        });
+        assert_eq!(this.reconcile(write), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn guarantee_5_an_object_that_is_gone_is_forgotten() {
+        let mut this = Loop::new();
+        this.queue.add(key());
+        this.reconcile(|this| {
+            let revision = this.next();
+            this.answered(revision);
+        });
+        assert!(!this.hot.is_empty());
+        this.hot.gone(&ClusterName::default(), &object(9));
+        assert!(this.hot.is_empty());
+        // The answer came after the deletion was heard of.
+        this.answered(3);
+        this.queue.add(key());
+        this.reconcile(|_| {});
+        assert!(this.hot.is_empty());
     }
 }

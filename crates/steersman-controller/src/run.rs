@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a controller: sources first, then leadership, then workers.
 
+mod verdict;
+
 use std::{
+    panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use futures::FutureExt;
 use steersman_cache::Resource;
 use steersman_cluster::Ask;
 use steersman_core::{Moment, Task};
 use tokio::sync::watch;
 
+use self::verdict::{Known, Verdict, judge};
 use crate::{
-    RequestKey, RunContext, RunError, Standing, Term,
+    RequestKey, RunContext, RunError, Term,
     controller::Plan,
-    source::{Reporter, SourceContext, SourceState},
-    work::{Outfit, Workers},
+    source::{Gates, Reporter, SourceContext, SourceState},
+    work::{Outfit, Workers, message},
 };
 
-/// How long to wait until the server is asked again about a kind that it does not know.
-const LEARN_AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait until something is tried again that a source needs to begin.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs until it is told to stop.
 pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> Result<(), RunError> {
@@ -62,7 +67,6 @@ async fn lead<R: RequestKey>(
     let outfit = Arc::new(Outfit::new(plan, cx, term.clone()));
     let mut workers = Workers::start(plan, cx, &outfit);
     let mut members = cx.fleet().subscribe();
-    plan.queue.resume();
     let (deadline, result) = loop {
         tokio::select! {
             biased;
@@ -77,7 +81,6 @@ async fn lead<R: RequestKey>(
     if plan.options.drains() && matches!(result, Some(Ok(()))) {
         workers.drain(deadline.unwrap_or_default()).await;
     }
-    plan.queue.pause();
     workers
         .finish(deadline.unwrap_or_else(|| outfit.deadline()))
         .await;
@@ -86,7 +89,7 @@ async fn lead<R: RequestKey>(
 
 /// The running sources of a controller.
 pub(crate) struct Sources {
-    names: Vec<String>,
+    known: Vec<Known>,
     states: watch::Receiver<Vec<SourceState>>,
     _tasks: Vec<Task>,
 }
@@ -95,21 +98,19 @@ impl Sources {
     fn start<R: RequestKey>(plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
         let (sender, states) = watch::channel(vec![SourceState::Waiting; plan.sources.len()]);
         let sender = Arc::new(sender);
+        let everywhere = (0..plan.sources.len()).filter(|index| plan.sources[*index].is_everywhere());
+        let clock = Arc::clone(plan.home.clock());
+        let gates = Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect()));
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
             let how = (plan.options.polled_every(), reporter);
-            let source = SourceContext::new((*plan.queue).clone(), plan.home.clone(), cx, how);
-            let plan = Arc::clone(plan);
-            cx.spawner().spawn("source", async move {
-                if let Some((resource, namespaced)) = &plan.unknown_scope {
-                    learn_scope(&plan, resource, namespaced).await;
-                }
-                plan.sources[index].run(source).await;
-            })
+            let source = SourceContext::new(&plan.queue, &gates, &plan.home, cx, how);
+            cx.spawner()
+                .spawn("source", keep_running(Arc::clone(plan), index, source))
         });
         Self {
             _tasks: tasks.collect(),
-            names: plan.sources.iter().map(|source| source.name()).collect(),
+            known: plan.sources.iter().map(Known::of).collect(),
             states,
         }
     }
@@ -128,14 +129,10 @@ impl Sources {
         let mut limit = clock.sleep_until(clock.now() + plan.options.sync_limit());
         let mut is_late = false;
         loop {
-            let verdict = {
-                let states = self.states.borrow_and_update();
-                judge(&self.names, &states)
-            };
+            let verdict = self.look();
             verdict.refuse(plan, is_late)?;
-            let is_ready = verdict.waiting.is_empty();
             cx.stand(verdict.standing(is_late));
-            if is_ready {
+            if !verdict.is_held_up() {
                 return Ok(());
             }
             tokio::select! {
@@ -156,100 +153,66 @@ impl Sources {
             // Nothing can change any more.
             std::future::pending::<()>().await;
         }
-        let verdict = {
-            let states = self.states.borrow_and_update();
-            judge(&self.names, &states)
-        };
-        cx.stand(verdict.standing(true));
+        cx.stand(self.look().standing(false));
+    }
+
+    fn look(&mut self) -> Verdict {
+        let states = self.states.borrow_and_update();
+        judge(&self.known, &states)
     }
 }
 
-/// How all sources together stand.
-#[derive(Default)]
-struct Verdict {
-    waiting: Vec<String>,
-    troubles: Vec<String>,
-    dormant: Vec<String>,
-    absent: Option<String>,
-}
-
-impl Verdict {
-    /// Whether the controller gives up.
-    fn refuse<R: RequestKey>(&self, plan: &Plan<R>, is_late: bool) -> Result<(), RunError> {
-        let controller = || plan.name.to_string();
-        let is_strict = plan.options.is_strict();
-        match &self.absent {
-            Some(kind) if is_late || is_strict => Err(RunError::Absent {
-                controller: controller(),
-                kind: kind.clone(),
-            }),
-            _ if is_strict && !self.troubles.is_empty() => Err(RunError::Source {
-                controller: controller(),
-                reason: self.troubles.join("; "),
-            }),
-            _ if is_strict && is_late && !self.waiting.is_empty() => Err(RunError::Source {
-                controller: controller(),
-                reason: format!("{} not in sync in time", self.waiting.join(", ")),
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    fn standing(&self, is_late: bool) -> Standing {
-        if !self.troubles.is_empty() {
-            return Standing::Degraded {
-                reason: self.troubles.join("; "),
-            };
-        }
-        match (self.waiting.is_empty(), is_late) {
-            (true, _) => Standing::Ready,
-            (false, false) => Standing::Waiting {
-                on: self.waiting.clone(),
-            },
-            (false, true) => Standing::Degraded {
-                reason: format!("{} not in sync in time", self.waiting.join(", ")),
-            },
-        }
-    }
-}
-
-fn judge(names: &[String], states: &[SourceState]) -> Verdict {
-    let mut verdict = Verdict::default();
-    for (name, state) in names.iter().zip(states) {
-        match state {
-            SourceState::Ready => {}
-            SourceState::Waiting => verdict.waiting.push(name.clone()),
-            SourceState::Dormant { reason } => verdict.dormant.push(reason.clone()),
-            SourceState::Trouble {
-                reason,
-                absent,
-                was_ready,
-            } => {
-                verdict.troubles.push(reason.clone());
-                if !was_ready {
-                    verdict.waiting.push(name.clone());
-                }
-                if *absent && !was_ready {
-                    verdict.absent.get_or_insert_with(|| name.clone());
-                }
+/// What the task of a source does. One that panics is in trouble, and begins anew after a while.
+async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: SourceContext<R>) {
+    let source = &plan.sources[index];
+    loop {
+        let running = async {
+            if let Some((resource, namespaced)) =
+                plan.unknown_scope.as_ref().filter(|_| source.awaits_scope())
+            {
+                learn_scope(&plan, resource, namespaced, &cx).await;
             }
-        }
+            source.run(cx.clone()).await;
+        };
+        let Err(panic) = AssertUnwindSafe(running).catch_unwind().await else {
+            // It has nothing more to say, so nothing is missing.
+            return cx.update(|state| match state {
+                SourceState::Waiting => SourceState::Ready,
+                state => state.clone(),
+            });
+        };
+        let (name, message) = (source.name(), message(&*panic));
+        tracing::error!(controller = %plan.name, source = name, panic = message, "a source panicked; it begins anew");
+        cx.update(|state| SourceState::Trouble {
+            reason: format!("{name}: it panicked: {message}"),
+            absent: false,
+            was_ready: state.has_been_ready(),
+        });
+        cx.clock().sleep_until(cx.clock().now() + AGAIN).await;
     }
-    verdict
 }
 
 /// Asks the server whether the objects of a kind are in namespaces, until it answers.
-async fn learn_scope<R: RequestKey>(plan: &Plan<R>, resource: &Resource, namespaced: &OnceLock<bool>) {
+async fn learn_scope<R: RequestKey>(
+    plan: &Plan<R>,
+    resource: &Resource,
+    namespaced: &OnceLock<bool>,
+    cx: &SourceContext<R>,
+) {
     let ask = Ask::kind(resource.group(), resource.kind()).version(resource.version());
     while namespaced.get().is_none() {
         match plan.home.mapper().resolve(&ask).await {
             // It may have been learnt for another source meanwhile.
             Ok(found) => _ = namespaced.set(found.is_namespaced()),
             Err(error) => {
-                tracing::debug!(controller = %plan.name, kind = %resource, %error, "its scope is not known yet");
-                let clock = plan.home.clock();
-                clock.sleep_until(clock.now() + LEARN_AGAIN).await;
+                cx.report(SourceState::Trouble {
+                    reason: format!("whether {resource} is in namespaces is not known: {error}"),
+                    absent: false,
+                    was_ready: false,
+                });
+                cx.clock().sleep_until(cx.clock().now() + AGAIN).await;
             }
         }
     }
+    cx.report(SourceState::Waiting);
 }

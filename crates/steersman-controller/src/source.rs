@@ -9,6 +9,8 @@
 //! 2. It ends with the run: nothing is enqueued by it afterwards.
 //! 3. Trouble of a source is a state with a reason. It is tried again, and no other source is disturbed.
 
+mod every;
+mod gate;
 mod kinds;
 mod others;
 
@@ -19,7 +21,8 @@ use steersman_core::{Clock, Spawner};
 use steersman_queue::Queue;
 use tokio::sync::watch;
 
-pub(crate) use kinds::{KindSource, KindSpec};
+pub(crate) use gate::{Gates, Intake};
+pub(crate) use kinds::{Gone, KindSource, KindSpec};
 pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
 
 use crate::{Enqueue, Fleet, RequestKey, RunContext};
@@ -61,6 +64,17 @@ pub enum SourceState {
     },
 }
 
+impl SourceState {
+    /// Whether everything that was there has been enqueued, whatever happened since.
+    pub(crate) fn has_been_ready(&self) -> bool {
+        match self {
+            Self::Waiting => false,
+            Self::Ready | Self::Dormant { .. } => true,
+            Self::Trouble { was_ready, .. } => *was_ready,
+        }
+    }
+}
+
 /// Where one source says how it stands.
 #[derive(Clone)]
 pub(crate) struct Reporter {
@@ -76,19 +90,32 @@ impl Reporter {
         }
     }
 
+    /// The place of the source among all.
+    fn index(&self) -> usize {
+        self.index
+    }
+
     fn report(&self, state: SourceState) {
+        self.update(|_| state);
+    }
+
+    /// Says something that depends on what was said last.
+    pub(crate) fn update(&self, update: impl FnOnce(&SourceState) -> SourceState) {
         self.states.send_if_modified(|states| {
             let before = &mut states[self.index];
-            let is_new = *before != state;
-            *before = state;
+            let now = update(before);
+            let is_new = *before != now;
+            *before = now;
             is_new
         });
     }
 }
 
-/// What a source is handed for one run.
+/// What a source is handed for one run. Clones are the same.
 pub struct SourceContext<R: RequestKey> {
     queue: Queue<R>,
+    intake: Arc<Intake<R>>,
+    gates: Arc<Gates<R>>,
     home: Cluster,
     fleet: Fleet,
     clock: Arc<dyn Clock>,
@@ -99,14 +126,17 @@ pub struct SourceContext<R: RequestKey> {
 
 impl<R: RequestKey> SourceContext<R> {
     pub(crate) fn new(
-        queue: Queue<R>,
-        home: Cluster,
+        queue: &Queue<R>,
+        gates: &Arc<Gates<R>>,
+        home: &Cluster,
         cx: &RunContext,
         (poll_every, reporter): (Duration, Reporter),
     ) -> Self {
         Self {
-            queue,
-            home,
+            queue: queue.clone(),
+            intake: Arc::new(Intake::open(queue.clone())),
+            gates: Arc::clone(gates),
+            home: home.clone(),
             fleet: cx.fleet().clone(),
             clock: Arc::clone(cx.clock()),
             spawner: cx.spawner().clone(),
@@ -118,7 +148,7 @@ impl<R: RequestKey> SourceContext<R> {
     /// Where keys go.
     #[must_use]
     pub fn enqueue(&self) -> Enqueue<'_, R> {
-        Enqueue::new(&self.queue, self.home.name(), false)
+        Enqueue::new(&self.intake, self.home.name(), false)
     }
 
     /// The controller's own cluster.
@@ -141,6 +171,27 @@ impl<R: RequestKey> SourceContext<R> {
     /// Says how it stands.
     pub fn report(&self, state: SourceState) {
         self.reporter.report(state);
+    }
+
+    /// Says something that depends on what was said last.
+    pub(crate) fn update(&self, update: impl FnOnce(&SourceState) -> SourceState) {
+        self.reporter.update(update);
+    }
+}
+
+impl<R: RequestKey> Clone for SourceContext<R> {
+    fn clone(&self) -> Self {
+        Self {
+            queue: self.queue.clone(),
+            intake: Arc::clone(&self.intake),
+            gates: Arc::clone(&self.gates),
+            home: self.home.clone(),
+            fleet: self.fleet.clone(),
+            clock: Arc::clone(&self.clock),
+            spawner: self.spawner.clone(),
+            poll_every: self.poll_every,
+            reporter: self.reporter.clone(),
+        }
     }
 }
 
@@ -188,6 +239,16 @@ impl<R: RequestKey> AnySource<R> {
             Self::Kind(kind) => kind.run(cx).await,
             Self::Other(other) => other.run(cx).await,
         }
+    }
+
+    /// Whether it begins only when it is known whether the primary kind is in namespaces.
+    pub(crate) fn awaits_scope(&self) -> bool {
+        matches!(self, Self::Kind(kind) if kind.awaits_scope())
+    }
+
+    /// Whether it is about every cluster, so that each cluster is waited for by its own keys alone.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        self.kind().is_some_and(KindSpec::is_everywhere)
     }
 
     /// The kind, where it is one.

@@ -10,6 +10,7 @@
 //!
 //! Nothing here is global but what the process has only one of: its signal handlers and its log.
 
+mod disable;
 mod health;
 mod logging;
 mod manager;
@@ -19,6 +20,7 @@ mod serve;
 mod signals;
 mod supervise;
 
+pub use disable::disabled_by_args;
 pub use health::{Checks, Duplicate, Unready};
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
 pub use manager::{Addresses, BuildError, Manager, ManagerBuilder, RemoveError, RunError};

@@ -3,7 +3,8 @@
 //!
 //! # Guarantees
 //! 1. Start: HTTP endpoints, caches of all clusters (together), what needs no leadership, what warms up, then what needs
-//!    leadership. Stop: leaders, always-on ones, caches, HTTP, under one deadline.
+//!    leadership. Stop: what needs leadership or warms up, what needs none, caches, HTTP, under one deadline; each is told
+//!    when those before it have ended.
 //! 2. Nothing runs before each kind that was declared before the run is in sync, or known to be absent, forbidden or
 //!    unreachable, or the limit of the barrier has passed.
 //! 3. What fails ends the run, with its name and error. What fails after that is logged.
@@ -11,14 +12,15 @@
 //! 5. The run ends when all that ran has ended, or the grace period is over; then the error names who is late.
 //! 6. A run can follow another. Two at the same time are refused.
 //! 7. A cluster that is removed gets no new work; what is in flight may end within the grace period; then its client
-//!    refuses.
+//!    refuses. Runnables that cannot do without it are stopped and let go; nobody else waits for that.
+//! 8. A runnable whose name is disabled is taken in and never runs.
 
 mod builder;
 mod collect;
 mod run;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -27,9 +29,10 @@ use std::{
 
 use steersman_cluster::{Client, Cluster, ClusterName};
 use steersman_controller::{
-    BoxError, BoxRunnable, Host, HostError, Leadership, NameTaken, Options, RunSurroundings, Runnable,
+    BoxError, BoxRunnable, Departure, Host, HostError, Leadership, Options, RunSurroundings, Runnable,
     Standings, StopHandle,
 };
+use steersman_core::Moment;
 use tokio::sync::watch;
 
 pub use builder::{Addresses, BuildError, ManagerBuilder};
@@ -44,6 +47,7 @@ pub(crate) struct Inner {
     surroundings: Arc<RunSurroundings>,
     default_cluster: Option<ClusterName>,
     controllers: Options,
+    disabled: BTreeSet<String>,
     grace: Duration,
     barrier: Duration,
     healthz: Checks,
@@ -60,6 +64,10 @@ pub(crate) struct Inner {
 #[derive(Default)]
 struct Registry {
     runnables: BTreeMap<String, BoxRunnable>,
+    /// Those that may not run, to tell a name that is taken from one that nobody has.
+    disabled: BTreeSet<String>,
+    /// Those that may be running and have to end by then.
+    dismissed: Vec<(String, Moment)>,
     state: State,
 }
 
@@ -158,31 +166,39 @@ impl Manager {
     /// Takes a cluster in. Controllers that work on every cluster begin with it at once.
     ///
     /// # Errors
-    /// When there is one of this name.
-    pub fn add_cluster(&self, cluster: Cluster) -> Result<(), NameTaken> {
+    /// When there is one of this name, or the manager is stopping.
+    pub fn add_cluster(&self, cluster: Cluster) -> Result<(), HostError> {
+        let registry = self.0.lock();
+        if matches!(registry.state, State::Stopping) {
+            let name = cluster.name().to_string();
+            return Err(HostError::Stopping { name });
+        }
         self.0.surroundings.fleet().insert(cluster)?;
+        drop(registry);
         self.0.changed.send_replace(());
         Ok(())
     }
 
     /// Lets a cluster go: it gets no new work and its keys are forgotten; what is in flight has `grace` to end and is
-    /// then cancelled; its watches close, and its clients refuse. Runnables that cannot do without it are stopped.
+    /// then cancelled; its watches close, and its clients refuse. Runnables that cannot do without it, such as controllers
+    /// whose own cluster it is, are stopped and let go, so that their names are free.
     ///
     /// # Errors
     /// When there is none of this name.
+    ///
+    /// # Cancel safety
+    /// If it is dropped, the cluster is closed at once.
     pub async fn remove_cluster(&self, name: &ClusterName, grace: Duration) -> Result<(), RemoveError> {
-        let fleet = self.0.surroundings.fleet();
-        let departure = fleet
-            .depart(name)
-            .ok_or_else(|| RemoveError::Unknown { name: name.clone() })?;
-        self.0.changed.send_replace(());
         let clock = self.0.surroundings.clock();
+        let deadline = clock.now() + grace;
+        let departure = self.0.surroundings.fleet().depart(name);
+        let departing = Departing(departure.ok_or_else(|| RemoveError::Unknown { name: name.clone() })?);
+        self.0.dismiss(name, deadline);
         tokio::select! {
             biased;
-            () = departure.vacated() => {}
-            () = clock.sleep_until(clock.now() + grace) => {}
+            () = departing.0.vacated() => {}
+            () = clock.sleep_until(deadline) => {}
         }
-        departure.cluster().close(format!("cluster {name} was removed"));
         Ok(())
     }
 
@@ -287,9 +303,21 @@ impl Manager {
             }
             registry.state = State::Running;
         }
+        // What was let go while nothing ran does not concern this run.
+        self.0.take_dismissed();
         let _over = Over(&self.0);
         let (handle, stopped) = StopHandle::new();
         run::run(&self.0, (handle, stopped), stop).await
+    }
+}
+
+/// Closes a cluster that has departed, when it drops.
+struct Departing(Departure);
+
+impl Drop for Departing {
+    fn drop(&mut self) {
+        let cluster = self.0.cluster();
+        cluster.close(format!("cluster {} was removed", cluster.name()));
     }
 }
 
@@ -311,6 +339,39 @@ impl Inner {
     fn runnables(&self) -> Vec<BoxRunnable> {
         self.lock().runnables.values().cloned().collect()
     }
+
+    /// Lets those go that cannot do without a cluster.
+    fn dismiss(&self, cluster: &ClusterName, deadline: Moment) {
+        let mut registry = self.lock();
+        let Registry {
+            runnables, dismissed, ..
+        } = &mut *registry;
+        runnables.retain(|name, runnable| {
+            let stays = !runnable.clusters().contains(cluster);
+            if !stays {
+                dismissed.push((name.clone(), deadline));
+            }
+            stays
+        });
+        drop(registry);
+        self.changed.send_replace(());
+    }
+
+    fn take_dismissed(&self) -> Vec<(String, Moment)> {
+        std::mem::take(&mut self.lock().dismissed)
+    }
+
+    /// A name that nobody has was meant for somebody.
+    fn warn_of_unknown_names(&self) {
+        let registry = self.lock();
+        let unknown: Vec<&String> = self.disabled.difference(&registry.disabled).collect();
+        if !unknown.is_empty() {
+            tracing::warn!(
+                ?unknown,
+                "nothing is named so, and so nothing is disabled by that"
+            );
+        }
+    }
 }
 
 impl Host for Manager {
@@ -328,8 +389,21 @@ impl Host for Manager {
         if matches!(registry.state, State::Stopping) {
             return Err(HostError::Stopping { name });
         }
-        if registry.runnables.contains_key(&name) {
+        if registry.runnables.contains_key(&name) || registry.disabled.contains(&name) {
             return Err(HostError::NameTaken { name });
+        }
+        let fleet = self.0.surroundings.fleet();
+        if let Some(cluster) = runnable
+            .clusters()
+            .into_iter()
+            .find(|name| fleet.get(name).is_none())
+        {
+            return Err(HostError::UnknownCluster { name, cluster });
+        }
+        if self.0.disabled.contains(&name) {
+            tracing::info!(name, "disabled: it does not run");
+            registry.disabled.insert(name);
+            return Ok(());
         }
         registry.runnables.insert(name, runnable);
         drop(registry);

@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
-use futures::FutureExt;
+use futures::{FutureExt, future::select_all};
 use steersman_controller::{BoxError, BoxRunnable, Leadership, RunSurroundings, Runnable, Stop, StopHandle};
-use steersman_core::{Moment, Task};
+use steersman_core::{Clock, Moment, Task};
 use tokio::sync::{mpsc, watch};
 
 /// How many failures can wait to be heard. Those beyond it are logged where they happen.
@@ -25,9 +25,20 @@ pub(crate) struct Failure {
     pub(crate) error: BoxError,
 }
 
+/// What happened among those that run.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// One failed.
+    Failed(Failure),
+    /// One that was dismissed is gone: its name is free.
+    Released,
+}
+
 struct Running {
     stop: StopHandle,
     ended: watch::Receiver<bool>,
+    /// It was told to end by then, while the others go on.
+    dismissed: Option<Moment>,
     _task: Task,
 }
 
@@ -74,18 +85,31 @@ impl Supervisor {
         let running = Running {
             stop: handle,
             ended,
+            dismissed: None,
             _task: task,
         };
         self.running.insert(name, running);
     }
 
-    /// Waits for a runnable to fail.
-    pub(crate) async fn failed(&mut self) -> Failure {
-        match self.failures.1.recv().await {
-            Some(failure) => failure,
+    /// Waits until a runnable fails, or one that was dismissed has ended or is cancelled because its time is over.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub(crate) async fn changed(&mut self) -> Change {
+        let (name, has_ended) = tokio::select! {
+            biased;
             // The sender is here.
-            None => std::future::pending().await,
+            Some(failure) = self.failures.1.recv() => return Change::Failed(failure),
+            released = released(&self.running, self.surroundings.clock()) => released,
+        };
+        self.running.remove(&name);
+        if !has_ended {
+            tracing::warn!(
+                name,
+                "did not end within the grace period after its cluster was removed, and is cancelled"
+            );
         }
+        Change::Released
     }
 
     /// What failed and was not heard yet.
@@ -93,13 +117,16 @@ impl Supervisor {
         std::iter::from_fn(|| self.failures.1.try_recv().ok()).collect()
     }
 
-    /// The names of what runs.
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.running.keys().cloned().collect()
+    /// Tells one to end while the others go on. [`changed`](Self::changed) says when it has.
+    pub(crate) fn dismiss(&mut self, name: &str, deadline: Moment) {
+        if let Some(running) = self.running.get_mut(name) {
+            running.stop.stop_by(deadline);
+            running.dismissed = Some(deadline);
+        }
     }
 
     /// Stops those for which `chosen` is true, waits for them until the deadline, and gives the names of those that did
-    /// not end in time. They are cancelled.
+    /// not end in time. They are cancelled. One that is told only after the deadline is not called late.
     pub(crate) async fn stop(&mut self, deadline: Moment, chosen: impl Fn(&str) -> bool) -> Vec<String> {
         let names: Vec<String> = self.running.keys().filter(|name| chosen(name)).cloned().collect();
         for name in &names {
@@ -107,7 +134,9 @@ impl Supervisor {
                 running.stop.stop_by(deadline);
             }
         }
-        let mut late = self.surroundings.clock().sleep_until(deadline);
+        let clock = self.surroundings.clock();
+        let had_time = clock.now() < deadline;
+        let mut late = clock.sleep_until(deadline);
         let mut is_late = false;
         let mut unfinished = Vec::new();
         for name in names {
@@ -125,12 +154,32 @@ impl Supervisor {
                     () = &mut late => { is_late = true; false }
                 }
             };
-            if !has_ended {
+            if !has_ended && had_time {
                 unfinished.push(name);
             }
         }
         unfinished
     }
+}
+
+/// Waits until one that was dismissed has ended, or its time is over.
+async fn released(running: &BTreeMap<String, Running>, clock: &Arc<dyn Clock>) -> (String, bool) {
+    let dismissed = running.iter().filter_map(|(name, running)| {
+        let late = clock.sleep_until(running.dismissed?);
+        let (name, mut ended) = (name.clone(), running.ended.clone());
+        Some(Box::pin(async move {
+            tokio::select! {
+                biased;
+                _ = ended.wait_for(|ended| *ended) => (name, true),
+                () = late => (name, false),
+            }
+        }))
+    });
+    let dismissed: Vec<_> = dismissed.collect();
+    if dismissed.is_empty() {
+        return std::future::pending().await;
+    }
+    select_all(dismissed).await.0
 }
 
 struct Ending(watch::Sender<bool>);

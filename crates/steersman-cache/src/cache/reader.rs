@@ -10,7 +10,7 @@ use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
 
 use super::{Cache, Held, live};
-use crate::{DecodeError, Query, Resource, Store, Trouble};
+use crate::{DecodeError, Query, Resource, Scope, Store, Trouble};
 
 /// What to do with a kind that has no informer yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub enum Missing {
 pub struct Reader {
     cache: Cache,
     missing: Missing,
+    /// The part of a resource that is read, where it is not the one that the cache is set up for.
+    parts: HashMap<Resource, Scope>,
     held: Mutex<HashMap<(Resource, Wanted), Held>>,
 }
 
@@ -107,7 +109,20 @@ impl Reader {
         Self {
             cache,
             missing,
+            parts: HashMap::new(),
             held: Mutex::default(),
+        }
+    }
+
+    /// The same, which reads a part of a resource only: the one that somebody watches already, so that what it tells of
+    /// an object is as new as what was heard of it.
+    #[must_use]
+    pub fn narrowed(&self, resource: &Resource, scope: &Scope) -> Self {
+        let mut parts = self.parts.clone();
+        parts.insert(resource.clone(), scope.whole());
+        Self {
+            parts,
+            ..Self::new(self.cache.clone(), self.missing)
         }
     }
 
@@ -203,12 +218,16 @@ impl Reader {
         }
         // What was removed from the cache tells of nothing new.
         held.remove(&key);
+        let scope = match self.parts.get(resource) {
+            Some(scope) => scope.clone(),
+            None => self.cache.scope(resource).whole(),
+        };
         let start = || match wanted {
-            Wanted::Whole => self.cache.whole(resource),
-            Wanted::Metadata => self.cache.metadata(resource),
+            Wanted::Whole => self.cache.informer_in(resource, &scope),
+            Wanted::Metadata => self.cache.informer_in(resource, &scope.clone().metadata_only()),
         };
         let informer = match self.missing {
-            _ if self.cache.is_running(resource) => start(),
+            _ if self.cache.is_running(resource, &scope) => start(),
             Missing::Start => start(),
             Missing::Live => return Ok(None),
             Missing::Refuse => {

@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kinds as sources: an informer of each cluster, and a handler on it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use steersman_cache::{Event, Health, Held, Registration, Resource, Scope, Trouble};
+use steersman_cache::{Event, Health, Held, Query, Registration, Resource, Scope, Store, Trouble};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Presence, Sighting, Task};
-use steersman_queue::Queue;
+use steersman_core::{ObjectKey, Presence, Sighting};
 
-use super::{SourceContext, SourceState};
+use super::{Intake, SourceContext, SourceState};
 use crate::{
     Enqueue, Handler, Kind, Occurrence, RequestKey, Wanted,
-    hot_loop::HotLoops,
     kind::{ClusterChoice, WhenAbsent},
 };
 
-/// A kind and what follows from changes of its objects.
+/// A kind and what follows from changes of its objects. Clones are the same.
 pub(crate) struct KindSource<R: RequestKey> {
     spec: Arc<KindSpec>,
     on_event: OnEvent<R>,
+    /// Its keys are known once it is known whether the primary kind is in namespaces.
+    awaits_scope: bool,
 }
 
-type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Queue<R>) + Send + Sync>;
+type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
+
+/// Is told of an object that is gone.
+pub(crate) type Gone = Arc<dyn Fn(&ClusterName, &ObjectKey) + Send + Sync>;
 
 /// A [`Kind`] without its type.
 #[derive(Clone, Debug)]
@@ -50,10 +49,10 @@ impl<R: RequestKey> KindSource<R> {
             presence,
             ..
         } = kind;
-        let on_event = move |event: &Event, cluster: &ClusterName, queue: &Queue<R>| {
+        let on_event = move |event: &Event, cluster: &ClusterName, intake: &Intake<R>| {
             let occurrence = Occurrence::<T>::new(event, cluster);
             if predicates.iter().all(|predicate| predicate.admits(&occurrence)) {
-                let mut enqueue = Enqueue::new(queue, cluster, occurrence.is_replay());
+                let mut enqueue = Enqueue::new(intake, cluster, occurrence.is_replay());
                 handler.handle(&occurrence, &mut enqueue);
             }
         };
@@ -67,7 +66,20 @@ impl<R: RequestKey> KindSource<R> {
                 presence,
             }),
             on_event: Arc::new(on_event),
+            awaits_scope: false,
         }
+    }
+
+    /// The same, which begins when it is known whether the primary kind is in namespaces.
+    pub(crate) fn awaiting_scope(self) -> Self {
+        Self {
+            awaits_scope: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn awaits_scope(&self) -> bool {
+        self.awaits_scope
     }
 
     pub(crate) fn spec(&self) -> &KindSpec {
@@ -76,56 +88,56 @@ impl<R: RequestKey> KindSource<R> {
 
     pub(super) async fn run(&self, cx: SourceContext<R>) {
         let Some(cluster) = self.spec.cluster(&cx.home).cloned() else {
-            return self.watch_every(&cx).await;
+            return super::every::watch(self, &cx).await;
         };
-        let report = |state| cx.report(state);
-        let watching = Watching {
-            queue: &cx.queue,
-            poll_every: cx.poll_every,
-            report: &report,
-        };
-        Self::watch(&self.spec, &self.on_event, &cluster, &watching).await;
+        let intake = Arc::new(Intake::open(cx.queue.clone()));
+        self.watch(&cluster, &intake, cx.poll_every, |state| cx.report(state))
+            .await;
     }
 
-    /// The same, but an object whose controller wakes itself by writing it waits.
-    pub(crate) fn slowing(self, hot_loops: Arc<HotLoops<R>>) -> Self {
+    /// The same, where somebody is told of each object that goes.
+    pub(crate) fn telling_of_the_gone(self, told: Gone) -> Self {
         let on_event = self.on_event;
-        let slowed = move |event: &Event, cluster: &ClusterName, queue: &Queue<R>| {
-            let object = event.object();
-            let slowed = match event {
-                Event::Updated { .. } => hot_loops.woke(cluster, || object.key(), object.resource_version()),
-                _ => None,
-            };
-            match slowed {
-                Some(slowed) => hot_loops.slow(&slowed, (cluster, object.key()), queue),
-                None => on_event(event, cluster, queue),
+        let telling = move |event: &Event, cluster: &ClusterName, intake: &Intake<R>| {
+            if event.is_deletion() {
+                told(cluster, &event.object().key());
             }
+            on_event(event, cluster, intake);
         };
         Self {
+            on_event: Arc::new(telling),
             spec: self.spec,
-            on_event: Arc::new(slowed),
+            awaits_scope: self.awaits_scope,
         }
     }
 
     /// Watches in one cluster, until the cluster goes.
-    async fn watch(spec: &KindSpec, on_event: &OnEvent<R>, cluster: &Cluster, cx: &Watching<'_, R>) {
-        if spec.waits() {
-            return Self::watch_while_present(spec, on_event, cluster, cx).await;
+    pub(super) async fn watch(
+        &self,
+        cluster: &Cluster,
+        intake: &Arc<Intake<R>>,
+        poll_every: Duration,
+        report: impl Fn(SourceState) + Send + Sync,
+    ) {
+        if self.spec.waits() {
+            self.watch_while_present(cluster, intake, poll_every, &report).await;
+        } else {
+            self.watch_present(cluster, intake, &report).await;
         }
-        Self::watch_present(spec, on_event, cluster, cx).await;
-        (cx.report)(SourceState::Dormant {
+        report(SourceState::Dormant {
             reason: format!("cluster {} was removed", cluster.name()),
         });
     }
 
     /// Watches while the cluster has the kind.
     async fn watch_while_present(
-        spec: &KindSpec,
-        on_event: &OnEvent<R>,
+        &self,
         cluster: &Cluster,
-        cx: &Watching<'_, R>,
+        intake: &Arc<Intake<R>>,
+        poll_every: Duration,
+        report: &(impl Fn(SourceState) + Send + Sync),
     ) {
-        let mut presence = cluster.presence(&spec.resource, cx.poll_every);
+        let mut presence = cluster.presence(&self.spec.resource, poll_every);
         loop {
             let sighting = presence.now();
             match sighting.presence {
@@ -136,18 +148,18 @@ impl<R: RequestKey> KindSource<R> {
                     tokio::select! {
                         biased;
                         _ = presence.when(is_over) => {}
-                        () = Self::watch_present(spec, on_event, cluster, cx) => return,
+                        () = self.watch_present(cluster, intake, report) => return,
                     }
-                    cluster.cache().end_idle(&spec.resource);
+                    cluster.cache().end_idle(&self.spec.resource);
                 }
                 Presence::Absent => {
-                    (cx.report)(SourceState::Dormant {
+                    report(SourceState::Dormant {
                         reason: sighting.reason.to_string(),
                     });
                     presence.when(|now| *now != sighting).await;
                 }
                 Presence::Unknown => {
-                    (cx.report)(SourceState::Trouble {
+                    report(SourceState::Trouble {
                         reason: sighting.reason.to_string(),
                         absent: false,
                         was_ready: false,
@@ -159,87 +171,40 @@ impl<R: RequestKey> KindSource<R> {
     }
 
     /// Watches, until the cluster is closed.
-    async fn watch_present(spec: &KindSpec, on_event: &OnEvent<R>, cluster: &Cluster, cx: &Watching<'_, R>) {
-        while !cluster.is_closed() {
-            let informer = spec.wanted(cluster).informer();
-            let (queue, name) = (cx.queue.clone(), cluster.name().clone());
-            let on_event = Arc::clone(on_event);
-            let handler = move |event: &Event| on_event(event, &name, &queue);
-            let registration = match spec.resync {
-                Some(every) => informer.handle_with_resync(cx.queue.name(), every, handler),
-                None => informer.handle(cx.queue.name(), handler),
-            };
-            follow(&informer, &registration, cx).await;
-            // Somebody removed the informer. Whoever wants to hear of the kind takes part in the next one.
-        }
-    }
-
-    /// Watches in every cluster, as they come and go.
-    async fn watch_every(&self, cx: &SourceContext<R>) {
-        let mut members = cx.fleet.subscribe();
-        let states: Arc<Mutex<BTreeMap<ClusterName, SourceState>>> = Arc::default();
-        let combined = {
-            let states = Arc::clone(&states);
-            let reporter = cx.reporter.clone();
-            move |name: &ClusterName, is: Option<SourceState>| {
-                let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);
-                match is {
-                    Some(is) => states.insert(name.clone(), is),
-                    None => states.remove(name),
-                };
-                reporter.report(combine(&states));
-            }
+    async fn watch_present(
+        &self,
+        cluster: &Cluster,
+        intake: &Arc<Intake<R>>,
+        report: &(impl Fn(SourceState) + Send + Sync),
+    ) {
+        let handle = {
+            let (intake, name) = (Arc::clone(intake), cluster.name().clone());
+            let on_event = Arc::clone(&self.on_event);
+            Arc::new(move |event: &Event| on_event(event, &name, &intake))
         };
-        let combined = Arc::new(combined);
-        let mut watching: BTreeMap<ClusterName, Task> = BTreeMap::new();
-        loop {
-            let clusters = members.borrow_and_update().clone();
-            watching.retain(|name, _| {
-                let stays = clusters.contains_key(name);
-                if !stays {
-                    combined(name, None);
-                }
-                stays
-            });
-            for (name, member) in clusters {
-                if watching.contains_key(&name) {
-                    continue;
-                }
-                combined(&name, Some(SourceState::Waiting));
-                let cluster = member.cluster().clone();
-                let (spec, on_event) = (Arc::clone(&self.spec), Arc::clone(&self.on_event));
-                let (queue, combined, told) = (cx.queue.clone(), Arc::clone(&combined), name.clone());
-                let poll_every = cx.poll_every;
-                let task = cx.spawner.spawn("source", async move {
-                    let report = move |state| combined(&told, Some(state));
-                    let watching = Watching {
-                        queue: &queue,
-                        poll_every,
-                        report: &report,
-                    };
-                    Self::watch(&spec, &on_event, &cluster, &watching).await;
-                });
-                watching.insert(name, task);
+        let mut before = None;
+        while !cluster.is_closed() {
+            let informer = self.spec.wanted(cluster).informer();
+            let (name, handler) = (intake.queue().name(), Arc::clone(&handle));
+            let handler = move |event: &Event| handler(event);
+            let registration = match self.spec.resync {
+                Some(every) => informer.handle_with_resync(name, every, handler),
+                None => informer.handle(name, handler),
+            };
+            tokio::select! {
+                biased;
+                () = follow(&informer, &registration, report) => {}
+                () = make_up(&mut before, &informer, &registration, &*handle) => {}
             }
-            if watching.is_empty() {
-                cx.ready();
-            }
-            if members.changed().await.is_err() {
-                return;
-            }
+            // Somebody removed the informer. Whoever wants to hear of the kind takes part in the next one, and hears of
+            // what happens in between.
+            before.get_or_insert_with(|| informer.store().clone());
         }
     }
-}
-
-/// Where one watch puts keys, and says how it stands.
-struct Watching<'a, R: RequestKey> {
-    queue: &'a Queue<R>,
-    poll_every: Duration,
-    report: &'a (dyn Fn(SourceState) + Send + Sync),
 }
 
 /// Says how an informer stands, until somebody ends it.
-async fn follow<R: RequestKey>(informer: &Held, registration: &Registration, cx: &Watching<'_, R>) {
+async fn follow(informer: &Held, registration: &Registration, report: &(impl Fn(SourceState) + Send + Sync)) {
     let mut seen: Option<Health> = None;
     loop {
         let health = informer
@@ -254,9 +219,33 @@ async fn follow<R: RequestKey>(informer: &Held, registration: &Registration, cx:
         if health.synced && health.trouble.is_none() && !registration.is_synced() {
             registration.synced().await;
         }
-        (cx.report)(state_of(&health, registration, informer));
+        report(state_of(&health, registration, informer));
         seen = Some(health);
     }
+}
+
+/// Tells of what became of the objects that an informer had which was removed, once the next one is in sync.
+async fn make_up(
+    before: &mut Option<Store>,
+    informer: &Held,
+    registration: &Registration,
+    handle: &(impl Fn(&Event) + Send + Sync),
+) {
+    registration.synced().await;
+    // One that was removed in its turn tells of nothing.
+    let before = if informer.is_ended() { None } else { before.take() };
+    for old in before.iter().flat_map(|before| before.list(&Query::new())) {
+        match informer.store().get_key(&old.key()) {
+            Some(new) if new.uid() == old.uid() && new.resource_version() == old.resource_version() => {}
+            Some(new) if new.uid() == old.uid() => handle(&Event::Updated { old, new }),
+            _ => handle(&Event::Deleted {
+                object: old,
+                final_state_known: false,
+            }),
+        }
+    }
+    drop(before);
+    std::future::pending().await
 }
 
 fn state_of(health: &Health, registration: &Registration, informer: &Held) -> SourceState {
@@ -268,29 +257,6 @@ fn state_of(health: &Health, registration: &Registration, informer: &Held) -> So
         },
         None if registration.is_synced() => SourceState::Ready,
         None => SourceState::Waiting,
-    }
-}
-
-/// A cluster that is in trouble holds up no other.
-fn combine(states: &BTreeMap<ClusterName, SourceState>) -> SourceState {
-    if states.values().any(|state| *state == SourceState::Waiting) {
-        return SourceState::Waiting;
-    }
-    let troubles: Vec<String> = states
-        .iter()
-        .filter_map(|(name, state)| match state {
-            SourceState::Trouble { reason, .. } => Some(format!("{reason} (cluster {name})")),
-            _ => None,
-        })
-        .collect();
-    if troubles.is_empty() {
-        SourceState::Ready
-    } else {
-        SourceState::Trouble {
-            reason: troubles.join("; "),
-            absent: false,
-            was_ready: true,
-        }
     }
 }
 
@@ -315,6 +281,10 @@ impl KindSpec {
         Wanted::new(cluster.clone(), self.resource.clone(), scope)
     }
 
+    pub(crate) fn is_everywhere(&self) -> bool {
+        matches!(self.place, ClusterChoice::Every)
+    }
+
     /// The one cluster that it is about, if there is one.
     pub(crate) fn cluster<'a>(&'a self, home: &'a Cluster) -> Option<&'a Cluster> {
         match &self.place {
@@ -325,30 +295,12 @@ impl KindSpec {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn trouble(reason: &str) -> SourceState {
-        SourceState::Trouble {
-            reason: reason.to_owned(),
-            absent: false,
-            was_ready: false,
+impl<R: RequestKey> Clone for KindSource<R> {
+    fn clone(&self) -> Self {
+        Self {
+            spec: Arc::clone(&self.spec),
+            on_event: Arc::clone(&self.on_event),
+            awaits_scope: self.awaits_scope,
         }
-    }
-
-    #[test]
-    fn a_cluster_in_trouble_holds_up_no_other() {
-        let (a, b) = (ClusterName::from("a"), ClusterName::from("b"));
-        let mut states = BTreeMap::from([(a, SourceState::Ready), (b.clone(), SourceState::Waiting)]);
-        assert_eq!(combine(&states), SourceState::Waiting);
-        states.insert(b, trouble("pods/v1: unreachable"));
-        let SourceState::Trouble {
-            was_ready, reason, ..
-        } = combine(&states)
-        else {
-            panic!("trouble is not hidden");
-        };
-        assert!(was_ready && reason.ends_with("(cluster b)"), "{reason}");
     }
 }

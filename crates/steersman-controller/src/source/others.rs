@@ -135,13 +135,16 @@ impl<K> fmt::Debug for Channel<K> {
     }
 }
 
+/// A timer that never rests would leave nobody else a turn.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
 /// Keys at an interval; from [`every`].
 pub struct Timer<F> {
     interval: Duration,
     keys: F,
 }
 
-/// Enqueues what `keys` gives, at once and then at this interval, counted by the clock of the run.
+/// Enqueues what `keys` gives, at once and then at this interval, counted by the clock of the run; 1 ms at least.
 ///
 /// ```
 /// use std::time::Duration;
@@ -175,7 +178,8 @@ where
         loop {
             (self.keys)().into_iter().for_each(|key| cx.enqueue().add(key));
             cx.ready();
-            next = next + self.interval;
+            // What was missed is not made up for.
+            next = (next + self.interval).max(cx.clock().now() + INTERVAL_MIN);
             cx.clock().sleep_until(next).await;
         }
     }

@@ -2,6 +2,7 @@
 //! How a manager is put together.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     net::SocketAddr,
     sync::{Arc, Mutex},
@@ -25,6 +26,7 @@ pub struct ManagerBuilder {
     clusters: Vec<Cluster>,
     without_cluster: bool,
     controllers: Options,
+    disabled: BTreeSet<String>,
     grace: Duration,
     barrier: Duration,
     health: Option<SocketAddr>,
@@ -65,6 +67,7 @@ impl ManagerBuilder {
             clusters: Vec::new(),
             without_cluster: false,
             controllers: Options::new(),
+            disabled: BTreeSet::new(),
             grace: Duration::from_secs(30),
             barrier: Duration::from_secs(120),
             health: None,
@@ -91,6 +94,13 @@ impl ManagerBuilder {
     /// What holds for controllers that say nothing else.
     pub fn controllers(mut self, options: Options) -> Self {
         self.controllers = options;
+        self
+    }
+
+    /// Controllers and other runnables that do not run, by name: they are taken in as usual, and that is all. Said several
+    /// times, all of them. [`disabled_by_args`](crate::disabled_by_args) reads the names from the command line. Default: none.
+    pub fn disable<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.disabled.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -174,6 +184,7 @@ impl ManagerBuilder {
             surroundings,
             default_cluster,
             controllers: self.controllers,
+            disabled: self.disabled,
             grace: self.grace,
             barrier: self.barrier,
             healthz,

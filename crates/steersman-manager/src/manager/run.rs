@@ -6,16 +6,17 @@ use std::{collections::BTreeSet, future::Future, sync::Arc};
 use futures::future::join_all;
 use steersman_cache::Held;
 use steersman_cluster::Fence;
-use steersman_controller::{BoxRunnable, LeadershipKeeper, Needs, Runnable, Stop, StopHandle};
+use steersman_controller::{Leadership, LeadershipKeeper, Needs, Runnable, Standing, Stop, StopHandle};
 use steersman_core::Moment;
 
 use super::{Inner, RunError, State};
-use crate::supervise::{Failure, Supervisor, chain};
+use crate::supervise::{Change, Failure, Supervisor, chain};
 
 /// Starts in order, keeps running what should run, and stops in order.
 pub(super) async fn run(
     inner: &Arc<Inner>,
-    (handle, stop): (StopHandle, Stop),
+    // Kept to the end: everything that runs ends with it, also if this future is dropped.
+    (_handle, stop): (StopHandle, Stop),
     asked: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let clock = Arc::clone(inner.surroundings.clock());
@@ -33,20 +34,19 @@ pub(super) async fn run(
     };
     inner.lock().state = State::Stopping;
     let deadline = clock.now() + inner.grace;
-    handle.stop_by(deadline);
     let unfinished = wind_down(inner, &keeper, &mut supervisor, deadline).await;
     for Failure { name, error } in supervisor.unheard() {
         tracing::error!(name, error = %chain(&*error), "failed after the run was to end");
     }
     endpoints.end(deadline, &clock).await;
-    match (unfinished.is_empty() || inner.grace.is_zero(), ended) {
-        (true, ended) => ended,
-        (false, ended) => Err(RunError::Unfinished {
-            grace: inner.grace,
-            names: unfinished,
-            source: ended.err().map(Box::new),
-        }),
+    if unfinished.is_empty() {
+        return ended;
     }
+    Err(RunError::Unfinished {
+        grace: inner.grace,
+        names: unfinished,
+        source: ended.err().map(Box::new),
+    })
 }
 
 /// Brings everything up, and keeps it so until something fails.
@@ -56,26 +56,35 @@ async fn work(
     supervisor: &mut Supervisor,
     stop: &Stop,
 ) -> Result<(), RunError> {
-    let held = fill_caches(inner).await;
+    inner.warn_of_unknown_names();
+    let mut held = fill_caches(inner).await;
     // Whoever runs leads: nobody contends.
     keeper.grant(Fence::open());
     let mut changed = inner.changed.subscribe();
-    let mut held = Some(held);
     loop {
         changed.mark_unchanged();
-        dismiss(inner, supervisor).await;
+        for (name, deadline) in inner.take_dismissed() {
+            supervisor.dismiss(&name, deadline);
+        }
         start_due(inner, supervisor, stop);
-        // Those who run have their own shares by now, or within the time that an informer lingers.
-        held.take();
         tokio::select! {
             biased;
-            Failure { name, error } = supervisor.failed() => {
+            change = supervisor.changed() => if let Change::Failed(Failure { name, error }) = change {
                 tracing::error!(name, error = %chain(&*error), "failed; the run ends");
                 return Err(RunError::Runnable { name, source: error });
-            }
+            },
             _ = changed.changed() => {}
+            // Those who run have their own shares by then.
+            () = begun(inner), if !held.is_empty() => held.clear(),
         }
     }
+}
+
+/// Waits until nobody waits for something that it needs to begin.
+async fn begun(inner: &Inner) {
+    let is_waiting = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
+    let standings = inner.surroundings.standings();
+    standings.when(|all| !all.values().any(is_waiting)).await;
 }
 
 /// Fills the caches that were declared, all at the same time, and waits for them as far as that makes sense.
@@ -122,35 +131,12 @@ fn start_due(inner: &Inner, supervisor: &mut Supervisor, stop: &Stop) {
         Needs::WarmUp => 1,
         _ => 2,
     });
-    let is_there = |runnable: &BoxRunnable| {
-        let fleet = inner.surroundings.fleet();
-        runnable.clusters().iter().all(|name| fleet.get(name).is_some())
-    };
-    for runnable in runnables.iter().filter(|runnable| is_there(runnable)) {
-        supervisor.start(runnable, &leadership, stop);
-    }
-}
-
-/// Stops those whose cluster has gone.
-async fn dismiss(inner: &Inner, supervisor: &mut Supervisor) {
-    let fleet = inner.surroundings.fleet();
-    let gone: BTreeSet<String> = inner
-        .runnables()
-        .iter()
-        .filter(|runnable| runnable.clusters().iter().any(|name| fleet.get(name).is_none()))
-        .map(|runnable| runnable.name().to_owned())
-        .collect();
-    let running = supervisor.names();
-    if running.iter().all(|name| !gone.contains(name)) {
-        return;
-    }
-    let deadline = inner.surroundings.clock().now() + inner.grace;
-    let late = supervisor.stop(deadline, |name| gone.contains(name)).await;
-    for name in late {
-        tracing::warn!(
-            name,
-            "did not end within the grace period after its cluster was removed, and is cancelled"
-        );
+    for runnable in &runnables {
+        match runnable.needs() {
+            // Whoever leads.
+            Needs::Nothing => supervisor.start(runnable, &Leadership::always(), stop),
+            _ => supervisor.start(runnable, &leadership, stop),
+        }
     }
 }
 
@@ -161,14 +147,13 @@ async fn wind_down(
     supervisor: &mut Supervisor,
     deadline: Moment,
 ) -> Vec<String> {
-    let needs: std::collections::BTreeMap<String, Needs> = inner
+    let always_on: BTreeSet<String> = inner
         .runnables()
         .iter()
-        .map(|runnable| (runnable.name().to_owned(), runnable.needs()))
+        .filter(|runnable| runnable.needs() == Needs::Nothing)
+        .map(|runnable| runnable.name().to_owned())
         .collect();
-    let mut unfinished = supervisor
-        .stop(deadline, |name| needs.get(name) == Some(&Needs::Leadership))
-        .await;
+    let mut unfinished = supervisor.stop(deadline, |name| !always_on.contains(name)).await;
     keeper.revoke();
     let clock = inner.surroundings.clock();
     tokio::select! {

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A kind in every cluster, as clusters come and go.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use steersman_cluster::ClusterName;
+use steersman_core::Task;
+
+use super::{KindSource, Reporter, SourceContext, SourceState};
+use crate::{RequestKey, fleet::Member};
+
+/// Watches in every cluster. Each goes on alone: one that is slow or in trouble holds up its own keys only.
+pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceContext<R>) {
+    let mut members = cx.fleet.subscribe();
+    let board = Arc::new(Board::new(cx.reporter.clone()));
+    let mut watching: BTreeMap<ClusterName, (Member, Task)> = BTreeMap::new();
+    loop {
+        let clusters = members.borrow_and_update().present().clone();
+        watching.retain(|name, (member, _)| {
+            let stays = clusters.get(name).is_some_and(|now| now.is(member));
+            if !stays {
+                cx.gates.forget(member);
+                board.remove(name);
+            }
+            stays
+        });
+        for (name, member) in clusters {
+            if !watching.contains_key(&name) {
+                let task = join(source, cx, &board, &member);
+                watching.insert(name, (member, task));
+            }
+        }
+        board.complete();
+        if members.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Watches in one of them.
+fn join<R: RequestKey>(
+    source: &KindSource<R>,
+    cx: &SourceContext<R>,
+    board: &Arc<Board>,
+    member: &Member,
+) -> Task {
+    let (source, board) = (source.clone(), Arc::clone(board));
+    let (gates, member, index) = (Arc::clone(&cx.gates), member.clone(), cx.reporter.index());
+    let intake = Arc::new(gates.intake(&member));
+    let poll_every = cx.poll_every;
+    board.set(member.cluster().name(), SourceState::Waiting);
+    cx.spawner.spawn("source", async move {
+        let cluster = member.cluster();
+        let report = |state: SourceState| {
+            if state.has_been_ready() {
+                gates.in_sync(&member, index);
+            }
+            board.set(cluster.name(), state);
+        };
+        source.watch(cluster, &intake, poll_every, report).await;
+    })
+}
+
+/// How the source stands in each cluster.
+struct Board {
+    reporter: Reporter,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    states: BTreeMap<ClusterName, SourceState>,
+    /// The clusters that were there at the beginning are known.
+    is_complete: bool,
+    /// They were all waited for. Those that come later are listed while the others go on.
+    has_begun: bool,
+}
+
+impl Board {
+    fn new(reporter: Reporter) -> Self {
+        Self {
+            reporter,
+            inner: Mutex::default(),
+        }
+    }
+
+    fn set(&self, name: &ClusterName, state: SourceState) {
+        self.change(|inner| _ = inner.states.insert(name.clone(), state));
+    }
+
+    fn remove(&self, name: &ClusterName) {
+        self.change(|inner| _ = inner.states.remove(name));
+    }
+
+    fn complete(&self) {
+        self.change(|inner| inner.is_complete = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inner)) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut inner);
+        let state = inner.combined();
+        inner.has_begun |= state != SourceState::Waiting;
+        // Under the lock, so that the last one who reports has the last word.
+        self.reporter.report(state);
+    }
+}
+
+impl Inner {
+    /// A cluster that is in trouble holds up no other.
+    fn combined(&self) -> SourceState {
+        let is_waiting = |state: &SourceState| *state == SourceState::Waiting;
+        if !self.has_begun && (!self.is_complete || self.states.values().any(is_waiting)) {
+            return SourceState::Waiting;
+        }
+        let in_trouble = self.states.iter().filter_map(|(name, state)| match state {
+            SourceState::Trouble { reason, .. } => Some(format!("{reason} (cluster {name})")),
+            _ => None,
+        });
+        let reason = in_trouble.collect::<Vec<_>>().join("; ");
+        if reason.is_empty() {
+            SourceState::Ready
+        } else {
+            SourceState::Trouble {
+                reason,
+                absent: false,
+                was_ready: true,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+
+    fn board() -> (Board, watch::Receiver<Vec<SourceState>>) {
+        let (sender, states) = watch::channel(vec![SourceState::Waiting]);
+        (Board::new(Reporter::new(&Arc::new(sender), 0)), states)
+    }
+
+    fn is(states: &watch::Receiver<Vec<SourceState>>) -> SourceState {
+        states.borrow()[0].clone()
+    }
+
+    #[test]
+    fn a_cluster_in_trouble_holds_up_no_other_and_is_named() {
+        let (board, states) = board();
+        let (a, b) = (ClusterName::from("a"), ClusterName::from("b"));
+        board.set(&a, SourceState::Ready);
+        board.set(&b, SourceState::Waiting);
+        board.complete();
+        assert_eq!(is(&states), SourceState::Waiting);
+        let trouble = SourceState::Trouble {
+            reason: "pods/v1: unreachable".to_owned(),
+            absent: false,
+            was_ready: false,
+        };
+        board.set(&b, trouble);
+        let SourceState::Trouble {
+            was_ready, reason, ..
+        } = is(&states)
+        else {
+            panic!("trouble is not hidden");
+        };
+        assert!(was_ready && reason.ends_with("(cluster b)"), "{reason}");
+        board.remove(&b);
+        assert_eq!(is(&states), SourceState::Ready);
+    }
+
+    #[test]
+    fn one_that_comes_later_is_not_waited_for() {
+        let (board, states) = board();
+        assert_eq!(is(&states), SourceState::Waiting);
+        board.complete();
+        assert_eq!(is(&states), SourceState::Ready, "there are none");
+        board.set(&ClusterName::from("a"), SourceState::Waiting);
+        assert_eq!(is(&states), SourceState::Ready);
+    }
+}
