@@ -120,7 +120,8 @@ impl<R: RequestKey> KindSource<R> {
         report: impl Fn(SourceState) + Send + Sync,
     ) {
         if self.spec.waits() {
-            self.watch_while_present(cluster, intake, poll_every, &report).await;
+            self.watch_while_present(cluster, intake, poll_every, &report)
+                .await;
         } else {
             self.watch_present(cluster, intake, &report).await;
         }
