@@ -47,8 +47,3 @@ pub use proxy::FaultProxy;
 pub use real::{Builder as RealServerBuilder, RealServer, StartError};
 pub use steersman_testing_macros::test;
 pub use user::{Grant, User};
-
-/// The README's example compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -73,3 +73,8 @@ pub enum Error {
     #[error(transparent)]
     Logging(#[from] steersman_manager::LoggingError),
 }
+
+/// The README's examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
