@@ -33,22 +33,26 @@
 mod builder;
 mod config;
 mod home;
+mod links;
+mod settings;
 mod state;
 
 use std::{
     borrow::Borrow,
+    collections::HashSet,
     fmt,
     sync::{Arc, OnceLock},
 };
 
 use kube::Config;
-use steersman_cache::{Cache, Missing, Reader};
-use steersman_core::{Spawner, Task};
+use steersman_cache::{Cache, Missing, Reader, Resource};
+use steersman_core::{Clock, Spawner, Task};
 
 use self::home::Home;
 pub use self::{
-    builder::{CacheSettings, ClusterBuilder, ConnectError},
+    builder::{ClusterBuilder, ConnectError},
     config::InferError,
+    settings::CacheSettings,
     state::ClusterState,
 };
 use crate::{
@@ -77,6 +81,8 @@ pub(crate) struct Inner {
     config: Option<Config>,
     field_owner: Arc<str>,
     missing: Missing,
+    /// Kinds that are always read from the server.
+    uncached: HashSet<Resource>,
     // First of those that do something, so that requests end before what they need goes.
     gate_keeper: FenceKeeper,
     line: Arc<Line>,
@@ -140,6 +146,12 @@ impl Cluster {
     #[must_use]
     pub fn mapper(&self) -> &Mapper {
         &self.0.mapper
+    }
+
+    /// What tells its time: moments of other clocks mean nothing to it.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.line.clock
     }
 
     /// Records events of a component, such as a controller, by its name.
@@ -215,6 +227,10 @@ impl Inner {
     /// What clients read through that did not ask for their own.
     pub(crate) fn reader(&self) -> &Arc<Reader> {
         &self.reader
+    }
+
+    pub(crate) fn is_uncached(&self, resource: &Resource) -> bool {
+        self.uncached.contains(resource)
     }
 
     pub(crate) fn new_reader(&self) -> Reader {
