@@ -36,6 +36,7 @@
 
 mod answer;
 mod collection;
+mod deletion;
 mod kind;
 mod metadata;
 mod request;
@@ -52,7 +53,8 @@ use steersman_cache::{Object, Reader, Resource, Scope, Store, Wanted};
 
 use self::request::Plan;
 pub use self::{
-    kind::{Deletion, Kind, KindClient},
+    deletion::Deletion,
+    kind::{Kind, KindClient},
     metadata::MetadataClient,
     watch::Watch,
 };
@@ -171,7 +173,8 @@ impl Client {
     }
 
     /// A client of kube that takes the same way to the server: it passes the same fences, has the same limit of time, and
-    /// is counted alike. What it writes is not seen by the cache before the watch tells of it.
+    /// is counted alike. What it writes is not seen by the cache before the watch tells of it. A clone of it is cheaper
+    /// than a second one.
     ///
     /// # Panics
     /// When there is no tokio runtime here.
@@ -191,7 +194,7 @@ impl Client {
     async fn view(&self, call: &Call, wanted: Wanted) -> Result<Option<Store>, Error> {
         let gate = self.0.cluster.gate().check();
         gate.map_err(|closed| answer::unanswered(call, closed.into()))?;
-        if self.0.is_live {
+        if self.0.is_live || self.0.cluster.is_uncached(call.resource()) {
             return Ok(None);
         }
         let view = self

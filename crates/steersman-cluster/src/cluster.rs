@@ -33,23 +33,27 @@
 mod builder;
 mod config;
 mod home;
+mod links;
+mod settings;
 mod state;
 
 use std::{
     borrow::Borrow,
+    collections::HashSet,
     fmt,
     future::Future,
     sync::{Arc, OnceLock},
 };
 
 use kube::Config;
-use steersman_cache::{Cache, Missing, Reader, Surroundings};
+use steersman_cache::{Cache, Missing, Reader, Resource, Surroundings};
 use steersman_core::{Clock, Task};
 
 use self::home::Home;
 pub use self::{
-    builder::{CacheSettings, ClusterBuilder, ConnectError},
+    builder::{ClusterBuilder, ConnectError},
     config::InferError,
+    settings::CacheSettings,
     state::ClusterState,
 };
 use crate::{
@@ -79,6 +83,8 @@ pub(crate) struct Inner {
     config: Option<Config>,
     field_owner: Arc<str>,
     missing: Missing,
+    /// Kinds that are always read from the server.
+    uncached: HashSet<Resource>,
     // First of those that do something, so that requests end before what they need goes.
     gate_keeper: FenceKeeper,
     line: Arc<Line>,
@@ -149,6 +155,12 @@ impl Cluster {
         &self.0.mapper
     }
 
+    /// What tells its time: moments of other clocks mean nothing to it.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.line.clock
+    }
+
     /// Records events of a component, such as a controller, by its name.
     #[must_use]
     pub fn recorder(&self, component: &str) -> Recorder {
@@ -193,12 +205,6 @@ impl Cluster {
             output = work => Some(output),
             _ = self.0.line.gate.closed() => None,
         }
-    }
-
-    /// What tells the time to everything that belongs to it.
-    #[must_use]
-    pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.0.line.clock
     }
 
     /// How many requests there were by what became of them, those of the cache included. Each attempt counts.
@@ -254,6 +260,10 @@ impl Inner {
     /// What clients read through that did not ask for their own.
     pub(crate) fn reader(&self) -> &Arc<Reader> {
         &self.reader
+    }
+
+    pub(crate) fn is_uncached(&self, resource: &Resource) -> bool {
+        self.uncached.contains(resource)
     }
 
     pub(crate) fn new_reader(&self) -> Reader {

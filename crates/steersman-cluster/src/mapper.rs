@@ -222,10 +222,11 @@ impl Mapper {
         }
     }
 
-    /// What the server has by this name, as soon as it has it. It is asked again until the deadline.
+    /// What the server has by this name, as soon as it has it. It is asked again until the deadline, which is a moment
+    /// of the [clock of the cluster](crate::Cluster::clock).
     ///
     /// # Errors
-    /// What the last answer was at the deadline.
+    /// What the last answer was at the deadline, or when the cluster was closed.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -236,7 +237,7 @@ impl Mapper {
                 Err(error) => error,
             };
             let now = self.now();
-            if now >= deadline {
+            if now >= deadline || self.0.transport.is_closed() {
                 return Err(error);
             }
             let asked = match self.look(ask) {

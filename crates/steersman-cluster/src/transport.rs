@@ -126,6 +126,11 @@ impl Transport {
         self
     }
 
+    /// Whether nothing will be sent any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.line.gate.check().is_err()
+    }
+
     /// As kube has it, for those who know no other. It needs a runtime: requests queue in a task of it.
     pub(crate) fn into_kube(self) -> kube::Client {
         let namespace = self.base.default_namespace().to_owned();

@@ -176,7 +176,7 @@ async fn guarantee_6_what_a_client_finds_gone_is_forgotten(fixture: Fixture) {
     let (mapper, live) = (cluster.mapper(), cluster.live());
     define(&fixture, &live, "Gizmo").await;
     let ask = Ask::kind(fixture.group(), "Gizmo");
-    let deadline = steersman_core::Moment::from_nanos(u64::MAX);
+    let deadline = cluster.clock().now() + Duration::from_secs(3600);
     let gizmos = mapper.resolve_until(&ask, deadline).await.unwrap();
     let gizmos = live.of(gizmos.resource());
     let (key, name) = (support::key(&fixture, "a"), format!("gizmos.{}", fixture.group()));
@@ -189,6 +189,9 @@ async fn guarantee_6_what_a_client_finds_gone_is_forgotten(fixture: Fixture) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(mapper.known(&ask).is_none());
+    cluster.close("the test is over");
+    let error = mapper.resolve_until(&ask, deadline).await.unwrap_err();
+    assert!(matches!(error, MapError::Discovery { .. }), "{error:?}");
 }
 
 /// A server of this test's own, with what it has at each path.

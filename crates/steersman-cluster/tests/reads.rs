@@ -298,6 +298,33 @@ async fn a_kind_without_an_informer_is_read_as_the_cache_was_told(fixture: Fixtu
     assert_eq!(requests(&proxy).len(), 1);
 }
 
+// R52
+#[steersman_testing::test]
+async fn a_kind_that_is_not_to_be_cached_is_read_from_the_server(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = builder(&fixture, &proxy)
+        .cache(|cache| cache.uncached::<Secret>())
+        .build()
+        .await
+        .unwrap();
+    let client = cluster.client();
+    for _ in 0..2 {
+        assert!(client.get::<Secret>(&key(&fixture, "a")).await.unwrap().is_none());
+        assert!(
+            client
+                .get::<ConfigMap>(&key(&fixture, "a"))
+                .await
+                .unwrap()
+                .is_none()
+        );
+    }
+    let secrets = requests(&proxy)
+        .into_iter()
+        .filter(|one| one.path.ends_with("/secrets/a"));
+    assert_eq!(secrets.count(), 2);
+    assert_eq!(cluster.cache().informers().len(), 1);
+}
+
 #[steersman_testing::test]
 async fn no_content_of_an_object_is_shown_by_an_error(fixture: Fixture) {
     #[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]

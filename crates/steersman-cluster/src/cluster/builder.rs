@@ -2,30 +2,31 @@
 //! How a cluster is made.
 
 use std::{
-    fmt, io,
+    fmt,
+    hash::{BuildHasher, RandomState},
+    io,
     path::PathBuf,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
 use http::HeaderValue;
-use kube::{Config, client::ClientBuilder};
-use steersman_cache::{
-    Cache, CacheBuilder, Index, IndexConflict, IndexValue, InformerOptions, Missing, Resource, Scope,
-    Surroundings,
-};
+use kube::Config;
+use steersman_cache::{IndexConflict, Surroundings};
 use steersman_core::{Clock, Random, Spawner, TokioClock};
 
 use super::{
     Cluster, ClusterName, Inner,
     config::{self, InferError},
     home::Home,
+    links::Links,
+    settings::CacheSettings,
 };
 use crate::{
-    Fence, Kind, Mapper,
+    Fence, Mapper,
     presence::Presences,
     recorder::{Events, WallClock},
-    transport::{Line, Meter, TokenError, TokenFile, Transport, Warnings},
+    transport::{Line, Meter, Transport, Warnings},
 };
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,22 +41,12 @@ pub struct ClusterBuilder {
     cache: CacheSettings,
     clock: Option<Arc<dyn Clock>>,
     wall: WallClock,
-    seed: u64,
+    seed: Option<u64>,
     spawner: Option<Spawner>,
     user_agent: Option<String>,
     field_owner: Option<String>,
     request_timeout: Duration,
 }
-
-/// What the cache of a cluster keeps, and how; for [`ClusterBuilder::cache`].
-#[derive(Default)]
-#[must_use]
-pub struct CacheSettings {
-    settings: Vec<Setting>,
-    missing: Missing,
-}
-
-type Setting = Box<dyn FnOnce(CacheBuilder) -> Result<CacheBuilder, IndexConflict> + Send>;
 
 /// There is no way to connect to a cluster. Whether its server answers was not looked at.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +116,7 @@ impl ClusterBuilder {
             cache: CacheSettings::default(),
             clock: None,
             wall: Arc::new(wall_time),
-            seed: 0,
+            seed: None,
             spawner: None,
             user_agent: None,
             field_owner: None,
@@ -167,9 +158,10 @@ impl ClusterBuilder {
         self
     }
 
-    /// What chance is drawn from: the same seed gives the same delays. Default: 0.
+    /// What chance is drawn from: the same seed gives the same delays. Default: another one each time, so that replicas
+    /// do not all come at once.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.seed = Some(seed);
         self
     }
 
@@ -217,75 +209,62 @@ impl ClusterBuilder {
 
     /// The cluster of a configuration or service that was given.
     pub(super) fn connect(self) -> Result<Cluster, ConnectError> {
-        let cluster = self.name;
+        let name = self.name;
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(ConnectError::NoRuntime { cluster });
+            return Err(ConnectError::NoRuntime { cluster: name });
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
+        let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(any_seed)));
         let program = program();
-        let agent = self
-            .user_agent
-            .unwrap_or_else(|| format!("{program} steersman/{}", env!("CARGO_PKG_VERSION")));
-        let user_agent = HeaderValue::from_str(&agent);
-        let user_agent = user_agent.map_err(|_| ConnectError::UserAgent { text: agent })?;
-        let (home, spawner) = match self.spawner {
-            Some(spawner) => (None, spawner),
-            None => {
-                let home = Home::start(&cluster);
-                let home = home.map_err(|source| ConnectError::Thread {
-                    cluster: cluster.clone(),
-                    source,
-                })?;
-                let spawner = home.spawner();
-                (Some(home), spawner)
-            }
-        };
-        let mut links = Links::new(&cluster, self.config.clone(), self.service, &clock)?;
+        let mut links = Links::new(&name, self.config.clone(), self.service, &clock)?;
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
         gate_keeper.open_until(None);
-        let random = Arc::new(Random::from_seed(self.seed));
         let line = Arc::new(Line {
             clock: Arc::clone(&clock),
             random: Arc::clone(&random),
             gate,
-            user_agent,
+            user_agent: user_agent(self.user_agent, &program)?,
             token: links.token.take(),
             meter: Meter::new(links.host.clone()),
             warnings: Warnings::default(),
         });
-        let transport =
-            Transport::plain(links.base()?, Arc::clone(&line)).limited(self.request_timeout, TRIES);
+        let limited = |base| Transport::plain(base, Arc::clone(&line)).limited(self.request_timeout, TRIES);
+        let transport = limited(links.base()?);
+
+        let (home, spawner) = home(&name, self.spawner)?;
         // What runs on the thread of the cluster has connections of its own there.
         let at_home = || -> Result<_, ConnectError> {
-            let for_cache = Transport::plain(links.for_lists()?, Arc::clone(&line));
-            let for_events = Transport::plain(links.base()?, Arc::clone(&line));
-            Ok((for_cache.into_kube(), for_events))
+            let for_cache = Transport::plain(links.for_lists()?, Arc::clone(&line)).into_kube();
+            Ok((for_cache, limited(links.base()?)))
         };
         let (for_cache, for_events) = match &home {
             Some(home) => home.within(at_home),
             None => at_home(),
         }?;
+        let surroundings = Surroundings::new(
+            for_cache,
+            Arc::clone(&clock),
+            Arc::clone(&random),
+            spawner.clone(),
+        );
+        let (missing, uncached) = (self.cache.missing, self.cache.uncached.clone());
+        let cache = self.cache.build(surroundings.clone());
+        let cache = cache.map_err(|source| ConnectError::Index {
+            cluster: name.clone(),
+            source,
+        })?;
         let events = Events::new(
-            for_events.limited(self.request_timeout, TRIES),
-            (Arc::clone(&clock), Arc::clone(&random)),
+            for_events,
+            (Arc::clone(&clock), random),
             spawner.clone(),
             self.wall,
         );
-        let surroundings = Surroundings::new(for_cache, Arc::clone(&clock), random, spawner);
-        let CacheSettings { settings, missing } = self.cache;
-        let cache = settings
-            .into_iter()
-            .try_fold(Cache::builder(surroundings.clone()), |builder, set| set(builder))
-            .map_err(|source| ConnectError::Index {
-                cluster: cluster.clone(),
-                source,
-            })?
-            .build();
         Ok(Cluster(Arc::new(Inner {
-            name: cluster,
+            name,
             config: self.config,
             field_owner: self.field_owner.unwrap_or(program).into(),
             missing,
+            uncached,
             gate_keeper,
             line,
             mapper: Mapper::new(transport.clone(), clock),
@@ -301,118 +280,28 @@ impl ClusterBuilder {
     }
 }
 
-/// Makes connections to one server.
-struct Links<'a> {
-    cluster: &'a ClusterName,
-    config: Option<Config>,
-    service: Option<kube::Client>,
-    host: String,
-    /// Looked after by the transport, which knows when it is of no use any more.
-    token: Option<TokenFile>,
+/// Where the tasks of a cluster run: on a thread of its own, unless somebody says another place.
+fn home(cluster: &ClusterName, spawner: Option<Spawner>) -> Result<(Option<Home>, Spawner), ConnectError> {
+    if let Some(spawner) = spawner {
+        return Ok((None, spawner));
+    }
+    let home = Home::start(cluster).map_err(|source| ConnectError::Thread {
+        cluster: cluster.clone(),
+        source,
+    })?;
+    let spawner = home.spawner();
+    Ok((Some(home), spawner))
 }
 
-impl<'a> Links<'a> {
-    fn new(
-        cluster: &'a ClusterName,
-        mut config: Option<Config>,
-        service: Option<kube::Client>,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<Self, ConnectError> {
-        let mut token = None;
-        if let Some(config) = config.as_mut().filter(|_| service.is_none()) {
-            config.default_retry = false;
-            let auth = &mut config.auth_info;
-            let is_by_file = auth.token.is_none() && auth.username.is_none() && auth.auth_provider.is_none();
-            if let Some(file) = auth.token_file.take_if(|_| is_by_file) {
-                let read = TokenFile::read(file.clone().into(), clock.now());
-                let read = read.map_err(|error| ConnectError::Token {
-                    cluster: cluster.clone(),
-                    path: file.into(),
-                    source: match error {
-                        TokenError::Read { source, .. } => source,
-                        other => io::Error::other(other),
-                    },
-                });
-                token = Some(read?);
-            }
-        }
-        let authority = config.as_ref().and_then(|config| config.cluster_url.authority());
-        Ok(Self {
-            cluster,
-            host: authority.map_or_else(|| "in-process".to_owned(), ToString::to_string),
-            config,
-            service,
-            token,
-        })
-    }
-
-    /// A client with connections of its own, as far as there are connections. It needs a runtime around.
-    fn base(&self) -> Result<kube::Client, ConnectError> {
-        self.connect(|config| Ok(ClientBuilder::try_from(config.clone())?.build()))
-    }
-
-    /// The same with connections that carry long lists cheaply.
-    fn for_lists(&self) -> Result<kube::Client, ConnectError> {
-        self.connect(steersman_cache::client)
-    }
-
-    fn connect(
-        &self,
-        connect: impl FnOnce(&Config) -> Result<kube::Client, kube::Error>,
-    ) -> Result<kube::Client, ConnectError> {
-        match (&self.service, &self.config) {
-            (Some(service), _) => Ok(service.clone()),
-            (None, Some(config)) => connect(config).map_err(|source| ConnectError::Config {
-                cluster: self.cluster.clone(),
-                source: Box::new(source),
-            }),
-            (None, None) => Err(ConnectError::NoRuntime {
-                cluster: self.cluster.clone(),
-            }),
-        }
-    }
+/// What is sent as `User-Agent`.
+fn user_agent(text: Option<String>, program: &str) -> Result<HeaderValue, ConnectError> {
+    let text = text.unwrap_or_else(|| format!("{program} steersman/{}", env!("CARGO_PKG_VERSION")));
+    HeaderValue::from_str(&text).map_err(|_| ConnectError::UserAgent { text })
 }
 
-impl CacheSettings {
-    /// What holds for every kind that nothing else is said about. Default: all objects, default options.
-    pub fn defaults(self, scope: Scope, options: InformerOptions) -> Self {
-        self.with(|cache| Ok(cache.defaults(scope, options)))
-    }
-
-    /// What holds for one kind, instead of the defaults.
-    pub fn kind<K: Kind>(self, scope: Scope, options: InformerOptions) -> Self {
-        self.resource(Resource::of::<K>(), scope, options)
-    }
-
-    /// As [`kind`](Self::kind), for one that is known when the program runs.
-    pub fn resource(self, resource: Resource, scope: Scope, options: InformerOptions) -> Self {
-        self.with(|cache| Ok(cache.kind(resource, scope, options)))
-    }
-
-    /// Keeps an index with every informer of a kind. Two of one name are refused when the cluster is made.
-    pub fn index<K: Kind, V: IndexValue>(self, index: &Index<V>) -> Self {
-        let index = index.clone();
-        self.with(move |cache| cache.index(Resource::of::<K>(), &index))
-    }
-
-    /// So long an informer is kept that nobody holds. Default: 5 s.
-    pub fn linger(self, time: Duration) -> Self {
-        self.with(move |cache| Ok(cache.linger(time)))
-    }
-
-    /// What a read does with a kind that has no informer yet. Default: it starts one.
-    pub fn missing(mut self, missing: Missing) -> Self {
-        self.missing = missing;
-        self
-    }
-
-    fn with(
-        mut self,
-        set: impl FnOnce(CacheBuilder) -> Result<CacheBuilder, IndexConflict> + Send + 'static,
-    ) -> Self {
-        self.settings.push(Box::new(set));
-        self
-    }
+/// What the standard library seeds its maps with.
+fn any_seed() -> u64 {
+    RandomState::new().hash_one(0)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the default of what can be handed in")]
@@ -442,14 +331,5 @@ impl fmt::Debug for ClusterBuilder {
         f.debug_struct("ClusterBuilder")
             .field("name", &self.name)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for CacheSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheSettings")
-            .field("settings", &self.settings.len())
-            .field("missing", &self.missing)
-            .finish()
     }
 }

@@ -70,9 +70,9 @@ impl Cluster {
             if condition(&state) {
                 return state;
             }
-            let changed = seen.iter().map(|(informer, was)| {
-                Box::pin(informer.health_when(move |health| health != was && !health.ended))
-            });
+            let changed = seen
+                .iter()
+                .map(|(informer, was)| Box::pin(informer.health_when(move |health| health != was)));
             let any_health = async {
                 match seen.is_empty() {
                     true => future::pending().await,
@@ -100,6 +100,8 @@ impl Inner {
                 let health = informer.health();
                 (informer, health)
             })
+            // One that somebody has ended says nothing any more.
+            .filter(|(_, health)| !health.ended)
             .collect();
         let state = if self.line.gate.check().is_err() {
             ClusterState::Draining

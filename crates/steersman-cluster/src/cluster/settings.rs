@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the cache of a cluster keeps, and how.
+
+use std::{collections::HashSet, fmt, time::Duration};
+
+use steersman_cache::{
+    Cache, CacheBuilder, Index, IndexConflict, IndexValue, InformerOptions, Missing, Resource, Scope,
+    Surroundings,
+};
+
+use crate::Kind;
+
+/// What the cache of a cluster keeps, and how; for [`ClusterBuilder::cache`](crate::ClusterBuilder::cache).
+#[derive(Default)]
+#[must_use]
+pub struct CacheSettings {
+    settings: Vec<Setting>,
+    pub(super) missing: Missing,
+    pub(super) uncached: HashSet<Resource>,
+}
+
+type Setting = Box<dyn FnOnce(CacheBuilder) -> Result<CacheBuilder, IndexConflict> + Send>;
+
+impl CacheSettings {
+    /// What holds for every kind that nothing else is said about. Default: all objects, default options.
+    pub fn defaults(self, scope: Scope, options: InformerOptions) -> Self {
+        self.with(|cache| Ok(cache.defaults(scope, options)))
+    }
+
+    /// What holds for one kind, instead of the defaults.
+    pub fn kind<K: Kind>(self, scope: Scope, options: InformerOptions) -> Self {
+        self.resource(Resource::of::<K>(), scope, options)
+    }
+
+    /// As [`kind`](Self::kind), for one that is known when the program runs.
+    pub fn resource(self, resource: Resource, scope: Scope, options: InformerOptions) -> Self {
+        self.with(|cache| Ok(cache.kind(resource, scope, options)))
+    }
+
+    /// Keeps an index with every informer of a kind. Two of one name are refused when the cluster is made.
+    pub fn index<K: Kind, V: IndexValue>(self, index: &Index<V>) -> Self {
+        let index = index.clone();
+        self.with(move |cache| cache.index(Resource::of::<K>(), &index))
+    }
+
+    /// So long an informer is kept that nobody holds. Default: 5 s.
+    pub fn linger(self, time: Duration) -> Self {
+        self.with(move |cache| Ok(cache.linger(time)))
+    }
+
+    /// What a read does with a kind that has no informer yet. Default: it starts one.
+    pub fn missing(mut self, missing: Missing) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// Reads of this kind go to the server, whatever the cache has. Default: none do.
+    pub fn uncached<K: Kind>(mut self) -> Self {
+        self.uncached.insert(Resource::of::<K>());
+        self
+    }
+
+    pub(super) fn build(self, surroundings: Surroundings) -> Result<Cache, IndexConflict> {
+        let builder = Cache::builder(surroundings);
+        let builder = self
+            .settings
+            .into_iter()
+            .try_fold(builder, |builder, set| set(builder))?;
+        Ok(builder.build())
+    }
+
+    fn with(
+        mut self,
+        set: impl FnOnce(CacheBuilder) -> Result<CacheBuilder, IndexConflict> + Send + 'static,
+    ) -> Self {
+        self.settings.push(Box::new(set));
+        self
+    }
+}
+
+impl fmt::Debug for CacheSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheSettings")
+            .field("settings", &self.settings.len())
+            .field("missing", &self.missing)
+            .field("uncached", &self.uncached)
+            .finish()
+    }
+}
