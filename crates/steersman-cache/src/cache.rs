@@ -13,7 +13,7 @@ mod live;
 mod reader;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     ops::Deref,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -38,7 +38,7 @@ struct Inner {
     defaults: (Scope, InformerOptions),
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     linger: Duration,
-    entries: Mutex<HashMap<(Resource, Scope), Entry>>,
+    entries: Mutex<BTreeMap<(Resource, Scope), Entry>>,
 }
 
 #[derive(Debug)]
@@ -184,7 +184,8 @@ impl Cache {
         removed.len()
     }
 
-    /// The informers that run now.
+    /// The informers that run now, in the order of their resources and scopes. For metrics, each has [its
+    /// figures](Informer::stats).
     #[must_use]
     pub fn informers(&self) -> Vec<Informer> {
         self.0
@@ -220,7 +221,7 @@ impl Cache {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Resource, Scope), Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Resource, Scope), Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
