@@ -16,6 +16,8 @@
 
 mod dispatch;
 mod event;
+#[cfg(all(test, loom))]
+mod interleavings;
 mod registration;
 mod stats;
 mod subscription;

@@ -6,7 +6,7 @@ use std::{
     cmp::Ordering,
     collections::{BTreeMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -14,8 +14,10 @@ use steersman_core::{Clock, ObjectKey};
 
 use super::{Event, registration::Registered, stats::Figures};
 use crate::{
-    Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter, reflector::Sink,
+    Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter,
+    reflector::Sink,
     revision::compare,
+    sync::{Mutex, MutexGuard},
 };
 
 /// A call of a handler that takes longer is worth a word.
@@ -71,7 +73,7 @@ impl Dispatch {
 
     /// A handler panicked under the lock at worst, after the store was written: the state is whole.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn register(&self, registered: Arc<Registered>) {
