@@ -102,8 +102,14 @@ pub(crate) fn run(mut plan: Plan) -> Result<(), Failure> {
     }
 }
 
-/// All interleavings of the concurrent parts. Code under `cfg(loom)` is other code, so it has its own directory.
+/// All interleavings of the concurrent parts.
 fn loom() -> Result<(), Failure> {
+    loom_of_the_queue()?;
+    loom_of_the_cache()
+}
+
+/// Code under `cfg(loom)` is other code, so it has its own directory.
+fn loom_of_the_queue() -> Result<(), Failure> {
     let mut loom = cargo();
     loom.args([
         "test",
@@ -116,6 +122,41 @@ fn loom() -> Result<(), Failure> {
         "target/loom",
     ]);
     succeed(loom.env("RUSTFLAGS", "--cfg loom"))
+}
+
+/// Here the flag is for one crate alone: the network side of tokio, which others need, is not there under `cfg(loom)`.
+fn loom_of_the_cache() -> Result<(), Failure> {
+    let mut build = cargo();
+    build.args([
+        "rustc",
+        "-p",
+        "steersman-cache",
+        "--lib",
+        "--profile",
+        "test",
+        "--message-format",
+        "json-render-diagnostics",
+        "--",
+        "--cfg",
+        "loom",
+    ]);
+    let output = build
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cargo cannot be run: {error}"))?;
+    let program = executable(&output.stdout);
+    let program = program.ok_or("the interleavings of the cache could not be built")?;
+    succeed(command(program).arg("interleavings"))
+}
+
+/// The program that cargo says it has built.
+fn executable(messages: &[u8]) -> Option<String> {
+    let messages = messages.split(|byte| *byte == b'\n');
+    let mut programs = messages.filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_slice(line).ok()?;
+        Some(message.get("executable")?.as_str()?.to_owned())
+    });
+    programs.next_back()
 }
 
 /// The real half: there, or left out with one clear line. On a build server it may not be left out.
@@ -185,6 +226,16 @@ mod tests {
             ["on_embedded"]
         );
         assert_eq!(Plan::parse(&["--embedded"]).unwrap().skipped(), ["on_real"]);
+    }
+
+    #[test]
+    fn the_program_is_the_one_that_cargo_names() {
+        let messages = br#"{"reason":"compiler-artifact","executable":null}
+{"reason":"compiler-artifact","executable":"/target/debug/deps/x"}
+{"reason":"build-finished","success":true}
+"#;
+        assert_eq!(executable(messages).as_deref(), Some("/target/debug/deps/x"));
+        assert_eq!(executable(b"\n"), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod reader;
 mod written;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     ops::Deref,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
@@ -46,7 +46,7 @@ struct Inner {
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
     linger: Duration,
-    entries: Mutex<HashMap<(Resource, Scope), Entry>>,
+    entries: Mutex<BTreeMap<(Resource, Scope), Entry>>,
     /// Says that an informer came or went.
     changes: watch::Sender<()>,
 }
@@ -251,7 +251,8 @@ impl Cache {
         ended.len()
     }
 
-    /// The informers that run now.
+    /// The informers that run now, in the order of their resources and scopes. For metrics, each has [its
+    /// figures](Informer::stats).
     #[must_use]
     pub fn informers(&self) -> Vec<Informer> {
         self.0
@@ -287,7 +288,7 @@ impl Cache {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Resource, Scope), Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Resource, Scope), Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -23,8 +23,12 @@ pub struct Health {
     pub trouble: Option<Arc<Trouble>>,
     /// How often it listed.
     pub lists: u64,
+    /// How often it listed again after it had been in sync.
+    pub relists: u64,
     /// How often it opened a watch.
     pub watches: u64,
+    /// How often it opened a watch that was not its first.
+    pub watch_restarts: u64,
     /// It was ended, and nothing will come any more.
     pub ended: bool,
 }
@@ -32,10 +36,41 @@ pub struct Health {
 /// Where the reflectors of an informer, one for each namespace or one for all, say how they stand.
 #[derive(Debug)]
 pub(crate) struct Board {
-    /// By the number of the reflector: one that ends late may not touch what its successor says.
-    parts: Mutex<BTreeMap<u64, Health>>,
+    parts: Mutex<Parts>,
     next: AtomicU64,
     combined: watch::Sender<Health>,
+}
+
+#[derive(Debug, Default)]
+struct Parts {
+    /// By the number of the reflector: one that ends late may not touch what its successor says.
+    now: BTreeMap<u64, Health>,
+    /// What those counted that are gone: a count does not go back.
+    past: Health,
+}
+
+impl Parts {
+    fn remove(&mut self, part: u64) {
+        if let Some(gone) = self.now.remove(&part) {
+            self.past.lists += gone.lists;
+            self.past.relists += gone.relists;
+            self.past.watches += gone.watches;
+            self.past.watch_restarts += gone.watch_restarts;
+        }
+    }
+
+    fn combined(&self) -> Health {
+        let sum = |count: fn(&Health) -> u64| count(&self.past) + self.now.values().map(count).sum::<u64>();
+        Health {
+            synced: self.now.values().all(|health| health.synced),
+            trouble: self.now.values().find_map(|health| health.trouble.clone()),
+            lists: sum(|health| health.lists),
+            relists: sum(|health| health.relists),
+            watches: sum(|health| health.watches),
+            watch_restarts: sum(|health| health.watch_restarts),
+            ended: false,
+        }
+    }
 }
 
 /// The place of one reflector on the board. Dropping it takes the reflector off.
@@ -56,7 +91,7 @@ impl Board {
 
     pub(crate) fn reporter(self: &Arc<Self>) -> Reporter {
         let part = self.next.fetch_add(1, Ordering::Relaxed);
-        self.change(|parts| _ = parts.insert(part, Health::default()));
+        self.change(|parts| _ = parts.now.insert(part, Health::default()));
         Reporter {
             part,
             board: Arc::clone(self),
@@ -71,19 +106,13 @@ impl Board {
         self.combined.send_modify(|health| health.ended = true);
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, Health>)) {
+    fn change(&self, change: impl FnOnce(&mut Parts)) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut parts);
         if self.combined.borrow().ended {
             return; // What was last true stays.
         }
-        let now = Health {
-            synced: parts.values().all(|health| health.synced),
-            trouble: parts.values().find_map(|health| health.trouble.clone()),
-            lists: parts.values().map(|health| health.lists).sum(),
-            watches: parts.values().map(|health| health.watches).sum(),
-            ended: false,
-        };
+        let now = parts.combined();
         self.combined
             .send_if_modified(|health| std::mem::replace(health, now.clone()) != now);
     }
@@ -92,7 +121,7 @@ impl Board {
 impl Reporter {
     pub(crate) fn update(&self, update: impl FnOnce(&mut Health)) {
         self.board.change(|parts| {
-            if let Some(health) = parts.get_mut(&self.part) {
+            if let Some(health) = parts.now.get_mut(&self.part) {
                 update(health);
             }
         });
@@ -101,7 +130,7 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        self.board.change(|parts| _ = parts.remove(&self.part));
+        self.board.change(|parts| parts.remove(self.part));
     }
 }
 
@@ -120,5 +149,16 @@ mod tests {
         assert_eq!(health.borrow().trouble.as_deref(), Some(&Trouble::Absent));
         drop(b);
         assert!(health.borrow().synced && health.borrow().trouble.is_none());
+    }
+
+    #[test]
+    fn a_count_does_not_go_back_when_a_part_goes() {
+        let board = Board::new();
+        let part = board.reporter();
+        part.update(|health| (health.lists, health.watches) = (2, 3));
+        drop(part);
+        board.reporter().update(|health| health.lists += 1);
+        let health = board.subscribe().borrow().clone();
+        assert_eq!((health.lists, health.watches), (3, 3));
     }
 }

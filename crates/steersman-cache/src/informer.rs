@@ -16,12 +16,15 @@
 
 mod dispatch;
 mod event;
+#[cfg(all(test, loom))]
+mod interleavings;
 mod registration;
+mod stats;
 mod subscription;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -30,6 +33,7 @@ use steersman_core::{Clock, Random, Spawner, Task};
 
 pub use event::Event;
 pub use registration::{Handler, Registration};
+pub use stats::Stats;
 pub use subscription::{Delivery, Subscription};
 
 use crate::{
@@ -268,12 +272,12 @@ impl Informer {
 
     /// Calls `handler` for every object that is there and for every change from now on, until the registration drops.
     pub fn handle(&self, name: &str, handler: impl Handler) -> Registration {
-        self.register(Registered::new(name, Box::new(handler)), None)
+        self.register(name, Box::new(handler), None)
     }
 
     /// As [`Self::handle`], and for every object again at about this interval.
     pub fn handle_with_resync(&self, name: &str, every: Duration, handler: impl Handler) -> Registration {
-        self.register(Registered::new(name, Box::new(handler)), Some(every))
+        self.register(name, Box::new(handler), Some(every))
     }
 
     /// A stream of events for those who cannot turn them into keys. It may fall behind by `lag` events before it skips.
@@ -283,8 +287,9 @@ impl Informer {
         Subscription::new(self.handle(name, subscriber), queue)
     }
 
-    fn register(&self, registered: Registered, resync: Option<Duration>) -> Registration {
-        let registered = Arc::new(registered);
+    fn register(&self, name: &str, handler: Box<dyn Handler>, resync: Option<Duration>) -> Registration {
+        let figures = self.0.dispatch.figures().of_handler(name);
+        let registered = Arc::new(Registered::new(name, handler, figures));
         self.0.dispatch.register(Arc::clone(&registered));
         let task = resync.map(|every| {
             let resync = registration::resync(
@@ -301,24 +306,32 @@ impl Informer {
         Registration::new(registered, task)
     }
 
-    /// What it has seen and what it holds.
+    /// What it has seen and what it holds. It waits for no handler.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let health = self.health();
-        let dispatched = self.0.dispatch.counters();
+        let store = &self.0.store;
+        let (health, figures) = (self.health(), self.0.dispatch.figures());
+        let silent_for = figures
+            .last_event()
+            .map(|last| self.0.surroundings.clock.now().saturating_since(last));
         Stats {
-            objects: self.0.store.len(),
-            bytes: self.0.store.bytes(),
-            decoded_bytes: self.0.store.decoded_bytes(),
-            events: dispatched.events,
-            invalid: dispatched.invalid,
-            lists: health.lists,
-            watches: health.watches,
-            silent_for: dispatched
-                .last_event
-                .map(|last| self.0.surroundings.clock.now().saturating_since(last)),
+            resource: self.0.resource.clone(),
+            scope: self.scope(),
             synced: health.synced,
-            slow_handlers: dispatched.slow,
+            trouble: health.trouble,
+            objects: store.len(),
+            bytes: store.bytes(),
+            decoded_bytes: store.decoded_bytes(),
+            events: figures.events.load(Relaxed),
+            silent_for,
+            invalid: figures.invalid.load(Relaxed),
+            decode_failures: store.decode_failures(),
+            lists: health.lists,
+            relists: health.relists,
+            watches: health.watches,
+            watch_restarts: health.watch_restarts,
+            slow_handlers: figures.handlers(|of| &of.slow),
+            panicked_handlers: figures.handlers(|of| &of.panicked),
         }
     }
 }
@@ -358,30 +371,4 @@ impl Shared {
         }
         running.scope = scope;
     }
-}
-
-/// Figures about an informer, for metrics.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Objects in the store.
-    pub objects: usize,
-    /// Bytes that they take.
-    pub bytes: usize,
-    /// Bytes of those that are kept decoded besides.
-    pub decoded_bytes: usize,
-    /// Events that handlers were called for.
-    pub events: u64,
-    /// Objects that could not be read.
-    pub invalid: u64,
-    /// Lists that were begun.
-    pub lists: u64,
-    /// Watches that were opened.
-    pub watches: u64,
-    /// The time since the last event.
-    pub silent_for: Option<Duration>,
-    /// Whether a whole list was handed on.
-    pub synced: bool,
-    /// Calls of handlers that took too long, by the handler's name.
-    pub slow_handlers: Vec<(String, u64)>,
 }

@@ -18,6 +18,7 @@ mod resource;
 mod response;
 mod revision;
 mod store;
+mod sync;
 mod transform;
 mod wire;
 

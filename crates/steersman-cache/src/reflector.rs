@@ -210,7 +210,10 @@ impl<S: Sink> Reflector<S> {
     }
 
     async fn open(&mut self, query: &str, idle: Duration) -> Result<Stream, Trouble> {
-        self.health.update(|health| health.watches += 1);
+        self.health.update(|health| {
+            health.watch_restarts += u64::from(health.watches > 0);
+            health.watches += 1;
+        });
         let request = self.request(query, false);
         let response = Response::to(
             &self.client,

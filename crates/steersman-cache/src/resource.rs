@@ -20,10 +20,10 @@ use crate::Object;
 /// ```
 ///
 /// Cloning it copies a pointer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Arc<Names>);
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Names {
     group: String,
     version: String,
@@ -32,7 +32,7 @@ struct Names {
 }
 
 /// The part of a resource that is listed and watched.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use]
 pub struct Scope {
     /// All, where there is none.
@@ -47,6 +47,20 @@ impl Resource {
     #[must_use]
     pub fn of<K: KubeResource<DynamicType = ()>>() -> Self {
         Self::from(&ApiResource::erase::<K>(&()))
+    }
+
+    /// Whether this is the resource of a type: what came under these names may be read as that.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
+    /// use steersman_cache::Resource;
+    ///
+    /// let resource = Resource::new("apps", "v1", "Deployment", "deployments");
+    /// assert!(resource.is_of::<Deployment>() && !resource.is_of::<Node>());
+    /// ```
+    #[must_use]
+    pub fn is_of<K: KubeResource<DynamicType = ()>>(&self) -> bool {
+        *self == Self::of::<K>()
     }
 
     /// A resource by its names.
@@ -114,6 +128,18 @@ impl From<&ApiResource> for Resource {
             &resource.kind,
             &resource.plural,
         )
+    }
+}
+
+impl From<&Resource> for ApiResource {
+    fn from(resource: &Resource) -> Self {
+        Self {
+            group: resource.group().to_owned(),
+            version: resource.version().to_owned(),
+            api_version: resource.api_version(),
+            kind: resource.kind().to_owned(),
+            plural: resource.plural().to_owned(),
+        }
     }
 }
 
@@ -220,6 +246,44 @@ impl Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // R136
+    #[test]
+    fn a_type_has_its_names_and_names_lead_to_the_type() {
+        use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod};
+
+        let resources = [
+            Resource::of::<Pod>(),
+            Resource::of::<Deployment>(),
+            Resource::of::<Job>(),
+        ];
+        let names = resources.each_ref().map(|resource| {
+            (
+                resource.group(),
+                resource.version(),
+                resource.kind(),
+                resource.plural(),
+            )
+        });
+        let expected = [
+            ("", "v1", "Pod", "pods"),
+            ("apps", "v1", "Deployment", "deployments"),
+            ("batch", "v1", "Job", "jobs"),
+        ];
+        assert_eq!(names, expected);
+        for resource in &resources {
+            let types = [
+                resource.is_of::<Pod>(),
+                resource.is_of::<Deployment>(),
+                resource.is_of::<Job>(),
+            ];
+            assert_eq!(types.iter().filter(|is_it| **is_it).count(), 1, "{resource}");
+            assert_eq!(Resource::from(&ApiResource::from(resource)), *resource);
+        }
+        assert!(resources[0].is_of::<Pod>() && resources[1].is_of::<Deployment>());
+        let other_version = Resource::new("apps", "v1beta1", "Deployment", "deployments");
+        assert!(!other_version.is_of::<Deployment>());
+    }
 
     #[test]
     fn paths_are_those_of_the_api() {

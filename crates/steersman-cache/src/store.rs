@@ -31,6 +31,8 @@
 //! ```
 
 mod indexes;
+#[cfg(all(test, loom))]
+mod interleavings;
 pub(crate) mod postings;
 mod query;
 mod reader;
@@ -39,10 +41,7 @@ mod select;
 mod state;
 mod writer;
 
-use std::{
-    fmt,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::{fmt, sync::Arc};
 
 pub(crate) use self::state::State;
 pub use self::{
@@ -50,7 +49,13 @@ pub use self::{
     representation::Representation,
     writer::{Change, StoreWriter},
 };
-use crate::{Object, object::Sharing, overlay::Layer, transform::Transform};
+use crate::{
+    Object,
+    object::Sharing,
+    overlay::Layer,
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    transform::Transform,
+};
 
 /// How a store keeps its objects.
 #[derive(Clone, Debug, Default)]
@@ -139,11 +144,11 @@ impl Inner {
 
     // A panic under the lock can only be one of ours, and leaves at worst one object out of an index.
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 }
 

@@ -13,12 +13,11 @@ use std::{
 };
 
 use futures::StreamExt;
-use steersman_cache::{Delivery, Event, Informer, InformerOptions, Subscription};
+use k8s_openapi::api::core::v1::ConfigMap;
+use steersman_cache::{Delivery, Event, Subscription};
 use steersman_core::TestClock;
 use steersman_testing::Fixture;
-use support::{
-    Heard, Maps, config_maps, here, informer, names, next_deadline, say, surroundings, surroundings_at,
-};
+use support::{Heard, Maps, informer, names, say, surroundings, surroundings_at, value};
 
 /// Ten objects that change and partly go; gives how many events that makes.
 async fn commotion(maps: &Maps) -> usize {
@@ -191,6 +190,34 @@ async fn an_object_that_is_deleted_and_created_again_goes_and_comes(fixture: Fix
     assert_eq!(heard.said(), ["initial a", "deleted a", "added a"]);
     assert_eq!(events[0].object().uid(), events[1].object().uid());
     assert_ne!(events[1].object().uid(), events[2].object().uid());
+}
+
+// R164
+#[steersman_testing::test]
+async fn a_deletion_is_told_with_the_last_state(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    let last = maps.set("a", "last words").await;
+    maps.delete("a").await;
+    let events = heard.until(|all| all.len() == 3).await;
+    let Event::Deleted {
+        object,
+        final_state_known: true,
+        ..
+    } = &events[2]
+    else {
+        panic!("the third is the deletion: {}", say(&events[2]));
+    };
+    assert_eq!(value(&object.decode::<ConfigMap>().unwrap()), "last words");
+    assert_eq!(Some(object.uid()), last.metadata.uid.as_deref());
+    assert!(
+        informer.store().get_key(&object.key()).is_none(),
+        "it is gone by then"
+    );
 }
 
 #[steersman_testing::test]
@@ -372,41 +399,4 @@ async fn guarantee_5_a_slow_subscriber_hears_that_an_object_was_replaced(fixture
         [next(&mut slow).await, next(&mut slow).await],
         ["deleted a", "added a"]
     );
-}
-
-// R132
-#[steersman_testing::test]
-async fn each_handler_is_resynced_at_its_own_period(fixture: Fixture) {
-    let maps = Maps::of(&fixture);
-    maps.create_all(&["a", "b"]).await;
-    let clock = TestClock::new();
-    let informer = Informer::start(
-        &surroundings_at(fixture.client(), Arc::new(clock.clone())),
-        config_maps(),
-        here(&fixture),
-        InformerOptions::default(),
-    );
-    informer.synced().await;
-    let (often, seldom, never) = (Heard::default(), Heard::default(), Heard::default());
-    let period = Duration::from_secs(10);
-    let _often = informer.handle_with_resync("often", period, often.handler());
-    let _seldom = informer.handle_with_resync("seldom", 6 * period, seldom.handler());
-    let _never = informer.handle("never", never.handler());
-
-    // A period is a tenth longer at most.
-    let longest = period + period / 10;
-    for round in 1..=4 {
-        next_deadline(&clock, longest).await;
-        clock.advance(longest);
-        assert_eq!(often.count(2 + 2 * round).await.len(), 2 + 2 * round);
-    }
-    assert_eq!(seldom.said().len(), 2, "its period is not over");
-    while seldom.said().len() == 2 {
-        next_deadline(&clock, longest).await;
-        clock.advance(longest);
-    }
-    let resynced = ["initial a", "initial b", "resynced a", "resynced b"];
-    assert_eq!(support::sorted(often.said()[..4].to_vec()), resynced);
-    assert_eq!(support::sorted(seldom.said()), resynced);
-    assert_eq!(support::sorted(never.said()), ["initial a", "initial b"]);
 }

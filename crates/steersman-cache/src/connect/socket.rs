@@ -273,7 +273,7 @@ mod tests {
 
     /// Something that shows when a part of it is missing or out of place.
     fn much(length: usize) -> Vec<u8> {
-        (0..length).map(|at| (at / 7 ^ at) as u8).collect()
+        (0..length).map(|at| ((at / 7) ^ at) as u8).collect()
     }
 
     /// Lets the server send until the socket is polled, and checks that everything came.

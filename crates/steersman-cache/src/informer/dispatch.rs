@@ -6,16 +6,18 @@ use std::{
     cmp::Ordering,
     collections::{BTreeMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
-use steersman_core::{Clock, Moment, ObjectKey};
+use steersman_core::{Clock, ObjectKey};
 
-use super::{Event, registration::Registered};
+use super::{Event, registration::Registered, stats::Figures};
 use crate::{
-    Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter, reflector::Sink,
+    Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter,
+    reflector::Sink,
     revision::compare,
+    sync::{Mutex, MutexGuard},
 };
 
 /// A call of a handler that takes longer is worth a word.
@@ -25,6 +27,7 @@ const SLOW: Duration = Duration::from_millis(100);
 pub(super) struct Dispatch {
     resource: Resource,
     clock: Arc<dyn Clock>,
+    figures: Figures,
     state: Mutex<State>,
 }
 
@@ -37,7 +40,6 @@ struct State {
     handlers: Vec<Arc<Registered>>,
     /// One for each reflector, by its namespace.
     parts: BTreeMap<String, Progress>,
-    counters: Counters,
 }
 
 /// How far one reflector has got.
@@ -49,39 +51,29 @@ struct Progress {
     revision: String,
 }
 
-/// What happened so far.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Counters {
-    pub(super) events: u64,
-    pub(super) invalid: u64,
-    pub(super) last_event: Option<Moment>,
-    pub(super) slow: Vec<(String, u64)>,
-}
-
 impl Dispatch {
     pub(super) fn new(
         resource: Resource,
         (writer, store): (StoreWriter, Store),
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (handlers, parts, counters) = (Vec::new(), BTreeMap::new(), Counters::default());
         Self {
             resource,
             clock,
+            figures: Figures::default(),
             state: Mutex::new(State {
                 reflectors: 0,
                 writer,
                 store,
-                handlers,
-                parts,
-                counters,
+                handlers: Vec::new(),
+                parts: BTreeMap::new(),
             }),
         }
     }
 
     /// A handler panicked under the lock at worst, after the store was written: the state is whole.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn register(&self, registered: Arc<Registered>) {
@@ -172,20 +164,12 @@ impl Dispatch {
         }
     }
 
-    pub(super) fn counters(&self) -> Counters {
-        let state = self.lock();
-        let slow = state
-            .handlers
-            .iter()
-            .map(|handler| (handler.name().to_owned(), handler.slow()));
-        Counters {
-            slow: slow.filter(|(_, times)| *times > 0).collect(),
-            ..state.counters.clone()
-        }
+    pub(super) fn figures(&self) -> &Figures {
+        &self.figures
     }
 
     fn dispatch(&self, state: &mut State, event: &Event) {
-        state.counters.events += 1;
+        self.figures.events.fetch_add(1, Relaxed);
         state.handlers.retain(|handler| handler.is_active());
         for handler in &state.handlers {
             self.call(handler, event);
@@ -202,10 +186,11 @@ impl Dispatch {
         let (resource, name) = (&self.resource, handler.name());
         if result.is_err() {
             let key = event.object().key();
+            handler.figures().panicked.fetch_add(1, Relaxed);
             tracing::error!(%resource, handler = name, %key, "a handler panicked; the event is lost to it");
         }
         if took >= SLOW {
-            handler.was_slow();
+            handler.figures().slow.fetch_add(1, Relaxed);
             tracing::warn!(%resource, handler = name, ?took, "a handler is slow and delays all others");
         }
     }
@@ -237,8 +222,8 @@ impl Dispatch {
         }
     }
 
-    fn heard(&self, state: &mut State) {
-        state.counters.last_event = Some(self.clock.now());
+    fn heard(&self) {
+        self.figures.heard(self.clock.now());
     }
 }
 
@@ -347,7 +332,7 @@ impl Sink for Part {
         }
         state.progress(&self.namespace, revision.as_str());
         state.settle();
-        self.dispatch.heard(&mut state);
+        self.dispatch.heard();
     }
 
     fn abandon(&mut self) {
@@ -372,7 +357,7 @@ impl Sink for Part {
         for event in events.iter().flatten() {
             self.dispatch.dispatch(&mut state, event);
         }
-        self.dispatch.heard(&mut state);
+        self.dispatch.heard();
     }
 
     fn deleted(&mut self, object: Object) {
@@ -388,18 +373,18 @@ impl Sink for Part {
             };
             self.dispatch.dispatch(&mut state, &event);
         }
-        self.dispatch.heard(&mut state);
+        self.dispatch.heard();
     }
 
     fn progressed(&mut self, revision: &Revision) {
         let Some(mut state) = self.lock() else { return };
         state.progress(&self.namespace, revision.as_str());
-        self.dispatch.heard(&mut state);
+        self.dispatch.heard();
     }
 
     fn invalid(&mut self, error: &InvalidObject) {
         let resource = &self.dispatch.resource;
         tracing::warn!(%resource, %error, "an object cannot be read and is left out");
-        self.dispatch.lock().counters.invalid += 1;
+        self.dispatch.figures.invalid.fetch_add(1, Relaxed);
     }
 }

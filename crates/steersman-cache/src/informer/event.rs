@@ -56,9 +56,48 @@ impl Event {
         }
     }
 
+    /// Whether it tells of something new: not a [resync](Self::Resynced), nor an update to the revision that was there.
+    ///
+    /// Who hears of others works on objects again and again although nothing happened to them.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Added { .. } | Self::Deleted { .. } => true,
+            Self::Updated { old, new } => {
+                let revision = new.resource_version();
+                revision.is_empty() || revision != old.resource_version()
+            }
+            Self::Resynced { .. } => false,
+        }
+    }
+
     /// Whether the object is gone.
     #[must_use]
     pub fn is_deletion(&self) -> bool {
         matches!(self, Self::Deleted { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // R147
+    #[test]
+    fn an_update_to_the_same_revision_is_no_change() {
+        let object = |revision: &str| {
+            let json = format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{revision}"}}}}"#);
+            Arc::new(Object::from_slice(json.as_bytes()).unwrap())
+        };
+        let update = |old: &str, new: &str| Event::Updated {
+            old: object(old),
+            new: object(new),
+        };
+        assert!(update("1", "2").is_change());
+        assert!(!update("1", "1").is_change());
+        // Without revisions nobody can tell.
+        assert!(update("", "").is_change());
+        let object = object("1");
+        assert!(!Event::Resynced { object }.is_change());
     }
 }

@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -13,7 +13,7 @@ use std::{
 use steersman_core::{Clock, Random, Task};
 use tokio::sync::watch;
 
-use super::{Event, dispatch::Dispatch};
+use super::{Event, dispatch::Dispatch, stats::HandlerFigures};
 
 /// Turns events into something else, quickly. Closures implement it.
 pub trait Handler: Send + Sync + 'static {
@@ -42,7 +42,7 @@ pub(super) struct Registered {
     name: String,
     handler: Box<dyn Handler>,
     active: AtomicBool,
-    slow: AtomicU64,
+    figures: Arc<HandlerFigures>,
     synced: watch::Sender<bool>,
 }
 
@@ -83,12 +83,12 @@ impl Drop for Registration {
 }
 
 impl Registered {
-    pub(super) fn new(name: &str, handler: Box<dyn Handler>) -> Self {
+    pub(super) fn new(name: &str, handler: Box<dyn Handler>, figures: Arc<HandlerFigures>) -> Self {
         Self {
             name: name.to_owned(),
             handler,
             active: AtomicBool::new(true),
-            slow: AtomicU64::new(0),
+            figures,
             synced: watch::Sender::new(false),
         }
     }
@@ -105,12 +105,8 @@ impl Registered {
         self.handler.on(event);
     }
 
-    pub(super) fn was_slow(&self) {
-        self.slow.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn slow(&self) -> u64 {
-        self.slow.load(Ordering::Relaxed)
+    pub(super) fn figures(&self) -> &HandlerFigures {
+        &self.figures
     }
 
     /// Nothing will come any more.
@@ -156,5 +152,68 @@ pub(super) async fn resync(
             drop(dispatch);
             tokio::task::yield_now().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::Mutex,
+        task::{Context, Waker},
+    };
+
+    use steersman_core::TestClock;
+
+    use super::{super::stats::HandlerFigures, *};
+    use crate::{Object, Resource, StoreOptions, reflector::Sink, store::store};
+
+    fn object(name: &str) -> Object {
+        Object::from_slice(format!(r#"{{"metadata":{{"name":"{name}"}}}}"#).as_bytes()).unwrap()
+    }
+
+    // R125
+    #[test]
+    fn a_change_comes_in_the_middle_of_a_long_resync() {
+        let clock = TestClock::new();
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
+        let dispatch = Arc::new(Dispatch::new(
+            kind,
+            store(StoreOptions::new()),
+            Arc::clone(&shared),
+        ));
+        let mut part = dispatch.add_part("", false);
+        (0..1000).for_each(|number| part.changed(object(&number.to_string())));
+
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        let handler = move |event: &Event| {
+            heard
+                .lock()
+                .unwrap()
+                .push(matches!(event, Event::Resynced { .. }));
+        };
+        let figures = Arc::new(HandlerFigures::default());
+        let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
+        dispatch.register(Arc::clone(&registered));
+        said.lock().unwrap().clear();
+
+        let random = Arc::new(Random::from_seed(1));
+        let second = Duration::from_secs(1);
+        let weak = Arc::downgrade(&dispatch);
+        let mut resync = Box::pin(resync(registered, weak, second, (shared, random)));
+        let mut step = || {
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(resync.as_mut().poll(&mut cx).is_pending(), "it goes on");
+        };
+        step();
+        clock.advance(2 * second);
+        step();
+        assert_eq!(said.lock().unwrap().len(), 256);
+        part.changed(object("new"));
+        (0..4).for_each(|_| step());
+        let said = said.lock().unwrap();
+        assert_eq!(said.iter().position(|is_resync| !is_resync), Some(256));
+        assert_eq!(said.len(), 1001);
     }
 }

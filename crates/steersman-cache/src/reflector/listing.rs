@@ -32,7 +32,10 @@ impl From<Trouble> for NoStream {
 impl<S: Sink> Reflector<S> {
     /// Hands on a whole list, by whichever way the server has. A streamed one goes on as a watch.
     pub(super) async fn synchronise(&mut self) -> Result<Option<Stream>, Trouble> {
-        self.health.update(|health| health.lists += 1);
+        self.health.update(|health| {
+            health.relists += u64::from(health.synced);
+            health.lists += 1;
+        });
         self.sink.begin();
         let result = if self.streaming {
             self.stream_list().await

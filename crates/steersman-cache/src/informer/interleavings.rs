@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All interleavings of changes and of handlers that come meanwhile. [`crate::sync`] says how they are run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use loom::thread;
+use steersman_core::TestClock;
+
+use super::{
+    Event, Handler, Registration,
+    dispatch::{Dispatch, Part},
+    registration::Registered,
+};
+use crate::{Object, Resource, Store, StoreOptions, reflector::Sink, store, sync::explore};
+
+fn object(revision: u32) -> Object {
+    let json = format!(r#"{{"metadata":{{"name":"a","uid":"1","resourceVersion":"{revision}"}}}}"#);
+    Object::from_slice(json.as_bytes()).unwrap()
+}
+
+fn revision(object: &Object) -> u32 {
+    object.resource_version().parse().unwrap()
+}
+
+/// An informer without its reflector.
+fn begin() -> (Arc<Dispatch>, Part, Store) {
+    let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
+    let (writer, store) = store(StoreOptions::new());
+    let dispatch = Dispatch::new(kind, (writer, store.clone()), Arc::new(TestClock::new()));
+    let dispatch = Arc::new(dispatch);
+    let part = dispatch.add_part("", false);
+    (dispatch, part, store)
+}
+
+fn register(dispatch: &Dispatch, handler: impl Handler) -> Registration {
+    let figures = dispatch.figures().of_handler("test");
+    let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
+    dispatch.register(Arc::clone(&registered));
+    Registration::new(registered, None)
+}
+
+/// What a handler hears, in words.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Heard {
+    fn handler(&self) -> impl Fn(&Event) + Send + Sync + use<> {
+        let heard = Arc::clone(&self.0);
+        move |event: &Event| {
+            let word = match event {
+                Event::Added { initial: true, .. } => "initial",
+                Event::Added { .. } => "added",
+                Event::Updated { .. } => "updated",
+                Event::Deleted { .. } => "deleted",
+                Event::Resynced { .. } => "resynced",
+            };
+            let said = format!("{word} {}", revision(event.object()));
+            heard.lock().unwrap_or_else(PoisonError::into_inner).push(said);
+        }
+    }
+
+    fn said(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).join(", ")
+    }
+}
+
+#[test]
+fn guarantee_2_a_handler_that_comes_amid_changes_hears_of_each_once() {
+    explore(|| {
+        let (dispatch, mut part, _store) = begin();
+        let late = Heard::default();
+        let registering = {
+            let (dispatch, handler) = (Arc::clone(&dispatch), late.handler());
+            thread::spawn(move || register(&dispatch, handler))
+        };
+        part.changed(object(1));
+        part.changed(object(2));
+        part.deleted(object(3));
+        let _registration = registering.join().unwrap();
+        let said = late.said();
+        let possible = [
+            "added 1, updated 2, deleted 3",
+            "initial 1, updated 2, deleted 3",
+            "initial 2, deleted 3",
+            "",
+        ];
+        assert!(possible.contains(&said.as_str()), "{said}");
+    });
+}
+
+#[test]
+fn guarantee_1_two_handlers_hear_the_same_and_the_store_is_as_new() {
+    explore(|| {
+        let (dispatch, mut part, store) = begin();
+        let (early, late) = (Heard::default(), Heard::default());
+        let _early = register(&dispatch, early.handler());
+        let registering = {
+            let (dispatch, handler) = (Arc::clone(&dispatch), late.handler());
+            thread::spawn(move || {
+                register(&dispatch, move |event: &Event| {
+                    let stored = store.get("", "a").map(|object| revision(&object));
+                    assert!(stored >= Some(revision(event.object())), "the store is behind");
+                    handler(event);
+                })
+            })
+        };
+        part.changed(object(1));
+        part.changed(object(2));
+        let _late = registering.join().unwrap();
+        assert_eq!(early.said(), "added 1, updated 2");
+        assert!(late.said().ends_with('2'), "{}", late.said());
+    });
+}
+
+#[test]
+fn guarantee_2_a_handler_that_comes_at_the_end_of_a_list_is_in_sync_with_it() {
+    explore(|| {
+        let (dispatch, mut part, _store) = begin();
+        let late = Heard::default();
+        let registering = {
+            let (dispatch, handler) = (Arc::clone(&dispatch), late.handler());
+            thread::spawn(move || {
+                let registration = register(&dispatch, handler);
+                // Whoever is in sync has heard of all that was listed.
+                let is_synced = registration.is_synced();
+                (registration, is_synced)
+            })
+        };
+        part.begin();
+        part.listed(object(1));
+        part.end(&crate::Revision::new("1"));
+        let (registration, was_synced) = registering.join().unwrap();
+        assert_eq!(late.said(), "initial 1");
+        assert!(registration.is_synced(), "{was_synced}");
+    });
+}

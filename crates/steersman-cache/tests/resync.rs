@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Looking at everything again, now and then.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{sync::Arc, time::Duration};
+
+use steersman_cache::{Event, Informer, InformerOptions};
+use steersman_core::TestClock;
+use steersman_testing::Fixture;
+use support::{Heard, Maps, config_maps, here, informer, next_deadline, surroundings_at};
+
+// R132
+#[steersman_testing::test]
+async fn each_handler_is_resynced_at_its_own_period(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a", "b"]).await;
+    let clock = TestClock::new();
+    let informer = Informer::start(
+        &surroundings_at(fixture.client(), Arc::new(clock.clone())),
+        config_maps(),
+        here(&fixture),
+        InformerOptions::default(),
+    );
+    informer.synced().await;
+    let (often, seldom, never) = (Heard::default(), Heard::default(), Heard::default());
+    let period = Duration::from_secs(10);
+    let _often = informer.handle_with_resync("often", period, often.handler());
+    let _seldom = informer.handle_with_resync("seldom", 6 * period, seldom.handler());
+    let _never = informer.handle("never", never.handler());
+
+    // A period is a tenth longer at most.
+    let longest = period + period / 10;
+    for round in 1..=4 {
+        next_deadline(&clock, longest).await;
+        clock.advance(longest);
+        assert_eq!(often.count(2 + 2 * round).await.len(), 2 + 2 * round);
+    }
+    assert_eq!(seldom.said().len(), 2, "its period is not over");
+    while seldom.said().len() == 2 {
+        next_deadline(&clock, longest).await;
+        clock.advance(longest);
+    }
+    let resynced = ["initial a", "initial b", "resynced a", "resynced b"];
+    assert_eq!(support::sorted(often.said()[..4].to_vec()), resynced);
+    assert_eq!(support::sorted(seldom.said()), resynced);
+    assert_eq!(support::sorted(never.said()), ["initial a", "initial b"]);
+}
+
+// R125
+#[steersman_testing::test]
+async fn a_change_waits_for_no_resync(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    let clock = TestClock::new();
+    let surroundings = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let informer = informer(&fixture, &surroundings);
+    let heard = Heard::default();
+    let period = Duration::from_secs(60);
+    let _registration = informer.handle_with_resync("test", period, heard.handler());
+    informer.synced().await;
+
+    // The clock stands still, and changes come all the same.
+    maps.create("a").await;
+    maps.set("a", "second").await;
+    assert_eq!(heard.count(2).await, ["added a", "updated a"]);
+    next_deadline(&clock, period + period / 10).await;
+    clock.advance(period + period / 10);
+    assert_eq!(heard.count(3).await[2], "resynced a");
+    maps.delete("a").await;
+    assert_eq!(heard.count(4).await[3], "deleted a");
+}
+
+// R147
+#[steersman_testing::test]
+async fn one_who_asks_for_changes_only_is_not_woken_by_a_resync(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let clock = TestClock::new();
+    let surroundings = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let informer = informer(&fixture, &surroundings);
+    let (all, changes) = (Heard::default(), Heard::default());
+    let period = Duration::from_secs(5);
+    let _all = informer.handle_with_resync("all", period, all.handler());
+    let wanted = changes.handler();
+    let _changes = informer.handle_with_resync("changes", period, move |event: &Event| {
+        if event.is_change() {
+            steersman_cache::Handler::on(&wanted, event);
+        }
+    });
+    informer.synced().await;
+    for round in 1..=3 {
+        next_deadline(&clock, period + period / 10).await;
+        clock.advance(period + period / 10);
+        assert_eq!(all.count(1 + round).await[round], "resynced a");
+    }
+    maps.set("a", "second").await;
+    assert_eq!(changes.count(2).await, ["initial a", "updated a"]);
+}
