@@ -56,7 +56,11 @@ fn program() -> Option<&'static PathBuf> {
                 None
             }
             Ok(built) => {
-                assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+                assert!(
+                    built.status.success(),
+                    "{}",
+                    String::from_utf8_lossy(&built.stderr)
+                );
                 Some(output)
             }
         }
