@@ -5,8 +5,10 @@
 //! definitions. Kinds whose columns are not known have a name and a time, as with the real server.
 
 mod cells;
+mod cluster;
 mod human;
 mod jsonpath;
+mod network;
 mod pod;
 
 use std::{collections::HashMap, sync::LazyLock, time::SystemTime};

@@ -155,15 +155,14 @@ fn operation(chance: &mut Chance) -> Value {
 fn configuration(chance: &mut Chance) -> Value {
     let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     for _ in 0..chance.below(3) + 1 {
-        let (field, value) = match chance.below(9) {
+        let (field, value) = match chance.below(8) {
             0 => ("data", json!({"a": 1})),
             1 => ("data", json!({"a": null, "b": "c"})),
             2 => ("data", json!("text")),
             3 => ("metadata", json!({"labels": {"a b": "c"}})),
             4 => ("metadata", json!({"name": "other"})),
-            5 => ("kind", json!("Secret")),
-            6 => ("immutable", json!("yes")),
-            7 => ("binaryData", json!({"x": "eA=="})),
+            5 => ("immutable", json!("yes")),
+            6 => ("binaryData", json!({"x": "eA=="})),
             _ => ("metadata", json!({"resourceVersion": "1"})),
         };
         object[field] = value;

@@ -13,7 +13,10 @@ use std::{path::PathBuf, process::Stdio, sync::LazyLock, time::Duration};
 use regex::Regex;
 use serde_json::{Value, json};
 use steersman_testing::{Fixture, ServerKind};
-use tokio::{io::AsyncWriteExt, process::Command};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::Command,
+};
 
 /// A command and what it reads.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ struct Typed {
     title: String,
     /// Repeated until it succeeds: the real server learns of new kinds in its own time.
     retries: bool,
+    /// It does not end by itself: this many lines are read.
+    watches: Option<usize>,
     arguments: Vec<String>,
     input: String,
 }
@@ -44,7 +49,10 @@ fn session(fixture: &Fixture) -> Vec<Typed> {
             let title = lines.next().unwrap_or_default().to_owned();
             let mut command = lines.next().unwrap_or_default();
             let retries = command == "@retry";
-            if retries {
+            let watches = command
+                .strip_prefix("@lines ")
+                .map(|count| count.parse().unwrap());
+            if command.starts_with('@') {
                 command = lines.next().unwrap_or_default();
             }
             // A schedule has spaces, which part words here.
@@ -62,6 +70,7 @@ fn session(fixture: &Fixture) -> Vec<Typed> {
             Typed {
                 title,
                 retries,
+                watches,
                 arguments,
                 input,
             }
@@ -104,6 +113,16 @@ impl Shell<'_> {
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(typed.input.as_bytes()).await.unwrap();
         drop(stdin);
+        if let Some(count) = typed.watches {
+            let out = BufReader::new(child.stdout.take().unwrap());
+            let mut lines = out.lines();
+            let mut text = String::new();
+            for _ in 0..count {
+                text += &lines.next_line().await.unwrap().unwrap_or_default();
+                text.push('\n');
+            }
+            return json!({"title": typed.title, "code": 0, "out": self.masked(&text), "err": []});
+        }
         let output = child.wait_with_output().await.unwrap();
         let text = |bytes: &[u8]| self.masked(&String::from_utf8_lossy(bytes));
         let mut out = text(&output.stdout);

@@ -118,7 +118,7 @@ fn scalar(schema: &Schema, value: &Value) -> Option<String> {
         // Times are untyped for the merge.
         Type::String if !value.is_string() && schema.format.as_deref() != Some("date-time") => Some(format!(
             "expected string, got &value.valueUnstructured{{Value:{}}}",
-            shown(value)
+            value
         )),
         Type::Boolean if !value.is_boolean() => Some(format!("expected boolean, got {}", shown(value))),
         _ if value.is_object() || value.is_array() => {

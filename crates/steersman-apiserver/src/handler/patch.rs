@@ -70,8 +70,8 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
         .ok_or_else(|| target.not_found())?;
     let live = current(target, &existing);
     let mut patched = patched(call, target, kind, &whole(target, &live))?;
-    if let (None, Value::Object(fields)) = (&target.resource.custom, &mut patched) {
-        // Whatever a patch makes of them, a built-in object is decoded as its kind.
+    if let (PatchType::Strategic, Value::Object(fields)) = (kind, &mut patched) {
+        // Whatever such a patch makes of them, the object is decoded as its kind.
         fields.insert("apiVersion".to_owned(), Value::from(target.api_version()));
         fields.insert("kind".to_owned(), Value::from(target.resource.kind.clone()));
     }
@@ -216,6 +216,7 @@ fn apply(cx: &mut Context<'_>, call: &Call, target: &Target, options: &WriteOpti
     check_config(target, &mut config, existing.is_some())?;
     let live = existing.as_ref().map(|existing| current(target, existing));
     let mut applied = managed::on_apply(cx, target, live.as_ref(), &config, &options.manager, force)?;
+    check_name(target, &config)?;
     if let Some(Value::Object(metadata)) = applied.get_mut("metadata") {
         metadata.insert("name".to_owned(), Value::from(target.name.clone()));
     }
@@ -254,6 +255,20 @@ fn configuration(call: &Call, target: &Target) -> Result<Object> {
     Ok(config)
 }
 
+/// The name in a configuration, if there is one, is that of the URL.
+fn check_name(target: &Target, config: &Object) -> Result<()> {
+    let metadata = metadata_of(config);
+    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
+    if !name.is_empty() && name != target.name {
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        );
+        return Err(Failure::bad_request(message));
+    }
+    Ok(())
+}
+
 fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()> {
     config.remove("apiVersion");
     config.remove("kind");
@@ -266,14 +281,6 @@ fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()
         .is_some_and(|managed| !managed.is_null())
     {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
-    }
-    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
-    if !name.is_empty() && name != target.name {
-        let message = format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            target.name
-        );
-        return Err(Failure::bad_request(message));
     }
     let uid = metadata.get("uid").and_then(Value::as_str).unwrap_or_default();
     if !uid.is_empty() && !exists {
