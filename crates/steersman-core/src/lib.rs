@@ -19,7 +19,7 @@ mod spawner;
 pub use action::{Action, Next};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
-pub use clock::{Clock, Moment, Sleep, TestClock};
+pub use clock::{Clock, Mark, Moment, Sleep, TestClock};
 pub use key::{InvalidKey, ObjectKey};
 pub use random::Random;
 #[cfg(feature = "tokio")]
