@@ -41,14 +41,7 @@
 //! assert!(fence.check().is_err());
 //! ```
 
-use std::{
-    fmt,
-    future::poll_fn,
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{fmt, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use steersman_core::{Clock, Mark, Moment};
 use tokio::sync::watch;
@@ -330,7 +323,11 @@ mod tests {
         let since = clock.mark();
         clock.advance(LEASE / 2);
         keeper.open_for(LEASE, since);
-        assert_eq!(fence.remaining(), Some(LEASE / 2), "it counts from then, not from now");
+        assert_eq!(
+            fence.remaining(),
+            Some(LEASE / 2),
+            "it counts from then, not from now"
+        );
         let mut closed = pin!(fence.closed());
         assert!(poll!(&mut closed).is_pending());
         clock.suspend(LEASE / 2);
@@ -341,7 +338,10 @@ mod tests {
         let mut closed = pin!(fence.closed());
         assert!(poll!(&mut closed).is_pending());
         clock.set_wall(std::time::SystemTime::UNIX_EPOCH);
-        assert!(fence.check().is_ok(), "a calendar that is set back gives no time and takes none");
+        assert!(
+            fence.check().is_ok(),
+            "a calendar that is set back gives no time and takes none"
+        );
         clock.advance(LEASE);
         assert!(poll!(&mut closed).is_ready());
     }

@@ -222,7 +222,7 @@ impl ClusterBuilder {
                 (Some(home), spawner)
             }
         };
-        let mut links = Links::new(&cluster, self.config.clone(), self.service, &clock)?;
+        let mut links = Links::new(&cluster, self.config.clone(), self.service.clone(), &clock)?;
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
         gate_keeper.open_until(None);
         let random = Arc::new(Random::from_seed(self.seed));
@@ -257,6 +257,7 @@ impl ClusterBuilder {
         Ok(Cluster(Arc::new(Inner {
             name: cluster,
             config: self.config,
+            service: self.service,
             field_owner: self.field_owner.unwrap_or(program).into(),
             missing,
             gate_keeper,
