@@ -81,6 +81,7 @@ pub struct ClusterName(Arc<str>);
 pub(crate) struct Inner {
     name: ClusterName,
     config: Option<Config>,
+    service: Option<kube::Client>,
     field_owner: Arc<str>,
     missing: Missing,
     /// Kinds that are always read from the server.
@@ -119,6 +120,20 @@ impl Cluster {
         &self.0
     }
 
+    /// A builder of another connection to the same server. It has the clock and the names of this one, and shares nothing
+    /// with it: neither connections nor cache, gate or figures.
+    pub fn another(&self, name: impl Into<ClusterName>) -> ClusterBuilder {
+        let builder = Self::builder(name)
+            .clock(Arc::clone(self.clock()))
+            .user_agent(self.user_agent())
+            .field_owner(&*self.0.field_owner);
+        match (&self.0.service, &self.0.config) {
+            (Some(service), _) => builder.service(service.clone()),
+            (None, Some(config)) => builder.config(config.clone()),
+            (None, None) => builder,
+        }
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &ClusterName {
@@ -129,6 +144,13 @@ impl Cluster {
     #[must_use]
     pub fn config(&self) -> Option<&Config> {
         self.0.config.as_ref()
+    }
+
+    /// What it sends as `User-Agent`.
+    #[must_use]
+    pub fn user_agent(&self) -> &str {
+        // It was made from text.
+        self.0.line.user_agent.to_str().unwrap_or_default()
     }
 
     /// Reads through the cache and writes to the server.

@@ -12,10 +12,17 @@
 //!    and the error is [`Closed`].
 //! 3. A deadline that is moved on lets attempts go on that are under way.
 //! 4. A fence is closed until its keeper opens it, and after its keeper is gone.
+//! 5. A fence that is open [for a time](FenceKeeper::open_for) counts the time in which the machine was suspended.
+//!    Whatever wakes an attempt after that, the fence is looked at before it goes on.
 //!
 //! # Not promised
-//! That a request which was given up has no effect: its bytes may be in a socket already, and the process may be stopped
-//! between the question and the first byte. Each attempt therefore also tells the server how much time it has.
+//! That a request which was given up has no effect:
+//! * Its bytes may be in a socket, in a proxy or in the server already. Each attempt therefore tells the server how much
+//!   time it has, and the server gives up after that; but it counts from when the request arrives.
+//! * The process may be stopped between the question and the first byte, and go on much later. Nobody on this side can
+//!   close that gap; writes that must not be late carry a resourceVersion, which the server compares.
+//! * After a suspend no timer tells that time has passed. Who waits in [`Fence::closed`] and is woken by nothing else is
+//!   told when the keeper looks at its own time again.
 //!
 //! # Example
 //! ```
@@ -34,9 +41,9 @@
 //! assert!(fence.check().is_err());
 //! ```
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
-use steersman_core::{Clock, Moment};
+use steersman_core::{Clock, Mark, Moment};
 use tokio::sync::watch;
 
 /// What requests ask. Clones share it.
@@ -57,8 +64,26 @@ pub struct FenceKeeper {
 
 #[derive(Clone, Debug)]
 enum State {
-    Open { until: Option<Moment> },
+    Open { limit: Limit },
     Closed { reason: Arc<str> },
+}
+
+/// How long a fence is open.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    None,
+    Until(Moment),
+    For { time: Duration, since: Mark },
+}
+
+impl Limit {
+    fn remaining(self, clock: &dyn Clock) -> Option<Duration> {
+        match self {
+            Self::None => None,
+            Self::Until(deadline) => Some(deadline.saturating_since(clock.now())),
+            Self::For { time, since } => Some(time.saturating_sub(since.elapsed(clock))),
+        }
+    }
 }
 
 /// The fence is closed.
@@ -90,8 +115,7 @@ impl Fence {
     /// # Errors
     /// When it may not.
     pub fn check(&self) -> Result<(), Closed> {
-        let Some(kept) = &self.0 else { return Ok(()) };
-        kept.is_open(&kept.state.borrow())
+        self.0.as_ref().map_or(Ok(()), Kept::check)
     }
 
     /// How much time there is; nothing if there is no deadline, zero if the fence is closed.
@@ -99,7 +123,7 @@ impl Fence {
     pub fn remaining(&self) -> Option<Duration> {
         let kept = self.0.as_ref()?;
         match &*kept.state.borrow() {
-            State::Open { until } => until.map(|until| until.saturating_since(kept.clock.now())),
+            State::Open { limit } => limit.remaining(&*kept.clock),
             State::Closed { .. } => Some(Duration::ZERO),
         }
     }
@@ -113,16 +137,49 @@ impl Fence {
         let Some(kept) = &self.0 else {
             return std::future::pending().await;
         };
-        let mut state = kept.state.clone();
+        let mut waiting = pin!(kept.ended());
+        poll_fn(|cx| match kept.check() {
+            // Also if something else woke this task, such as an answer: no timer counts the time of a suspend.
+            Err(closed) => Poll::Ready(closed),
+            Ok(()) => waiting.as_mut().poll(cx),
+        })
+        .await
+    }
+}
+
+impl Kept {
+    fn check(&self) -> Result<(), Closed> {
+        self.judge(&self.state.borrow())
+    }
+
+    fn judge(&self, state: &State) -> Result<(), Closed> {
+        match state {
+            State::Open { limit } if limit.remaining(&*self.clock) != Some(Duration::ZERO) => Ok(()),
+            State::Open { .. } => Err(Closed {
+                reason: "the time for which they were permitted is over".into(),
+            }),
+            State::Closed { reason } => Err(Closed {
+                reason: Arc::clone(reason),
+            }),
+        }
+    }
+
+    /// Waits for the keeper, or for the deadline as it is moved on.
+    async fn ended(&self) -> Closed {
+        let mut state = self.state.clone();
         loop {
             let now = state.borrow_and_update().clone();
-            if let Err(closed) = kept.is_open(&now) {
+            if let Err(closed) = self.judge(&now) {
                 return closed;
             }
+            let remaining = match now {
+                State::Open { limit } => limit.remaining(&*self.clock),
+                State::Closed { .. } => None,
+            };
             let deadline = async {
-                match now {
-                    State::Open { until: Some(until) } => kept.clock.sleep_until(until).await,
-                    _ => std::future::pending().await,
+                match remaining {
+                    Some(remaining) => self.clock.sleep_until(self.clock.now() + remaining).await,
+                    None => std::future::pending().await,
                 }
             };
             tokio::select! {
@@ -135,24 +192,18 @@ impl Fence {
     }
 }
 
-impl Kept {
-    fn is_open(&self, state: &State) -> Result<(), Closed> {
-        match state {
-            State::Open { until } if until.is_none_or(|until| self.clock.now() < until) => Ok(()),
-            State::Open { .. } => Err(Closed {
-                reason: "the time for which they were permitted is over".into(),
-            }),
-            State::Closed { reason } => Err(Closed {
-                reason: Arc::clone(reason),
-            }),
-        }
-    }
-}
-
 impl FenceKeeper {
     /// Opens the fence until `deadline`, or without one until it is closed. If it is open, this moves the deadline.
     pub fn open_until(&self, deadline: Option<Moment>) {
-        self.state.send_replace(State::Open { until: deadline });
+        let limit = deadline.map_or(Limit::None, Limit::Until);
+        self.state.send_replace(State::Open { limit });
+    }
+
+    /// Opens the fence until so much time has passed `since` then, on the larger of monotonic and calendar time. If it is
+    /// open, this moves the deadline.
+    pub fn open_for(&self, time: Duration, since: Mark) {
+        let limit = Limit::For { time, since };
+        self.state.send_replace(State::Open { limit });
     }
 
     /// Closes the fence. The reason is what those are told who are held back.
@@ -264,6 +315,35 @@ mod tests {
         assert!(poll!(&mut closed).is_ready());
         assert!(fence.check().is_err());
         assert!(fence.closed().now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn guarantee_5_time_in_which_the_machine_is_suspended_counts() {
+        let (clock, keeper, fence) = fence();
+        let since = clock.mark();
+        clock.advance(LEASE / 2);
+        keeper.open_for(LEASE, since);
+        assert_eq!(
+            fence.remaining(),
+            Some(LEASE / 2),
+            "it counts from then, not from now"
+        );
+        let mut closed = pin!(fence.closed());
+        assert!(poll!(&mut closed).is_pending());
+        clock.suspend(LEASE / 2);
+        assert!(fence.check().is_err());
+        assert!(poll!(&mut closed).is_ready(), "whatever woke it");
+
+        keeper.open_for(LEASE, clock.mark());
+        let mut closed = pin!(fence.closed());
+        assert!(poll!(&mut closed).is_pending());
+        clock.set_wall(std::time::SystemTime::UNIX_EPOCH);
+        assert!(
+            fence.check().is_ok(),
+            "a calendar that is set back gives no time and takes none"
+        );
+        clock.advance(LEASE);
+        assert!(poll!(&mut closed).is_ready());
     }
 
     #[test]

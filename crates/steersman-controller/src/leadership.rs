@@ -34,23 +34,31 @@ use tokio::sync::watch;
 /// ```
 #[derive(Debug)]
 pub struct LeadershipKeeper {
-    granted: watch::Sender<Option<Granted>>,
+    granted: watch::Sender<Granted>,
     held: Arc<watch::Sender<usize>>,
 }
 
 /// Where terms come from. Clones are equal.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    granted: watch::Receiver<Option<Granted>>,
+    granted: watch::Receiver<Granted>,
     held: Arc<watch::Sender<usize>>,
     /// Kept where nobody else is there to keep it.
     _keeper: Option<Arc<LeadershipKeeper>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Granted {
+    /// Counts terms, so that none is taken for a later one.
     number: u64,
-    fence: Fence,
+    /// The fence of the present one, if there is one.
+    fence: Option<Fence>,
+}
+
+impl Granted {
+    fn is_over(&self, number: u64) -> bool {
+        self.number != number || self.fence.is_none()
+    }
 }
 
 /// A time of leading. Drop it when the work that it permits has ended.
@@ -58,7 +66,7 @@ struct Granted {
 pub struct Term {
     fence: Fence,
     number: u64,
-    granted: watch::Receiver<Option<Granted>>,
+    granted: watch::Receiver<Granted>,
     _seat: Arc<Seat>,
 }
 
@@ -71,7 +79,7 @@ impl LeadershipKeeper {
     #[must_use]
     pub fn new() -> (Self, Leadership) {
         let held = Arc::new(watch::Sender::new(0));
-        let (sender, granted) = watch::channel(None);
+        let (sender, granted) = watch::channel(Granted::default());
         let keeper = Self {
             granted: sender,
             held: Arc::clone(&held),
@@ -87,14 +95,14 @@ impl LeadershipKeeper {
     /// Begins a term. What is written in it passes `fence`.
     pub fn grant(&self, fence: Fence) {
         self.granted.send_modify(|granted| {
-            let number = granted.as_ref().map_or(0, |granted| granted.number) + 1;
-            *granted = Some(Granted { number, fence });
+            granted.number += 1;
+            granted.fence = Some(fence);
         });
     }
 
     /// Ends the term.
     pub fn revoke(&self) {
-        self.granted.send_replace(None);
+        self.granted.send_modify(|granted| granted.fence = None);
     }
 
     /// Waits until nobody holds a term any more.
@@ -145,19 +153,33 @@ impl Leadership {
     pub fn try_term(&self) -> Option<Term> {
         // The seat is taken first, so that it cannot be missed by one who revokes and then counts.
         let seat = Seat::take(&self.held);
-        let granted = self.granted.borrow().clone()?;
+        let granted = self.granted.borrow().clone();
         Some(Term {
-            fence: granted.fence,
+            fence: granted.fence?,
             number: granted.number,
             granted: self.granted.clone(),
             _seat: Arc::new(seat),
         })
     }
 
-    /// Whether leadership is granted now.
+    /// Whether leadership is granted now, and its fence is open.
     #[must_use]
     pub fn is_leading(&self) -> bool {
-        self.granted.borrow().is_some()
+        let granted = self.granted.borrow();
+        granted.fence.as_ref().is_some_and(|fence| fence.check().is_ok())
+    }
+
+    /// Waits until leadership is not granted.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn vacant(&self) {
+        // When nobody is left who could grant it, it is not granted.
+        let _ = self
+            .granted
+            .clone()
+            .wait_for(|granted| granted.fence.is_none())
+            .await;
     }
 }
 
@@ -176,18 +198,13 @@ impl Term {
         let mut granted = self.granted.clone();
         let number = self.number;
         // When nobody is left who could grant it, it has ended as well.
-        let _ = granted
-            .wait_for(|granted| granted.as_ref().is_none_or(|granted| granted.number != number))
-            .await;
+        let _ = granted.wait_for(|granted| granted.is_over(number)).await;
     }
 
     /// Whether it has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let granted = self.granted.borrow();
-        granted
-            .as_ref()
-            .is_none_or(|granted| granted.number != self.number)
+        self.granted.borrow().is_over(self.number)
     }
 }
 
@@ -229,7 +246,11 @@ mod tests {
         assert!(term.ended().now_or_never().is_none());
         keeper.grant(Fence::open());
         assert!(term.ended().now_or_never().is_some() && term.is_over());
-        assert!(!leadership.try_term().unwrap().is_over());
+        let next = leadership.try_term().unwrap();
+        assert!(!next.is_over());
+        keeper.revoke();
+        keeper.grant(Fence::open());
+        assert!(term.is_over() && next.is_over(), "no term comes back");
     }
 
     #[test]

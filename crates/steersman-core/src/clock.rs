@@ -2,12 +2,14 @@
 //! Time that is handed down.
 //!
 //! # Guarantees
-//! 1. A clock never goes back.
+//! 1. A clock never goes back: [`Clock::now`] grows, whatever happens to the calendar.
 //! 2. When a [`Sleep`] ends, [`Clock::now`] has reached its deadline.
 //! 3. Dropping a [`Sleep`] leaves nothing behind.
+//! 4. [`Mark::elapsed`] counts the time in which the machine was suspended, and is never less than monotonic time.
 //!
 //! # Not promised
-//! That two clocks agree: a [`Moment`] has a meaning only on the clock it came from.
+//! That two clocks agree: a [`Moment`] has a meaning only on the clock it came from. That the calendar grows: people and
+//! time servers set it.
 
 mod manual;
 #[cfg(feature = "tokio")]
@@ -16,7 +18,7 @@ mod tokio;
 use std::fmt;
 use std::ops::Add;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioClock;
@@ -46,6 +48,17 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment. It never goes back.
     fn now(&self) -> Moment;
+
+    /// What the calendar says. It may jump in both directions, so it is for others to read, and for [`Mark`].
+    fn wall(&self) -> SystemTime;
+
+    /// The present on both: something to measure from that also counts the time in which a machine was suspended.
+    fn mark(&self) -> Mark {
+        Mark {
+            now: self.now(),
+            wall: self.wall(),
+        }
+    }
 
     /// Ends when [`now`](Self::now) has reached `deadline`; at once if it has already.
     fn sleep_until(&self, deadline: Moment) -> Sleep;
@@ -88,6 +101,50 @@ impl Moment {
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A point in monotonic time and on the calendar; from [`Clock::mark`].
+///
+/// On Linux, monotonic time stands still while a machine is suspended. Who holds a right for a limited time measures
+/// by this, so that the right is over when the machine wakes up.
+///
+/// ```
+/// use std::time::Duration;
+/// use steersman_core::{Clock, TestClock};
+///
+/// let clock = TestClock::new();
+/// let mark = clock.mark();
+/// clock.advance(Duration::from_secs(1));
+/// assert_eq!(mark.elapsed(&clock), Duration::from_secs(1));
+/// clock.suspend(Duration::from_secs(3600));
+/// assert_eq!(mark.elapsed(&clock), Duration::from_secs(3601));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    now: Moment,
+    wall: SystemTime,
+}
+
+impl Mark {
+    /// The monotonic part.
+    #[must_use]
+    pub const fn moment(self) -> Moment {
+        self.now
+    }
+
+    /// The calendar's part.
+    #[must_use]
+    pub const fn wall(self) -> SystemTime {
+        self.wall
+    }
+
+    /// How long ago this was on its clock: the larger of what monotonic time and the calendar say. A calendar that was
+    /// set back says zero.
+    #[must_use]
+    pub fn elapsed(self, clock: &dyn Clock) -> Duration {
+        let on_calendar = clock.wall().duration_since(self.wall).unwrap_or_default();
+        clock.now().saturating_since(self.now).max(on_calendar)
     }
 }
 

@@ -20,7 +20,7 @@ mod spawner;
 pub use action::{Action, Next};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
-pub use clock::{Clock, Moment, Sleep, TestClock};
+pub use clock::{Clock, Mark, Moment, Sleep, TestClock};
 pub use key::{InvalidKey, ObjectKey};
 pub use presence::{Presence, Sighting};
 pub use random::Random;

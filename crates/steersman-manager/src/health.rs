@@ -17,7 +17,8 @@
 //!    [public](Unready::public); then it is shown in place of `reason withheld`.
 //! 3. A check may be added and removed at any time.
 //! 4. Where there is no check, there is `ping`, which passes.
-//! 5. Paths are answered with and without a slash at the end, and nothing is redirected.
+//! 5. A check that is set apart is asked by its own path only.
+//! 6. Paths are answered with and without a slash at the end, and nothing is redirected.
 //!
 //! # Not promised
 //! That a check ends: one that hangs keeps the probe waiting, which the kubelet takes for a failure.
@@ -25,7 +26,7 @@
 mod answer;
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, btree_map},
     fmt,
     future::{Future, ready},
     pin::Pin,
@@ -36,7 +37,14 @@ use crate::{BoxError, Handler, Registered, RouteError, Routes, serve::causes};
 
 type Checking = Pin<Box<dyn Future<Output = Result<(), Unready>> + Send>>;
 type Check = Arc<dyn Fn() -> Checking + Send + Sync>;
-type Named = Mutex<BTreeMap<String, Check>>;
+type Named = Mutex<BTreeMap<String, Entry>>;
+
+#[derive(Clone)]
+struct Entry {
+    check: Check,
+    /// Whether it is asked only by its own path.
+    is_apart: bool,
+}
 
 /// Checks by name. Clones are the same set.
 ///
@@ -154,6 +162,13 @@ impl Checks {
         self.insert(name.into(), Arc::new(check))
     }
 
+    /// Takes a check out of the list, so that it is asked by its own path only.
+    pub(crate) fn set_apart(&self, name: &str) {
+        if let Some(entry) = lock(&self.0).get_mut(name) {
+            entry.is_apart = true;
+        }
+    }
+
     /// Answers `path`, `path/` and `path/<check>`.
     ///
     /// # Errors
@@ -173,8 +188,11 @@ impl Checks {
 
     fn insert(&self, name: String, check: Check) -> Result<Registered, Duplicate> {
         match lock(&self.0).entry(name.clone()) {
-            Entry::Occupied(_) => return Err(Duplicate { name }),
-            Entry::Vacant(vacant) => vacant.insert(check),
+            btree_map::Entry::Occupied(_) => return Err(Duplicate { name }),
+            btree_map::Entry::Vacant(vacant) => vacant.insert(Entry {
+                check,
+                is_apart: false,
+            }),
         };
         let checks: Weak<Named> = Arc::downgrade(&self.0);
         Ok(Registered::new(move || {
@@ -187,15 +205,15 @@ impl Checks {
     }
 
     /// Those that are there now. They are asked without the lock.
-    fn all(&self) -> Vec<(String, Check)> {
-        lock(&self.0)
-            .iter()
-            .map(|(name, check)| (name.clone(), Arc::clone(check)))
+    fn all(&self) -> Vec<(String, Entry)> {
+        let all = lock(&self.0);
+        all.iter()
+            .map(|(name, entry)| (name.clone(), entry.clone()))
             .collect()
     }
 }
 
-fn lock(checks: &Named) -> MutexGuard<'_, BTreeMap<String, Check>> {
+fn lock(checks: &Named) -> MutexGuard<'_, BTreeMap<String, Entry>> {
     checks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -2,6 +2,7 @@
 //! Runs controllers, and has what their process needs besides: probes, metrics, signals and logs.
 //!
 //! * [`Manager`] starts everything in order, keeps it running, and stops it in order.
+//! * [`Election`] says which of several replicas acts.
 //! * [`Checks`] answers `/healthz` and `/readyz` as Kubernetes' own components do.
 //! * [`MetricsRegistry`] holds what is measured, [`MetricsServer`] shows it to those who may see it.
 //! * [`Server`] puts [`Routes`] on a socket, and ends with its last connection.
@@ -11,6 +12,7 @@
 //! Nothing here is global but what the process has only one of: its signal handlers and its log.
 
 mod disable;
+mod election;
 mod health;
 mod logging;
 mod manager;
@@ -21,6 +23,7 @@ mod signals;
 mod supervise;
 
 pub use disable::disabled_by_args;
+pub use election::{Election, ElectionError, OnLoss};
 pub use health::{Checks, Duplicate, Unready};
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
 pub use manager::{Addresses, BuildError, Manager, ManagerBuilder, RemoveError, RunError};

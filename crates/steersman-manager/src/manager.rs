@@ -11,13 +11,16 @@
 //! 4. Runnables and clusters can be added before and while it runs. Once it is stopping they are refused.
 //! 5. The run ends when all that ran has ended, or the grace period is over; then the error names who is late.
 //! 6. A run can follow another. Two at the same time are refused.
-//! 7. A cluster that is removed gets no new work; what is in flight may end within the grace period; then its client
+//! 7. What needs leadership runs while this replica leads: it is stopped when that ends, and run again when it begins
+//!    again. What warms up runs all the time, and acts while it leads; see [`Election`](crate::Election).
+//! 8. A cluster that is removed gets no new work; what is in flight may end within the grace period; then its client
 //!    refuses. Runnables that cannot do without it are stopped and let go; nobody else waits for that.
-//! 8. A runnable whose name is disabled is taken in and never runs.
+//! 9. A runnable whose name is disabled is taken in and never runs.
 
 mod builder;
 mod collect;
 mod run;
+mod warmth;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +40,7 @@ use tokio::sync::watch;
 
 pub use builder::{Addresses, BuildError, ManagerBuilder};
 
-use crate::{Checks, Duplicate, MetricsRegistry, Registered, Signals};
+use crate::{Checks, Duplicate, ElectionError, MetricsRegistry, Registered, Signals};
 
 /// Runs controllers and other runnables. Clones are one manager.
 #[derive(Clone)]
@@ -56,6 +59,8 @@ pub(crate) struct Inner {
     endpoints: builder::Endpoints,
     /// Whoever runs leads, unless there is an election.
     leadership: watch::Sender<Option<Leadership>>,
+    election: Option<builder::Contested>,
+    warmth: Arc<warmth::Warmth>,
     registry: Mutex<Registry>,
     changed: watch::Sender<()>,
     _registered: Vec<Registered>,
@@ -106,6 +111,17 @@ pub enum RunError {
         #[source]
         source: Option<Box<Self>>,
     },
+    /// Another replica may have the lease, and the policy is to end then.
+    #[error("leadership was lost: lease `{lease}`: {reason}")]
+    LeadershipLost {
+        /// The lease.
+        lease: String,
+        /// Why it was lost.
+        reason: String,
+    },
+    /// The election cannot be taken part in.
+    #[error("the election failed")]
+    Election(#[source] ElectionError),
     /// An HTTP endpoint cannot be had, or ended.
     #[error("an HTTP endpoint failed")]
     Endpoint(#[source] BoxError),
@@ -260,6 +276,18 @@ impl Manager {
         drop(leadership.term().await);
     }
 
+    /// Waits until this replica does not lead, which is so from the start. Together with [`elected`](Self::elected) it
+    /// lets one follow who leads.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn deposed(&self) {
+        let leadership = self.0.leadership.borrow().clone();
+        if let Some(leadership) = leadership {
+            leadership.vacant().await;
+        }
+    }
+
     /// Whether this replica leads now.
     #[must_use]
     pub fn is_leading(&self) -> bool {
@@ -328,6 +356,7 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.lock().state = State::Idle;
         self.0.leadership.send_replace(None);
+        self.0.warmth.over();
     }
 }
 

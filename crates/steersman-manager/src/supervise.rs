@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::{FutureExt, future::select_all};
-use steersman_controller::{BoxError, BoxRunnable, Leadership, RunSurroundings, Runnable, Stop, StopHandle};
+use steersman_controller::{
+    BoxError, BoxRunnable, Leadership, RunSurroundings, Runnable, Stop, StopHandle, Term,
+};
 use steersman_core::{Clock, Moment, Task};
 use tokio::sync::{mpsc, watch};
 
@@ -51,8 +53,13 @@ impl Supervisor {
         }
     }
 
-    /// Runs it, unless it runs or has run already.
-    pub(crate) fn start(&mut self, runnable: &BoxRunnable, leadership: &Leadership, stop: &Stop) {
+    /// Runs it, unless it runs or has run already. The term, if there is one, is held until it has really ended.
+    pub(crate) fn start(
+        &mut self,
+        runnable: &BoxRunnable,
+        (leadership, term): (&Leadership, Option<Term>),
+        stop: &Stop,
+    ) {
         let name = runnable.name().to_owned();
         if self.running.contains_key(&name) {
             return;
@@ -63,8 +70,8 @@ impl Supervisor {
         let (failures, runnable) = (self.failures.0.clone(), runnable.clone());
         let called = name.clone();
         let task = self.surroundings.spawner().spawn("runnable", async move {
-            // Dropped at the end, also if this task is aborted.
-            let _ending = Ending(ending);
+            // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
+            let (_ending, _term) = (Ending(ending), term);
             tracing::debug!(name = called, "starting");
             let result = AssertUnwindSafe(async { runnable.run(cx).await })
                 .catch_unwind()

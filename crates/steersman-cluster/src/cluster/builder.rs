@@ -216,7 +216,7 @@ impl ClusterBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(any_seed)));
         let program = program();
-        let mut links = Links::new(&name, self.config.clone(), self.service, &clock)?;
+        let mut links = Links::new(&name, self.config.clone(), self.service.clone(), &clock)?;
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
         gate_keeper.open_until(None);
         let line = Arc::new(Line {
@@ -262,6 +262,7 @@ impl ClusterBuilder {
         Ok(Cluster(Arc::new(Inner {
             name,
             config: self.config,
+            service: self.service,
             field_owner: self.field_owner.unwrap_or(program).into(),
             missing,
             uncached,

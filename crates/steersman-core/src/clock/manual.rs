@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{Clock, Moment, Sleep};
 
 /// A clock that is moved by hand, so that no test ever waits.
 ///
-/// Clones show the same time. It starts at [`Moment::ORIGIN`].
+/// Clones show the same time. It starts at [`Moment::ORIGIN`], and its calendar at the beginning of 2030.
 ///
 /// ```
 /// use std::{task::{Context, Waker}, time::Duration};
@@ -30,12 +30,27 @@ pub struct TestClock {
     shared: Arc<Mutex<Shared>>,
 }
 
-#[derive(Debug, Default)]
+/// The first of January 2030, in seconds of Unix time.
+const FIRST_DAY: u64 = 1_893_456_000;
+
+#[derive(Debug)]
 struct Shared {
     now: Moment,
+    wall: SystemTime,
     /// Sleepers by deadline; the number keeps apart those with the same one and wakes them in order of arrival.
     sleepers: BTreeMap<(Moment, u64), Waker>,
     arrivals: u64,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            now: Moment::ORIGIN,
+            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(FIRST_DAY),
+            sleepers: BTreeMap::new(),
+            arrivals: 0,
+        }
+    }
 }
 
 impl TestClock {
@@ -45,16 +60,18 @@ impl TestClock {
         Self::default()
     }
 
-    /// Moves the time on and wakes those whose deadline is reached, the earliest first.
+    /// Moves time and calendar on and wakes those whose deadline is reached, the earliest first.
     pub fn advance(&self, by: Duration) {
         let now = self.lock().now + by;
         self.advance_to(now);
     }
 
-    /// Moves the time on to `moment`; does nothing if that is in the past.
+    /// Moves time and calendar on to `moment`; does nothing if that is in the past.
     pub fn advance_to(&self, moment: Moment) {
         let mut shared = self.lock();
         let now = shared.now.max(moment);
+        let by = now.saturating_since(shared.now);
+        shared.wall += by;
         shared.now = now;
         let later = shared.sleepers.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut shared.sleepers, later);
@@ -72,6 +89,16 @@ impl TestClock {
         Some(deadline)
     }
 
+    /// Moves only the calendar on, as when the machine was suspended. It wakes nobody.
+    pub fn suspend(&self, by: Duration) {
+        self.lock().wall += by;
+    }
+
+    /// Sets the calendar, to the past or to the future. It wakes nobody.
+    pub fn set_wall(&self, wall: SystemTime) {
+        self.lock().wall = wall;
+    }
+
     /// The earliest deadline that somebody waits for.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Moment> {
@@ -86,6 +113,10 @@ impl TestClock {
 impl Clock for TestClock {
     fn now(&self) -> Moment {
         self.lock().now
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.lock().wall
     }
 
     fn sleep_until(&self, deadline: Moment) -> Sleep {
@@ -173,5 +204,26 @@ mod tests {
         assert_eq!(clock.next_deadline(), Some(Moment::from_nanos(10)));
         drop(sleep);
         assert_eq!(clock.next_deadline(), None);
+    }
+    #[test]
+    fn guarantee_1_a_calendar_that_is_set_back_leaves_the_time_alone() {
+        let clock = TestClock::new();
+        let mark = clock.mark();
+        clock.advance(Duration::from_secs(2));
+        clock.set_wall(SystemTime::UNIX_EPOCH);
+        assert_eq!(clock.now(), Moment::ORIGIN + Duration::from_secs(2));
+        assert_eq!(mark.elapsed(&clock), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn guarantee_4_time_in_which_the_machine_is_suspended_counts() {
+        let clock = TestClock::new();
+        let mark = clock.mark();
+        let mut sleep = clock.sleep_until(Moment::from_nanos(10));
+        clock.suspend(Duration::from_secs(60));
+        assert!(!is_ready(&mut sleep), "no timer counts it");
+        assert_eq!(mark.elapsed(&clock), Duration::from_secs(60));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(mark.elapsed(&clock), Duration::from_secs(61));
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The clock of production.
 
+use std::time::SystemTime;
+
 use tokio::time::Instant;
 
 use super::{Clock, Moment, Sleep};
@@ -45,6 +47,11 @@ impl Default for TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
         Moment::ORIGIN + self.origin.elapsed()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is where the calendar comes from")]
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
     }
 
     fn sleep_until(&self, deadline: Moment) -> Sleep {

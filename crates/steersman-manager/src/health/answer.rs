@@ -8,7 +8,7 @@ use futures::future::join_all;
 use http::StatusCode;
 use http_body_util::Full;
 
-use super::{Check, Checks, Unready};
+use super::{Checks, Entry, Unready};
 use crate::serve::{decoded, not_found, text};
 
 type Answer = http::Response<Full<Bytes>>;
@@ -22,7 +22,7 @@ pub(super) async fn answer(checks: &Checks, name: &str, query: &str) -> Answer {
     }
     let found = all.iter().find(|(known, _)| *known == name);
     match found {
-        Some((_, check)) => one(check().await),
+        Some((_, entry)) => one((entry.check)().await),
         None if all.is_empty() && name == "ping" => one(Ok(())),
         None => not_found(),
     }
@@ -38,7 +38,8 @@ fn one(result: Result<(), Unready>) -> Answer {
     }
 }
 
-async fn list(all: Vec<(String, Check)>, query: &str) -> Answer {
+async fn list(mut all: Vec<(String, Entry)>, query: &str) -> Answer {
+    all.retain(|(_, entry)| !entry.is_apart);
     let mut excluded: BTreeSet<String> = BTreeSet::new();
     let mut verbose = false;
     for (key, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -54,7 +55,7 @@ async fn list(all: Vec<(String, Check)>, query: &str) -> Answer {
     let results = join_all(
         asked
             .into_iter()
-            .map(|(name, check)| async move { (name, Some(check().await)) }),
+            .map(|(name, entry)| async move { (name, Some((entry.check)().await)) }),
     )
     .await;
     let mut lines: Vec<_> = skipped

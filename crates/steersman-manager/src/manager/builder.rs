@@ -14,10 +14,11 @@ use steersman_controller::{NameTaken, Options, RunSurroundings, Standing};
 use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
 use tokio::sync::{oneshot, watch};
 
-use super::{Inner, Manager, RunError, collect};
+use super::{Inner, Manager, RunError, collect, warmth::Warmth};
 use crate::{
-    BindError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RouteError, Routes, Server,
-    Unready,
+    BindError, Checks, Election, ElectionError, MetricsRegistry, MetricsServer, MetricsServerError,
+    RouteError, Routes, Server, Unready,
+    election::{Figures, Settings},
 };
 
 /// A manager that is being put together; from [`Manager::builder`].
@@ -29,6 +30,8 @@ pub struct ManagerBuilder {
     disabled: BTreeSet<String>,
     grace: Duration,
     barrier: Duration,
+    election: Option<Election>,
+    ready_while_cold: bool,
     health: Option<SocketAddr>,
     metrics: Option<ServerOptions>,
     clock: Option<Arc<dyn Clock>>,
@@ -56,6 +59,9 @@ pub enum BuildError {
     /// The address of the metrics cannot be had.
     #[error("`/metrics` cannot be served")]
     Metrics(#[source] MetricsServerError),
+    /// The election cannot be held.
+    #[error(transparent)]
+    Election(#[from] ElectionError),
     /// Two handlers want one path.
     #[error("the probes cannot be served")]
     Route(#[from] RouteError),
@@ -70,6 +76,8 @@ impl ManagerBuilder {
             disabled: BTreeSet::new(),
             grace: Duration::from_secs(30),
             barrier: Duration::from_secs(120),
+            election: None,
+            ready_while_cold: false,
             health: None,
             metrics: None,
             clock: None,
@@ -117,6 +125,22 @@ impl ManagerBuilder {
         self
     }
 
+    /// Lets replicas elect the one that acts, by a lease of this name or as it is described. Default: whoever runs acts.
+    pub fn election(mut self, election: impl Into<Election>) -> Self {
+        self.election = Some(election.into());
+        self
+    }
+
+    /// Lets `/readyz` pass before caches are filled and runnables are ready. Those checks (`caches`, `runnables`, `warm`)
+    /// are then asked by their own paths only, such as `/readyz/warm`.
+    ///
+    /// It is for a process that serves a conversion webhook which its own lists need: the API server calls it only once it
+    /// is ready. Default: `/readyz` waits for them.
+    pub fn ready_while_cold(mut self, ready: bool) -> Self {
+        self.ready_while_cold = ready;
+        self
+    }
+
     /// Answers `/healthz` and `/readyz` at this address. Default: nowhere.
     pub fn health(mut self, address: SocketAddr) -> Self {
         self.health = Some(address);
@@ -156,7 +180,11 @@ impl ManagerBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.unwrap_or_else(Spawner::current);
         let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(seed_by_chance)));
-        let surroundings = Arc::new(RunSurroundings::new(Arc::clone(&clock), random, spawner));
+        let surroundings = Arc::new(RunSurroundings::new(
+            Arc::clone(&clock),
+            Arc::clone(&random),
+            spawner,
+        ));
         let mut clusters = self.clusters;
         if clusters.is_empty() && !self.without_cluster {
             let inferred = Cluster::builder(ClusterName::default())
@@ -166,16 +194,37 @@ impl ManagerBuilder {
             clusters.push(inferred.map_err(BuildError::Connect)?);
         }
         let default_cluster = clusters.first().map(|cluster| cluster.name().clone());
+        let election = self.election.map(|election| {
+            let settings = election.settle(clusters.first())?;
+            Ok::<_, ElectionError>(Contested {
+                settings,
+                seed: random.next_u64(),
+                figures: Figures::default(),
+            })
+        });
+        let election = election.transpose()?;
         for cluster in clusters {
             surroundings.fleet().insert(cluster)?;
         }
         let (healthz, readyz, metrics) = (Checks::new(), Checks::new(), MetricsRegistry::new());
-        let registered = vec![
+        let mut registered = vec![
             metrics.register_process(),
             metrics.register(|registry| surroundings.metrics().register(registry)),
             metrics.register(|registry| collect::register(&surroundings, registry)),
         ];
-        own_checks(&readyz, &surroundings);
+        if let Some(Contested {
+            settings, figures, ..
+        }) = &election
+        {
+            registered.push(metrics.register(|registry| figures.register(&settings.lease, registry)));
+        }
+        let warmth = Arc::new(Warmth::new());
+        own_checks(&readyz, &surroundings, &warmth);
+        if self.ready_while_cold {
+            for check in ["caches", "runnables", "warm"] {
+                readyz.set_apart(check);
+            }
+        }
         let mut routes = Routes::new();
         healthz.mount(&mut routes, "/healthz")?;
         readyz.mount(&mut routes, "/readyz")?;
@@ -192,6 +241,8 @@ impl ManagerBuilder {
             metrics,
             endpoints,
             leadership: watch::Sender::new(None),
+            election,
+            warmth,
             registry: Mutex::default(),
             changed: watch::Sender::new(()),
             _registered: registered,
@@ -199,8 +250,15 @@ impl ManagerBuilder {
     }
 }
 
+/// An election that the manager takes part in.
+pub(crate) struct Contested {
+    pub(super) settings: Settings,
+    pub(super) seed: u64,
+    pub(super) figures: Figures,
+}
+
 /// `/readyz` says who is not ready, and why, without anybody having to ask for it.
-fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>) {
+fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, warmth: &Arc<Warmth>) {
     let standings = surroundings.standings().clone();
     let running = readyz.add_sync("runnables", move || {
         let all = standings.all();
@@ -231,8 +289,10 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>) {
             Err(Unready::waiting_for(missing))
         }
     });
+    let warmth = Arc::clone(warmth);
+    let warm = readyz.add_sync("warm", move || warmth.check());
     // The names are free: this is the first who adds any.
-    for check in [running, caches].into_iter().flatten() {
+    for check in [running, caches, warm].into_iter().flatten() {
         check.forever();
     }
 }

@@ -6,11 +6,16 @@ use std::{collections::BTreeSet, future::Future, sync::Arc};
 use futures::future::join_all;
 use steersman_cache::Held;
 use steersman_cluster::Fence;
-use steersman_controller::{Leadership, LeadershipKeeper, Needs, Runnable, Standing, Stop, StopHandle};
+use steersman_controller::{
+    BoxRunnable, Leadership, LeadershipKeeper, Needs, Runnable, Standing, Stop, StopHandle, Term,
+};
 use steersman_core::Moment;
 
 use super::{Inner, RunError, State};
-use crate::supervise::{Change, Failure, Supervisor, chain};
+use crate::{
+    election::{Campaign, Circumstances, Loss},
+    supervise::{Change, Failure, Supervisor, chain},
+};
 
 /// Starts in order, keeps running what should run, and stops in order.
 pub(super) async fn run(
@@ -22,19 +27,25 @@ pub(super) async fn run(
     let clock = Arc::clone(inner.surroundings.clock());
     let endpoints = inner.endpoints.serve(inner.surroundings.spawner())?;
     let (keeper, leadership) = LeadershipKeeper::new();
+    let keeper = Arc::new(keeper);
     inner.leadership.send_replace(Some(leadership));
+    let mut campaign = campaign(inner, &keeper)?;
     let mut supervisor = Supervisor::new(&inner.surroundings);
     let ended = {
         let mut asked = std::pin::pin!(asked);
         tokio::select! {
             biased;
             () = &mut asked => Ok(()),
-            result = work(inner, &keeper, &mut supervisor, &stop) => result,
+            result = work(inner, (&keeper, campaign.as_mut()), &mut supervisor, &stop) => result,
+            () = inner.warmth.keep(inner) => Ok(()),
         }
     };
     inner.lock().state = State::Stopping;
+    if let Some(campaign) = &campaign {
+        campaign.abstain();
+    }
     let deadline = clock.now() + inner.grace;
-    let unfinished = wind_down(inner, &keeper, &mut supervisor, deadline).await;
+    let unfinished = wind_down(inner, (&keeper, campaign), &mut supervisor, deadline).await;
     for Failure { name, error } in supervisor.unheard() {
         tracing::error!(name, error = %chain(&*error), "failed after the run was to end");
     }
@@ -49,31 +60,68 @@ pub(super) async fn run(
     })
 }
 
+/// Takes part in the election, if there is one.
+fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Campaign>, RunError> {
+    let Some(election) = &inner.election else {
+        return Ok(None);
+    };
+    let circumstances = Circumstances {
+        clock: Arc::clone(inner.surroundings.clock()),
+        seed: election.seed,
+        keeper: Arc::clone(keeper),
+        warm: inner.warmth.is_warm(),
+        standings: inner.surroundings.standings().clone(),
+    };
+    let campaign = Campaign::start(&election.settings, &election.figures, circumstances);
+    Ok(Some(campaign.map_err(RunError::Election)?))
+}
+
 /// Brings everything up, and keeps it so until something fails.
 async fn work(
     inner: &Arc<Inner>,
-    keeper: &LeadershipKeeper,
+    (keeper, mut campaign): (&LeadershipKeeper, Option<&mut Campaign>),
     supervisor: &mut Supervisor,
     stop: &Stop,
 ) -> Result<(), RunError> {
+    let Some(leadership) = inner.leadership.borrow().clone() else {
+        return Ok(());
+    };
     inner.warn_of_unknown_names();
-    let mut held = fill_caches(inner).await;
-    // Whoever runs leads: nobody contends.
-    keeper.grant(Fence::open());
+    let mut held = tokio::select! {
+        biased;
+        error = lost(inner, &mut campaign) => return Err(error),
+        held = fill_caches(inner) => held,
+    };
+    inner.warmth.filled();
+    if inner.election.is_none() {
+        // Whoever runs leads: nobody contends.
+        keeper.grant(Fence::open());
+    }
     let mut changed = inner.changed.subscribe();
+    let mut term: Option<Term> = None;
     loop {
         changed.mark_unchanged();
         for (name, deadline) in inner.take_dismissed() {
             supervisor.dismiss(&name, deadline);
         }
-        start_due(inner, supervisor, stop);
+        if term.as_ref().is_some_and(Term::is_over) {
+            step_down(inner, supervisor).await;
+            term = None;
+        }
+        term = term.or_else(|| leadership.try_term());
+        start_due(inner, supervisor, (&leadership, term.as_ref()), stop);
         tokio::select! {
             biased;
             change = supervisor.changed() => if let Change::Failed(Failure { name, error }) = change {
                 tracing::error!(name, error = %chain(&*error), "failed; the run ends");
                 return Err(RunError::Runnable { name, source: error });
             },
+            error = lost(inner, &mut campaign) => {
+                step_down(inner, supervisor).await;
+                return Err(error);
+            }
             _ = changed.changed() => {}
+            () = turn(&leadership, term.as_ref()) => {}
             // Those who run have their own shares by then.
             () = begun(inner), if !held.is_empty() => held.clear(),
         }
@@ -87,12 +135,43 @@ async fn begun(inner: &Inner) {
     standings.when(|all| !all.values().any(is_waiting)).await;
 }
 
+/// Waits until the election has come to an end by itself.
+async fn lost(inner: &Inner, campaign: &mut Option<&mut Campaign>) -> RunError {
+    let (Some(campaign), Some(election)) = (campaign, &inner.election) else {
+        return std::future::pending().await;
+    };
+    match campaign.lost().await {
+        Loss::Failed(error) => RunError::Election(error),
+        Loss::Lease(reason) => RunError::LeadershipLost {
+            lease: election.settings.lease.clone(),
+            reason,
+        },
+    }
+}
+
+/// Waits until this term has ended, or until one begins.
+async fn turn(leadership: &Leadership, term: Option<&Term>) {
+    match term {
+        Some(term) => term.ended().await,
+        None => drop(leadership.term().await),
+    }
+}
+
+/// Stops what needs leadership. It has no time for that: nobody lets it write any more.
+async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
+    let leaders = names(inner, |needs| needs == Needs::Leadership);
+    let now = inner.surroundings.clock().now();
+    for name in supervisor.stop(now, |name| leaders.contains(name)).await {
+        tracing::debug!(name, "cancelled, because leadership was lost");
+    }
+}
+
 /// Fills the caches that were declared, all at the same time, and waits for them as far as that makes sense.
 async fn fill_caches(inner: &Inner) -> Vec<Held> {
-    let wanted = inner
-        .runnables()
-        .into_iter()
-        .flat_map(|runnable| runnable.caches());
+    // Where there is an election, those who need leadership have their caches once they lead.
+    let is_early = |runnable: &BoxRunnable| inner.election.is_none() || runnable.needs() != Needs::Leadership;
+    let runnables = inner.runnables().into_iter().filter(is_early);
+    let wanted = runnables.flat_map(|runnable| runnable.caches());
     let held: Vec<Held> = wanted.map(|wanted| wanted.informer()).collect();
     let clock = inner.surroundings.clock();
     let each = held.iter().map(|informer| async move {
@@ -121,10 +200,12 @@ async fn fill_caches(inner: &Inner) -> Vec<Held> {
 }
 
 /// Starts what should run and does not.
-fn start_due(inner: &Inner, supervisor: &mut Supervisor, stop: &Stop) {
-    let Some(leadership) = inner.leadership.borrow().clone() else {
-        return;
-    };
+fn start_due(
+    inner: &Inner,
+    supervisor: &mut Supervisor,
+    (leadership, term): (&Leadership, Option<&Term>),
+    stop: &Stop,
+) {
     let mut runnables = inner.runnables();
     runnables.sort_by_key(|runnable| match runnable.needs() {
         Needs::Nothing => 0,
@@ -132,34 +213,51 @@ fn start_due(inner: &Inner, supervisor: &mut Supervisor, stop: &Stop) {
         _ => 2,
     });
     for runnable in &runnables {
-        match runnable.needs() {
+        match (runnable.needs(), term) {
             // Whoever leads.
-            Needs::Nothing => supervisor.start(runnable, &Leadership::always(), stop),
-            _ => supervisor.start(runnable, &leadership, stop),
+            (Needs::Nothing, _) => supervisor.start(runnable, (&Leadership::always(), None), stop),
+            (Needs::Leadership, None) => {}
+            (Needs::Leadership, Some(term)) => {
+                supervisor.start(runnable, (leadership, Some(term.clone())), stop);
+            }
+            _ => supervisor.start(runnable, (leadership, None), stop),
         }
     }
+}
+
+/// The names of those that need something.
+fn names(inner: &Inner, chosen: impl Fn(Needs) -> bool) -> BTreeSet<String> {
+    let runnables = inner.runnables().into_iter();
+    runnables
+        .filter(|runnable| chosen(runnable.needs()))
+        .map(|runnable| runnable.name().to_owned())
+        .collect()
 }
 
 /// Ends everything in order, and gives the names of those that did not end in time.
 async fn wind_down(
     inner: &Inner,
-    keeper: &LeadershipKeeper,
+    (keeper, campaign): (&LeadershipKeeper, Option<Campaign>),
     supervisor: &mut Supervisor,
     deadline: Moment,
 ) -> Vec<String> {
-    let always_on: BTreeSet<String> = inner
-        .runnables()
-        .iter()
-        .filter(|runnable| runnable.needs() == Needs::Nothing)
-        .map(|runnable| runnable.name().to_owned())
-        .collect();
-    let mut unfinished = supervisor.stop(deadline, |name| !always_on.contains(name)).await;
+    let leaders = names(inner, |needs| needs == Needs::Leadership);
+    let mut unfinished = supervisor.stop(deadline, |name| leaders.contains(name)).await;
     keeper.revoke();
     let clock = inner.surroundings.clock();
-    tokio::select! {
+    let is_vacated = tokio::select! {
         biased;
-        () = keeper.vacated() => {}
-        () = clock.sleep_until(deadline) => {}
+        () = keeper.vacated() => true,
+        () = clock.sleep_until(deadline) => false,
+    };
+    if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
+        if !is_vacated {
+            tracing::warn!(
+                lease = election.settings.lease,
+                "what the leader did has not ended in time, so the lease is not given up but runs out"
+            );
+        }
+        campaign.resign(is_vacated && election.settings.release).await;
     }
     unfinished.extend(supervisor.stop(deadline, |_| true).await);
     unfinished

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a candidate has seen of the lease, and when it is its turn.
+
+use std::time::Duration;
+
+use kube::core::DynamicObject;
+use steersman_core::Moment;
+
+use super::record::Record;
+
+/// What was seen of a lease, since when, on the candidate's own monotonic clock.
+///
+/// That clock stands still while the machine is suspended, and does not follow the calendar. So it errs on the side of
+/// waiting too long.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    lease: Option<DynamicObject>,
+    record: Record,
+    changed: Moment,
+    /// Since when nobody holds it.
+    free: Option<Moment>,
+}
+
+/// What a candidate does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It tries to take the lease.
+    Take,
+    /// It waits until then, or until something is seen.
+    Wait(Moment),
+}
+
+/// What a candidate knows of itself.
+pub(super) struct Candidate<'a> {
+    pub(super) identity: &'a str,
+    /// What it wrote as the beginning of its last term. Another process of the same identity wrote something else.
+    pub(super) acquired: Option<&'a str>,
+    pub(super) is_warm: bool,
+    pub(super) patience: Duration,
+}
+
+impl Sight {
+    /// Takes note of the lease as it is; nothing if it is not there.
+    pub(super) fn see(&mut self, lease: Option<DynamicObject>, now: Moment) {
+        // A lease that was deleted may have a holder who does not know yet, so what it said counts until it runs out.
+        if let Some(record) = lease.as_ref().map(Record::of)
+            && record != self.record
+        {
+            self.record = record;
+            self.changed = now;
+        }
+        self.lease = lease;
+    }
+
+    pub(super) fn lease(&self) -> Option<&DynamicObject> {
+        self.lease.as_ref()
+    }
+
+    pub(super) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Whether the lease names this candidate because it wrote that itself.
+    pub(super) fn is_of(&self, candidate: &Candidate<'_>) -> bool {
+        is_of(&self.record, candidate.identity, candidate.acquired)
+    }
+
+    /// Whose turn it is.
+    pub(super) fn turn(&mut self, candidate: &Candidate<'_>, now: Moment) -> Turn {
+        if self.is_of(candidate) {
+            return Turn::Take;
+        }
+        let runs_out = self.changed + self.record.duration();
+        if !self.record.holder.is_empty() && now < runs_out {
+            self.free = None;
+            return Turn::Wait(runs_out);
+        }
+        let patient_until = *self.free.get_or_insert(now) + candidate.patience;
+        if candidate.is_warm || now >= patient_until {
+            Turn::Take
+        } else {
+            Turn::Wait(patient_until)
+        }
+    }
+}
+
+/// Whether a record was written by one who wrote this as the beginning of its last term.
+pub(super) fn is_of(record: &Record, identity: &str, acquired: Option<&str>) -> bool {
+    record.holder == identity && acquired == Some(&*record.acquired)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(15);
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::ORIGIN + Duration::from_secs(seconds)
+    }
+
+    fn lease(holder: &str, renewed: &str) -> Option<DynamicObject> {
+        let spec = json!({
+            "holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": "then", "renewTime": renewed,
+        });
+        Some(serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap())
+    }
+
+    fn warm<'a>() -> Candidate<'a> {
+        Candidate {
+            identity: "me",
+            acquired: None,
+            is_warm: true,
+            patience: PATIENCE,
+        }
+    }
+
+    fn cold<'a>() -> Candidate<'a> {
+        Candidate {
+            is_warm: false,
+            ..warm()
+        }
+    }
+
+    #[test]
+    fn guarantee_2_a_lease_counts_from_when_it_was_seen_to_change() {
+        let mut sight = Sight::default();
+        // Whatever the lease says about the time.
+        sight.see(lease("other", "1970-01-01T00:00:00.000000Z"), at(100));
+        assert_eq!(sight.turn(&warm(), at(100)), Turn::Wait(at(115)));
+        sight.see(lease("other", "1970-01-01T00:00:00.000000Z"), at(110));
+        assert_eq!(
+            sight.turn(&warm(), at(114)),
+            Turn::Wait(at(115)),
+            "nothing has changed"
+        );
+        sight.see(lease("other", "1970-01-01T00:00:02.000000Z"), at(114));
+        assert_eq!(sight.turn(&warm(), at(115)), Turn::Wait(at(129)));
+        assert_eq!(sight.turn(&warm(), at(129)), Turn::Take);
+        assert_eq!(LEASE, sight.record().duration());
+    }
+
+    #[test]
+    fn guarantee_3_a_lease_that_was_given_up_or_never_was_is_free_at_once() {
+        let mut sight = Sight::default();
+        assert_eq!(sight.turn(&warm(), at(1)), Turn::Take);
+        sight.see(lease("other", "1"), at(2));
+        assert_eq!(sight.turn(&warm(), at(2)), Turn::Wait(at(17)));
+        sight.see(lease("", "2"), at(3));
+        assert_eq!(sight.turn(&warm(), at(3)), Turn::Take);
+    }
+
+    #[test]
+    fn guarantee_2_a_lease_that_was_deleted_is_held_until_it_would_have_run_out() {
+        let mut sight = Sight::default();
+        sight.see(lease("other", "1"), at(2));
+        sight.see(None, at(3));
+        assert_eq!(sight.turn(&warm(), at(3)), Turn::Wait(at(17)));
+        assert_eq!(sight.turn(&warm(), at(17)), Turn::Take);
+    }
+
+    #[test]
+    fn guarantee_8_who_is_cold_leaves_it_to_others_for_a_time() {
+        let mut sight = Sight::default();
+        assert_eq!(sight.turn(&cold(), at(10)), Turn::Wait(at(15)));
+        assert_eq!(sight.turn(&warm(), at(11)), Turn::Take);
+        // Somebody was quicker, and lets it run out.
+        sight.see(lease("other", "1"), at(12));
+        assert_eq!(sight.turn(&cold(), at(20)), Turn::Wait(at(27)));
+        assert_eq!(sight.turn(&cold(), at(27)), Turn::Wait(at(32)));
+        assert_eq!(sight.turn(&cold(), at(32)), Turn::Take);
+    }
+
+    #[test]
+    fn a_lease_is_one_s_own_only_if_it_says_what_one_wrote() {
+        let mut sight = Sight::default();
+        sight.see(lease("me", "1"), at(1));
+        assert_eq!(
+            sight.turn(&warm(), at(1)),
+            Turn::Wait(at(16)),
+            "of another process"
+        );
+        let again = Candidate {
+            acquired: Some("then"),
+            ..cold()
+        };
+        assert_eq!(sight.turn(&again, at(1)), Turn::Take);
+    }
+}
