@@ -277,12 +277,6 @@ impl Series {
         self.reconciles[ended as usize].inc();
         self.seconds.observe(took.as_secs_f64());
     }
-
-    /// How often a reconcile ended so.
-    #[cfg(test)]
-    pub(crate) fn count(&self, ended: Ended) -> u64 {
-        self.reconciles[ended as usize].get()
-    }
 }
 
 impl steersman_queue::Metrics for Series {

@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    fn object(metadata: Value) -> Arc<Object> {
+    fn object(metadata: &Value) -> Arc<Object> {
         let mut whole = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
         whole["metadata"]
             .as_object_mut()
@@ -151,7 +151,7 @@ mod tests {
         predicate.admits(&Occurrence::new(event, &ClusterName::default()))
     }
 
-    fn update(old: Value, new: Value) -> Event {
+    fn update(old: &Value, new: &Value) -> Event {
         Event::Updated {
             old: object(old),
             new: object(new),
@@ -163,20 +163,20 @@ mod tests {
         let predicate = generation_changed();
         assert!(!admits(
             &predicate,
-            &update(json!({"generation": 1}), json!({"generation": 1}))
+            &update(&json!({"generation": 1}), &json!({"generation": 1}))
         ));
         assert!(admits(
             &predicate,
-            &update(json!({"generation": 1}), json!({"generation": 2}))
+            &update(&json!({"generation": 1}), &json!({"generation": 2}))
         ));
-        assert!(admits(&predicate, &update(json!({}), json!({}))));
+        assert!(admits(&predicate, &update(&json!({}), &json!({}))));
     }
 
     #[test]
     fn labels_and_annotations_are_compared() {
         let old = json!({"labels": {"a": "1"}, "annotations": {"b": "1"}});
         let new = json!({"labels": {"a": "2"}, "annotations": {"b": "1"}});
-        let event = update(old, new);
+        let event = update(&old, &new);
         assert!(admits(&labels_changed(), &event));
         assert!(!admits(&annotations_changed(), &event));
         assert!(admits(&annotations_changed().or(labels_changed()), &event));
@@ -188,19 +188,19 @@ mod tests {
     #[test]
     fn a_resync_is_told_from_a_change() {
         let resynced = Event::Resynced {
-            object: object(json!({})),
+            object: object(&json!({})),
         };
         assert!(!admits(&resource_version_changed(), &resynced));
         assert!(admits(&generation_changed(), &resynced));
-        let changed = update(json!({}), json!({"resourceVersion": "2"}));
+        let changed = update(&json!({}), &json!({"resourceVersion": "2"}));
         assert!(admits(&resource_version_changed(), &changed));
     }
 
     #[test]
     fn what_cannot_be_decoded_is_not_dropped() {
         let never = Predicate::and(object_is(|_: &Value| false), generation_changed());
-        assert!(!admits(&never, &update(json!({}), json!({}))));
-        let event = update(json!({}), json!({}));
+        assert!(!admits(&never, &update(&json!({}), &json!({}))));
+        let event = update(&json!({}), &json!({}));
         let strange = object_is(|_: &u8| false);
         assert!(strange.admits(&Occurrence::new(&event, &ClusterName::default())));
     }

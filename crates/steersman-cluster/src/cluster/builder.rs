@@ -256,7 +256,7 @@ impl ClusterBuilder {
         let events = Events::new(
             for_events,
             (Arc::clone(&clock), random),
-            spawner.clone(),
+            spawner,
             self.wall,
         );
         Ok(Cluster(Arc::new(Inner {

@@ -28,10 +28,10 @@ pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceCont
             stays
         });
         for (name, member) in clusters {
-            if !watching.contains_key(&name) {
+            watching.entry(name).or_insert_with(|| {
                 let task = join(source, cx, &board, &member);
-                watching.insert(name, (member, task));
-            }
+                (member, task)
+            });
         }
         board.complete();
         if members.changed().await.is_err() {
