@@ -219,6 +219,20 @@ pub struct RunningController<R: RequestKey = Request> {
 }
 
 impl<R: RequestKey> RunningController<R> {
+    /// Waits until the run ends by itself.
+    ///
+    /// # Errors
+    /// When it failed.
+    ///
+    /// # Cancel safety
+    /// If it is dropped, the run ends at once.
+    pub async fn ended(self) -> Result<Controller<R>, BoxError> {
+        match self.result.await {
+            Ok(Err(error)) => Err(error),
+            _ => Ok(self.controller),
+        }
+    }
+
     /// Stops the run, which has `grace` to finish what is in flight, and gives back what can be run again.
     ///
     /// # Errors
@@ -228,10 +242,7 @@ impl<R: RequestKey> RunningController<R> {
     /// If it is dropped, the run ends at once.
     pub async fn stop(self, grace: Duration) -> Result<Controller<R>, BoxError> {
         self.handle.stop_by(self.cx.clock().now() + grace);
-        match self.result.await {
-            Ok(Err(error)) => Err(error),
-            _ => Ok(self.controller),
-        }
+        self.ended().await
     }
 }
 

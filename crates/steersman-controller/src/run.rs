@@ -176,9 +176,12 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
         };
         let Err(panic) = AssertUnwindSafe(running).catch_unwind().await else {
             // It has nothing more to say, so nothing is missing.
-            return cx.update(|state| match state {
-                SourceState::Waiting => SourceState::Ready,
-                state => state.clone(),
+            return cx.update(|state| {
+                if state.has_been_ready() {
+                    state.clone()
+                } else {
+                    SourceState::Ready
+                }
             });
         };
         let (name, message) = (source.name(), message(&*panic));
