@@ -19,7 +19,8 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steersman_cache::Resource;
 use steersman_controller::{
-    Context, Controller, Options, Request, RequestKey, RunError, Source, SourceContext, dynamic, handle_fn, kind,
+    Context, Controller, Options, Request, RequestKey, RunError, Source, SourceContext, dynamic, handle_fn,
+    kind,
 };
 use steersman_core::{Action, Clock, ObjectKey};
 use steersman_queue::Add;
@@ -99,7 +100,10 @@ fn watched(proxy: &FaultProxy) -> BTreeSet<String> {
     let all = proxy.exchanges();
     let reads = all.iter().filter(|exchange| !exchange.is_write());
     let shape = reads.map(|exchange| {
-        let selectors = exchange.query.split('&').filter(|pair| pair.contains("Selector="));
+        let selectors = exchange
+            .query
+            .split('&')
+            .filter(|pair| pair.contains("Selector="));
         format!("{}?{}", exchange.path, selectors.collect::<Vec<_>>().join("&"))
     });
     shape.collect()
@@ -357,7 +361,9 @@ async fn a_kind_that_is_not_there_ends_the_run_after_the_time_for_sync(fixture: 
         .owns(kind::<ConfigMap>())
         .build(&stage.cluster, Calls::new().only());
     let running = stage.run(&controller);
-    let is = stage.stands("widgets", |is| is.contains("does not have it")).await;
+    let is = stage
+        .stands("widgets", |is| is.contains("does not have it"))
+        .await;
     assert!(is.starts_with(&format!("degraded: {widgets}: ")), "{is}");
     let mut ended = Box::pin(running.ended());
     pass(&clock, Duration::from_secs(59)).await;
@@ -421,7 +427,13 @@ async fn a_source_that_is_not_in_sync_in_time_is_named_and_waited_for(fixture: F
     drop(stall);
     until(|| {
         clock.advance_to_next(); // The back-off of the informer.
-        calls.count("kube-root-ca.crt") > 0 || stage.cluster.cache().informers().iter().all(|one| one.health().synced)
+        calls.count("kube-root-ca.crt") > 0
+            || stage
+                .cluster
+                .cache()
+                .informers()
+                .iter()
+                .all(|one| one.health().synced)
     })
     .await;
     stage.stands("both", |is| is == "ready").await;
@@ -530,7 +542,10 @@ async fn a_worker_that_breaks_outside_of_a_reconcile_goes_on(fixture: Fixture) {
         calls.count("a") == 1 && calls.count("b") == 1
     })
     .await;
-    assert_eq!(stage.count("controller_runtime_reconcile_panics_total", "cursed"), 1);
+    assert_eq!(
+        stage.count("controller_runtime_reconcile_panics_total", "cursed"),
+        1
+    );
     assert_eq!(
         stage.count("controller_runtime_max_concurrent_reconciles", "cursed"),
         1

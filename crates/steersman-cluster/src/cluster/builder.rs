@@ -253,12 +253,7 @@ impl ClusterBuilder {
             cluster: name.clone(),
             source,
         })?;
-        let events = Events::new(
-            for_events,
-            (Arc::clone(&clock), random),
-            spawner,
-            self.wall,
-        );
+        let events = Events::new(for_events, (Arc::clone(&clock), random), spawner, self.wall);
         Ok(Cluster(Arc::new(Inner {
             name,
             config: self.config,
