@@ -31,11 +31,16 @@ pub struct TestKind {
 impl TestKind {
     /// It is not installed yet.
     pub fn new(fixture: &Fixture, kind: &str) -> Self {
+        Self::at(fixture, &fixture.client(), fixture.namespace(), kind)
+    }
+
+    /// The same on another server.
+    pub fn at(fixture: &Fixture, admin: &kube::Client, namespace: &str, kind: &str) -> Self {
         let plural = format!("{}s", kind.to_lowercase());
         Self {
             resource: Resource::new(fixture.group(), "v1", kind, &plural),
-            definitions: Api::all(fixture.client()),
-            namespace: fixture.namespace().to_owned(),
+            definitions: Api::all(admin.clone()),
+            namespace: namespace.to_owned(),
         }
     }
 

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditional controllers beside others, many of them, and many times.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod kinds;
+mod managed;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use k8s_openapi::{api::core::v1::ConfigMap, kube_aggregator::pkg::apis::apiregistration::v1::APIService};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+use steersman_cluster::DeleteOptions;
+use steersman_controller::{Controller, Standing, dynamic};
+use steersman_manager::Manager;
+use steersman_testing::{Fixture, ServerKind, proxy::Exchange};
+
+use kinds::{TestKind, Uids};
+use managed::{Log, cluster, cluster_through, config_map, key, run};
+
+/// Waits until a controller rests.
+async fn dormant(manager: &Manager, name: &str) {
+    let is_dormant = |standing: Option<&Standing>| matches!(standing, Some(Standing::Dormant { .. }));
+    manager.standings().when(|all| is_dormant(all.get(name))).await;
+}
+
+fn conditional(manager: &Manager, name: &str, kind: &TestKind) -> Uids {
+    let seen = Uids::of(kind);
+    Controller::of_kind(name, dynamic(kind.resource.clone()))
+        .when_installed()
+        .run_on(manager, seen.clone())
+        .unwrap();
+    seen
+}
+
+// R6, R16, R39, R40
+#[steersman_testing::test]
+async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let watched = cluster_through(&fixture, &proxy, "default").await;
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let (widgets, log) = (TestKind::new(&fixture, "Widget"), Log::new());
+    let seen = conditional(&manager, "widgets", &widgets);
+    Controller::of::<ConfigMap>("maps")
+        .run_on(&manager, log.clone())
+        .unwrap();
+    let running = run(&manager);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let load = {
+        let (client, log, is_over) = (client.clone(), log.clone(), Arc::clone(&is_over));
+        let maps: Vec<_> = (0..10_000)
+            .map(|n| config_map(&fixture, "load", &n.to_string()))
+            .collect();
+        async move {
+            for (number, map) in maps.iter().enumerate() {
+                if is_over.load(Ordering::Relaxed) {
+                    return number;
+                }
+                client.apply(map).await.unwrap();
+                log.saw("load", Some(&number.to_string())).await;
+            }
+            maps.len()
+        }
+    };
+    let cycles = async {
+        for _ in 0..20 {
+            widgets.install().await;
+            widgets.apply(&client, "one").await;
+            seen.saw("one").await;
+            widgets.uninstall().await;
+            dormant(&manager, "widgets").await;
+            seen.clear();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let (changes, ()) = tokio::join!(load, cycles);
+    assert!(changes > 20, "the other controller had nothing to do");
+    let is_maps = |exchange: &&Exchange| exchange.path.ends_with("/configmaps") && exchange.is_watch();
+    assert_eq!(
+        proxy.exchanges().iter().filter(is_maps).count(),
+        1,
+        "its watch was opened again"
+    );
+    running.stop().await.unwrap();
+}
+
+// R172
+#[steersman_testing::test]
+async fn a_gate_that_closes_lets_go_only_of_its_own_share(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let watched = cluster_through(&fixture, &proxy, "default").await;
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let (gadgets, log, gated) = (TestKind::new(&fixture, "Gadget"), Log::new(), Log::new());
+    Controller::of::<ConfigMap>("always")
+        .run_on(&manager, log.clone())
+        .unwrap();
+    Controller::of::<ConfigMap>("gated")
+        .watches(
+            dynamic(gadgets.resource.clone()).when_installed(),
+            steersman_controller::related_header(|gadget| Some(gadget.key())),
+        )
+        .run_on(&manager, gated.clone())
+        .unwrap();
+    let running = run(&manager);
+    for cycle in 0..3 {
+        gadgets.install().await;
+        let name = format!("map-{cycle}");
+        client.create(&config_map(&fixture, &name, "1")).await.unwrap();
+        gated.saw(&name, Some("1")).await;
+        gadgets.uninstall().await;
+        dormant(&manager, "gated").await;
+        client
+            .delete::<ConfigMap>(&key(&fixture, &name), DeleteOptions::default())
+            .await
+            .unwrap();
+        log.saw(&name, None).await;
+    }
+    let is_maps = |exchange: &&Exchange| exchange.path.ends_with("/configmaps") && exchange.is_watch();
+    assert_eq!(proxy.exchanges().iter().filter(is_maps).count(), 1);
+    running.stop().await.unwrap();
+}
+
+// R2, R24
+#[steersman_testing::test]
+async fn a_thousand_that_wait_cost_what_one_does(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let watched = cluster_through(&fixture, &proxy, "default").await;
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let kinds: Vec<_> = (0..1000)
+        .map(|number| TestKind::new(&fixture, &format!("Kind{number}")))
+        .collect();
+    for kind in &kinds {
+        conditional(&manager, kind.resource.kind(), kind);
+    }
+    let running = run(&manager);
+    for kind in &kinds {
+        dormant(&manager, kind.resource.kind()).await;
+    }
+    let requests = proxy.exchanges();
+    assert!(requests.len() <= 6, "{requests:#?}");
+    running.stop().await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn a_broken_api_service_stops_nothing(fixture: Fixture) {
+    // For itself alone: a broken group disturbs everybody who asks this server what it has.
+    let own = fixture.own_server(Default::default()).await;
+    let config = own.endpoint().config(own.admin()).unwrap();
+    let watched = steersman_cluster::Cluster::builder("default")
+        .config(config)
+        .build()
+        .await
+        .unwrap();
+    let client = watched.live();
+    let admin = own.endpoint().client(own.admin()).unwrap();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let widgets = TestKind::at(&fixture, &admin, "default", "Widget");
+    let seen = conditional(&manager, "widgets", &widgets);
+    let running = run(&manager);
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    seen.saw("one").await;
+    let services: Api<APIService> = Api::all(admin.clone());
+    let broken: APIService = serde_json::from_value(json!({
+        "metadata": {"name": "v1.broken.example"},
+        "spec": {
+            "group": "broken.example", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true, "service": {"name": "nobody", "namespace": "default", "port": 443},
+        },
+    }))
+    .unwrap();
+    services.create(&PostParams::default(), &broken).await.unwrap();
+    for number in 0..5 {
+        let name = format!("another-{number}");
+        widgets.apply(&client, &name).await;
+        seen.saw(&name).await;
+    }
+    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+    widgets.uninstall().await;
+    dormant(&manager, "widgets").await;
+    widgets.install().await;
+    seen.clear();
+    widgets.apply(&client, "one").await;
+    seen.saw("one").await;
+    services
+        .delete("v1.broken.example", &DeleteParams::default())
+        .await
+        .unwrap();
+    running.stop().await.unwrap();
+}
+
+// R9, R20, R21
+#[steersman_testing::test]
+async fn many_installs_leave_no_task_behind(fixture: Fixture) {
+    let cycles = match fixture.server_kind() {
+        ServerKind::Embedded => 30,
+        _ => 10,
+    };
+    let watched = cluster(&fixture).await;
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = conditional(&manager, "widgets", &widgets);
+    let running = run(&manager);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    dormant(&manager, "widgets").await;
+    let mut most = 0;
+    for cycle in 0..cycles {
+        widgets.install().await;
+        widgets.apply(&client, "one").await;
+        seen.saw("one").await;
+        widgets.uninstall().await;
+        dormant(&manager, "widgets").await;
+        seen.clear();
+        if cycle < 5 {
+            // Connections that are kept for the next request come and go.
+            most = most.max(tasks());
+        }
+    }
+    while tasks() > most {
+        tokio::task::yield_now().await;
+    }
+    let text = manager.metrics().encode(steersman_manager::Exposition::Text);
+    let series = text
+        .lines()
+        .filter(|line| line.starts_with("workqueue_adds_total{"))
+        .count();
+    assert_eq!(series, 1, "{text}");
+    running.stop().await.unwrap();
+}
