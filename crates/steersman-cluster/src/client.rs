@@ -190,22 +190,21 @@ impl Client {
         Self(Arc::new(parts))
     }
 
-    /// What the cache has of a resource, or nothing where the server is to be asked.
-    async fn view(&self, call: &Call, wanted: Wanted) -> Result<Option<Store>, Error> {
+    /// What the cache has of a resource, or nothing where the server is to be asked. The call is only for errors.
+    async fn view(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        wanted: Wanted,
+        call: impl Fn() -> Call,
+    ) -> Result<Option<Store>, Error> {
         let gate = self.0.cluster.gate().check();
-        gate.map_err(|closed| answer::unanswered(call, closed.into()))?;
-        if self.0.is_live || self.0.cluster.is_uncached(call.resource()) {
+        gate.map_err(|closed| answer::unanswered(&call(), closed.into()))?;
+        if self.0.is_live || self.0.cluster.is_uncached(resource) {
             return Ok(None);
         }
-        let view = self
-            .0
-            .reader
-            .view(call.resource(), call.namespace(), wanted)
-            .await;
-        view.map_err(|source| Error::Read {
-            call: Box::new(call.clone()),
-            source: Box::new(source),
-        })
+        let view = self.0.reader.view(resource, namespace, wanted).await;
+        view.map_err(|source| kind::unreadable(&call(), source))
     }
 
     /// Sends a request and reads the whole of its answer.

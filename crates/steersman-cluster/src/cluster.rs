@@ -49,13 +49,13 @@ use kube::Config;
 use steersman_cache::{Cache, Missing, Reader, Resource, Surroundings};
 use steersman_core::{Clock, Task};
 
-use self::home::Home;
 pub use self::{
     builder::{ClusterBuilder, ConnectError},
     config::InferError,
     settings::CacheSettings,
     state::ClusterState,
 };
+use self::{home::Home, links::Server};
 use crate::{
     Client, EventCounts, Fence, FenceKeeper, Mapper, Recorder, RequestCount,
     presence::Presences,
@@ -108,7 +108,8 @@ impl Cluster {
     /// When the configuration makes no sense, or there is no tokio runtime here. Whether the server answers is not
     /// looked at.
     pub fn new(config: Config) -> Result<Self, ConnectError> {
-        Self::builder(ClusterName::default()).config(config).connect()
+        let builder = Self::builder(ClusterName::default()).config(config.clone());
+        builder.connect(Server::At(Box::new(config)))
     }
 
     /// A cluster with more to say about it.

@@ -146,13 +146,9 @@ impl Transport {
         let deadline = self.deadline(&request);
         let mut tries = Tries::new(self.tries, is_read(request.method()));
         loop {
-            let (request_now, again) = (retry::copy(&request), request);
             // What cannot be copied is sent once.
-            let (this, next) = match request_now {
-                Some(this) => (this, Some(again)),
-                None => (again, None),
-            };
-            let result = self.attempt(this, deadline).await;
+            let next = retry::copy(&request);
+            let result = self.attempt(request, deadline).await;
             let Some(next) = next else { return result };
             let Some(delay) = tries.delay(&result, &self.line.random) else {
                 return result;
@@ -164,9 +160,10 @@ impl Transport {
             self.line.meter.retried();
             let outcome = retry::outcome(&result);
             tracing::debug!(method = %next.method(), path = next.uri().path(), ?delay, outcome, "trying again");
-            self.pass(next.method(), deadline)
-                .over(self.line.clock.sleep_until(until))
-                .await?;
+            // Not kept while we wait, as is the connection of its body.
+            drop(result);
+            let pass = self.pass(next.method(), deadline);
+            pass.over(self.line.clock.sleep_until(until)).await?;
             request = next;
         }
     }
@@ -249,11 +246,21 @@ fn is_long_running(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let is_watch = form_urlencoded::parse(query.as_bytes())
         .any(|(key, value)| key == "watch" && matches!(&*value, "" | "1" | "true"));
-    let mut parts = request.uri().path().rsplit('/');
-    let is_stream = parts
-        .next()
-        .is_some_and(|last| matches!(last, "attach" | "exec" | "log" | "portforward" | "proxy"));
-    is_watch || is_stream || parts.any(|part| part == "proxy")
+    let streams = ["attach", "exec", "log", "portforward", "proxy"];
+    is_watch || subresource(request.uri().path()).is_some_and(|name| streams.contains(&name))
+}
+
+/// The subresource that a path names. Objects and namespaces may have the same names.
+fn subresource(path: &str) -> Option<&str> {
+    let mut parts = path.trim_start_matches('/').split('/');
+    match parts.next()? {
+        "api" => parts.next()?,
+        "apis" => parts.nth(1)?,
+        _ => return None,
+    };
+    let resource = parts.next()?;
+    // In a namespace, two parts come before the resource.
+    parts.nth(if resource == "namespaces" { 3 } else { 1 })
 }
 
 /// Says how long the server may take, so that it does not act when nobody waits any more.
@@ -331,15 +338,37 @@ mod tests {
             "/api/v1/pods?a=b&watch=1",
             "/api/v1/namespaces/n/pods/p/log",
             "/api/v1/namespaces/n/pods/p/proxy/watch",
+            "/api/v1/nodes/a/proxy/metrics",
         ] {
             assert!(is_long_running(&get(uri)), "{uri}");
         }
         for uri in [
             "/api/v1/pods?watch=false",
             "/api/v1/namespaces/n/pods/watch",
+            "/api/v1/namespaces/proxy/configmaps/log",
+            "/api/v1/namespaces/log/pods/exec/status",
+            "/apis/example.com/v1/namespaces/n/widgets/proxy",
+            "/api/v1/namespaces/proxy",
+            "/api/v1/namespaces/n/finalize",
             "/apis",
         ] {
             assert!(!is_long_running(&get(uri)), "{uri}");
+        }
+    }
+
+    #[test]
+    fn subresources_are_told_from_names() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/n/pods/p/status", Some("status")),
+            ("/apis/apps/v1/namespaces/n/deployments/d/scale", Some("scale")),
+            ("/apis/example.com/v1/things/t/status", Some("status")),
+            ("/api/v1/nodes/a/proxy/x", Some("proxy")),
+            ("/api/v1/namespaces/n/pods/p", None),
+            ("/api/v1/namespaces/n/pods", None),
+            ("/version", None),
+            ("", None),
+        ] {
+            assert_eq!(subresource(path), expected, "{path}");
         }
     }
 

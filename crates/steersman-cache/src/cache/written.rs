@@ -24,12 +24,17 @@ impl Cache {
                 let known = informer.store().get(object.namespace(), object.name());
                 known.is_some_and(|known| known.uid() == object.uid())
             });
-            let overlay = self.overlay(&informer, &overlay);
+            let shown = || match overlay.get() {
+                Some(overlay) => overlay.store().get(object.namespace(), object.name()),
+                None => informer.store().get(object.namespace(), object.name()),
+            };
             if is_in {
-                overlay.wrote(object);
-            } else {
-                // It may have been there before.
-                overlay.deleted(&object.key(), object.uid(), Some(&object.revision()));
+                self.overlay(&informer, &overlay).wrote(object);
+            } else if shown().is_some_and(|shown| shown.uid() == object.uid()) {
+                // It has left the part that the informer is about.
+                let (key, revision) = (object.key(), object.revision());
+                self.overlay(&informer, &overlay)
+                    .deleted(&key, object.uid(), Some(&revision));
             }
         }
         Ok(())

@@ -36,12 +36,14 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     /// # Errors
     /// As there.
     pub async fn list(&self, query: &Query) -> Result<Vec<Arc<K>>, Error> {
-        let call = self.within("list", query);
-        if let Some(store) = self.client.view(&call, Wanted::Whole).await? {
+        let call = || self.within("list", query);
+        let namespace = query.wanted_namespace().unwrap_or_default();
+        let view = self.client.view(&self.resource, namespace, Wanted::Whole, call);
+        if let Some(store) = view.await? {
             let found: Result<_, _> = store.list_as(query).collect();
-            return found.map_err(|error| unreadable(&call, ReadError::Decode(error)));
+            return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
-        self.client.list_live(&call, query, JSON).await
+        self.client.list_live(&call(), query, JSON).await
     }
 
     /// As [`Client::delete_collection`].

@@ -58,11 +58,15 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     /// # Errors
     /// As there.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, Error> {
-        let call = self.on("get", key);
-        if let Some(store) = self.client.view(&call, Wanted::Whole).await? {
+        let call = || self.on("get", key);
+        let view = self
+            .client
+            .view(&self.resource, key.namespace(), Wanted::Whole, call);
+        if let Some(store) = view.await? {
             let found = store.get_as(key.namespace(), key.name());
-            return found.map_err(|error| unreadable(&call, ReadError::Decode(error)));
+            return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
+        let call = call();
         let found = self.client.get_live(&call, JSON).await?;
         let decoded = found.map(|json| answer::decode(&call, &json)).transpose()?;
         Ok(decoded.map(Arc::new))

@@ -31,11 +31,13 @@ where
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<PartialObjectMeta<K>>>, Error> {
-        let (call, client) = (self.0.on("get", key), &self.0.client);
-        if let Some(store) = client.view(&call, Wanted::Metadata).await? {
+        let (call, client) = (|| self.0.on("get", key), &self.0.client);
+        let view = client.view(&self.0.resource, key.namespace(), Wanted::Metadata, call);
+        if let Some(store) = view.await? {
             let found = store.get_as(key.namespace(), key.name());
-            return found.map_err(|error| unreadable(&call, ReadError::Decode(error)));
+            return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
+        let call = call();
         let found = client.get_live(&call, OBJECT).await?;
         let decoded = found.map(|json| answer::decode(&call, &json)).transpose()?;
         Ok(decoded.map(Arc::new))
@@ -49,12 +51,14 @@ where
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn list(&self, query: &Query) -> Result<Vec<Arc<PartialObjectMeta<K>>>, Error> {
-        let (call, client) = (self.0.within("list", query), &self.0.client);
-        if let Some(store) = client.view(&call, Wanted::Metadata).await? {
+        let (call, client) = (|| self.0.within("list", query), &self.0.client);
+        let namespace = query.wanted_namespace().unwrap_or_default();
+        let view = client.view(&self.0.resource, namespace, Wanted::Metadata, call);
+        if let Some(store) = view.await? {
             let found: Result<_, _> = store.list_as(query).collect();
-            return found.map_err(|error| unreadable(&call, ReadError::Decode(error)));
+            return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
-        client.list_live(&call, query, LIST).await
+        client.list_live(&call(), query, LIST).await
     }
 }
 

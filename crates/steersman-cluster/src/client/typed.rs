@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The verbs of kinds that are types.
 
-use std::sync::Arc;
+use std::{any::TypeId, cell::RefCell, collections::HashMap, sync::Arc};
 
 use kube::api::{DeleteParams, Patch, WatchParams};
 use serde::{Serialize, de::DeserializeOwned};
@@ -265,6 +265,18 @@ impl Client {
     }
 
     fn kind<K: Kind>(&self) -> KindClient<K> {
-        KindClient::new(self.clone(), Resource::of::<K>())
+        KindClient::new(self.clone(), resource_of::<K>())
     }
+}
+
+thread_local! {
+    /// The resources of types, which do not change: making one takes ten allocations, and every read needs one.
+    static RESOURCES: RefCell<HashMap<TypeId, Resource>> = RefCell::default();
+}
+
+fn resource_of<K: Kind>() -> Resource {
+    RESOURCES.with_borrow_mut(|known| {
+        let resource = known.entry(TypeId::of::<K>()).or_insert_with(Resource::of::<K>);
+        resource.clone()
+    })
 }

@@ -19,7 +19,7 @@ use super::{
     Cluster, ClusterName, Inner,
     config::{self, InferError},
     home::Home,
-    links::Links,
+    links::{Links, Server},
     settings::CacheSettings,
 };
 use crate::{
@@ -133,8 +133,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// What takes requests instead of a server that has to be connected to, such as one in this process. Who gives a
-    /// client of kube with retries of its own gets those besides.
+    /// What takes requests instead of a server that has to be connected to, such as one in this process. A configuration
+    /// is then only what [`Cluster::config`] shows. Who gives a client of kube with retries of its own gets those besides.
     pub fn service(mut self, service: kube::Client) -> Self {
         self.service = Some(service);
         self
@@ -201,14 +201,19 @@ impl ClusterBuilder {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn build(mut self) -> Result<Cluster, ConnectError> {
-        if self.config.is_none() && self.service.is_none() {
-            self.config = Some(config::infer().await.map_err(ConnectError::Infer)?);
-        }
-        self.connect()
+        let server = match (self.service.clone(), &self.config) {
+            (Some(service), _) => Server::Service(service),
+            (None, Some(config)) => Server::At(Box::new(config.clone())),
+            (None, None) => {
+                let config = config::infer().await.map_err(ConnectError::Infer)?;
+                self.config = Some(config.clone());
+                Server::At(Box::new(config))
+            }
+        };
+        self.connect(server)
     }
 
-    /// The cluster of a configuration or service that was given.
-    pub(super) fn connect(self) -> Result<Cluster, ConnectError> {
+    pub(super) fn connect(self, server: Server) -> Result<Cluster, ConnectError> {
         let name = self.name;
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConnectError::NoRuntime { cluster: name });
@@ -216,7 +221,7 @@ impl ClusterBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(any_seed)));
         let program = program();
-        let mut links = Links::new(&name, self.config.clone(), self.service.clone(), &clock)?;
+        let mut links = Links::new(&name, server, &clock)?;
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
         gate_keeper.open_until(None);
         let line = Arc::new(Line {

@@ -3,17 +3,24 @@
 
 use std::{io, sync::Arc};
 
-use kube::{Config, client::ClientBuilder};
+use kube::{Config, client::ClientBuilder, config::AuthInfo};
 use steersman_core::Clock;
 
 use super::{ClusterName, builder::ConnectError};
 use crate::transport::{TokenError, TokenFile};
 
+/// What a cluster is connected to.
+pub(super) enum Server {
+    /// One that has to be connected to.
+    At(Box<Config>),
+    /// What takes requests as it is.
+    Service(kube::Client),
+}
+
 /// Makes connections to one server.
 pub(super) struct Links<'a> {
     cluster: &'a ClusterName,
-    config: Option<Config>,
-    service: Option<kube::Client>,
+    server: Server,
     pub(super) host: String,
     /// Looked after by the transport, which knows when it is of no use any more.
     pub(super) token: Option<TokenFile>,
@@ -22,34 +29,21 @@ pub(super) struct Links<'a> {
 impl<'a> Links<'a> {
     pub(super) fn new(
         cluster: &'a ClusterName,
-        mut config: Option<Config>,
-        service: Option<kube::Client>,
+        mut server: Server,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ConnectError> {
-        let mut token = None;
-        if let Some(config) = config.as_mut().filter(|_| service.is_none()) {
+        let (mut host, mut token) = ("in-process".to_owned(), None);
+        if let Server::At(config) = &mut server {
             config.default_retry = false;
-            let auth = &mut config.auth_info;
-            let is_by_file = auth.token.is_none() && auth.username.is_none() && auth.auth_provider.is_none();
-            if let Some(file) = auth.token_file.take_if(|_| is_by_file) {
-                let read = TokenFile::read(file.clone().into(), clock.now());
-                let read = read.map_err(|error| ConnectError::Token {
-                    cluster: cluster.clone(),
-                    path: file.into(),
-                    source: match error {
-                        TokenError::Read { source, .. } => source,
-                        other => io::Error::other(other),
-                    },
-                });
-                token = Some(read?);
+            if let Some(authority) = config.cluster_url.authority() {
+                host = authority.to_string();
             }
+            token = take_token(cluster, &mut config.auth_info, clock)?;
         }
-        let authority = config.as_ref().and_then(|config| config.cluster_url.authority());
         Ok(Self {
             cluster,
-            host: authority.map_or_else(|| "in-process".to_owned(), ToString::to_string),
-            config,
-            service,
+            server,
+            host,
             token,
         })
     }
@@ -68,15 +62,34 @@ impl<'a> Links<'a> {
         &self,
         connect: impl FnOnce(&Config) -> Result<kube::Client, kube::Error>,
     ) -> Result<kube::Client, ConnectError> {
-        match (&self.service, &self.config) {
-            (Some(service), _) => Ok(service.clone()),
-            (None, Some(config)) => connect(config).map_err(|source| ConnectError::Config {
+        match &self.server {
+            Server::Service(service) => Ok(service.clone()),
+            Server::At(config) => connect(config).map_err(|source| ConnectError::Config {
                 cluster: self.cluster.clone(),
                 source: Box::new(source),
             }),
-            (None, None) => Err(ConnectError::NoRuntime {
-                cluster: self.cluster.clone(),
-            }),
         }
     }
+}
+
+/// Takes the file with the token out of what kube looks after, where that is what it would use.
+fn take_token(
+    cluster: &ClusterName,
+    auth: &mut AuthInfo,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<TokenFile>, ConnectError> {
+    let is_by_file = auth.token.is_none() && auth.username.is_none() && auth.auth_provider.is_none();
+    let Some(file) = auth.token_file.take_if(|_| is_by_file) else {
+        return Ok(None);
+    };
+    let read = TokenFile::read(file.clone().into(), clock.now());
+    let read = read.map_err(|error| ConnectError::Token {
+        cluster: cluster.clone(),
+        path: file.into(),
+        source: match error {
+            TokenError::Read { source, .. } => source,
+            other => io::Error::other(other),
+        },
+    });
+    read.map(Some)
 }
