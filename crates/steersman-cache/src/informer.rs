@@ -63,8 +63,9 @@ impl std::fmt::Debug for Surroundings {
 impl Surroundings {
     /// Requests go through `client`, and tasks run on `spawner`.
     ///
-    /// For large caches give both a thread of their own (a current-thread runtime): then bytes are read where they are
-    /// parsed, and do not travel between threads, which would double the cost of a list.
+    /// For large caches take a client from [`client`](crate::client), and give it and the spawner a thread of their own (a
+    /// current-thread runtime): then bytes are read where they are parsed, and do not travel between threads, which would
+    /// double the cost of a list.
     #[must_use]
     pub fn new(client: Client, clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
         Self {

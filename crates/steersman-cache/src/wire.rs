@@ -3,10 +3,14 @@
 
 mod block;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod hostile;
 pub(crate) mod item_types;
 pub(crate) mod lines;
 pub(crate) mod list;
 pub(crate) mod pairs;
+#[cfg(test)]
+mod reference;
 pub(crate) mod scan;
 pub(crate) mod skip;

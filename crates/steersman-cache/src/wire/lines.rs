@@ -5,7 +5,7 @@ use kube::core::Status;
 
 use super::{
     item_types::ItemTypes,
-    scan::{Members, scan},
+    scan::{Members, scan, spells},
     skip::{Stop, skip_space, skip_value},
 };
 use crate::{
@@ -94,62 +94,78 @@ impl Event {
     /// Kubernetes writes the type before the object, so that one walk is enough.
     fn walk(line: &[u8]) -> Result<Self, Stop> {
         let mut members = Members::enter(line, skip_space(line, 0))?;
-        let (mut kind, mut object): (Option<&[u8]>, Option<&[u8]>) = (None, None);
+        let (mut kind, mut object): (Option<Kind>, Option<&[u8]>) = (None, None);
         while let Some(member) = members.next()? {
             let value = member.value;
-            members.at = match (member.key(line), kind) {
-                (b"type", _) => {
-                    let end = skip_value(line, value)?;
-                    kind = Some(&line[value..end]);
-                    end
-                }
-                (b"object", Some(kind @ (b"\"ADDED\"" | b"\"MODIFIED\"" | b"\"DELETED\""))) => {
-                    let (parsed, _) = Object::from_prefix(&line[value..], &ItemTypes::default())?;
-                    return Ok(parsed.map_or_else(Self::Invalid, |object| Self::of_object(kind, object)));
-                }
-                (b"object", _) => {
-                    let end = skip_value(line, value)?;
-                    object = Some(&line[value..end]);
-                    end
-                }
-                _ => skip_value(line, value)?,
-            };
+            if member.spells(line, "type") {
+                members.at = skip_value(line, value)?;
+                kind = Some(Kind::of(&line[value..members.at])?);
+            } else if !member.spells(line, "object") {
+                members.at = skip_value(line, value)?;
+            } else if let Some(kind) = kind.filter(Kind::is_about_an_object) {
+                let (parsed, _) = Object::from_prefix(&line[value..], &ItemTypes::default())?;
+                return Ok(kind.event(parsed));
+            } else {
+                members.at = skip_value(line, value)?;
+                object = Some(&line[value..members.at]);
+            }
         }
         match (kind, object) {
-            (Some(kind), Some(object)) => Self::of_parts(kind, object),
+            (Some(Kind::Bookmark), Some(object)) => bookmark(object),
+            (Some(Kind::Error), Some(object)) => Ok(error(object)),
+            (Some(kind), Some(object)) => Ok(kind.event(Object::from_slice(object))),
             _ => Err(Stop::Malformed { at: 0 }),
         }
     }
+}
 
-    fn of_object(kind: &[u8], object: Object) -> Self {
-        match kind {
-            b"\"ADDED\"" => Self::Added(object),
-            b"\"MODIFIED\"" => Self::Modified(object),
-            _ => Self::Deleted(object),
-        }
+/// The type of an event.
+#[derive(Clone, Copy)]
+enum Kind {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
+impl Kind {
+    fn of(quoted: &[u8]) -> Result<Self, Stop> {
+        let kinds = [
+            ("ADDED", Self::Added),
+            ("MODIFIED", Self::Modified),
+            ("DELETED", Self::Deleted),
+            ("BOOKMARK", Self::Bookmark),
+            ("ERROR", Self::Error),
+        ];
+        let found = kinds.iter().find(|(name, _)| spells(quoted, name) == Some(true));
+        found.map(|(_, kind)| *kind).ok_or(Stop::Malformed { at: 0 })
     }
 
-    fn of_parts(kind: &[u8], object: &[u8]) -> Result<Self, Stop> {
-        match kind {
-            b"\"ADDED\"" | b"\"MODIFIED\"" | b"\"DELETED\"" => {
-                let parsed = Object::from_slice(object);
-                Ok(parsed.map_or_else(Self::Invalid, |object| Self::of_object(kind, object)))
-            }
-            b"\"BOOKMARK\"" => bookmark(object),
-            b"\"ERROR\"" => {
-                let status = serde_json::from_slice(object);
-                Ok(status.map_or_else(
-                    |error| {
-                        Self::Invalid(InvalidObject::Json {
-                            reason: error.to_string(),
-                        })
-                    },
-                    Self::Error,
-                ))
-            }
-            _ => Err(Stop::Malformed { at: 0 }),
+    fn is_about_an_object(&self) -> bool {
+        matches!(self, Self::Added | Self::Modified | Self::Deleted)
+    }
+
+    fn event(self, object: Result<Object, InvalidObject>) -> Event {
+        match (object, self) {
+            (Err(error), _) => Event::Invalid(error),
+            (Ok(object), Self::Added) => Event::Added(object),
+            (Ok(object), Self::Deleted) => Event::Deleted(object),
+            (Ok(object), _) => Event::Modified(object),
         }
     }
+}
+
+fn error(object: &[u8]) -> Event {
+    let status = serde_json::from_slice(object);
+    status.map_or_else(
+        |error| {
+            Event::Invalid(InvalidObject::Json {
+                reason: error.to_string(),
+            })
+        },
+        Event::Error,
+    )
 }
 
 fn bookmark(object: &[u8]) -> Result<Event, Stop> {

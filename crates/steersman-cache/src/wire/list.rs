@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 use super::{
     item_types::ItemTypes,
@@ -47,13 +47,27 @@ enum Place {
 }
 
 /// What a list says about itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListMetadata {
-    #[serde(deserialize_with = "text_or_null")]
     pub(crate) resource_version: String,
-    #[serde(rename = "continue", deserialize_with = "text_or_null")]
     pub(crate) continue_token: String,
+}
+
+impl ListMetadata {
+    /// Nothing if it is none. Not by a type for serde: that refuses a key which is there twice.
+    fn parse(json: &[u8]) -> Option<Self> {
+        let metadata: Option<Map<String, Value>> = serde_json::from_slice(json).ok()?;
+        let mut metadata = metadata.unwrap_or_default();
+        let mut text = |key: &str| match metadata.remove(key) {
+            None | Some(Value::Null) => Some(String::new()),
+            Some(Value::String(text)) => Some(text),
+            Some(_) => None,
+        };
+        Some(Self {
+            resource_version: text("resourceVersion")?,
+            continue_token: text("continue")?,
+        })
+    }
 }
 
 impl From<NoList> for Trouble {
@@ -215,9 +229,8 @@ impl ListSplitter {
         }
         let end = skip_value(rest, value)?;
         if is_key("metadata") {
-            let metadata: Option<ListMetadata> =
-                serde_json::from_slice(&rest[value..end]).map_err(|_| Stop::Malformed { at: value })?;
-            self.metadata = metadata.unwrap_or_default();
+            let metadata = ListMetadata::parse(&rest[value..end]);
+            self.metadata = metadata.ok_or(Stop::Malformed { at: value })?;
         } else if is_key("kind") {
             self.types.set_list_kind(&rest[value..end]);
         } else if is_key("apiVersion") {
@@ -227,10 +240,6 @@ impl ListSplitter {
         self.done += end;
         Ok(())
     }
-}
-
-fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 fn behind(stop: Stop, offset: usize) -> Stop {

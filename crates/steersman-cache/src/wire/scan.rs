@@ -179,6 +179,12 @@ impl Member {
         Ok(self.key(input))
     }
 
+    /// Whether the key means `name`.
+    pub(crate) fn spells(&self, input: &[u8], name: &str) -> bool {
+        let quoted = &input[self.key.start - 1..self.key.end + 1];
+        spells(quoted, name) == Some(true)
+    }
+
     /// The key as it is written.
     pub(crate) fn key<'a>(&self, input: &'a [u8]) -> &'a [u8] {
         &input[self.key.clone()]
@@ -236,8 +242,9 @@ impl<'a> Members<'a> {
 
 /// Whether a JSON string, quotes included, means `name`; nothing if it is none.
 pub(crate) fn spells(quoted: &[u8], name: &str) -> Option<bool> {
-    if memchr::memchr(b'\\', quoted).is_none() {
-        return Some(quoted.get(1..quoted.len() - 1) == Some(name.as_bytes()));
+    let content = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+    if content == name.as_bytes() || memchr::memchr(b'\\', content).is_none() {
+        return Some(content == name.as_bytes() && quoted.starts_with(b"\""));
     }
     let text: String = serde_json::from_slice(quoted).ok()?;
     Some(text == name)
