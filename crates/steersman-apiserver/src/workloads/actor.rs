@@ -148,7 +148,7 @@ pub(super) fn resource(cx: &Context<'_>, kind: Kind) -> Option<Arc<Resource>> {
 }
 
 /// A Pod of a template, before it has a name.
-pub(super) fn pod_of(template: &Value, owner: Value) -> Value {
+pub(super) fn pod_of(template: &Value, owner: &Value) -> Value {
     let part = |pointer: &str| template.pointer(pointer).cloned().unwrap_or_default();
     let mut metadata = json!({"ownerReferences": [owner]});
     for key in ["labels", "annotations", "finalizers"] {

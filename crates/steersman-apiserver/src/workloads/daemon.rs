@@ -67,7 +67,7 @@ fn label(pod: &Object) -> String {
 
 fn make(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str, node: &str) -> Option<()> {
     let owner = actor::controller(&*actor::resource(cx, SETS)?, set);
-    let mut pod = actor::pod_of(template, owner);
+    let mut pod = actor::pod_of(template, &owner);
     pod["metadata"]["generateName"] = json!(format!("{}-", text(set, &["metadata", "name"])));
     pod["metadata"]["labels"][REVISION] = json!(revision);
     pod["spec"]["nodeName"] = json!(node);

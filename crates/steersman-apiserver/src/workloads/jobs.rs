@@ -52,7 +52,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
 
 fn make(cx: &mut Context<'_>, job: &Object) -> Option<()> {
     let owner = actor::controller(&*actor::resource(cx, JOBS)?, job);
-    let mut pod = actor::pod_of(at(job, &["spec", "template"])?, owner);
+    let mut pod = actor::pod_of(at(job, &["spec", "template"])?, &owner);
     let name = text(job, &["metadata", "name"]);
     if text(job, &["spec", "completionMode"]) == "Indexed" {
         let index = next_index(cx, job).to_string();

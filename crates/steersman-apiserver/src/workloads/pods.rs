@@ -86,15 +86,13 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     };
     let since: Option<jiff::Timestamp> = text(&pod, &["status", "startTime"]).parse().ok();
     let begun = since.map_or(cx.now, std::time::SystemTime::from);
-    if since.is_none() || begun + wanted > cx.now {
-        if !wanted.is_zero() {
-            if let Some(pods) = actor::resource(cx, PODS) {
-                let due = (begun + wanted, pods.storage, Arc::from(key));
-                cx.state.world.due.insert(due);
-            }
-            report(cx, key, &pod, None);
-            return;
+    if !wanted.is_zero() && begun + wanted > cx.now {
+        if let Some(pods) = actor::resource(cx, PODS) {
+            let due = (begun + wanted, pods.storage, Arc::from(key));
+            cx.state.world.due.insert(due);
         }
+        report(cx, key, &pod, None);
+        return;
     }
     report(cx, key, &pod, Some(outcome));
 }

@@ -53,7 +53,7 @@ fn active(cx: &Context<'_>, set: &Object) -> Vec<Arc<Object>> {
 
 fn make(cx: &mut Context<'_>, set: &Object) -> Option<()> {
     let owner = actor::controller(&*actor::resource(cx, REPLICA_SETS)?, set);
-    let mut pod = actor::pod_of(at(set, &["spec", "template"])?, owner);
+    let mut pod = actor::pod_of(at(set, &["spec", "template"])?, &owner);
     pod["metadata"]["generateName"] = json!(format!("{}-", text(set, &["metadata", "name"])));
     actor::create(cx, PODS, &text(set, &["metadata", "namespace"]), pod)
 }

@@ -90,7 +90,7 @@ fn make(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str, nu
     let namespace = text(set, &["metadata", "namespace"]);
     let name = format!("{}-{number}", text(set, &["metadata", "name"]));
     let owner = actor::controller(&*actor::resource(cx, SETS)?, set);
-    let mut pod = actor::pod_of(template, owner);
+    let mut pod = actor::pod_of(template, &owner);
     pod["metadata"]["name"] = json!(name);
     let own = [
         (REVISION, revision.to_owned()),
