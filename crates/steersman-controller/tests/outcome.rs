@@ -202,7 +202,7 @@ async fn a_priority_is_kept_across_retries_unless_the_action_says_another(fixtur
     controller.enqueue_with(ObjectKey::new("", "a"), Add::new().priority(-100));
     until(|| {
         clock.advance(Duration::from_millis(10));
-        calls.count("a") == 6
+        calls.count("a") >= 6
     })
     .await;
     let priorities: Vec<_> = calls.all().iter().map(|call| call.priority).collect();
@@ -226,7 +226,10 @@ async fn a_panic_ends_the_run_where_it_is_not_to_be_recovered_from(fixture: Fixt
         "controller `ends` panicked on panic: out of order"
     );
     assert!(matches!(error.downcast_ref(), Some(RunError::Panicked { .. })));
-    assert_eq!(stage.count("controller_runtime_reconcile_panics_total", "ends"), 1);
+    assert_eq!(
+        stage.count("controller_runtime_reconcile_panics_total", "ends"),
+        1
+    );
     assert_eq!(controller.depth().delayed(), 1, "the key is kept");
 }
 
@@ -257,13 +260,16 @@ async fn a_reconcile_that_takes_too_long_is_cancelled_and_tried_again(fixture: F
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
     until(|| {
         clock.advance(Duration::from_millis(100));
-        calls.count("a") == 2
+        calls.count("a") >= 2
     })
     .await;
     assert_eq!(calls.all()[1].attempt, 1);
     until(|| stage.reconciled("slow", "success") == 1).await;
     assert_eq!(stage.reconciled("slow", "error"), 1);
-    assert_eq!(stage.count("controller_runtime_reconcile_timeouts_total", "slow"), 1);
+    assert_eq!(
+        stage.count("controller_runtime_reconcile_timeouts_total", "slow"),
+        1
+    );
     running.stop(GRACE).await.unwrap();
 }
 
@@ -335,7 +341,9 @@ async fn edits_during_a_reconcile_cause_one_more_that_sees_the_last(fixture: Fix
                     go_on.notified().await;
                 }
                 let map = cx.client().get_required::<ConfigMap>(&key).await?;
-                seen.lock().unwrap().push(map.data.clone().unwrap()["value"].clone());
+                seen.lock()
+                    .unwrap()
+                    .push(map.data.clone().unwrap()["value"].clone());
                 Ok(Action::await_change())
             }
         })
@@ -349,7 +357,10 @@ async fn edits_during_a_reconcile_cause_one_more_that_sees_the_last(fixture: Fix
         client.update(&config_map(&fixture, "a", value)).await.unwrap();
     }
     // All of them are known here before the reconcile goes on.
-    let informer = stage.cluster.cache().informer(&steersman_cache::Resource::of::<ConfigMap>());
+    let informer = stage
+        .cluster
+        .cache()
+        .informer(&steersman_cache::Resource::of::<ConfigMap>());
     until(|| {
         let map = informer.store().get(fixture.namespace(), "a").unwrap();
         map.decoded::<ConfigMap>().unwrap().data.as_ref().unwrap()["value"] == "3"
@@ -375,7 +386,9 @@ async fn a_conflict_is_tried_again_and_converges(fixture: Fixture) {
         };
         if request.name() == "a" && map.data.as_ref().is_none_or(|data| data["value"] != "wanted") {
             let mut map = ConfigMap::clone(&map);
-            map.data.get_or_insert_default().insert("value".into(), "wanted".into());
+            map.data
+                .get_or_insert_default()
+                .insert("value".into(), "wanted".into());
             cx.client().update(&map).await?;
         }
         Ok(Action::await_change())
@@ -383,7 +396,11 @@ async fn a_conflict_is_tried_again_and_converges(fixture: Fixture) {
     let controller = Controller::of::<ConfigMap>("maps").build(&stage.cluster, reconciler);
     let conflict = proxy.inject(Matching::method("PUT").first(2), Fault::answer(409));
     let running = stage.run(&controller);
-    stage.live().create(&config_map(&fixture, "a", "0")).await.unwrap();
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "0"))
+        .await
+        .unwrap();
     conflict.hit_times(2).await;
     calls.reach("a", 3).await;
     let a = key(&fixture, "a");

@@ -19,7 +19,8 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steersman_cache::Resource;
 use steersman_controller::{
-    Context, Controller, Options, Request, RequestKey, RunError, Source, SourceContext, dynamic, handle_fn, kind,
+    Context, Controller, Options, Request, RequestKey, RunError, Source, SourceContext, dynamic, handle_fn,
+    kind,
 };
 use steersman_core::{Action, Clock, ObjectKey};
 use steersman_queue::Add;
@@ -99,7 +100,10 @@ fn watched(proxy: &FaultProxy) -> BTreeSet<String> {
     let all = proxy.exchanges();
     let reads = all.iter().filter(|exchange| !exchange.is_write());
     let shape = reads.map(|exchange| {
-        let selectors = exchange.query.split('&').filter(|pair| pair.contains("Selector="));
+        let selectors = exchange
+            .query
+            .split('&')
+            .filter(|pair| pair.contains("Selector="));
         format!("{}?{}", exchange.path, selectors.collect::<Vec<_>>().join("&"))
     });
     shape.collect()
@@ -251,7 +255,7 @@ async fn guarantee_5_what_does_not_end_in_time_is_cancelled_and_its_key_is_kept(
     clock.advance(Duration::from_secs(1)); // Its back-off.
     until(|| {
         clock.advance(Duration::from_millis(1));
-        calls.count("a") == 2
+        calls.count("a") >= 2
     })
     .await;
     assert_eq!(calls.all()[1].attempt, 1);
@@ -357,7 +361,9 @@ async fn a_kind_that_is_not_there_ends_the_run_after_the_time_for_sync(fixture: 
         .owns(kind::<ConfigMap>())
         .build(&stage.cluster, Calls::new().only());
     let running = stage.run(&controller);
-    let is = stage.stands("widgets", |is| is.contains("does not have it")).await;
+    let is = stage
+        .stands("widgets", |is| is.contains("does not have it"))
+        .await;
     assert!(is.starts_with(&format!("degraded: {widgets}: ")), "{is}");
     let mut ended = Box::pin(running.ended());
     pass(&clock, Duration::from_secs(59)).await;
@@ -421,7 +427,13 @@ async fn a_source_that_is_not_in_sync_in_time_is_named_and_waited_for(fixture: F
     drop(stall);
     until(|| {
         clock.advance_to_next(); // The back-off of the informer.
-        calls.count("kube-root-ca.crt") > 0 || stage.cluster.cache().informers().iter().all(|one| one.health().synced)
+        calls.count("kube-root-ca.crt") > 0
+            || stage
+                .cluster
+                .cache()
+                .informers()
+                .iter()
+                .all(|one| one.health().synced)
     })
     .await;
     stage.stands("both", |is| is == "ready").await;
@@ -477,7 +489,7 @@ async fn a_source_that_breaks_begins_anew_and_one_that_ends_is_not_waited_for(fi
     assert!(calls.all().is_empty());
     until(|| {
         clock.advance(Duration::from_millis(100));
-        calls.count("a") == 1
+        calls.count("a") >= 1
     })
     .await;
     stage.stands("fragile", |is| is == "ready").await;
@@ -527,10 +539,13 @@ async fn a_worker_that_breaks_outside_of_a_reconcile_goes_on(fixture: Fixture) {
     let running = stage.run(&controller);
     until(|| {
         clock.advance(Duration::from_millis(1));
-        calls.count("a") == 1 && calls.count("b") == 1
+        calls.count("a") == 1 && calls.count("b") >= 1
     })
     .await;
-    assert_eq!(stage.count("controller_runtime_reconcile_panics_total", "cursed"), 1);
+    assert_eq!(
+        stage.count("controller_runtime_reconcile_panics_total", "cursed"),
+        1
+    );
     assert_eq!(
         stage.count("controller_runtime_max_concurrent_reconciles", "cursed"),
         1

@@ -101,7 +101,8 @@ impl Stage {
 
     /// How often reconciles of a controller ended so.
     pub fn reconciled(&self, controller: &str, result: &str) -> u64 {
-        let series = format!("controller_runtime_reconcile_total{{controller=\"{controller}\",result=\"{result}\"}}");
+        let series =
+            format!("controller_runtime_reconcile_total{{controller=\"{controller}\",result=\"{result}\"}}");
         self.metric(&series) as u64
     }
 
