@@ -29,7 +29,7 @@ pub use index::{Index, IndexConflict, IndexValue};
 pub use informer::{
     Delivery, Event, Handler, Informer, InformerOptions, Registration, Stats, Subscription, Surroundings,
 };
-pub use object::{DecodeError, InvalidObject, Object};
+pub use object::{DecodeError, InvalidObject, Object, without_content};
 pub use overlay::Overlay;
 pub use reflector::{ReflectorOptions, Trouble};
 pub use resource::{Resource, Scope};

@@ -10,6 +10,7 @@
 
 mod decoded;
 mod making;
+mod reason;
 mod sharing;
 
 use std::{
@@ -22,7 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 use steersman_core::ObjectKey;
 
-pub use self::decoded::DecodeError;
+pub use self::{decoded::DecodeError, reason::without_content};
 pub(crate) use self::{decoded::Shared, sharing::Sharing};
 use crate::{
     revision::Revision,

@@ -15,7 +15,7 @@ use steersman_queue::{Group, Limiter};
 use crate::{
     BoxReconciler, BoxRunnable, Conditional, Controller, Handler, Host, HostError, Kind, Needs, Options,
     Predicate, Reconciler, Request, RequestKey, Source,
-    controller::Plan,
+    controller::{LateSeries, Plan},
     hot_loop::{self, HotLoops, ToRequest},
     kind::ClusterChoice,
     owner::Owners,
@@ -305,7 +305,8 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         let resource = primary
             .as_ref()
             .map(|primary| (primary.kind.resource.clone(), primary.to_request));
-        let hot_loops = Arc::new(HotLoops::new(resource));
+        let series = Arc::new(LateSeries::default());
+        let hot_loops = Arc::new(HotLoops::new(resource, Arc::clone(&series)));
         let mut unknown_scope = None;
         if let Some(Primary {
             kind, source, gone, ..
@@ -333,7 +334,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             sources,
             BoxReconciler::new(reconciler),
             (options, queue),
-            hot_loops,
+            (hot_loops, series),
             unknown_scope,
         )))
     }

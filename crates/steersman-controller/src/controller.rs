@@ -322,10 +322,9 @@ impl<R: RequestKey> Plan<R> {
         sources: Vec<AnySource<R>>,
         reconciler: BoxReconciler<R>,
         (options, queue): (Options, steersman_queue::Options<R>),
-        hot_loops: Arc<HotLoops<R>>,
+        (hot_loops, series): (Arc<HotLoops<R>>, Arc<LateSeries>),
         unknown_scope: Option<(Resource, Arc<OnceLock<bool>>)>,
     ) -> Self {
-        let series = Arc::new(LateSeries::default());
         let queue = queue
             .named(&name)
             .paused()

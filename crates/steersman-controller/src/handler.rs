@@ -4,7 +4,7 @@
 //! A handler runs where the change is dispatched: synchronously, once for each change and in order. It must be quick. What
 //! has to look at the world belongs into the reconciler.
 
-use std::{fmt, time::Duration};
+use std::{collections::HashMap, fmt, time::Duration};
 
 use serde::de::DeserializeOwned;
 use steersman_cache::Object;
@@ -23,19 +23,43 @@ pub trait Handler<T, R: RequestKey>: Send + Sync + 'static {
     fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>);
 }
 
-/// Where handlers put keys. A key that waits already is merged with.
+/// Where handlers put keys. A key that waits already is merged with, and one that a change means twice counts once.
 pub struct Enqueue<'q, R: RequestKey> {
     intake: &'q Intake<R>,
     cluster: &'q ClusterName,
     priority: i32,
+    seen: Option<Seen<R>>,
+}
+
+/// What was enqueued because of one change. A worker may be so quick that it has taken a key between two adds, and would
+/// do it again.
+struct Seen<R> {
+    /// Most changes mean one key.
+    first: Option<(R, Add)>,
+    others: HashMap<R, Add>,
 }
 
 impl<'q, R: RequestKey> Enqueue<'q, R> {
-    pub(crate) fn new(intake: &'q Intake<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
+    /// For the keys of one change.
+    pub(crate) fn of_change(intake: &'q Intake<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
         Self {
             intake,
             cluster,
             priority: if is_replay { LOW_PRIORITY } else { 0 },
+            seen: Some(Seen {
+                first: None,
+                others: HashMap::new(),
+            }),
+        }
+    }
+
+    /// For keys that have nothing to do with each other.
+    pub(crate) fn plain(intake: &'q Intake<R>, cluster: &'q ClusterName) -> Self {
+        Self {
+            intake,
+            cluster,
+            priority: 0,
+            seen: None,
         }
     }
 
@@ -61,7 +85,23 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
 
     /// Enqueues a key with a priority and a delay of its own.
     pub fn add_with(&mut self, key: impl IntoRequest<R>, how: Add) {
-        self.intake.add(key.into_request(self.cluster), how);
+        let key = key.into_request(self.cluster);
+        if self.seen.as_mut().is_none_or(|seen| seen.is_new(&key, how)) {
+            self.intake.add(key, how);
+        }
+    }
+}
+
+impl<R: RequestKey> Seen<R> {
+    fn is_new(&mut self, key: &R, how: Add) -> bool {
+        match &self.first {
+            None => {
+                self.first = Some((key.clone(), how));
+                true
+            }
+            Some((first, with)) if first == key && *with == how => false,
+            Some(_) => self.others.insert(key.clone(), how) != Some(how),
+        }
     }
 }
 
@@ -222,5 +262,29 @@ where
 impl<F> fmt::Debug for HandleFn<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HandleFn")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_a_change_means_twice_is_new_once() {
+        let mut seen = Seen {
+            first: None,
+            others: HashMap::new(),
+        };
+        let (soon, late) = (Add::new(), Add::new().after(Duration::from_secs(1)));
+        let new = [
+            ("a", soon),
+            ("a", soon),
+            ("b", soon),
+            ("a", late),
+            ("b", soon),
+            ("a", soon),
+        ]
+        .map(|(name, how)| seen.is_new(&ObjectKey::new("", name), how));
+        assert_eq!(new, [true, false, true, true, false, false]);
     }
 }

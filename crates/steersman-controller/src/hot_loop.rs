@@ -24,7 +24,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
@@ -34,7 +34,7 @@ use steersman_core::ObjectKey;
 use steersman_queue::{Add, Added, Queue};
 
 use self::chain::{Chain, Ended, Verdict};
-use crate::{Enqueue, Handler, IntoRequest, Occurrence, RequestKey};
+use crate::{Enqueue, Handler, IntoRequest, Occurrence, RequestKey, controller::LateSeries};
 
 /// The keys of a controller that write their own objects.
 #[derive(Debug)]
@@ -44,18 +44,18 @@ pub(crate) struct HotLoops<R> {
     chains: Mutex<HashMap<R, Chain>>,
     /// How many there are, to be read without the lock.
     count: AtomicUsize,
-    slowed: AtomicU64,
+    series: Arc<LateSeries>,
 }
 
 pub(crate) type ToRequest<R> = fn(&ClusterName, ObjectKey) -> R;
 
 impl<R: RequestKey> HotLoops<R> {
-    pub(crate) fn new(primary: Option<(Resource, ToRequest<R>)>) -> Self {
+    pub(crate) fn new(primary: Option<(Resource, ToRequest<R>)>, series: Arc<LateSeries>) -> Self {
         Self {
             primary,
             chains: Mutex::default(),
             count: AtomicUsize::new(0),
-            slowed: AtomicU64::new(0),
+            series,
         }
     }
 
@@ -145,7 +145,9 @@ impl<R: RequestKey> HotLoops<R> {
         if added != Added::Queued {
             return added; // It is in the queue for another reason.
         }
-        self.slowed.fetch_add(1, Ordering::Relaxed);
+        if let Some(series) = self.series.get() {
+            series.hot_loops.inc();
+        }
         if slowed.is_first {
             tracing::warn!(
                 controller = queue.name(),
@@ -157,11 +159,6 @@ impl<R: RequestKey> HotLoops<R> {
             );
         }
         added
-    }
-
-    /// How often keys were slowed down since this was asked last.
-    pub(crate) fn take_slowed(&self) -> u64 {
-        self.slowed.swap(0, Ordering::Relaxed)
     }
 
     /// Forgets an object that is gone.
@@ -257,7 +254,10 @@ mod tests {
         fn new() -> Self {
             let clock = TestClock::new();
             Self {
-                hot: HotLoops::new(Some((webs(), |cluster, key| Request::new(cluster.clone(), key)))),
+                hot: HotLoops::new(
+                    Some((webs(), |cluster, key| Request::new(cluster.clone(), key))),
+                    Arc::default(),
+                ),
                 queue: Queue::new(Arc::new(clock.clone()), Options::new()),
                 clock,
                 revision: 0,
@@ -323,7 +323,6 @@ mod tests {
     fn guarantee_3_a_key_that_wakes_itself_waits_longer_and_longer() {
         let mut this = Loop::new();
         assert_eq!(this.waits(20, write), SLOWER_AND_SLOWER);
-        assert_eq!(this.hot.take_slowed(), 9 + 1, "the last one waits still");
     }
 
     // R149

@@ -148,7 +148,7 @@ impl<R: RequestKey> SourceContext<R> {
     /// Where keys go.
     #[must_use]
     pub fn enqueue(&self) -> Enqueue<'_, R> {
-        Enqueue::new(&self.intake, self.home.name(), false)
+        Enqueue::plain(&self.intake, self.home.name())
     }
 
     /// The controller's own cluster.

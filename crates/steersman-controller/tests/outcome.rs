@@ -202,7 +202,7 @@ async fn a_priority_is_kept_across_retries_unless_the_action_says_another(fixtur
     controller.enqueue_with(ObjectKey::new("", "a"), Add::new().priority(-100));
     until(|| {
         clock.advance(Duration::from_millis(10));
-        calls.count("a") == 6
+        calls.count("a") >= 6
     })
     .await;
     let priorities: Vec<_> = calls.all().iter().map(|call| call.priority).collect();
@@ -260,7 +260,7 @@ async fn a_reconcile_that_takes_too_long_is_cancelled_and_tried_again(fixture: F
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
     until(|| {
         clock.advance(Duration::from_millis(100));
-        calls.count("a") == 2
+        calls.count("a") >= 2
     })
     .await;
     assert_eq!(calls.all()[1].attempt, 1);

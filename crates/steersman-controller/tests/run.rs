@@ -255,7 +255,7 @@ async fn guarantee_5_what_does_not_end_in_time_is_cancelled_and_its_key_is_kept(
     clock.advance(Duration::from_secs(1)); // Its back-off.
     until(|| {
         clock.advance(Duration::from_millis(1));
-        calls.count("a") == 2
+        calls.count("a") >= 2
     })
     .await;
     assert_eq!(calls.all()[1].attempt, 1);
@@ -489,7 +489,7 @@ async fn a_source_that_breaks_begins_anew_and_one_that_ends_is_not_waited_for(fi
     assert!(calls.all().is_empty());
     until(|| {
         clock.advance(Duration::from_millis(100));
-        calls.count("a") == 1
+        calls.count("a") >= 1
     })
     .await;
     stage.stands("fragile", |is| is == "ready").await;
@@ -539,7 +539,7 @@ async fn a_worker_that_breaks_outside_of_a_reconcile_goes_on(fixture: Fixture) {
     let running = stage.run(&controller);
     until(|| {
         clock.advance(Duration::from_millis(1));
-        calls.count("a") == 1 && calls.count("b") == 1
+        calls.count("a") == 1 && calls.count("b") >= 1
     })
     .await;
     assert_eq!(

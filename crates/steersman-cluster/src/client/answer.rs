@@ -10,7 +10,7 @@ use http::Response;
 use http_body_util::{BodyExt, Limited};
 use kube::core::Status;
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
+use steersman_cache::without_content;
 
 use crate::{
     Call, Error,
@@ -87,29 +87,6 @@ fn undecodable<T: DeserializeOwned>(call: &Call, json: &[u8], error: &serde_json
         type_name: std::any::type_name::<T>(),
         path,
         reason,
-    }
-}
-
-/// What serde says, without the value that it stumbled over: that may be a secret.
-fn without_content(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let of_serde = [
-        "invalid type: ",
-        "invalid value: ",
-        "invalid length ",
-        "unknown variant ",
-        "unknown field ",
-    ];
-    let is_plain =
-        matches!(error.classify(), Category::Syntax | Category::Eof) || text.starts_with("missing field ");
-    match text.rfind(", expected ") {
-        _ if is_plain => text,
-        Some(at) if of_serde.iter().any(|start| text.starts_with(start)) => text[at + 2..].to_owned(),
-        _ => format!(
-            "no valid content at line {} column {}",
-            error.line(),
-            error.column()
-        ),
     }
 }
 

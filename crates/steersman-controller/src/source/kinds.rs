@@ -52,7 +52,7 @@ impl<R: RequestKey> KindSource<R> {
         let on_event = move |event: &Event, cluster: &ClusterName, intake: &Intake<R>| {
             let occurrence = Occurrence::<T>::new(event, cluster);
             if predicates.iter().all(|predicate| predicate.admits(&occurrence)) {
-                let mut enqueue = Enqueue::new(intake, cluster, occurrence.is_replay());
+                let mut enqueue = Enqueue::of_change(intake, cluster, occurrence.is_replay());
                 handler.handle(&occurrence, &mut enqueue);
             }
         };

@@ -55,7 +55,6 @@ impl<R: RequestKey> Outfit<R> {
             .await;
         plan.hot_loops.ended(item.key(), &plan.queue);
         drop(active);
-        series.hot_loops.inc_by(plan.hot_loops.take_slowed());
         let took = self.clock.now().saturating_since(item.started());
         span.in_scope(|| self.conclude(item, result, series, took));
     }

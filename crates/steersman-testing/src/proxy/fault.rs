@@ -110,6 +110,7 @@ pub(super) enum Kind {
     ErrorEvent { code: u16 },
     DropResponse,
     Delay(Duration),
+    DelayAnswer(Duration),
     Stall,
     CutAfterLines { lines: usize, cut: Cut },
 }
@@ -161,6 +162,12 @@ impl Fault {
     #[must_use]
     pub fn delay(time: Duration) -> Self {
         Self(Kind::Delay(time))
+    }
+
+    /// Lets the server do it, and holds the answer back for this time.
+    #[must_use]
+    pub fn delay_answer(time: Duration) -> Self {
+        Self(Kind::DelayAnswer(time))
     }
 
     /// Holds the answer back, or what is left of it, until the handle drops.

@@ -111,6 +111,7 @@ pub(super) async fn forward(
             recorder.ended(Ended::Cut);
             return Err(Broken);
         }
+        (Some(&Kind::DelayAnswer(delay)), _) => time::sleep(delay).await,
         (Some(Kind::Stall), Some(rule)) => rule.released().await,
         (Some(&Kind::CutAfterLines { lines, cut }), _) => cut_after = Some((lines, cut)),
         _ => {}

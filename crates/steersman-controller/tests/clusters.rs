@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One controller, several clusters, which come and go. They are different ways to one server, each with a name.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::json;
+use steersman_cluster::{Cluster, ClusterName};
+use steersman_controller::{
+    Builder, Context, Controller, Reconciler, Request, RequestKey, kind, reconcile_fn, same_object,
+};
+use steersman_core::{Action, ObjectKey};
+use steersman_testing::{
+    FaultProxy, Fixture,
+    proxy::{Fault, Matching},
+};
+use support::{Calls, GRACE, Stage, cluster_through, config_map, delete, key, object, secret, until};
+
+/// Remembers keys with the cluster that they are worked on in.
+fn by_cluster<R: RequestKey>(
+    calls: &Calls,
+    name: impl Fn(&R) -> String + Send + Sync + 'static,
+) -> impl Reconciler<R> {
+    let calls = calls.clone();
+    reconcile_fn(move |key: R, cx: Context| {
+        calls.add(&format!("{}:{}", cx.cluster().name(), name(&key)), &cx);
+        std::future::ready(Ok::<_, std::convert::Infallible>(Action::await_change()))
+    })
+}
+
+fn everywhere(
+    stage: &Stage,
+    calls: &Calls,
+    change: impl FnOnce(Builder<Request, ConfigMap>) -> Builder<Request, ConfigMap>,
+) -> Controller {
+    let builder = change(Controller::of::<ConfigMap>("maps"));
+    builder.on_every_cluster().build(
+        &stage.cluster,
+        by_cluster(calls, |request: &Request| request.name().to_owned()),
+    )
+}
+
+async fn joining(fixture: &Fixture, name: &str) -> (FaultProxy, Cluster) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster_through(fixture, &proxy, name).build().await.unwrap();
+    (proxy, cluster)
+}
+
+// R72, R173
+#[steersman_testing::test]
+async fn an_object_is_reconciled_in_each_cluster_with_the_client_of_that_cluster(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let (proxy, b) = joining(&fixture, "b").await;
+    stage.surroundings.fleet().insert(b.clone()).unwrap();
+    let calls = Calls::new();
+    let controller = everywhere(&stage, &calls, |builder| builder);
+    let running = stage.run(&controller);
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    calls.reach("default:a", 1).await;
+    calls.reach("b:a", 1).await;
+    delete::<ConfigMap>(&stage.live(), &key(&fixture, "a")).await;
+    calls.reach("default:a", 2).await;
+    calls.reach("b:a", 2).await;
+    running.stop(GRACE).await.unwrap();
+    assert!(proxy.exchanges().iter().any(|one| one.is_watch()));
+}
+
+#[steersman_testing::test]
+async fn clusters_come_go_and_come_back(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let fleet = stage.surroundings.fleet().clone();
+    let home = fleet.depart(&ClusterName::default()).unwrap();
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    let calls = Calls::new();
+    let controller = everywhere(&stage, &calls, |builder| builder);
+    let running = stage.run(&controller);
+    // There is none yet.
+    stage.stands("maps", |is| is == "ready").await;
+    let name = ClusterName::from("b");
+    for time in 1..=3 {
+        let (proxy, b) = joining(&fixture, "b").await;
+        fleet.insert(b.clone()).unwrap();
+        calls.reach("b:a", time).await;
+        stage.stands("maps", |is| is == "ready").await;
+        let departure = fleet.depart(&name).unwrap();
+        departure.vacated().await;
+        proxy
+            .wait_for(|all| all.iter().all(|one| !one.is_open()).then_some(()))
+            .await;
+        // What is enqueued for it after that is forgotten.
+        controller.enqueue(Request::new(name.clone(), key(&fixture, "late")));
+        until(|| controller.depth() == Default::default()).await;
+        departure.cluster().close("the test says so");
+    }
+    assert_eq!(calls.count("b:late"), 0);
+    running.stop(GRACE).await.unwrap();
+    drop(home);
+}
+
+#[steersman_testing::test]
+async fn one_that_takes_the_name_of_another_at_once_is_worked_on(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let fleet = stage.surroundings.fleet().clone();
+    let (first, b) = joining(&fixture, "b").await;
+    fleet.insert(b).unwrap();
+    let calls = Calls::new();
+    let controller = everywhere(&stage, &calls, |builder| builder);
+    let running = stage.run(&controller);
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    calls.reach("b:a", 1).await;
+    // Nobody gets to see that there was none in between.
+    let (second, other) = joining(&fixture, "b").await;
+    let departure = fleet.depart(&"b".into()).unwrap();
+    fleet.insert(other).unwrap();
+    departure.vacated().await;
+    departure.cluster().close("another one took its place");
+    calls.reach("b:a", 2).await;
+    stage
+        .live()
+        .create(&config_map(&fixture, "b", "1"))
+        .await
+        .unwrap();
+    calls.reach("b:b", 1).await;
+    first
+        .wait_for(|all| all.iter().all(|one| !one.is_open()).then_some(()))
+        .await;
+    assert!(second.exchanges().iter().any(|one| one.is_open()));
+    running.stop(GRACE).await.unwrap();
+}
+
+// R71
+#[steersman_testing::test]
+async fn one_that_is_slow_or_out_of_reach_holds_up_its_own_keys_only(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let fleet = stage.surroundings.fleet().clone();
+    let (slow_proxy, slow) = joining(&fixture, "slow").await;
+    let (dead_proxy, dead) = joining(&fixture, "dead").await;
+    let stall = slow_proxy.inject(Matching::any().path("/secrets"), Fault::stall());
+    let unplugged = dead_proxy.unplug();
+    fleet.insert(slow).unwrap();
+    fleet.insert(dead).unwrap();
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    let calls = Calls::new();
+    // What is said first does not matter.
+    let controller = everywhere(&stage, &calls, |builder| builder.owns(kind::<Secret>()));
+    let running = stage.run(&controller);
+    calls.reach("default:a", 1).await;
+    stall.hit().await;
+    // The maps of the slow one are known, and wait for the secrets there.
+    let maps = steersman_cache::Resource::of::<ConfigMap>();
+    fleet
+        .get(&"slow".into())
+        .unwrap()
+        .cache()
+        .informer(&maps)
+        .synced()
+        .await;
+    stage
+        .live()
+        .create(&config_map(&fixture, "b", "1"))
+        .await
+        .unwrap();
+    calls.reach("default:b", 1).await;
+    assert!(
+        calls.keys().iter().all(|key| key.starts_with("default:")),
+        "{:?}",
+        calls.keys()
+    );
+    drop(stall);
+    calls.reach("slow:a", 1).await;
+    calls.reach("slow:b", 1).await;
+    let is = stage.stands("maps", |is| is.contains("(cluster dead)")).await;
+    assert!(is.starts_with("degraded: ") && is.contains("unreachable"), "{is}");
+    drop(unplugged);
+    calls.reach("dead:a", 1).await;
+    calls.reach("dead:b", 1).await;
+    stage.stands("maps", |is| is == "ready").await;
+    assert_eq!(calls.count("slow:a"), 1, "what was held back is worked on once");
+    running.stop(GRACE).await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn children_in_a_cluster_wake_their_owner_in_that_cluster(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let (proxy, b) = joining(&fixture, "b").await;
+    stage.surroundings.fleet().insert(b).unwrap();
+    let calls = Calls::new();
+    let controller = everywhere(&stage, &calls, |builder| builder.owns(kind::<Secret>()));
+    let running = stage.run(&controller);
+    let client = stage.live();
+    let map = client.create(&config_map(&fixture, "parent", "1")).await.unwrap();
+    calls.reach("default:parent", 1).await;
+    calls.reach("b:parent", 1).await;
+    let mut child = secret(&fixture, "child", json!({}));
+    let owner = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "parent", "uid": map.metadata.uid, "controller": true,
+    });
+    child.metadata.owner_references = Some(vec![object(owner)]);
+    // One of both ways is blind for a while.
+    let frozen = proxy.freeze();
+    client.create(&child).await.unwrap();
+    calls.reach("default:parent", 2).await;
+    assert_eq!(calls.count("b:parent"), 1);
+    drop(frozen);
+    calls.reach("b:parent", 2).await;
+    running.stop(GRACE).await.unwrap();
+}
+
+// R72
+#[steersman_testing::test]
+async fn the_same_object_in_two_clusters_can_have_one_key(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let stage = Stage::through(&fixture, &proxy).await;
+    let (mirror_proxy, mirror) = joining(&fixture, "mirror").await;
+    stage.surroundings.fleet().insert(mirror.clone()).unwrap();
+    let calls = Calls::new();
+    let controller = Controller::<ObjectKey>::named("mirror")
+        .watches(kind::<Secret>(), same_object())
+        .watches(kind::<Secret>().on(&mirror), same_object())
+        .build(
+            &stage.cluster,
+            by_cluster(&calls, |key: &ObjectKey| key.name().to_owned()),
+        );
+    let client = support::cluster_builder(&fixture, "direct")
+        .build()
+        .await
+        .unwrap()
+        .live();
+    client.create(&secret(&fixture, "a", json!({}))).await.unwrap();
+    let running = stage.run(&controller);
+    calls.reach("default:a", 1).await;
+    assert_eq!(calls.all().len(), 1, "the two first lists collapse");
+    // Each of them wakes it.
+    for (blind, time) in [(&mirror_proxy, 2), (&proxy, 4)] {
+        let frozen = blind.freeze();
+        let tier = secret(&fixture, "a", json!({"time": time.to_string()}));
+        client.update(&tier).await.unwrap();
+        calls.reach("default:a", time).await;
+        drop(frozen);
+        calls.reach("default:a", time + 1).await;
+    }
+    let clusters: BTreeSet<_> = calls.keys().into_iter().collect();
+    assert_eq!(clusters, BTreeSet::from(["default:a".to_owned()]));
+    running.stop(GRACE).await.unwrap();
+}

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reconcilers that are handed objects, and those that wake themselves.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::ConfigMap};
+use kube::{api::Patch, core::ObjectMeta};
+use serde::Deserialize;
+use serde_json::json;
+use steersman_controller::{
+    BoxError, Context, Controller, ObjectReconciler, Request, kind, objects, related,
+};
+use steersman_core::{Action, ObjectKey};
+use steersman_testing::{
+    Fixture,
+    proxy::{Fault, Matching},
+};
+use support::{Calls, GRACE, Stage, config_map, delete, key, let_go_on, object, until};
+use tokio::sync::watch;
+
+/// What a keeper was told, in order.
+type Told = Arc<watch::Sender<Vec<(&'static str, String)>>>;
+
+/// Remembers objects that are there and keys that are not.
+#[derive(Clone)]
+struct Keeper {
+    told: Told,
+    finalizer: Option<&'static str>,
+    /// So often it fails to deal with one that is gone.
+    failures: Arc<AtomicUsize>,
+}
+
+impl Keeper {
+    fn new() -> Self {
+        Self {
+            told: Arc::default(),
+            finalizer: None,
+            failures: Arc::default(),
+        }
+    }
+
+    fn tell(&self, what: &'static str, name: &str) {
+        self.told.send_modify(|told| told.push((what, name.to_owned())));
+    }
+
+    fn count(&self, what: &str, name: &str) -> usize {
+        let told = self.told.borrow();
+        told.iter().filter(|(is, of)| *is == what && of == name).count()
+    }
+
+    async fn hears(&self, what: &str, name: &str) {
+        let is_meant = |(is, of): &(&str, String)| *is == what && of == name;
+        let mut told = self.told.subscribe();
+        told.wait_for(|told| told.iter().any(is_meant)).await.unwrap();
+    }
+}
+
+impl ObjectReconciler<ConfigMap> for Keeper {
+    type Error = BoxError;
+
+    async fn reconcile(&self, map: Arc<ConfigMap>, cx: Context) -> Result<Action, BoxError> {
+        let name = map.metadata.name.clone().unwrap_or_default();
+        if map.metadata.deletion_timestamp.is_none() {
+            self.tell("there", &name);
+            return Ok(Action::await_change());
+        }
+        self.tell("going", &name);
+        let key = ObjectKey::new(map.metadata.namespace.as_deref().unwrap_or_default(), &name);
+        let none = json!({"metadata": {"finalizers": null}});
+        cx.client().patch::<ConfigMap>(&key, &Patch::Merge(none)).await?;
+        Ok(Action::await_change())
+    }
+
+    async fn gone(&self, key: ObjectKey, _cx: Context) -> Result<Action, BoxError> {
+        self.tell("gone", key.name());
+        let left = self.failures.load(Ordering::SeqCst);
+        if left > 0 {
+            self.failures.store(left - 1, Ordering::SeqCst);
+            return Err("not yet".into());
+        }
+        Ok(Action::await_change())
+    }
+
+    fn finalizer(&self) -> Option<&str> {
+        self.finalizer
+    }
+}
+
+fn held(fixture: &Fixture, name: &str, finalizer: &str) -> ConfigMap {
+    object(json!({
+        "metadata": {"name": name, "namespace": fixture.namespace(), "finalizers": [finalizer]},
+    }))
+}
+
+// R100, R164
+#[steersman_testing::test]
+async fn one_that_is_gone_is_told_of_until_that_succeeds(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let keeper = Keeper::new();
+    keeper.failures.store(3, Ordering::SeqCst);
+    let forgotten = Arc::new(Mutex::new(Vec::new()));
+    let controller = {
+        let forgotten = Arc::clone(&forgotten);
+        Controller::of::<ConfigMap>("maps")
+            .when_gone(move |cluster, key| forgotten.lock().unwrap().push((cluster.clone(), key.clone())))
+            .build(&stage.cluster, objects(keeper.clone()))
+    };
+    let running = stage.run(&controller);
+    let client = stage.live();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    keeper.hears("there", "a").await;
+    delete::<ConfigMap>(&client, &key(&fixture, "a")).await;
+    until(|| stage.reconciled("maps", "error") == 3 && controller.depth().in_flight() == 0).await;
+    until(|| keeper.count("gone", "a") == 4).await;
+    assert_eq!(keeper.count("there", "a"), 1);
+    assert_eq!(
+        *forgotten.lock().unwrap(),
+        [("default".into(), key(&fixture, "a"))],
+        "the hook of every replica is called once"
+    );
+    running.stop(GRACE).await.unwrap();
+}
+
+// R100
+#[steersman_testing::test]
+async fn one_that_is_gone_at_once_is_no_error(fixture: Fixture) {
+    struct Careless;
+    impl ObjectReconciler<ConfigMap> for Careless {
+        type Error = BoxError;
+        async fn reconcile(&self, _: Arc<ConfigMap>, _: Context) -> Result<Action, BoxError> {
+            Ok(Action::await_change())
+        }
+    }
+    let stage = Stage::new(&fixture).await;
+    let controller = Controller::of::<ConfigMap>("maps").build(&stage.cluster, objects(Careless));
+    let running = stage.run(&controller);
+    stage.stands("maps", |is| is == "ready").await;
+    let client = stage.live();
+    for number in 0..20 {
+        let name = format!("m-{number}");
+        client.create(&config_map(&fixture, &name, "1")).await.unwrap();
+        delete::<ConfigMap>(&client, &key(&fixture, &name)).await;
+    }
+    client.create(&config_map(&fixture, "last", "1")).await.unwrap();
+    until(|| stage.reconciled("maps", "success") > 0 && controller.depth() == Default::default()).await;
+    assert_eq!(stage.reconciled("maps", "error"), 0);
+    assert_eq!(
+        stage.metric("workqueue_retries_total{name=\"maps\",controller=\"maps\"}"),
+        0.0
+    );
+    running.stop(GRACE).await.unwrap();
+}
+
+// R101
+#[steersman_testing::test]
+async fn one_that_is_going_is_left_alone_unless_it_is_ours_to_clean_up(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    let (ours, theirs) = ("steersman.example/ours", "steersman.example/theirs");
+    client.create(&held(&fixture, "ours", ours)).await.unwrap();
+    client.create(&held(&fixture, "theirs", theirs)).await.unwrap();
+    let keeper = Keeper {
+        finalizer: Some(ours),
+        ..Keeper::new()
+    };
+    let controller = Controller::of::<ConfigMap>("maps").build(&stage.cluster, objects(keeper.clone()));
+    let running = stage.run(&controller);
+    keeper.hears("there", "ours").await;
+    keeper.hears("there", "theirs").await;
+    delete::<ConfigMap>(&client, &key(&fixture, "theirs")).await;
+    delete::<ConfigMap>(&client, &key(&fixture, "ours")).await;
+    keeper.hears("going", "ours").await;
+    keeper.hears("gone", "ours").await;
+    // The deletion of the other one was heard of before.
+    assert_eq!(keeper.count("going", "theirs"), 0);
+    assert_eq!(keeper.count("there", "theirs"), 1);
+    let none = json!({"metadata": {"finalizers": null}});
+    client
+        .patch::<ConfigMap>(&key(&fixture, "theirs"), &Patch::Merge(none))
+        .await
+        .unwrap();
+    keeper.hears("gone", "theirs").await;
+    running.stop(GRACE).await.unwrap();
+}
+
+/// A config map as one would have it who insists on certain numbers.
+#[derive(Clone, Debug, Deserialize)]
+struct Numbered {
+    metadata: ObjectMeta,
+    data: BTreeMap<String, Number>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+enum Number {
+    #[serde(rename = "7")]
+    Seven = 7,
+    #[serde(rename = "8")]
+    Eight = 8,
+}
+
+impl kube::Resource for Numbered {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+    fn kind(_: &()) -> Cow<'_, str> {
+        "ConfigMap".into()
+    }
+    fn group(_: &()) -> Cow<'_, str> {
+        "".into()
+    }
+    fn version(_: &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural(_: &()) -> Cow<'_, str> {
+        "configmaps".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+// R150, R165, R167
+#[steersman_testing::test]
+async fn an_object_that_cannot_be_read_is_an_error_of_its_own_reconcile(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    client
+        .create(&config_map(&fixture, "bad", "hunter2"))
+        .await
+        .unwrap();
+    let calls = Calls::new();
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let reconciler = {
+        let (errors, namespace) = (Arc::clone(&errors), fixture.namespace().to_owned());
+        calls.then(move |request: Request, cx, _| {
+            let (errors, is_ours) = (Arc::clone(&errors), request.namespace() == namespace);
+            async move {
+                let found = cx.client().get::<Numbered>(request.key()).await;
+                if let Err(error) = &found
+                    && is_ours
+                    && request.name() == "bad"
+                {
+                    let chain =
+                        std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+                    let texts = chain.map(ToString::to_string).collect::<Vec<_>>();
+                    errors.lock().unwrap().push(texts.join(": "));
+                }
+                assert!(found?.is_none_or(|found| found.data.len() <= 1));
+                Ok(Action::await_change())
+            }
+        })
+    };
+    let mapping = related(|numbered: &Numbered| {
+        let namespace = numbered.metadata.namespace.as_deref()?;
+        Some(ObjectKey::new(
+            namespace,
+            &format!("mapped-{}", numbered.data["value"] as u8),
+        ))
+    });
+    let controller = Controller::of::<Numbered>("numbered")
+        .watches(kind::<Numbered>(), mapping)
+        .build(&stage.cluster, reconciler);
+    let running = stage.run(&controller);
+    client.create(&config_map(&fixture, "good", "7")).await.unwrap();
+    calls.reach("good", 1).await;
+    calls.reach("mapped-7", 1).await;
+    calls.reach("bad", 3).await;
+    // It becomes good.
+    client.update(&config_map(&fixture, "bad", "8")).await.unwrap();
+    calls.reach("mapped-8", 1).await;
+    until(|| {
+        controller
+            .status(&Request::new("default".into(), key(&fixture, "bad")))
+            .is_none()
+    })
+    .await;
+    running.stop(GRACE).await.unwrap();
+    let errors = errors.lock().unwrap();
+    assert!(
+        errors[0].contains("bad") && errors[0].contains("data.value"),
+        "{errors:?}"
+    );
+    assert!(!errors[0].contains("hunter2"), "no content is shown: {errors:?}");
+}
+
+/// A controller that writes another value each time.
+fn stamping(stage: &Stage, calls: &Calls) -> Controller {
+    let reconciler = calls.then(|request: Request, cx, time| async move {
+        if request.name() == "stamped" {
+            let stamp = json!({"data": {"stamp": time.to_string()}});
+            cx.client()
+                .patch::<ConfigMap>(request.key(), &Patch::Merge(stamp))
+                .await?;
+        }
+        Ok(Action::await_change())
+    });
+    Controller::of::<ConfigMap>("stamping").build(&stage.cluster, reconciler)
+}
+
+// R149
+#[steersman_testing::test]
+async fn a_controller_that_wakes_itself_is_slowed_down(fixture: Fixture) {
+    let (clock, stage) = Stage::timed(&fixture).await;
+    let client = stage.live();
+    client
+        .create(&config_map(&fixture, "stamped", "1"))
+        .await
+        .unwrap();
+    let calls = Calls::new();
+    let controller = stamping(&stage, &calls);
+    let running = stage.run(&controller);
+    // It takes ten links, and it may be one more until it is known whose the first write was.
+    calls.reach("stamped", 11).await;
+    until(|| controller.depth().delayed() == 1).await;
+    assert!(calls.count("stamped") <= 13, "{}", calls.count("stamped"));
+    until(|| stage.count("reconcile_hot_loop_total", "stamping") > 0).await;
+
+    // Others are as quick as ever, and so is a change by somebody else.
+    client.create(&config_map(&fixture, "other", "1")).await.unwrap();
+    calls.reach("other", 1).await;
+    let before = calls.count("stamped");
+    client
+        .update(&config_map(&fixture, "stamped", "2"))
+        .await
+        .unwrap();
+    calls.reach("stamped", before + 1).await;
+
+    // That begins another chain, which is slowed down in its turn.
+    calls.reach("stamped", before + 10).await;
+    until(|| controller.depth().delayed() == 1).await;
+    let before = calls.count("stamped");
+    let mut waited = Duration::ZERO;
+    for _ in 0..3 {
+        let count = calls.count("stamped");
+        until(|| controller.depth().delayed() == 1).await;
+        until(|| {
+            clock.advance(Duration::from_millis(100));
+            waited += Duration::from_millis(100);
+            calls.count("stamped") > count
+        })
+        .await;
+    }
+    assert!(calls.count("stamped") <= before + 4);
+    assert!(waited >= Duration::from_secs(1 + 2 + 4), "{waited:?}");
+    running.stop(GRACE).await.unwrap();
+}
+
+// R149
+#[steersman_testing::test]
+async fn a_controller_that_writes_what_differs_is_not_slowed_down(fixture: Fixture) {
+    let (_clock, stage) = Stage::timed(&fixture).await;
+    let client = stage.live();
+    client.create(&config_map(&fixture, "a", "0")).await.unwrap();
+    let calls = Calls::new();
+    let reconciler = calls.then(|request: Request, cx, _| async move {
+        let map = cx.client().get_required::<ConfigMap>(request.key()).await?;
+        let data = map.data.clone().unwrap_or_default();
+        if request.name() == "a" && data.get("copy") != data.get("value") {
+            let copy = json!({"data": {"copy": data["value"]}});
+            cx.client()
+                .patch::<ConfigMap>(request.key(), &Patch::Merge(copy))
+                .await?;
+        }
+        Ok(Action::await_change())
+    });
+    let controller = Controller::of::<ConfigMap>("copying").build(&stage.cluster, reconciler);
+    let running = stage.run(&controller);
+    for value in 1..=30 {
+        let value = json!({"data": {"value": value.to_string()}});
+        let map = client
+            .patch::<ConfigMap>(&key(&fixture, "a"), &Patch::Merge(&value))
+            .await
+            .unwrap();
+        let wanted = map.data.unwrap()["value"].clone();
+        loop {
+            let map = client
+                .get_required::<ConfigMap>(&key(&fixture, "a"))
+                .await
+                .unwrap();
+            if map.data.as_ref().unwrap().get("copy") == Some(&wanted) {
+                break;
+            }
+        }
+    }
+    until(|| controller.depth() == Default::default()).await;
+    let_go_on().await;
+    assert_eq!(stage.count("reconcile_hot_loop_total", "copying"), 0);
+    running.stop(GRACE).await.unwrap();
+}
+
+// R149
+#[steersman_testing::test]
+async fn a_watch_that_lags_hides_no_loop(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let clock = steersman_core::TestClock::new();
+    let builder = support::cluster_through(&fixture, &proxy, "default");
+    let stage = Stage::of(builder, Arc::new(clock)).await;
+    stage
+        .live()
+        .create(&config_map(&fixture, "stamped", "1"))
+        .await
+        .unwrap();
+    let calls = Calls::new();
+    let controller = stamping(&stage, &calls);
+    // Answers come late, so that every event is there before the answer to the write that caused it.
+    let _slow = proxy.inject(
+        Matching::method("PATCH"),
+        Fault::delay_answer(Duration::from_millis(30)),
+    );
+    let running = stage.run(&controller);
+    calls.reach("stamped", 11).await;
+    until(|| controller.depth().delayed() == 1).await;
+    assert!(calls.count("stamped") <= 13, "{}", calls.count("stamped"));
+    running.stop(GRACE).await.unwrap();
+}
