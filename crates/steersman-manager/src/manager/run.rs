@@ -212,6 +212,8 @@ fn start_due(
             (Needs::Leadership, Some(term)) => {
                 supervisor.start(runnable, (leadership, Some(term.clone())), stop);
             }
+            // Whoever leads, it may act.
+            (Needs::Nothing, _) => supervisor.start(runnable, (&Leadership::always(), None), stop),
             _ => supervisor.start(runnable, (leadership, None), stop),
         }
     }

@@ -42,7 +42,11 @@ pub fn short(fixture: &Fixture, identity: &str) -> Election {
 pub async fn user(fixture: &Fixture, name: &str) -> Identity {
     let user = fixture.user(name).await;
     let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
-    for (group, resource) in [("", "configmaps"), ("coordination.k8s.io", "leases")] {
+    for (group, resource) in [
+        ("", "configmaps"),
+        ("", "secrets"),
+        ("coordination.k8s.io", "leases"),
+    ] {
         let _ = user.grant(group, &[resource], &verbs).await.unwrap();
     }
     user.identity().clone()
