@@ -33,27 +33,21 @@ pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> R
     plan.hot_loops.clear();
     let stop = cx.stop().clone();
     let mut sources = Sources::start(plan, &cx);
-    tokio::select! {
-        biased;
-        _ = stop.requested() => return Ok(()),
-        begun = sources.in_sync(plan, &cx) => begun?,
-    }
-    let mut is_first = true;
     loop {
-        let term = tokio::select! {
+        tokio::select! {
             biased;
             _ = stop.requested() => return Ok(()),
-            term = cx.leadership().term() => term,
-            _ = sources.keep_standing(&cx) => continue,
-        };
-        if !is_first {
-            // Whatever happened under another leader, every object is looked at again. The informers go on as they are.
-            sources = sources.again(plan, &cx);
+            begun = sources.in_sync(plan, &cx) => begun?,
         }
-        is_first = false;
+        let Some(term) = sources.until_term(&cx).await else {
+            return Ok(());
+        };
         if let Some(result) = lead(plan, &cx, term, &mut sources).await {
             return result;
         }
+        // Whatever happens under another leader, every object is looked at again after that. It is enqueued now, behind
+        // what is new, so that the next term finds all there. The informers go on as they are.
+        sources = sources.again(plan, &cx);
     }
 }
 
@@ -75,7 +69,7 @@ async fn lead<R: RequestKey>(
             () = term.ended() => break (None, None),
             error = workers.failed() => break (Some(Moment::ORIGIN), Some(Err(error))),
             _ = members.changed() => outfit.dismiss_absent(&plan.queue),
-            _ = sources.keep_standing(cx) => {}
+            () = sources.keep_standing(cx) => {}
         }
     };
     if plan.options.drains() && matches!(result, Some(Ok(()))) {
@@ -143,6 +137,18 @@ impl Sources {
                     }
                 }
                 () = &mut limit, if !is_late => is_late = true,
+            }
+        }
+    }
+
+    /// Waits for a term, and says how the sources stand meanwhile; gives nothing when it is time to stop.
+    async fn until_term(&mut self, cx: &RunContext) -> Option<Term> {
+        loop {
+            tokio::select! {
+                biased;
+                _ = cx.stop().requested() => return None,
+                term = cx.leadership().term() => return Some(term),
+                () = self.keep_standing(cx) => {}
             }
         }
     }

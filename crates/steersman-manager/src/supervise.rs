@@ -69,10 +69,10 @@ impl Supervisor {
         let (ending, ended) = watch::channel(false);
         let (failures, runnable) = (self.failures.0.clone(), runnable.clone());
         let called = name.clone();
+        tracing::debug!(name, "starting");
         let task = self.surroundings.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
             let (_ending, _term) = (Ending(ending), term);
-            tracing::debug!(name = called, "starting");
             let result = AssertUnwindSafe(async { runnable.run(cx).await })
                 .catch_unwind()
                 .await;

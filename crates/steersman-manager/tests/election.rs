@@ -9,12 +9,12 @@ mod managed;
 use std::{sync::Arc, time::Duration};
 
 use elected::{LEASE, Replica, Sign, create_map, held_by, holder, is_about_lease, lease, leases, occupy};
-use elected::{short, signed, steady, until};
+use elected::{figure, short, signed, steady, until};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use steersman_controller::{BoxError, Controller, Needs, RunContext, run_fn};
-use steersman_manager::{Election, Exposition, Manager, OnLoss, RunError};
+use steersman_manager::{Election, Manager, OnLoss, RunError};
 use steersman_testing::{
     Fixture,
     proxy::{Exchange, Fault, Matching},
@@ -117,12 +117,13 @@ async fn what_needs_leadership_runs_in_one_replica_and_the_rest_in_all(fixture: 
     counts[0].0.wait_for(|(runs, _)| *runs == 1).await.unwrap();
     assert!(managers[0].is_leading() && !managers[1].is_leading());
     managers[1].deposed().await;
-    let metrics = |manager: &Manager| manager.metrics().encode(Exposition::Text);
-    let status = format!("leader_election_master_status{{name=\"{LEASE}\"}}");
-    assert!(metrics(&managers[0]).contains(&format!("{status} 1")));
-    assert!(metrics(&managers[1]).contains(&format!("{status} 0")));
-    let slow = format!("leader_election_slowpath_total{{name=\"{LEASE}\"}} 0");
-    assert!(metrics(&managers[0]).contains(&slow));
+    let status = r#"leader_election_master_status{name="operator"}"#;
+    assert_eq!(
+        [0, 1].map(|index| figure(&managers[index], status).unwrap()),
+        [1.0, 0.0]
+    );
+    let slow = r#"leader_election_slowpath_total{name="operator"}"#;
+    assert_eq!(figure(&managers[0], slow), Some(0.0));
 
     let two = runnings.pop().unwrap();
     runnings.pop().unwrap().stop().await.unwrap();
@@ -163,12 +164,9 @@ async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_comes_back(fi
     one.manager.deposed().await;
     leads.wait_for(|counts| *counts == (1, 0)).await.unwrap();
     create_map(&fixture, "c").await;
-    // It is seen, and waits.
-    until(async || {
-        let metrics = one.manager.metrics().encode(Exposition::Text);
-        metrics.contains("controller_warm_pending{name=\"maps\",controller=\"maps\"} 1")
-    })
-    .await;
+    // It waits, and so do all others.
+    let pending = r#"controller_warm_pending{controller="maps",name="maps"}"#;
+    until(async || figure(&one.manager, pending) == Some(3.0)).await;
     assert_eq!(log.entries().len(), 2);
 
     // The thief never renews.
@@ -336,7 +334,7 @@ async fn guarantee_1_a_leader_that_cannot_renew_writes_nothing_after_the_deadlin
     let renewals = proxy.exchanges();
     let renewed = renewals
         .iter()
-        .rfind(|one| is_about_lease(one) && one.is_write() && one.status == Some(200));
+        .rfind(|one| is_about_lease(one) && one.is_write() && matches!(one.status, Some(200 | 201)));
     let deadline = renewed.unwrap().arrived + Duration::from_millis(1400);
     let late = one
         .writes(&proxy)
@@ -406,14 +404,35 @@ async fn a_lease_that_is_deleted_is_made_anew_by_its_holder(fixture: Fixture) {
         .unwrap();
     held_by(&fixture, "one").await;
     assert!(runnings[0].1.is_leading() && !runnings[1].1.is_leading());
-    let metrics = runnings[0].1.metrics().encode(Exposition::Text);
-    assert!(
-        metrics.contains(&format!("leader_election_slowpath_total{{name=\"{LEASE}\"}} 1")),
-        "{metrics}"
-    );
     for (running, _) in runnings {
         running.stop().await.unwrap();
     }
+}
+
+#[steersman_testing::test]
+async fn a_lease_that_somebody_labels_is_read_and_renewed(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", |builder| {
+        builder
+    })
+    .await;
+    let running = one.run();
+    one.manager.elected().await;
+    let label = json!({"metadata": {"labels": {"seen-by": "somebody"}}});
+    leases(&fixture)
+        .patch(LEASE, &PatchParams::default(), &Patch::Merge(&label))
+        .await
+        .unwrap();
+    let slow = r#"leader_election_slowpath_total{name="operator"}"#;
+    until(async || figure(&one.manager, slow) == Some(1.0)).await;
+    let renewed = lease(&fixture).await.spec.unwrap().renew_time;
+    until(async || lease(&fixture).await.spec.unwrap().renew_time > renewed).await;
+    assert!(one.manager.is_leading());
+    assert_eq!(
+        lease(&fixture).await.metadata.labels.unwrap()["seen-by"],
+        "somebody"
+    );
+    running.stop().await.unwrap();
 }
 
 #[steersman_testing::test]

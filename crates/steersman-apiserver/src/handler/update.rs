@@ -29,6 +29,7 @@ pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
         if !target.resource.strategy.create_on_update || !target.subresource.is_empty() {
             return Err(target.not_found());
         }
+        check_uid(target, "", &object)?;
         managed::on_update(cx, target, None, &mut object, &options.manager);
         let written = create::insert(cx, target, object, &options)?;
         return Ok(object_reply(call, target, StatusCode::CREATED, &written)?.warned(warnings));
@@ -136,27 +137,9 @@ fn stamp(object: &mut Object, revision: u64) {
 /// The uid and version that the client believes in must be those of the object.
 fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> Result<()> {
     let resource = &target.resource;
-    let text = |key: &str| {
-        metadata_of(object)
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let (uid, version) = (text("uid"), text("resourceVersion"));
-    let stored_uid = existing.text("uid");
-    if !uid.is_empty() && uid != stored_uid {
-        let prefix = if resource.group.is_empty() {
-            String::new()
-        } else {
-            format!("{}/", resource.group)
-        };
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: /registry/{prefix}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}",
-            resource.plural,
-            target.key()
-        );
-        return Err(Failure::conflict(resource.qualified(), &target.name, &why));
-    }
+    check_uid(target, &existing.text("uid"), object)?;
+    let version = metadata_of(object).get("resourceVersion").and_then(Value::as_str);
+    let version = version.unwrap_or_default();
     if version.is_empty() || version == "0" {
         if !resource.strategy.unconditional_update {
             let error = FieldError::invalid(
@@ -175,6 +158,27 @@ fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> R
         return Err(Failure::modified(resource.qualified(), &target.name));
     }
     Ok(())
+}
+
+/// One who names a uid means that object, and neither a later one of the same name nor a new one.
+fn check_uid(target: &Target, stored_uid: &str, object: &Object) -> Result<()> {
+    let resource = &target.resource;
+    let uid = metadata_of(object).get("uid").and_then(Value::as_str);
+    let uid = uid.unwrap_or_default();
+    if uid.is_empty() || uid == stored_uid {
+        return Ok(());
+    }
+    let prefix = if resource.group.is_empty() {
+        String::new()
+    } else {
+        format!("{}/", resource.group)
+    };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{prefix}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}",
+        resource.plural,
+        target.key()
+    );
+    Err(Failure::conflict(resource.qualified(), &target.name, &why))
 }
 
 /// Puts back what this request may not change.

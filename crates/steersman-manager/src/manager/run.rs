@@ -220,6 +220,7 @@ fn start_due(
             (Needs::Leadership, Some(term)) => {
                 supervisor.start(runnable, (leadership, Some(term.clone())), stop);
             }
+            // Whoever leads, it may act.
             _ => supervisor.start(runnable, (leadership, None), stop),
         }
     }

@@ -12,7 +12,7 @@ use serde_json::json;
 use steersman_cluster::Cluster;
 use steersman_controller::{BoxError, Context, Reconciler, Request};
 use steersman_core::Action;
-use steersman_manager::{Election, Manager, ManagerBuilder};
+use steersman_manager::{Election, Exposition, Manager, ManagerBuilder};
 use steersman_testing::{FaultProxy, Fixture, Identity, proxy::Exchange};
 
 use crate::managed::{self, Running, cluster_builder, run};
@@ -42,7 +42,11 @@ pub fn short(fixture: &Fixture, identity: &str) -> Election {
 pub async fn user(fixture: &Fixture, name: &str) -> Identity {
     let user = fixture.user(name).await;
     let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
-    for (group, resource) in [("", "configmaps"), ("coordination.k8s.io", "leases")] {
+    for (group, resource) in [
+        ("", "configmaps"),
+        ("", "secrets"),
+        ("coordination.k8s.io", "leases"),
+    ] {
         let _ = user.grant(group, &[resource], &verbs).await.unwrap();
     }
     user.identity().clone()
@@ -128,6 +132,13 @@ pub async fn held_by(fixture: &Fixture, name: &str) {
         spec.is_some_and(|spec| spec.holder_identity.as_deref() == Some(name))
     })
     .await;
+}
+
+/// What the metrics of a manager say of a series.
+pub fn figure(manager: &Manager, series: &str) -> Option<f64> {
+    let text = manager.metrics().encode(Exposition::Text);
+    let values = text.lines().filter_map(|line| line.strip_prefix(series));
+    values.map(|value| value.trim().parse().unwrap()).next()
 }
 
 /// Waits for something that nobody tells of.
