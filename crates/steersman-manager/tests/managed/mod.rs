@@ -58,7 +58,7 @@ pub fn key(fixture: &Fixture, name: &str) -> ObjectKey {
 pub struct Running {
     stop: Option<oneshot::Sender<()>>,
     ended: oneshot::Receiver<Result<(), RunError>>,
-    _task: Task,
+    task: Task,
 }
 
 pub fn run(manager: &Manager) -> Running {
@@ -72,7 +72,7 @@ pub fn run(manager: &Manager) -> Running {
     Running {
         stop: Some(stop),
         ended,
-        _task: task,
+        task,
     }
 }
 
@@ -86,6 +86,11 @@ impl Running {
     /// Tells it to stop.
     pub fn tell(&mut self) {
         self.stop.take();
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.task.is_finished()
     }
 
     /// Waits for its end.
@@ -144,5 +149,48 @@ impl Reconciler for Log {
         });
         self.0.send_modify(|log| log.push((request, value)));
         Ok(Action::await_change())
+    }
+}
+
+/// What happened, in order. Clones are the same.
+#[derive(Clone)]
+pub struct Steps(Arc<watch::Sender<Vec<String>>>);
+
+impl Steps {
+    pub fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    pub fn add(&self, step: impl Into<String>) {
+        self.0.send_modify(|steps| steps.push(step.into()));
+    }
+
+    pub fn all(&self) -> Vec<String> {
+        self.0.borrow().clone()
+    }
+
+    pub fn clear(&self) {
+        self.0.send_modify(Vec::clear);
+    }
+
+    /// Waits until this has happened.
+    pub async fn saw(&self, step: &str) {
+        let mut steps = self.0.subscribe();
+        let happened = steps.wait_for(|steps| steps.iter().any(|is| is == step));
+        happened.await.unwrap();
+    }
+}
+
+/// Lets everything that can go on do so. Only for a look at what must not have happened.
+pub async fn let_go_on() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until something holds that nobody tells of.
+pub async fn until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
+        tokio::task::yield_now().await;
     }
 }
