@@ -211,7 +211,7 @@ async fn children_in_a_cluster_wake_their_owner_in_that_cluster(fixture: Fixture
     let map = client.create(&config_map(&fixture, "parent", "1")).await.unwrap();
     calls.reach("default:parent", 1).await;
     calls.reach("b:parent", 1).await;
-    let mut child = secret(&fixture, "child", json!({}));
+    let mut child = secret(&fixture, "child", &json!({}));
     let owner = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "name": "parent", "uid": map.metadata.uid, "controller": true,
     });
@@ -246,14 +246,14 @@ async fn the_same_object_in_two_clusters_can_have_one_key(fixture: Fixture) {
         .await
         .unwrap()
         .live();
-    client.create(&secret(&fixture, "a", json!({}))).await.unwrap();
+    client.create(&secret(&fixture, "a", &json!({}))).await.unwrap();
     let running = stage.run(&controller);
     calls.reach("default:a", 1).await;
     assert_eq!(calls.all().len(), 1, "the two first lists collapse");
     // Each of them wakes it.
     for (blind, time) in [(&mirror_proxy, 2), (&proxy, 4)] {
         let frozen = blind.freeze();
-        let tier = secret(&fixture, "a", json!({"time": time.to_string()}));
+        let tier = secret(&fixture, "a", &json!({"time": time.to_string()}));
         client.update(&tier).await.unwrap();
         calls.reach("default:a", time).await;
         drop(frozen);

@@ -153,7 +153,7 @@ async fn both_the_owner_that_was_and_the_one_that_is_are_woken(fixture: Fixture)
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     for name in ["before", "after", "shared"] {
-        client.create(&secret(&fixture, name, json!({}))).await.unwrap();
+        client.create(&secret(&fixture, name, &json!({}))).await.unwrap();
     }
     let mut uids = Vec::new();
     for name in ["before", "after", "shared"] {
@@ -260,12 +260,12 @@ async fn a_mapping_sees_what_an_object_was_also_if_nobody_saw_it_go(fixture: Fix
         .unwrap();
     let client = direct.live();
     client
-        .create(&secret(&fixture, "s", json!({"map": "first"})))
+        .create(&secret(&fixture, "s", &json!({"map": "first"})))
         .await
         .unwrap();
     typed.reach("first", 1).await;
     client
-        .update(&secret(&fixture, "s", json!({"map": "second"})))
+        .update(&secret(&fixture, "s", &json!({"map": "second"})))
         .await
         .unwrap();
     for calls in [&typed, &header] {
@@ -318,13 +318,13 @@ async fn a_predicate_is_for_its_own_watch_only(fixture: Fixture) {
     // It is not wanted any more, which matters.
     client.update(&config_map(&fixture, "b", "no")).await.unwrap();
     calls.reach("b", 2).await;
-    client.create(&secret(&fixture, "a", json!({}))).await.unwrap();
+    client.create(&secret(&fixture, "a", &json!({}))).await.unwrap();
     calls.reach("a", 1).await;
-    let mut changed = secret(&fixture, "a", json!({}));
+    let mut changed = secret(&fixture, "a", &json!({}));
     changed.string_data = Some([("x".to_owned(), "y".to_owned())].into());
     client.update(&changed).await.unwrap();
     client
-        .update(&secret(&fixture, "a", json!({"tier": "front"})))
+        .update(&secret(&fixture, "a", &json!({"tier": "front"})))
         .await
         .unwrap();
     calls.reach("a", 2).await;
@@ -485,14 +485,14 @@ async fn the_parts_of_a_kind_that_is_watched_are_what_is_read(fixture: Fixture) 
     for number in 0..20 {
         let name = format!("s-{number}");
         client
-            .create(&secret(&fixture, &name, json!({"tier": "front"})))
+            .create(&secret(&fixture, &name, &json!({"tier": "front"})))
             .await
             .unwrap();
         calls.reach(&name, 1).await;
     }
     // It is not in the part any more.
     client
-        .update(&secret(&fixture, "s-0", json!({"tier": "back"})))
+        .update(&secret(&fixture, "s-0", &json!({"tier": "back"})))
         .await
         .unwrap();
     calls.reach("s-0", 2).await;

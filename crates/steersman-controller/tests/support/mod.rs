@@ -144,7 +144,7 @@ pub fn config_map(fixture: &Fixture, name: &str, value: &str) -> ConfigMap {
     }))
 }
 
-pub fn secret(fixture: &Fixture, name: &str, labels: Value) -> Secret {
+pub fn secret(fixture: &Fixture, name: &str, labels: &Value) -> Secret {
     object(json!({"metadata": {"name": name, "namespace": fixture.namespace(), "labels": labels}}))
 }
 

@@ -50,7 +50,7 @@ struct Won {
 /// How a term ended.
 enum End {
     Lost(String),
-    Resigned(DynamicObject),
+    Resigned(Box<DynamicObject>),
 }
 
 /// What a renewal came to.
@@ -79,7 +79,7 @@ impl Elector {
             match self.lead(won).await {
                 End::Resigned(lease) => {
                     if matches!(*self.orders.borrow(), Order::Resign { release: true }) {
-                        self.give_up(lease).await;
+                        self.give_up(*lease).await;
                     }
                     return Ended::AsTold;
                 }
@@ -159,7 +159,7 @@ impl Elector {
                 () = self.clock.sleep_until(wake) => continue,
             };
             match told {
-                Some(Ok(Told::Is(lease))) => self.see(sight, lease),
+                Some(Ok(Told::Is(lease))) => self.see(sight, lease.map(|lease| *lease)),
                 over => {
                     watching = None;
                     if let Some(Err(error)) = &over {
@@ -209,7 +209,7 @@ impl Elector {
             tokio::select! {
                 biased;
                 () = self.run_out(sent) => return End::Lost("it was not renewed in time".to_owned()),
-                () = resigned(&mut orders) => return End::Resigned(lease),
+                () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
                 () = self.clock.sleep_until(next) => {}
             }
             let now = self.clock.mark();

@@ -26,7 +26,7 @@ pub(super) struct Lock {
 #[derive(Debug)]
 pub(super) enum Told {
     /// The lease as it is, or nothing if it is gone.
-    Is(Option<DynamicObject>),
+    Is(Option<Box<DynamicObject>>),
     /// The watch has to be begun anew.
     Over,
 }
@@ -104,7 +104,7 @@ impl Lock {
 
 fn told(event: WatchEvent<DynamicObject>) -> Option<Told> {
     match event {
-        WatchEvent::Added(lease) | WatchEvent::Modified(lease) => Some(Told::Is(Some(lease))),
+        WatchEvent::Added(lease) | WatchEvent::Modified(lease) => Some(Told::Is(Some(Box::new(lease)))),
         WatchEvent::Deleted(_) => Some(Told::Is(None)),
         WatchEvent::Bookmark(_) => None,
         WatchEvent::Error(_) => Some(Told::Over),

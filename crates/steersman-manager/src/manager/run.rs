@@ -220,7 +220,6 @@ fn start_due(
             (Needs::Leadership, Some(term)) => {
                 supervisor.start(runnable, (leadership, Some(term.clone())), stop);
             }
-            // Whoever leads, it may act.
             _ => supervisor.start(runnable, (leadership, None), stop),
         }
     }
