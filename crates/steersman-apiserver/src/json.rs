@@ -26,6 +26,9 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
+    if let Some(text) = wrong_literal(bytes) {
+        return text;
+    }
     let before: usize = bytes
         .split(|b| *b == b'\n')
         .take(error.line().saturating_sub(1))
@@ -38,6 +41,22 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> String {
         ),
         None => error.to_string(),
     }
+}
+
+/// What Go says of a text that begins as `true`, `false` or `null` does and goes on otherwise.
+fn wrong_literal(bytes: &[u8]) -> Option<String> {
+    let text = bytes.trim_ascii_start();
+    let literal = ["true", "false", "null"]
+        .into_iter()
+        .find(|literal| text.first() == literal.as_bytes().first())?;
+    let (found, expected) = text
+        .iter()
+        .zip(literal.bytes())
+        .find(|(found, expected)| *found != expected)?;
+    let (found, expected) = (char::from(*found).escape_default(), char::from(expected));
+    Some(format!(
+        "invalid character '{found}' in literal {literal} (expecting '{expected}')"
+    ))
 }
 
 /// Reads YAML, of which JSON is a part.

@@ -219,6 +219,13 @@ fn unordered(value: &mut Value) {
         parts.sort_unstable();
         value["message"] = json!(parts.join(","));
     }
+    if let Some(Value::String(message)) = value.get_mut("message")
+        && message.contains("errors:\n")
+    {
+        let mut lines: Vec<&str> = message.lines().collect();
+        lines.sort_unstable();
+        *message = lines.join("\n");
+    }
     if let Some(Value::String(reason)) = value.pointer_mut("/status/reason")
         && reason.starts_with("RBAC: allowed by ")
     {

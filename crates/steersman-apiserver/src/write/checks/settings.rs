@@ -79,12 +79,11 @@ pub(super) fn secret(old: Option<&Value>, object: &Value, errors: &mut Errors<'_
             continue;
         };
         let bytes = base64::engine::general_purpose::STANDARD.decode(config.as_str().unwrap_or_default());
-        if serde_json::from_slice::<Value>(&bytes.unwrap_or_default()).is_err() {
-            let detail = "invalid character 'o' in literal null (expecting 'u')";
+        if let Err(error) = crate::json::parse(&bytes.unwrap_or_default(), &mut Vec::new()) {
             errors.push(FieldError::invalid(
                 format!("data[{key}]"),
                 &json!("<secret contents redacted>"),
-                detail,
+                &error,
             ));
         }
     }
@@ -247,13 +246,13 @@ pub(super) fn event(target: &Target, old: Option<&Value>, object: &Value, errors
         return;
     }
     let namespace = text(&object["involvedObject"], "namespace");
-    // What has no namespace is told of in the default one.
-    let wanted = if namespace.is_empty() {
-        "default"
-    } else {
-        namespace
+    // What has no namespace is told of in the default one; new events also in that of the system.
+    let agrees = match namespace {
+        "" if target.namespace == "kube-system" => !object["eventTime"].is_null(),
+        "" => target.namespace == "default",
+        namespace => namespace == target.namespace,
     };
-    if wanted != target.namespace && !(namespace.is_empty() && target.namespace == "kube-system") {
+    if !agrees {
         let detail = "does not match event.namespace";
         errors.invalid("involvedObject.namespace", &json!(namespace), detail);
     }
