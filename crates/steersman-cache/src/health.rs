@@ -62,7 +62,7 @@ impl Parts {
     fn combined(&self) -> Health {
         let sum = |count: fn(&Health) -> u64| count(&self.past) + self.now.values().map(count).sum::<u64>();
         Health {
-            synced: self.now.values().all(|health| health.synced),
+            synced: !self.now.is_empty() && self.now.values().all(|health| health.synced),
             trouble: self.now.values().find_map(|health| health.trouble.clone()),
             lists: sum(|health| health.lists),
             relists: sum(|health| health.relists),
@@ -109,12 +109,10 @@ impl Board {
     fn change(&self, change: impl FnOnce(&mut Parts)) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut parts);
-        if self.combined.borrow().ended {
-            return; // What was last true stays.
-        }
         let now = parts.combined();
+        // Of one that was ended, what was last true stays.
         self.combined
-            .send_if_modified(|health| std::mem::replace(health, now.clone()) != now);
+            .send_if_modified(|health| !health.ended && std::mem::replace(health, now.clone()) != now);
     }
 }
 
