@@ -66,7 +66,7 @@ async fn work(
         for (name, deadline) in inner.take_dismissed() {
             supervisor.dismiss(&name, deadline);
         }
-        start_due(inner, supervisor, stop);
+        start_due(inner, supervisor, stop).await;
         tokio::select! {
             biased;
             change = supervisor.changed() => if let Change::Failed(Failure { name, error }) = change {
@@ -120,23 +120,21 @@ async fn fill_caches(inner: &Inner) -> Vec<Held> {
     held
 }
 
-/// Starts what should run and does not.
-fn start_due(inner: &Inner, supervisor: &mut Supervisor, stop: &Stop) {
+/// Starts what should run and does not, one phase after the other.
+async fn start_due(inner: &Inner, supervisor: &mut Supervisor, stop: &Stop) {
     let Some(leadership) = inner.leadership.borrow().clone() else {
         return;
     };
-    let mut runnables = inner.runnables();
-    runnables.sort_by_key(|runnable| match runnable.needs() {
-        Needs::Nothing => 0,
-        Needs::WarmUp => 1,
-        _ => 2,
-    });
-    for runnable in &runnables {
-        match runnable.needs() {
-            // Whoever leads.
-            Needs::Nothing => supervisor.start(runnable, &Leadership::always(), stop),
-            _ => supervisor.start(runnable, &leadership, stop),
+    let runnables = inner.runnables();
+    for phase in [Needs::Nothing, Needs::WarmUp, Needs::Leadership] {
+        for runnable in runnables.iter().filter(|runnable| runnable.needs() == phase) {
+            match phase {
+                // Whoever leads.
+                Needs::Nothing => supervisor.start(runnable, &Leadership::always(), stop),
+                _ => supervisor.start(runnable, &leadership, stop),
+            }
         }
+        supervisor.begun().await;
     }
 }
 
