@@ -15,6 +15,7 @@ mod controller;
 mod engagement;
 mod fleet;
 mod handler;
+mod handlers;
 mod host;
 mod hot_loop;
 mod kind;
@@ -43,6 +44,7 @@ pub use handler::{
     Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, Related, RelatedHeader, SameObject, handle_fn,
     related, related_header, same_object,
 };
+pub use handlers::{HandlerTaken, Handlers, Handling};
 pub use host::{Host, HostError};
 pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
 pub use leadership::{Leadership, LeadershipKeeper, Term};
@@ -55,7 +57,10 @@ pub use predicate::{
     Predicate, annotations_changed, deletion_began, generation_changed, labels_changed, object_is,
     resource_version_changed,
 };
-pub use reconciler::{BoxError, BoxReconciler, ReconcileFn, Reconciler, Terminal, reconcile_fn, terminal};
+pub use reconciler::{
+    BoxError, BoxReconciler, ReconcileFn, Reconciler, RetryAfter, Terminal, reconcile_fn, retry_after,
+    terminal,
+};
 pub use request::{Request, RequestKey};
 pub use run_context::{RunContext, RunSurroundings};
 pub use runnable::{BoxRunnable, Needs, RunFn, Runnable, Wanted, run_fn};

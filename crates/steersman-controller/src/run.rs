@@ -104,6 +104,7 @@ impl Sources {
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
             let source = SourceContext::new(&plan.queue, &gates, &plan.home, cx, reporter);
+            let source = source.replaying(plan.replays(index));
             cx.spawner()
                 .spawn("source", keep_running(Arc::clone(plan), index, source))
         });

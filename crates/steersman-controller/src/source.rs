@@ -121,6 +121,8 @@ pub struct SourceContext<R: RequestKey> {
     clock: Arc<dyn Clock>,
     spawner: Spawner,
     reporter: Reporter,
+    /// Says when to tell again what is there.
+    replays: Option<watch::Receiver<u64>>,
 }
 
 impl<R: RequestKey> SourceContext<R> {
@@ -140,7 +142,12 @@ impl<R: RequestKey> SourceContext<R> {
             clock: Arc::clone(cx.clock()),
             spawner: cx.spawner().clone(),
             reporter,
+            replays: None,
         }
+    }
+
+    pub(crate) fn replaying(self, replays: Option<watch::Receiver<u64>>) -> Self {
+        Self { replays, ..self }
     }
 
     /// Where keys go.
@@ -188,6 +195,7 @@ impl<R: RequestKey> Clone for SourceContext<R> {
             clock: Arc::clone(&self.clock),
             spawner: self.spawner.clone(),
             reporter: self.reporter.clone(),
+            replays: self.replays.clone(),
         }
     }
 }

@@ -49,7 +49,7 @@ fn join<R: RequestKey>(
 ) -> Task {
     let (source, board) = (source.clone(), Arc::clone(board));
     let (gates, member, index) = (Arc::clone(&cx.gates), member.clone(), cx.reporter.index());
-    let intake = Arc::new(gates.intake(&member));
+    let (intake, replays) = (Arc::new(gates.intake(&member)), cx.replays.clone());
     board.set(member.cluster().name(), SourceState::Waiting);
     cx.spawner.spawn("source", async move {
         let cluster = member.cluster();
@@ -59,7 +59,7 @@ fn join<R: RequestKey>(
             }
             board.set(cluster.name(), state);
         };
-        source.watch(cluster, &intake, report).await;
+        source.watch(cluster, &intake, replays, report).await;
     })
 }
 

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use steersman_cache::{Event, Health, Held, Query, Registration, Resource, Scope, Store, Trouble};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
+use tokio::sync::watch;
 
 use super::{Intake, SourceContext, SourceState};
 use crate::{
@@ -91,7 +92,8 @@ impl<R: RequestKey> KindSource<R> {
             return super::every::watch(self, &cx).await;
         };
         let intake = Arc::new(Intake::open(cx.queue.clone()));
-        self.watch(&cluster, &intake, |state| cx.report(state)).await;
+        self.watch(&cluster, &intake, cx.replays.clone(), |state| cx.report(state))
+            .await;
     }
 
     /// The same, where somebody is told of each object that goes.
@@ -115,6 +117,7 @@ impl<R: RequestKey> KindSource<R> {
         &self,
         cluster: &Cluster,
         intake: &Arc<Intake<R>>,
+        mut replays: Option<watch::Receiver<u64>>,
         report: impl Fn(SourceState) + Send + Sync,
     ) {
         let handle = {
@@ -135,6 +138,7 @@ impl<R: RequestKey> KindSource<R> {
                 biased;
                 () = follow(&informer, &registration, &report) => {}
                 () = make_up(&mut before, &informer, &registration, &*handle) => {}
+                () = replay(replays.as_mut(), &informer, &registration, &*handle) => {}
             }
             // Somebody removed the informer. Whoever wants to hear of the kind takes part in the next one, and hears of
             // what happens in between.
@@ -188,6 +192,32 @@ async fn make_up(
         }
     }
     drop(before);
+    std::future::pending().await
+}
+
+/// Tells again what is there, whenever that is asked for.
+async fn replay(
+    replays: Option<&mut watch::Receiver<u64>>,
+    informer: &Held,
+    registration: &Registration,
+    handle: &(impl Fn(&Event) + Send + Sync),
+) {
+    let Some(replays) = replays else {
+        return std::future::pending().await;
+    };
+    while replays.changed().await.is_ok() {
+        registration.synced().await;
+        // In small portions, between which others get their turn.
+        for portion in informer.store().list(&Query::new()).chunks(256) {
+            for object in portion.iter().map(Arc::clone) {
+                handle(&Event::Added {
+                    object,
+                    initial: true,
+                });
+            }
+            tokio::task::yield_now().await;
+        }
+    }
     std::future::pending().await
 }
 
