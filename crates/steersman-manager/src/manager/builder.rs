@@ -14,7 +14,7 @@ use steersman_controller::{NameTaken, Options, RunSurroundings, Standing};
 use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
 use tokio::sync::{oneshot, watch};
 
-use super::{Inner, Manager, RunError, collect};
+use super::{Inner, Manager, RunError, barrier::Awaited, collect};
 use crate::{
     BindError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RouteError, Routes, Server,
     Unready,
@@ -175,7 +175,8 @@ impl ManagerBuilder {
             metrics.register(|registry| surroundings.metrics().register(registry)),
             metrics.register(|registry| collect::register(&surroundings, registry)),
         ];
-        own_checks(&readyz, &surroundings);
+        let awaited = Awaited::default();
+        own_checks(&readyz, &surroundings, &awaited);
         let mut routes = Routes::new();
         healthz.mount(&mut routes, "/healthz")?;
         readyz.mount(&mut routes, "/readyz")?;
@@ -187,6 +188,7 @@ impl ManagerBuilder {
             disabled: self.disabled,
             grace: self.grace,
             barrier: self.barrier,
+            awaited,
             healthz,
             readyz,
             metrics,
@@ -200,7 +202,7 @@ impl ManagerBuilder {
 }
 
 /// `/readyz` says who is not ready, and why, without anybody having to ask for it.
-fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>) {
+fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, awaited: &Awaited) {
     let standings = surroundings.standings().clone();
     let running = readyz.add_sync("runnables", move || {
         let all = standings.all();
@@ -215,16 +217,9 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>) {
             Err(Unready::public(not_ready.join("; ")))
         }
     });
-    let fleet = surroundings.fleet().clone();
+    let awaited = awaited.clone();
     let caches = readyz.add_sync("caches", move || {
-        let mut missing = Vec::new();
-        for cluster in fleet.all() {
-            for informer in cluster.cache().informers() {
-                if !informer.health().synced {
-                    missing.push(format!("{} (cluster {})", informer.resource(), cluster.name()));
-                }
-            }
-        }
+        let missing = awaited.all();
         if missing.is_empty() {
             Ok(())
         } else {

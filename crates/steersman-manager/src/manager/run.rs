@@ -3,13 +3,11 @@
 
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
-use futures::future::join_all;
-use steersman_cache::Held;
 use steersman_cluster::Fence;
 use steersman_controller::{Leadership, LeadershipKeeper, Needs, Runnable, Standing, Stop, StopHandle};
 use steersman_core::Moment;
 
-use super::{Inner, RunError, State};
+use super::{Inner, RunError, State, barrier};
 use crate::supervise::{Change, Failure, Supervisor, chain};
 
 /// Starts in order, keeps running what should run, and stops in order.
@@ -57,7 +55,7 @@ async fn work(
     stop: &Stop,
 ) -> Result<(), RunError> {
     inner.warn_of_unknown_names();
-    let mut held = fill_caches(inner).await;
+    let mut held = barrier::fill_caches(inner).await;
     // Whoever runs leads: nobody contends.
     keeper.grant(Fence::open());
     let mut changed = inner.changed.subscribe();
@@ -85,39 +83,6 @@ async fn begun(inner: &Inner) {
     let is_waiting = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
     let standings = inner.surroundings.standings();
     standings.when(|all| !all.values().any(is_waiting)).await;
-}
-
-/// Fills the caches that were declared, all at the same time, and waits for them as far as that makes sense.
-async fn fill_caches(inner: &Inner) -> Vec<Held> {
-    let wanted = inner
-        .runnables()
-        .into_iter()
-        .flat_map(|runnable| runnable.caches());
-    let held: Vec<Held> = wanted.map(|wanted| wanted.informer()).collect();
-    let clock = inner.surroundings.clock();
-    let each = held.iter().map(|informer| async move {
-        match informer.settled().await {
-            Ok(()) => tracing::debug!(kind = %informer.resource(), "in sync"),
-            Err(trouble) => tracing::warn!(
-                kind = %informer.resource(),
-                %trouble,
-                "not in sync; only those who need it wait for it"
-            ),
-        }
-    });
-    tokio::select! {
-        biased;
-        _ = join_all(each) => {}
-        () = clock.sleep_until(clock.now() + inner.barrier) => {
-            let late: BTreeSet<String> = held
-                .iter()
-                .filter(|informer| !informer.health().synced)
-                .map(|informer| informer.resource().to_string())
-                .collect();
-            tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");
-        }
-    }
-    held
 }
 
 /// Starts what should run and does not, one phase after the other.
