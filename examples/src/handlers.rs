@@ -56,7 +56,11 @@ async fn expiry(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> R
     if age < ttl {
         return Ok(Action::requeue_after(ttl - age));
     }
-    match cx.client().delete::<ConfigMap>(request.key(), DeleteOptions::default()).await {
+    match cx
+        .client()
+        .delete::<ConfigMap>(request.key(), DeleteOptions::default())
+        .await
+    {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(Action::await_change()),
     }

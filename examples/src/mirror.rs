@@ -7,9 +7,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_controller::{
-    BoxError, Context, Controller, HostError, Reconciler, kind, same_object,
-};
+use steersman_controller::{BoxError, Context, Controller, HostError, Reconciler, kind, same_object};
 use steersman_core::{Action, ObjectKey};
 use steersman_manager::Manager;
 

@@ -15,14 +15,18 @@ use kube::{CustomResource, Resource, api::Patch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use steersman_controller::{
-    BoxError, Context, Controller, Host, HostError, ObjectReconciler, kind, objects,
-};
+use steersman_controller::{BoxError, Context, Controller, Host, HostError, ObjectReconciler, kind, objects};
 use steersman_core::{Action, ObjectKey};
 
 /// What somebody wants to have served.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[kube(group = "examples.steersman.dev", version = "v1", kind = "Web", namespaced, status = "WebStatus")]
+#[kube(
+    group = "examples.steersman.dev",
+    version = "v1",
+    kind = "Web",
+    namespaced,
+    status = "WebStatus"
+)]
 #[serde(rename_all = "camelCase")]
 pub struct WebSpec {
     /// What the page says.
@@ -73,7 +77,10 @@ impl ObjectReconciler<Web> for WebReconciler {
         let deployment: Deployment = client.apply(&deployment(&web)?).await?;
 
         let status = WebStatus {
-            ready_replicas: deployment.status.and_then(|status| status.ready_replicas).unwrap_or(0),
+            ready_replicas: deployment
+                .status
+                .and_then(|status| status.ready_replicas)
+                .unwrap_or(0),
             observed_generation: web.metadata.generation.unwrap_or(0),
         };
         if web.status.as_ref() != Some(&status) {

@@ -82,7 +82,10 @@ fn key(fixture: &Fixture, name: &str) -> ObjectKey {
 }
 
 async fn delete(client: &Client, key: &ObjectKey) {
-    client.delete::<Secret>(key, DeleteOptions::default()).await.unwrap();
+    client
+        .delete::<Secret>(key, DeleteOptions::default())
+        .await
+        .unwrap();
 }
 
 fn value(secret: &Secret) -> &[u8] {
@@ -94,32 +97,53 @@ fn value(secret: &Secret) -> &[u8] {
 async fn secrets_of_the_reference_are_in_the_mirror(fixture: Fixture) {
     let pair = Pair::new(&fixture).await;
     let (early, late) = (key(&fixture, "early"), key(&fixture, "late"));
-    pair.reference.create(&secret(&fixture, "early", "1")).await.unwrap();
+    pair.reference
+        .create(&secret(&fixture, "early", "1"))
+        .await
+        .unwrap();
     let running = run(&pair.manager);
     pair.mirrors(&early).await;
-    pair.reference.create(&secret(&fixture, "late", "1")).await.unwrap();
+    pair.reference
+        .create(&secret(&fixture, "late", "1"))
+        .await
+        .unwrap();
     pair.mirrors(&late).await;
 
     // A copy that goes is made again; one that is different is left alone.
     delete(&pair.mirror, &early).await;
     pair.mirrors(&early).await;
-    pair.mirror.update(&secret(&fixture, "late", "other")).await.unwrap();
-    pair.reference.update(&secret(&fixture, "late", "2")).await.unwrap();
+    pair.mirror
+        .update(&secret(&fixture, "late", "other"))
+        .await
+        .unwrap();
+    pair.reference
+        .update(&secret(&fixture, "late", "2"))
+        .await
+        .unwrap();
     // What comes after it is seen after it.
-    pair.reference.create(&secret(&fixture, "last", "1")).await.unwrap();
+    pair.reference
+        .create(&secret(&fixture, "last", "1"))
+        .await
+        .unwrap();
     pair.mirrors(&key(&fixture, "last")).await;
     let copy = pair.mirror.get_required::<Secret>(&late).await.unwrap();
     assert_eq!(value(&copy), b"other");
 
     // What goes from the reference stays in the mirror.
     delete(&pair.reference, &late).await;
-    pair.reference.create(&secret(&fixture, "marker", "1")).await.unwrap();
+    pair.reference
+        .create(&secret(&fixture, "marker", "1"))
+        .await
+        .unwrap();
     pair.mirrors(&key(&fixture, "marker")).await;
     assert!(pair.is_mirrored(&late).await);
     running.stop().await;
     let all = pair.proxy.exchanges();
     let exists = all.iter().filter(|one| one.status == Some(409)).count();
-    assert_eq!(exists, 0, "the events of both clusters collapse, and the cache knows what was written");
+    assert_eq!(
+        exists, 0,
+        "the events of both clusters collapse, and the cache knows what was written"
+    );
 }
 
 // R73
@@ -128,7 +152,9 @@ async fn a_mirror_that_cannot_be_read_is_not_written_to(fixture: Fixture) {
     let pair = Pair::new(&fixture).await;
     let a = key(&fixture, "a");
     pair.reference.create(&secret(&fixture, "a", "1")).await.unwrap();
-    let broken = pair.proxy.inject(Matching::method("GET").path("/secrets"), Fault::answer(500));
+    let broken = pair
+        .proxy
+        .inject(Matching::method("GET").path("/secrets"), Fault::answer(500));
     let running = run(&pair.manager);
     broken.hit_times(2).await;
     assert!(pair.proxy.exchanges().iter().all(|one| !one.is_write()));
@@ -136,7 +162,9 @@ async fn a_mirror_that_cannot_be_read_is_not_written_to(fixture: Fixture) {
     pair.mirrors(&a).await;
 
     // A write that fails is tried again.
-    let refused = pair.proxy.inject(Matching::method("POST").first(3), Fault::answer(500));
+    let refused = pair
+        .proxy
+        .inject(Matching::method("POST").first(3), Fault::answer(500));
     pair.reference.create(&secret(&fixture, "b", "1")).await.unwrap();
     pair.mirrors(&key(&fixture, "b")).await;
     assert_eq!(refused.hits(), 3);
@@ -159,7 +187,10 @@ async fn a_mirror_that_is_away_for_a_while_is_caught_up_with(fixture: Fixture) {
     let standings = pair.manager.standings();
     let is_named = |is: &str| is.starts_with("degraded: secrets/v1: unreachable");
     standings
-        .when(|all| all.get("secret-mirror").is_some_and(|is| is_named(&is.to_string())))
+        .when(|all| {
+            all.get("secret-mirror")
+                .is_some_and(|is| is_named(&is.to_string()))
+        })
         .await;
     pair.server.restart().await.unwrap();
     pair.mirror = Cluster::new(pair.server.endpoint().config(pair.server.admin()).unwrap())

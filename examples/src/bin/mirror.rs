@@ -17,7 +17,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Logging::from_env().install()?;
     let mut contexts = env::args().skip(1);
     let (Some(reference), Some(copy)) = (contexts.next(), contexts.next()) else {
-        return Err("name two contexts of your kubeconfig: that of the reference and that of the mirror".into());
+        return Err(
+            "name two contexts of your kubeconfig: that of the reference and that of the mirror".into(),
+        );
     };
     let copy = cluster(copy).await?;
     let manager = Manager::builder()
