@@ -61,7 +61,7 @@ impl Pair {
 
     /// Waits until it is in the mirror.
     async fn mirrors(&self, key: &ObjectKey) {
-        eventually(|| self.is_mirrored(key)).await;
+        eventually(async || self.is_mirrored(key).await).await;
     }
 
     async fn is_mirrored(&self, key: &ObjectKey) -> bool {

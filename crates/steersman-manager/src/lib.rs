@@ -12,6 +12,7 @@
 //! Nothing here is global but what the process has only one of: its signal handlers and its log.
 
 mod disable;
+mod fatal;
 mod health;
 mod log_level;
 mod logging;
@@ -23,6 +24,7 @@ mod signals;
 mod supervise;
 
 pub use disable::disabled_by_args;
+pub use fatal::Fatal;
 pub use health::{Checks, Duplicate, Unready};
 pub use log_level::LogLevel;
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};

@@ -5,15 +5,13 @@
 //! cargo run -p steersman-examples --bin handlers
 //! ```
 
-use std::error::Error;
-
 use steersman_examples::handlers;
-use steersman_manager::{Logging, Manager};
+use steersman_manager::{Fatal, Logging, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Fatal> {
     Logging::from_env().install()?;
     let manager = Manager::builder().build().await?;
-    handlers::add(&manager).map_err(|error| error.to_string())?;
+    handlers::add(&manager)?;
     Ok(manager.run().await?)
 }

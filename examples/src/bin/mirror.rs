@@ -5,15 +5,15 @@
 //! cargo run -p steersman-examples --bin mirror -- REFERENCE MIRROR    # two contexts of your kubeconfig
 //! ```
 
-use std::{env, error::Error};
+use std::env;
 
 use kube::config::{Config, KubeConfigOptions};
 use steersman_cluster::Cluster;
 use steersman_examples::mirror;
-use steersman_manager::{Logging, Manager};
+use steersman_manager::{Fatal, Logging, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Fatal> {
     Logging::from_env().install()?;
     let mut contexts = env::args().skip(1);
     let (Some(reference), Some(copy)) = (contexts.next(), contexts.next()) else {
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(manager.run().await?)
 }
 
-async fn cluster(context: String) -> Result<Cluster, Box<dyn Error>> {
+async fn cluster(context: String) -> Result<Cluster, Fatal> {
     let options = KubeConfigOptions {
         context: Some(context.clone()),
         ..KubeConfigOptions::default()

@@ -5,13 +5,13 @@
 //! cargo run -p steersman-examples --bin tags -- apps Deployment front    # group (or ""), kind, team
 //! ```
 
-use std::{env, error::Error};
+use std::env;
 
 use steersman_examples::tags;
-use steersman_manager::{Logging, Manager};
+use steersman_manager::{Fatal, Logging, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Fatal> {
     Logging::from_env().install()?;
     let mut arguments = env::args().skip(1);
     let (Some(group), Some(kind), Some(team)) = (arguments.next(), arguments.next(), arguments.next()) else {

@@ -6,14 +6,14 @@
 //! cargo run -p steersman-examples --bin web
 //! ```
 
-use std::{error::Error, io::Write};
+use std::io::Write;
 
 use kube::CustomResourceExt;
 use steersman_examples::web::{self, Web};
-use steersman_manager::{Logging, Manager, disabled_by_args};
+use steersman_manager::{Fatal, Logging, Manager, disabled_by_args};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Fatal> {
     if std::env::args().any(|argument| argument == "--crd") {
         let definition = serde_json::to_string_pretty(&Web::crd())?;
         return Ok(writeln!(std::io::stdout(), "{definition}")?);

@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use steersman_cache::{InformerOptions, Scope};
 use steersman_cluster::{Cluster, ClusterBuilder};
@@ -51,11 +51,7 @@ impl Running {
 }
 
 /// Asks the server again and again, because nothing tells of what others see.
-pub async fn eventually<F, Fut>(mut holds: F)
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = bool>,
-{
+pub async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
         time::sleep(Duration::from_millis(5)).await;
     }
