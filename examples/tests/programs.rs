@@ -1,7 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every example runs and says what it is meant to show.
+//! Every example runs as a program and says what it is meant to show.
 
-use std::process::Command;
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::{
+    fs,
+    process::{Child, Command, Output, Stdio},
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt,
+    api::{ObjectMeta, PostParams},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use steersman_examples::{handlers, tags};
+use steersman_testing::Fixture;
+use support::eventually;
 
 fn wire_shows_a_cut_watch_and_a_lost_answer(arguments: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_wire")).args(arguments).output();
@@ -28,4 +45,117 @@ mod wire {
     fn on_real() {
         wire_shows_a_cut_watch_and_a_lost_answer(&["--real"]);
     }
+}
+
+/// An example that runs until it is told to end. A failed test leaves none behind.
+struct Program {
+    child: Option<Child>,
+    _kubeconfig: tempfile::TempPath,
+}
+
+impl Program {
+    /// Runs it as one would who has a kubeconfig.
+    fn start(fixture: &Fixture, path: &str, arguments: &[&str]) -> Self {
+        let kubeconfig = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        fs::write(&kubeconfig, fixture.endpoint().kubeconfig(fixture.admin())).unwrap();
+        let child = Command::new(path)
+            .args(arguments)
+            .env("KUBECONFIG", &kubeconfig)
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            child: Some(child),
+            _kubeconfig: kubeconfig,
+        }
+    }
+
+    /// Tells it to end, and waits for that.
+    fn terminate(mut self) -> Output {
+        let child = self.child.take().unwrap();
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        child.wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Creates a map, and waits until it has a label.
+async fn gets_label(fixture: &Fixture, label: &str, value: &str) {
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client(), fixture.namespace());
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some("a".to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    };
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    eventually(async || {
+        maps.get("a")
+            .await
+            .unwrap()
+            .labels()
+            .get(label)
+            .map(String::as_str)
+            == Some(value)
+    })
+    .await;
+}
+
+// R45, R76, R159
+#[steersman_testing::test]
+async fn a_program_works_until_it_is_told_to_end(fixture: Fixture) {
+    let program = Program::start(&fixture, env!("CARGO_BIN_EXE_handlers"), &[]);
+    gets_label(&fixture, handlers::SIZE, "0").await;
+    let output = program.terminate();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    assert!(log.contains(r#""signal":"SIGTERM""#), "{log}");
+    assert!(!log.contains(r#""level":"error""#), "{log}");
+}
+
+#[steersman_testing::test]
+async fn a_kind_can_be_named_on_the_command_line(fixture: Fixture) {
+    let program = Program::start(&fixture, env!("CARGO_BIN_EXE_tags"), &["", "ConfigMap", "front"]);
+    gets_label(&fixture, tags::LABEL, "front").await;
+    assert_eq!(program.terminate().status.code(), Some(0));
+}
+
+#[test]
+fn without_a_cluster_a_program_says_what_to_do() {
+    let output = Command::new(env!("CARGO_BIN_EXE_web"))
+        .env("KUBECONFIG", "/nowhere")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("KUBECONFIG"), "{said}");
+}
+
+#[test]
+fn a_program_shows_the_definition_of_its_kind() {
+    let output = Command::new(env!("CARGO_BIN_EXE_web"))
+        .arg("--crd")
+        .output()
+        .unwrap();
+    let definition: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(definition["metadata"]["name"], "webs.examples.steersman.dev");
+}
+
+#[test]
+fn the_mirror_asks_for_two_contexts() {
+    let output = Command::new(env!("CARGO_BIN_EXE_mirror")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("two contexts"));
 }

@@ -6,25 +6,58 @@ use std::{fmt, sync::Arc};
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
-use crate::{Fleet, Stop, StopHandle, engagement::Engagement};
+use crate::{Fleet, Metrics, Stop, StopHandle, engagement::Engagement};
 
 /// The clients and the circumstances of one reconcile. It is owned and cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     engagement: Arc<Engagement>,
-    number: u64,
-    attempt: u32,
-    priority: i32,
+    circumstances: Circumstances,
+    handler: Option<Arc<str>>,
+}
+
+/// What is special about one reconcile.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Circumstances {
+    pub(crate) number: u64,
+    pub(crate) attempt: u32,
+    pub(crate) priority: i32,
+    /// Somebody enqueued the key. Otherwise only the outcome of the last reconcile did.
+    pub(crate) is_news: bool,
 }
 
 impl Context {
-    pub(crate) fn new(engagement: Arc<Engagement>, number: u64, attempt: u32, priority: i32) -> Self {
+    pub(crate) fn new(engagement: Arc<Engagement>, circumstances: Circumstances) -> Self {
         Self {
             engagement,
-            number,
-            attempt,
-            priority,
+            circumstances,
+            handler: None,
         }
+    }
+
+    /// The same for one of several handlers, which has failed so often before.
+    pub(crate) fn of_handler(&self, handler: &Arc<str>, attempt: u32) -> Self {
+        Self {
+            engagement: Arc::clone(&self.engagement),
+            circumstances: Circumstances {
+                attempt,
+                ..self.circumstances
+            },
+            handler: Some(Arc::clone(handler)),
+        }
+    }
+
+    pub(crate) fn is_news(&self) -> bool {
+        self.circumstances.is_news
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.engagement.metrics
+    }
+
+    /// Whether a panic is to be counted and tried again, instead of ending the run.
+    pub(crate) fn recovers_panics(&self) -> bool {
+        self.engagement.recovers_panics
     }
 
     /// A context outside of any controller, for tests that call a reconciler as the function it is.
@@ -37,7 +70,11 @@ impl Context {
         // An empty fleet has no cluster of this name.
         let _ = fleet.insert(cluster.clone());
         let engagement = Engagement::new("standalone", cluster, None, fleet, stop);
-        (handle, Self::new(Arc::new(engagement), 0, 0, 0))
+        let circumstances = Circumstances {
+            is_news: true,
+            ..Circumstances::default()
+        };
+        (handle, Self::new(Arc::new(engagement), circumstances))
     }
 
     /// Reads from the cache of the request's cluster and writes to its server, as long as this controller may.
@@ -85,19 +122,25 @@ impl Context {
     /// Tells this reconcile from every other one of the process. It is in the log as `reconcile_id`.
     #[must_use]
     pub fn reconcile_id(&self) -> u64 {
-        self.number
+        self.circumstances.number
     }
 
-    /// How often in succession the key has failed before.
+    /// How often in succession the key has failed before; with several [`Handlers`](crate::Handlers), this one on it.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.circumstances.attempt
+    }
+
+    /// Which of several [`Handlers`](crate::Handlers) this is for, where there are such.
+    #[must_use]
+    pub fn handler(&self) -> Option<&str> {
+        self.handler.as_deref()
     }
 
     /// The priority that the key was queued with.
     #[must_use]
     pub fn priority(&self) -> i32 {
-        self.priority
+        self.circumstances.priority
     }
 
     /// Says when the controller is to end. A reconcile may finish what it does within the grace period, with a client
@@ -113,8 +156,9 @@ impl fmt::Debug for Context {
         f.debug_struct("Context")
             .field("controller", &self.controller())
             .field("cluster", self.cluster().name())
-            .field("reconcile_id", &self.number)
-            .field("attempt", &self.attempt)
+            .field("handler", &self.handler)
+            .field("reconcile_id", &self.reconcile_id())
+            .field("attempt", &self.attempt())
             .finish_non_exhaustive()
     }
 }

@@ -24,6 +24,7 @@ use steersman_cache::{Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::Task;
 use steersman_queue::{Add, Depth, Queue, Status};
+use tokio::sync::watch;
 
 use crate::{
     BoxError, BoxReconciler, Condition, Metrics, Needs, Options, Request, RequestKey, RunContext, Runnable,
@@ -52,6 +53,8 @@ pub(crate) struct Plan<R: RequestKey> {
     pub(crate) hot_loops: Arc<HotLoops<R>>,
     /// The primary resource and whether its objects are in namespaces, where a server has to be asked for that.
     pub(crate) unknown_scope: Option<(Resource, Arc<OnceLock<bool>>)>,
+    /// Counts how often everything was to be looked at again.
+    replays: watch::Sender<u64>,
     is_running: AtomicBool,
 }
 
@@ -175,6 +178,13 @@ impl<R: RequestKey> Controller<R> {
                 ))
             });
         conditions.reduce(Condition::and)
+    }
+
+    /// Looks at every object of its primary kind again, at low priority: for when something changed that reconciles depend
+    /// on and that no source tells of, such as settings. Where there is no primary kind, at all objects that it watches. A
+    /// controller that does not run looks at everything when it does.
+    pub fn replay(&self) {
+        self.0.replay();
     }
 
     /// Begins a run in the background, outside of any manager.
@@ -339,6 +349,7 @@ impl<R: RequestKey> Plan<R> {
             series,
             hot_loops,
             unknown_scope,
+            replays: watch::Sender::default(),
             is_running: AtomicBool::new(false),
         }
     }
@@ -348,6 +359,16 @@ impl<R: RequestKey> Plan<R> {
         let mut kinds = self.sources.iter().filter_map(|source| source.kind());
         let bound = kinds.find_map(|kind| kind.cluster(&self.home).filter(|cluster| cluster.name() == name));
         bound.filter(|cluster| !cluster.is_closed()).cloned()
+    }
+
+    pub(crate) fn replay(&self) {
+        self.replays.send_modify(|replays| *replays += 1);
+    }
+
+    /// Says when a source is to tell again what is there, if it is one of those that are.
+    pub(crate) fn replays(&self, source: usize) -> Option<watch::Receiver<u64>> {
+        let is_meant = !self.hot_loops.has_primary() || source == 0;
+        is_meant.then(|| self.replays.subscribe())
     }
 
     /// The part of the primary kind that is watched in a cluster, where that is not what its cache is set up for.

@@ -6,7 +6,7 @@ use std::{future::Future, sync::Arc};
 use steersman_cache::{Object, Resource, Scope};
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, Recorder};
 
-use crate::{Fleet, Stop, fleet::Visit};
+use crate::{Fleet, Metrics, Stop, fleet::Visit};
 
 /// What all reconciles of one run in one cluster share.
 pub(crate) struct Engagement {
@@ -16,6 +16,8 @@ pub(crate) struct Engagement {
     pub(crate) client: Client,
     pub(crate) recorder: Recorder,
     pub(crate) stop: Stop,
+    pub(crate) metrics: Metrics,
+    pub(crate) recovers_panics: bool,
     fence: Option<Fence>,
     fleet: Fleet,
     /// Nothing, where the cluster is none of the fleet's.
@@ -40,8 +42,19 @@ impl Engagement {
             cluster: cluster.clone(),
             visit: fleet.visit(cluster.name()),
             stop,
+            metrics: Metrics::new(),
+            recovers_panics: true,
             fence,
             fleet,
+        }
+    }
+
+    /// The same, which counts here, and says what a panic means.
+    pub(crate) fn counted(self, metrics: Metrics, recovers_panics: bool) -> Self {
+        Self {
+            metrics,
+            recovers_panics,
+            ..self
         }
     }
 

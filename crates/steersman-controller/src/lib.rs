@@ -8,6 +8,9 @@
 //! A [`Controller`] is a plan. [`Runnable::run`] makes a run of it: sources enqueue what is there and then what changes;
 //! once all have, and this replica may act, workers take keys and call the [`Reconciler`]. A run ends when it is told to,
 //! and the same plan can be run again. [`Controller::of`] begins a plan, [`Builder::run_on`] gives it to a [`Host`].
+//!
+//! # Features
+//! - `testing` (off by default): the module `testing`, tables of cases for reconcilers.
 
 mod builder;
 mod condition;
@@ -17,6 +20,7 @@ mod controller;
 mod engagement;
 mod fleet;
 mod handler;
+mod handlers;
 mod host;
 mod hot_loop;
 mod kind;
@@ -35,6 +39,8 @@ mod runnable;
 mod source;
 mod standing;
 mod stop;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod work;
 
 pub use builder::{Builder, NoPrimary};
@@ -47,6 +53,7 @@ pub use handler::{
     Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, Related, RelatedHeader, SameObject, handle_fn,
     related, related_header, same_object,
 };
+pub use handlers::{HandlerTaken, Handlers, Handling};
 pub use host::{Host, HostError};
 pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
 pub use leadership::{Leadership, LeadershipKeeper, Term};
@@ -59,7 +66,10 @@ pub use predicate::{
     Predicate, annotations_changed, deletion_began, generation_changed, labels_changed, object_is,
     resource_version_changed,
 };
-pub use reconciler::{BoxError, BoxReconciler, ReconcileFn, Reconciler, Terminal, reconcile_fn, terminal};
+pub use reconciler::{
+    BoxError, BoxReconciler, ReconcileFn, Reconciler, RetryAfter, Terminal, reconcile_fn, retry_after,
+    terminal,
+};
 pub use request::{Request, RequestKey};
 pub use run_context::{RunContext, RunSurroundings};
 pub use runnable::{BoxRunnable, Needs, RunFn, Runnable, Wanted, run_fn};

@@ -6,6 +6,9 @@
 //! 2. Gauges say what is true when they are read, and are zero while a controller does not run.
 //! 3. The series of a controller go when its plan is dropped.
 
+mod gauges;
+mod handler;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -14,18 +17,22 @@ use std::{
 };
 
 use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    encoding::EncodeLabelSet,
     metrics::{
-        MetricType,
         counter::Counter,
         family::Family,
-        gauge::{ConstGauge, Gauge},
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
 };
 use steersman_queue::Depth;
+
+pub(crate) use self::handler::HandlerSeries;
+use self::{
+    gauges::Gauges,
+    handler::{HandlerLabels, HandlerResultLabels},
+};
 
 /// The buckets of `controller_runtime_reconcile_time_seconds`.
 const RECONCILE_SECONDS: [f64; 40] = [
@@ -53,6 +60,8 @@ struct Families {
     retries: Family<QueueLabels, Counter>,
     queued_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
     worked_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
+    handler_runs: Family<HandlerResultLabels, Counter>,
+    handler_seconds: Family<HandlerLabels, Histogram, fn() -> Histogram>,
     queues: Mutex<BTreeMap<String, Weak<dyn Queued>>>,
 }
 
@@ -146,6 +155,8 @@ impl Metrics {
             retries: Family::default(),
             queued_seconds: Family::new_with_constructor(queue_seconds),
             worked_seconds: Family::new_with_constructor(queue_seconds),
+            handler_runs: Family::default(),
+            handler_seconds: Family::new_with_constructor(seconds),
             queues: Mutex::default(),
         }))
     }
@@ -207,6 +218,16 @@ impl Metrics {
             "Reconciles that were slowed down because the controller wakes itself by what it writes",
             families.hot_loops.clone(),
         );
+        registry.register(
+            "steersman_handler_runs",
+            "Runs of one of several handlers of a controller, by result",
+            families.handler_runs.clone(),
+        );
+        registry.register(
+            "steersman_handler_time_seconds",
+            "Length of such a run",
+            families.handler_seconds.clone(),
+        );
         let queue = registry.sub_registry_with_prefix("workqueue");
         queue.register("adds", "Keys that became ready", families.adds.clone());
         queue.register(
@@ -224,7 +245,7 @@ impl Metrics {
             "How long workers had a key",
             families.worked_seconds.clone(),
         );
-        registry.register_collector(Box::new(Gauges(self.clone())));
+        registry.register_collector(Box::new(Gauges::of(self)));
     }
 
     /// The series of a controller.
@@ -259,6 +280,14 @@ impl Metrics {
             families: self.clone(),
             labels,
         }
+    }
+
+    /// Counts a panic that was recovered from within a reconcile.
+    pub(crate) fn panicked(&self, controller: &str) {
+        let labels = ControllerLabels {
+            controller: controller.to_owned(),
+        };
+        self.0.panics.get_or_create(&labels).inc();
     }
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<String, Weak<dyn Queued>>> {
@@ -334,79 +363,5 @@ impl Drop for Series {
 impl fmt::Debug for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Series").field(&self.labels.controller).finish()
-    }
-}
-
-/// The gauges of all queues, asked for when somebody scrapes.
-#[derive(Debug)]
-struct Gauges(Metrics);
-
-impl Gauges {
-    /// One gauge of all queues.
-    fn encode_each(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        (name, help): (&str, &str),
-        value: impl Fn(&Depth) -> f64,
-    ) -> fmt::Result {
-        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (controller, queue) in self.living() {
-            let labels = [("name", controller.as_str()), ("controller", controller.as_str())];
-            let gauge = ConstGauge::new(value(&queue.depth()));
-            gauge.encode(metric.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    fn living(&self) -> Vec<(String, Arc<dyn Queued>)> {
-        let queues = self.0.queues();
-        let living = queues
-            .iter()
-            .filter_map(|(name, queue)| Some((name.clone(), queue.upgrade()?)));
-        living.collect()
-    }
-}
-
-impl Collector for Gauges {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut metric = encoder.encode_descriptor(
-            "workqueue_depth",
-            "Keys that may be worked on now",
-            None,
-            MetricType::Gauge,
-        )?;
-        for (controller, queue) in self.living() {
-            for (priority, keys) in queue.depth_by_priority() {
-                let priority = priority.to_string();
-                let labels = [
-                    ("name", controller.as_str()),
-                    ("controller", controller.as_str()),
-                    ("priority", priority.as_str()),
-                ];
-                let gauge = ConstGauge::new(keys as f64);
-                gauge.encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        self.encode_each(
-            &mut encoder,
-            (
-                "workqueue_unfinished_work_seconds",
-                "How long the keys in flight have been worked on, together",
-            ),
-            |depth| depth.unfinished_work().as_secs_f64(),
-        )?;
-        self.encode_each(
-            &mut encoder,
-            (
-                "workqueue_longest_running_processor_seconds",
-                "How long the oldest key in flight has been worked on",
-            ),
-            |depth| depth.longest_running().as_secs_f64(),
-        )?;
-        self.encode_each(
-            &mut encoder,
-            ("controller_warm_pending", "Keys that wait for leadership"),
-            |depth| depth.warm() as f64,
-        )
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a user writes: a function from a key to the state that the world should have.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use steersman_core::Action;
 
@@ -21,6 +21,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// | [`Action::requeue_after`] | waits that long, its back-off is reset | `requeue_after` |
 /// | [`Action::requeue`] | waits for its back-off | `requeue` |
 /// | an error, a panic, a timeout | waits for its back-off | `error` |
+/// | a [`retry_after`] error | waits that long; its back-off goes one step up | `error` |
 /// | a [`terminal`] error | rests until something changes; its back-off stays | `error` |
 ///
 /// ```
@@ -166,6 +167,42 @@ pub struct Terminal(#[source] BoxError);
 /// ```
 pub fn terminal(error: impl Into<BoxError>) -> Terminal {
     Terminal(error.into())
+}
+
+/// An error after which the key waits as long as it says; from [`retry_after`].
+#[derive(Debug, thiserror::Error)]
+#[error("it will be tried again in {delay:?}")]
+pub struct RetryAfter {
+    delay: Duration,
+    #[source]
+    source: BoxError,
+}
+
+/// Says of an error when to try again, instead of the back-off: because a server asked for it, or because it is known how
+/// long something takes.
+///
+/// ```
+/// use std::time::Duration;
+/// use steersman_controller::{RetryAfter, retry_after};
+///
+/// fn patient(error: std::io::Error) -> RetryAfter {
+///     retry_after(error, Duration::from_secs(60))
+/// }
+/// # let _ = patient;
+/// ```
+pub fn retry_after(error: impl Into<BoxError>, delay: Duration) -> RetryAfter {
+    RetryAfter {
+        delay,
+        source: error.into(),
+    }
+}
+
+impl RetryAfter {
+    /// How long to wait.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.delay
+    }
 }
 
 /// Whether an error, or one of those that it came from, is of a certain kind.

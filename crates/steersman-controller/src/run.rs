@@ -19,7 +19,7 @@ use self::verdict::{Known, Verdict, judge};
 use crate::{
     RequestKey, RunContext, RunError, Term,
     controller::Plan,
-    source::{Gates, Reporter, SourceContext, SourceState},
+    source::{Gates, Reporter, SourceContext, SourceState, Wishes},
     work::{Outfit, Workers, message},
 };
 
@@ -97,8 +97,11 @@ impl Sources {
         let gates = Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect()));
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
-            let how = (plan.options.polled_every(), reporter);
-            let source = SourceContext::new(&plan.queue, &gates, &plan.home, cx, how);
+            let wishes = Wishes {
+                poll_every: plan.options.polled_every(),
+                replays: plan.replays(index),
+            };
+            let source = SourceContext::new(&plan.queue, &gates, &plan.home, cx, (wishes, reporter));
             cx.spawner()
                 .spawn("source", keep_running(Arc::clone(plan), index, source))
         });

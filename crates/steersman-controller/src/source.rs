@@ -120,8 +120,17 @@ pub struct SourceContext<R: RequestKey> {
     fleet: Fleet,
     clock: Arc<dyn Clock>,
     spawner: Spawner,
-    poll_every: Duration,
+    wishes: Wishes,
     reporter: Reporter,
+}
+
+/// What a controller asks of those who watch a kind for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Wishes {
+    /// How often to look whether the kind is there, where nothing tells of it.
+    pub(crate) poll_every: Duration,
+    /// Says when to tell again what is there.
+    pub(crate) replays: Option<watch::Receiver<u64>>,
 }
 
 impl<R: RequestKey> SourceContext<R> {
@@ -130,7 +139,7 @@ impl<R: RequestKey> SourceContext<R> {
         gates: &Arc<Gates<R>>,
         home: &Cluster,
         cx: &RunContext,
-        (poll_every, reporter): (Duration, Reporter),
+        (wishes, reporter): (Wishes, Reporter),
     ) -> Self {
         Self {
             queue: queue.clone(),
@@ -140,7 +149,7 @@ impl<R: RequestKey> SourceContext<R> {
             fleet: cx.fleet().clone(),
             clock: Arc::clone(cx.clock()),
             spawner: cx.spawner().clone(),
-            poll_every,
+            wishes,
             reporter,
         }
     }
@@ -189,7 +198,7 @@ impl<R: RequestKey> Clone for SourceContext<R> {
             fleet: self.fleet.clone(),
             clock: Arc::clone(&self.clock),
             spawner: self.spawner.clone(),
-            poll_every: self.poll_every,
+            wishes: self.wishes.clone(),
             reporter: self.reporter.clone(),
         }
     }

@@ -24,8 +24,8 @@ use steersman_core::{Clock, Moment, Random, Task};
 use steersman_queue::{Depth, Queue};
 use tokio::sync::{Notify, watch};
 
-pub(crate) use self::attempt::message;
-use crate::{Fleet, RequestKey, RunContext, RunError, Stop, Term, controller::Plan, engagement::Engagement};
+pub(crate) use self::attempt::{is_quiet, message};
+use crate::{Fleet, RequestKey, RunContext, RunError, Term, controller::Plan, engagement::Engagement};
 
 /// How long a worker rests that broke outside of a reconcile.
 const REST: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const REST: Duration = Duration::from_secs(1);
 pub(crate) struct Outfit<R: RequestKey> {
     plan: Arc<Plan<R>>,
     term: Term,
-    stop: Stop,
+    cx: RunContext,
     fleet: Fleet,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
@@ -48,9 +48,9 @@ pub(crate) struct Outfit<R: RequestKey> {
 impl<R: RequestKey> Outfit<R> {
     pub(crate) fn new(plan: &Arc<Plan<R>>, cx: &RunContext, term: Term) -> Self {
         Self {
-            home: engage(plan, &plan.home, &term, cx.fleet(), cx.stop()),
+            home: engage(plan, &plan.home, &term, cx),
             plan: Arc::clone(plan),
-            stop: cx.stop().clone(),
+            cx: cx.clone(),
             fleet: cx.fleet().clone(),
             clock: Arc::clone(cx.clock()),
             random: Arc::clone(cx.random()),
@@ -79,7 +79,7 @@ impl<R: RequestKey> Outfit<R> {
         }
         drop(known);
         let cluster = self.cluster(name)?;
-        let made = engage(&self.plan, &cluster, &self.term, &self.fleet, &self.stop);
+        let made = engage(&self.plan, &cluster, &self.term, &self.cx);
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         // Another worker may have been quicker.
         let engagement = match others.remove(name).filter(|other| other.is_current()) {
@@ -127,13 +127,13 @@ fn engage<R: RequestKey>(
     plan: &Arc<Plan<R>>,
     cluster: &Cluster,
     term: &Term,
-    fleet: &Fleet,
-    stop: &Stop,
+    cx: &RunContext,
 ) -> Arc<Engagement> {
     let hot_loops = Arc::clone(&plan.hot_loops);
     let name = cluster.name().clone();
     let fence = Some(term.fence().clone());
-    let mut engagement = Engagement::new(&plan.name, cluster, fence, fleet.clone(), stop.clone());
+    let engagement = Engagement::new(&plan.name, cluster, fence, cx.fleet().clone(), cx.stop().clone());
+    let mut engagement = engagement.counted(cx.metrics().clone(), plan.options.recovers_panics());
     if let Some((resource, scope)) = plan.watched_part(cluster) {
         engagement = engagement.narrowed(resource, scope);
     }

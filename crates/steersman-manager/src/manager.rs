@@ -17,6 +17,7 @@
 //!    refuses. Runnables that cannot do without it are stopped and let go; nobody else waits for that.
 //! 9. A runnable whose name is disabled is taken in and never runs.
 
+mod barrier;
 mod builder;
 mod collect;
 mod run;
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     disabled: BTreeSet<String>,
     grace: Duration,
     barrier: Duration,
+    awaited: barrier::Awaited,
     healthz: Checks,
     readyz: Checks,
     metrics: MetricsRegistry,

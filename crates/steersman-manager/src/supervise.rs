@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runnables that run, each with its name, its own end and its result.
 
-use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll};
 
-use futures::{FutureExt, future::select_all};
+use futures::{FutureExt, future::select_all, poll};
 use steersman_controller::{
     BoxError, BoxRunnable, Leadership, RunSurroundings, Runnable, Stop, StopHandle, Term,
 };
@@ -27,6 +27,14 @@ pub(crate) struct Failure {
     pub(crate) error: BoxError,
 }
 
+/// How far a runnable has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Starting,
+    Begun,
+    Ended,
+}
+
 /// What happened among those that run.
 #[derive(Debug)]
 pub(crate) enum Change {
@@ -38,7 +46,7 @@ pub(crate) enum Change {
 
 struct Running {
     stop: StopHandle,
-    ended: watch::Receiver<bool>,
+    progress: watch::Receiver<Progress>,
     /// It was told to end by then, while the others go on.
     dismissed: Option<Moment>,
     _task: Task,
@@ -66,16 +74,22 @@ impl Supervisor {
         }
         let (handle, own) = stop.child();
         let cx = self.surroundings.context(&name, leadership.clone(), own.clone());
-        let (ending, ended) = watch::channel(false);
+        let (sender, progress) = watch::channel(Progress::Starting);
         let (failures, runnable) = (self.failures.0.clone(), runnable.clone());
         let called = name.clone();
-        tracing::debug!(name, "starting");
         let task = self.surroundings.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
-            let (_ending, _term) = (Ending(ending), term);
-            let result = AssertUnwindSafe(async { runnable.run(cx).await })
-                .catch_unwind()
-                .await;
+            let (ending, _term) = (Ending(sender), term);
+            tracing::debug!(name = called, "starting");
+            let mut running = pin!(AssertUnwindSafe(async { runnable.run(cx).await }).catch_unwind());
+            let result = match poll!(running.as_mut()) {
+                Poll::Ready(result) => result,
+                Poll::Pending => {
+                    // It has made its first step.
+                    ending.0.send_replace(Progress::Begun);
+                    running.await
+                }
+            };
             let error = match result {
                 Ok(Ok(())) => return tracing::debug!(name = called, "ended"),
                 Ok(Err(error)) => error,
@@ -91,11 +105,25 @@ impl Supervisor {
         });
         let running = Running {
             stop: handle,
-            ended,
+            progress,
             dismissed: None,
             _task: task,
         };
         self.running.insert(name, running);
+    }
+
+    /// Waits until everything that was started has made its first step.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub(crate) async fn begun(&self) {
+        for running in self.running.values() {
+            let mut progress = running.progress.clone();
+            // One whose sender is gone has ended.
+            let _ = progress
+                .wait_for(|progress| *progress != Progress::Starting)
+                .await;
+        }
     }
 
     /// Waits until a runnable fails, or one that was dismissed has ended or is cancelled because its time is over.
@@ -150,7 +178,10 @@ impl Supervisor {
             let Some(mut running) = self.running.remove(&name) else {
                 continue;
             };
-            let ended = async { running.ended.wait_for(|ended| *ended).await.is_ok() };
+            let ended = async {
+                let ended = running.progress.wait_for(|progress| *progress == Progress::Ended);
+                ended.await.is_ok()
+            };
             let has_ended = if is_late {
                 // One that ended is not called unfinished because another one was slow.
                 ended.now_or_never().unwrap_or(false)
@@ -173,11 +204,11 @@ impl Supervisor {
 async fn released(running: &BTreeMap<String, Running>, clock: &Arc<dyn Clock>) -> (String, bool) {
     let dismissed = running.iter().filter_map(|(name, running)| {
         let late = clock.sleep_until(running.dismissed?);
-        let (name, mut ended) = (name.clone(), running.ended.clone());
+        let (name, mut progress) = (name.clone(), running.progress.clone());
         Some(Box::pin(async move {
             tokio::select! {
                 biased;
-                _ = ended.wait_for(|ended| *ended) => (name, true),
+                _ = progress.wait_for(|progress| *progress == Progress::Ended) => (name, true),
                 () = late => (name, false),
             }
         }))
@@ -189,11 +220,11 @@ async fn released(running: &BTreeMap<String, Running>, clock: &Arc<dyn Clock>) -
     select_all(dismissed).await.0
 }
 
-struct Ending(watch::Sender<bool>);
+struct Ending(watch::Sender<Progress>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.send_replace(true);
+        self.0.send_replace(Progress::Ended);
     }
 }
 

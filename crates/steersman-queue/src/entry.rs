@@ -46,6 +46,8 @@ pub(crate) struct Entry<K> {
     pub(crate) priority: i32,
     pub(crate) place: Place,
     pub(crate) cause: Cause,
+    /// Somebody added it since it was handed out last.
+    pub(crate) added: bool,
     pub(crate) in_flight: bool,
     /// It was purged or reported while in flight, so that its outcome no longer counts.
     pub(crate) discard: bool,
@@ -75,6 +77,7 @@ impl<K> Entry<K> {
             priority: 0,
             place: Place::Idle,
             cause: Cause::Added,
+            added: false,
             in_flight: false,
             discard: false,
             trouble: None,

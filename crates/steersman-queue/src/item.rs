@@ -2,6 +2,7 @@
 //! A key that is being worked on.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,9 @@ use crate::inspect::Cause;
 use crate::outcome::{Finished, Kind, Outcome};
 use crate::queue::Shared;
 use crate::state::{Entrance, Taken};
+
+/// How long a key waits whose limiter panicked.
+const LIMITER_BROKE: Duration = Duration::from_secs(1);
 
 /// A key that was handed out. Nobody else gets it until this is finished or dropped.
 ///
@@ -24,6 +28,7 @@ pub struct Item<K: Key> {
     index: u32,
     priority: i32,
     failures: u32,
+    added: bool,
     started: Moment,
     finished: bool,
 }
@@ -35,6 +40,7 @@ impl<K: Key> Item<K> {
             index,
             priority,
             failures,
+            added,
             queued,
         } = taken;
         if let Some(metrics) = &shared.metrics {
@@ -46,6 +52,7 @@ impl<K: Key> Item<K> {
             index,
             priority,
             failures,
+            added,
             started: now,
             finished: false,
         }
@@ -67,6 +74,12 @@ impl<K: Key> Item<K> {
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
+    }
+
+    /// Whether somebody added it since it was handed out last. Otherwise nothing but its own outcome put it back.
+    #[must_use]
+    pub fn was_added(&self) -> bool {
+        self.added
     }
 
     /// When it was handed out.
@@ -121,6 +134,7 @@ impl<K: Key> Item<K> {
             Kind::RequeueAfter(delay) => (0, Some((delay, Cause::RequeueAfter))),
             Kind::Fail(error) => (fail(Some(error), false), None),
             Kind::Retry(error) => self.back_off(fail(error, true), Cause::Retry, now),
+            Kind::RetryAfter(error, delay) => (fail(Some(error), true), Some((delay, Cause::Retry))),
             Kind::Dropped => {
                 let error = Some(Box::from("dropped without an outcome"));
                 self.back_off(fail(error, true), Cause::Dropped, now)
@@ -149,10 +163,12 @@ impl<K: Key> Item<K> {
     }
 
     fn back_off(&self, failures: u32, cause: Cause, now: Moment) -> (u32, Option<(Duration, Cause)>) {
-        (
-            failures,
-            Some((self.shared.limiter.delay(&self.key, failures, now), cause)),
-        )
+        // Somebody else's code. If it panics, this may run while another panic is on its way, and the key would never come
+        // back.
+        let delay = catch_unwind(AssertUnwindSafe(|| {
+            self.shared.limiter.delay(&self.key, failures, now)
+        }));
+        (failures, Some((delay.unwrap_or(LIMITER_BROKE), cause)))
     }
 }
 

@@ -8,7 +8,8 @@ use steersman_core::{Moment, Random};
 /// Decides after which delay a key that failed is tried again.
 ///
 /// The queue itself counts how often each key failed in succession; a limiter only turns the count into a delay,
-/// and needs state only for limits over all keys. It is called outside the queue's lock.
+/// and needs state only for limits over all keys. It is called outside the queue's lock. If it panics, the key waits for a
+/// second.
 ///
 /// ```
 /// use std::time::Duration;

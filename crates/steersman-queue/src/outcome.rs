@@ -13,6 +13,7 @@ const ERROR_BYTES_MAX: usize = 1024;
 /// |---|---|---|
 /// | [`done`](Self::done) | leaves the queue | is reset |
 /// | [`retry`](Self::retry) | waits for its back-off | goes one step up |
+/// | [`retry_after`](Self::retry_after) | waits that long | goes one step up |
 /// | [`requeue`](Self::requeue) | waits for its back-off | goes one step up |
 /// | [`requeue_after`](Self::requeue_after) | waits that long | is reset |
 /// | [`fail`](Self::fail) | leaves the queue | stays as it is |
@@ -39,6 +40,7 @@ pub(crate) enum Kind {
     Done,
     /// Without an error the key only asked to be done again.
     Retry(Option<Box<str>>),
+    RetryAfter(Box<str>, Duration),
     RequeueAfter(Duration),
     Fail(Box<str>),
     Dropped,
@@ -54,6 +56,11 @@ impl Outcome {
     /// it.
     pub fn retry(error: impl fmt::Display) -> Self {
         Self::of(Kind::Retry(Some(text(&error))))
+    }
+
+    /// It failed and is to be tried again after that time, whatever its back-off says.
+    pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
+        Self::of(Kind::RetryAfter(text(&error), delay))
     }
 
     /// Nothing failed, but it is to be done again after its back-off.

@@ -96,6 +96,7 @@ pub(crate) struct Taken<K> {
     pub(crate) index: u32,
     pub(crate) priority: i32,
     pub(crate) failures: u32,
+    pub(crate) added: bool,
     pub(crate) queued: Duration,
 }
 
@@ -186,6 +187,7 @@ impl<K: Key> State<K> {
             index,
             priority: entry.priority,
             failures: entry.failures(),
+            added: std::mem::take(&mut entry.added),
             queued: now.saturating_since(entry.since.max(self.activated)),
         };
         self.flights.push_back(&mut self.entries, index);
@@ -261,6 +263,7 @@ impl<K: Key> State<K> {
         let Entrance { priority, at, cause } = entrance;
         let at = at.filter(|&at| at > now);
         let entry = &mut self.entries[index as usize];
+        entry.added |= cause == Cause::Added;
         let raised = priority > entry.priority;
         match (entry.place, at) {
             (Place::Idle, at) => {

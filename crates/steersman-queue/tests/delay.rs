@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::{queue, seconds, take, take_all};
-use steersman_core::TestClock;
-use steersman_queue::{Add, Backoff, Options, Outcome, Queue};
+use steersman_core::{Moment, TestClock};
+use steersman_queue::{Add, Backoff, Limiter, Options, Outcome, Queue};
 
 // R153
 #[test]
@@ -195,4 +195,41 @@ fn guarantee_9_a_panic_puts_the_key_back_with_back_off() {
     clock.advance(seconds(1));
     let item = take(&queue);
     assert_eq!((*item.key(), item.failures()), ("bad", 1));
+}
+
+#[test]
+fn guarantee_8_a_failure_may_say_its_own_delay() {
+    let (queue, clock) = queue();
+    queue.add("key");
+    let finished = take(&queue).finish(Outcome::retry_after("busy", seconds(30)));
+    assert_eq!((finished.failures(), finished.delay()), (1, Some(seconds(30))));
+    assert_eq!(
+        queue
+            .status(&"key")
+            .and_then(|status| status.last_error().map(str::to_owned)),
+        Some("busy".to_owned())
+    );
+    clock.advance(seconds(30));
+    assert_eq!(take(&queue).failures(), 1);
+}
+
+/// A limiter that does not work.
+struct Broken;
+
+impl Limiter<&'static str> for Broken {
+    fn delay(&self, _: &&'static str, _: u32, _: Moment) -> Duration {
+        std::panic::resume_unwind(Box::new("out of order"))
+    }
+}
+
+#[test]
+fn guarantee_9_a_limiter_that_panics_loses_no_key() {
+    let clock = TestClock::new();
+    let queue = Queue::new(Arc::new(clock.clone()), Options::new().limiter(Broken));
+    queue.add("key");
+    take(&queue).finish(Outcome::retry("broken"));
+    clock.advance(seconds(1));
+    drop(take(&queue));
+    clock.advance(seconds(1));
+    assert_eq!(take(&queue).failures(), 2);
 }

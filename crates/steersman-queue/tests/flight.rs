@@ -162,3 +162,30 @@ fn guarantee_1_many_producers_and_workers_never_share_a_key() {
     assert!((KEYS..=20_000).contains(&taken));
     assert_eq!(queue.depth(), steersman_queue::Depth::default());
 }
+
+#[test]
+fn an_item_says_whether_somebody_added_its_key_since_the_last_time() {
+    let (queue, clock) = queue();
+    queue.add("key");
+    let item = take(&queue);
+    assert!(item.was_added());
+    item.finish(Outcome::requeue_after(seconds(5)));
+    clock.advance(seconds(5));
+    let item = take(&queue);
+    assert!(!item.was_added(), "only its own outcome put it back");
+    // While it is in flight, while it waits, and while it is ready.
+    queue.add("key");
+    item.finish(Outcome::requeue_after(seconds(5)));
+    let item = take(&queue);
+    assert!(item.was_added());
+    item.finish(Outcome::requeue_after(seconds(5)));
+    queue.add_with("key", Add::new().after(seconds(60)));
+    clock.advance(seconds(5));
+    let item = take(&queue);
+    assert!(item.was_added());
+    item.finish(Outcome::retry("broken"));
+    clock.advance(seconds(5));
+    assert_eq!(queue.depth().ready(), 1);
+    queue.add("key");
+    assert!(take(&queue).was_added());
+}

@@ -49,8 +49,7 @@ fn join<R: RequestKey>(
 ) -> Task {
     let (source, board) = (source.clone(), Arc::clone(board));
     let (gates, member, index) = (Arc::clone(&cx.gates), member.clone(), cx.reporter.index());
-    let intake = Arc::new(gates.intake(&member));
-    let poll_every = cx.poll_every;
+    let (intake, wishes) = (Arc::new(gates.intake(&member)), cx.wishes.clone());
     board.set(member.cluster().name(), SourceState::Waiting);
     cx.spawner.spawn("source", async move {
         let cluster = member.cluster();
@@ -60,7 +59,7 @@ fn join<R: RequestKey>(
             }
             board.set(cluster.name(), state);
         };
-        source.watch(cluster, &intake, poll_every, report).await;
+        source.watch(cluster, &intake, &wishes, report).await;
     })
 }
 

@@ -6,8 +6,9 @@ use std::{sync::Arc, time::Duration};
 use steersman_cache::{Event, Health, Held, Query, Registration, Resource, Scope, Store, Trouble};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{ObjectKey, Presence, Sighting};
+use tokio::sync::watch;
 
-use super::{Intake, SourceContext, SourceState};
+use super::{Intake, SourceContext, SourceState, Wishes};
 use crate::{
     Enqueue, Handler, Kind, Occurrence, RequestKey, Wanted,
     kind::{ClusterChoice, WhenAbsent},
@@ -91,7 +92,7 @@ impl<R: RequestKey> KindSource<R> {
             return super::every::watch(self, &cx).await;
         };
         let intake = Arc::new(Intake::open(cx.queue.clone()));
-        self.watch(&cluster, &intake, cx.poll_every, |state| cx.report(state))
+        self.watch(&cluster, &intake, &cx.wishes, |state| cx.report(state))
             .await;
     }
 
@@ -116,14 +117,13 @@ impl<R: RequestKey> KindSource<R> {
         &self,
         cluster: &Cluster,
         intake: &Arc<Intake<R>>,
-        poll_every: Duration,
+        wishes: &Wishes,
         report: impl Fn(SourceState) + Send + Sync,
     ) {
         if self.spec.waits() {
-            self.watch_while_present(cluster, intake, poll_every, &report)
-                .await;
+            self.watch_while_present(cluster, intake, wishes, &report).await;
         } else {
-            self.watch_present(cluster, intake, &report).await;
+            self.watch_present(cluster, intake, wishes, &report).await;
         }
         report(SourceState::Dormant {
             reason: format!("cluster {} was removed", cluster.name()),
@@ -135,10 +135,10 @@ impl<R: RequestKey> KindSource<R> {
         &self,
         cluster: &Cluster,
         intake: &Arc<Intake<R>>,
-        poll_every: Duration,
+        wishes: &Wishes,
         report: &(impl Fn(SourceState) + Send + Sync),
     ) {
-        let mut presence = cluster.presence(&self.spec.resource, poll_every);
+        let mut presence = cluster.presence(&self.spec.resource, wishes.poll_every);
         loop {
             let sighting = presence.now();
             match sighting.presence {
@@ -149,7 +149,7 @@ impl<R: RequestKey> KindSource<R> {
                     tokio::select! {
                         biased;
                         _ = presence.when(is_over) => {}
-                        () = self.watch_present(cluster, intake, report) => return,
+                        () = self.watch_present(cluster, intake, wishes, report) => return,
                     }
                     cluster.cache().end_idle(&self.spec.resource);
                 }
@@ -176,6 +176,7 @@ impl<R: RequestKey> KindSource<R> {
         &self,
         cluster: &Cluster,
         intake: &Arc<Intake<R>>,
+        wishes: &Wishes,
         report: &(impl Fn(SourceState) + Send + Sync),
     ) {
         let handle = {
@@ -183,6 +184,9 @@ impl<R: RequestKey> KindSource<R> {
             let on_event = Arc::clone(&self.on_event);
             Arc::new(move |event: &Event| on_event(event, &name, &intake))
         };
+        let mut replays = wishes.replays.clone();
+        // Those of before are of no interest: everything is new now.
+        replays.iter_mut().for_each(watch::Receiver::mark_unchanged);
         let mut before = None;
         while !cluster.is_closed() {
             let informer = self.spec.wanted(cluster).informer();
@@ -196,6 +200,7 @@ impl<R: RequestKey> KindSource<R> {
                 biased;
                 () = follow(&informer, &registration, report) => {}
                 () = make_up(&mut before, &informer, &registration, &*handle) => {}
+                () = replay(replays.as_mut(), &informer, &registration, &*handle) => {}
             }
             // Somebody removed the informer. Whoever wants to hear of the kind takes part in the next one, and hears of
             // what happens in between.
@@ -246,6 +251,32 @@ async fn make_up(
         }
     }
     drop(before);
+    std::future::pending().await
+}
+
+/// Tells again what is there, whenever that is asked for.
+async fn replay(
+    replays: Option<&mut watch::Receiver<u64>>,
+    informer: &Held,
+    registration: &Registration,
+    handle: &(impl Fn(&Event) + Send + Sync),
+) {
+    let Some(replays) = replays else {
+        return std::future::pending().await;
+    };
+    while replays.changed().await.is_ok() {
+        registration.synced().await;
+        // In small portions, between which others get their turn.
+        for portion in informer.store().list(&Query::new()).chunks(256) {
+            for object in portion.iter().map(Arc::clone) {
+                handle(&Event::Added {
+                    object,
+                    initial: true,
+                });
+            }
+            tokio::task::yield_now().await;
+        }
+    }
     std::future::pending().await
 }
 

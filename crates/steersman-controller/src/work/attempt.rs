@@ -10,8 +10,10 @@ use tracing::Instrument;
 
 use super::Outfit;
 use crate::{
-    BoxError, Context, RequestKey, Terminal,
+    BoxError, Context, RequestKey, RetryAfter, Terminal,
+    context::Circumstances,
     engagement::Engagement,
+    handlers::HandlersFailed,
     metrics::{Ended, Series},
     reconciler::{Chain, caused_by},
 };
@@ -48,7 +50,13 @@ impl<R: RequestKey> Outfit<R> {
         );
         let active = Active::new(series);
         plan.hot_loops.began(&key);
-        let cx = Context::new(Arc::clone(&engagement), number, item.failures(), item.priority());
+        let circumstances = Circumstances {
+            number,
+            attempt: item.failures(),
+            priority: item.priority(),
+            is_news: item.was_added(),
+        };
+        let cx = Context::new(Arc::clone(&engagement), circumstances);
         let result = self
             .reconcile(key, cx, &engagement)
             .instrument(span.clone())
@@ -132,10 +140,15 @@ impl<R: RequestKey> Outfit<R> {
         if caused_by::<Terminal>(error).is_some() {
             series.terminal_errors.inc();
             item.finish(Outcome::fail(&text));
-            tracing::error!(error = %text, "the reconcile failed and will not be tried again until something changes");
+            if caused_by::<HandlersFailed>(error).is_none() {
+                tracing::error!(error = %text, "the reconcile failed and will not be tried again until something changes");
+            }
             return;
         }
-        let finished: Finished = item.finish(Outcome::retry(&text));
+        let finished: Finished = item.finish(match caused_by::<RetryAfter>(error) {
+            Some(asked) => Outcome::retry_after(&text, asked.delay()),
+            None => Outcome::retry(&text),
+        });
         let (attempt, next_try) = (finished.failures(), finished.delay());
         if is_quiet(error) {
             tracing::debug!(error = %text, attempt, ?next_try, "the reconcile will be tried again");
@@ -145,11 +158,13 @@ impl<R: RequestKey> Outfit<R> {
     }
 }
 
-/// Conflicts belong to the business, and so does a write that came after the end of a term.
-fn is_quiet(error: &BoxError) -> bool {
+/// Conflicts belong to the business, and so does a write that came after the end of a term. Handlers have said for
+/// themselves what went wrong.
+pub(crate) fn is_quiet(error: &BoxError) -> bool {
     let ours = caused_by::<steersman_cluster::Error>(error);
     let theirs = caused_by::<kube::Error>(error);
     ours.is_some_and(|error| error.is_conflict() || error.is_fenced())
+        || caused_by::<HandlersFailed>(error).is_some()
         || matches!(theirs, Some(kube::Error::Api(status)) if status.code == 409 && status.reason == "Conflict")
 }
 

@@ -14,7 +14,7 @@ use steersman_controller::{NameTaken, Options, RunSurroundings, Standing};
 use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
 use tokio::sync::{oneshot, watch};
 
-use super::{Inner, Manager, RunError, collect, warmth::Warmth};
+use super::{Inner, Manager, RunError, barrier::Awaited, collect, warmth::Warmth};
 use crate::{
     BindError, Checks, Election, ElectionError, MetricsRegistry, MetricsServer, MetricsServerError,
     RouteError, Routes, Server, Unready,
@@ -219,7 +219,8 @@ impl ManagerBuilder {
             registered.push(metrics.register(|registry| figures.register(&settings.lease, registry)));
         }
         let warmth = Arc::new(Warmth::new());
-        own_checks(&readyz, &surroundings, &warmth);
+        let awaited = Awaited::default();
+        own_checks(&readyz, &surroundings, &awaited, &warmth);
         if self.ready_while_cold {
             for check in ["caches", "runnables", "warm"] {
                 readyz.set_apart(check);
@@ -236,6 +237,7 @@ impl ManagerBuilder {
             disabled: self.disabled,
             grace: self.grace,
             barrier: self.barrier,
+            awaited,
             healthz,
             readyz,
             metrics,
@@ -258,7 +260,7 @@ pub(crate) struct Contested {
 }
 
 /// `/readyz` says who is not ready, and why, without anybody having to ask for it.
-fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, warmth: &Arc<Warmth>) {
+fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, awaited: &Awaited, warmth: &Arc<Warmth>) {
     let standings = surroundings.standings().clone();
     let running = readyz.add_sync("runnables", move || {
         let all = standings.all();
@@ -273,16 +275,9 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, warmth: &Arc
             Err(Unready::public(not_ready.join("; ")))
         }
     });
-    let fleet = surroundings.fleet().clone();
+    let awaited = awaited.clone();
     let caches = readyz.add_sync("caches", move || {
-        let mut missing = Vec::new();
-        for cluster in fleet.all() {
-            for informer in cluster.cache().informers() {
-                if !informer.health().synced {
-                    missing.push(format!("{} (cluster {})", informer.resource(), cluster.name()));
-                }
-            }
-        }
+        let missing = awaited.all();
         if missing.is_empty() {
             Ok(())
         } else {

@@ -3,15 +3,11 @@
 
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
-use futures::future::join_all;
-use steersman_cache::Held;
 use steersman_cluster::Fence;
-use steersman_controller::{
-    BoxRunnable, Leadership, LeadershipKeeper, Needs, Runnable, Standing, Stop, StopHandle, Term,
-};
+use steersman_controller::{Leadership, LeadershipKeeper, Needs, Runnable, Standing, Stop, StopHandle, Term};
 use steersman_core::Moment;
 
-use super::{Inner, RunError, State};
+use super::{Inner, RunError, State, barrier};
 use crate::{
     election::{Campaign, Circumstances, Loss},
     supervise::{Change, Failure, Supervisor, chain},
@@ -90,7 +86,7 @@ async fn work(
     let mut held = tokio::select! {
         biased;
         error = lost(inner, &mut campaign) => return Err(error),
-        held = fill_caches(inner) => held,
+        held = barrier::fill_caches(inner) => held,
     };
     inner.warmth.filled();
     if inner.election.is_none() {
@@ -109,7 +105,7 @@ async fn work(
             term = None;
         }
         term = term.or_else(|| leadership.try_term());
-        start_due(inner, supervisor, (&leadership, term.as_ref()), stop);
+        start_due(inner, supervisor, (&leadership, term.as_ref()), stop).await;
         tokio::select! {
             biased;
             change = supervisor.changed() => if let Change::Failed(Failure { name, error }) = change {
@@ -166,62 +162,27 @@ async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
     }
 }
 
-/// Fills the caches that were declared, all at the same time, and waits for them as far as that makes sense.
-async fn fill_caches(inner: &Inner) -> Vec<Held> {
-    // Where there is an election, those who need leadership have their caches once they lead.
-    let is_early = |runnable: &BoxRunnable| inner.election.is_none() || runnable.needs() != Needs::Leadership;
-    let runnables = inner.runnables().into_iter().filter(is_early);
-    let wanted = runnables.flat_map(|runnable| runnable.caches());
-    let held: Vec<Held> = wanted.map(|wanted| wanted.informer()).collect();
-    let clock = inner.surroundings.clock();
-    let each = held.iter().map(|informer| async move {
-        match informer.settled().await {
-            Ok(()) => tracing::debug!(kind = %informer.resource(), "in sync"),
-            Err(trouble) => tracing::warn!(
-                kind = %informer.resource(),
-                %trouble,
-                "not in sync; only those who need it wait for it"
-            ),
-        }
-    });
-    tokio::select! {
-        biased;
-        _ = join_all(each) => {}
-        () = clock.sleep_until(clock.now() + inner.barrier) => {
-            let late: BTreeSet<String> = held
-                .iter()
-                .filter(|informer| !informer.health().synced)
-                .map(|informer| informer.resource().to_string())
-                .collect();
-            tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");
-        }
-    }
-    held
-}
-
-/// Starts what should run and does not.
-fn start_due(
+/// Starts what should run and does not, one phase after the other.
+async fn start_due(
     inner: &Inner,
     supervisor: &mut Supervisor,
     (leadership, term): (&Leadership, Option<&Term>),
     stop: &Stop,
 ) {
-    let mut runnables = inner.runnables();
-    runnables.sort_by_key(|runnable| match runnable.needs() {
-        Needs::Nothing => 0,
-        Needs::WarmUp => 1,
-        _ => 2,
-    });
-    for runnable in &runnables {
-        match (runnable.needs(), term) {
-            // Whoever leads.
-            (Needs::Nothing, _) => supervisor.start(runnable, (&Leadership::always(), None), stop),
-            (Needs::Leadership, None) => {}
-            (Needs::Leadership, Some(term)) => {
-                supervisor.start(runnable, (leadership, Some(term.clone())), stop);
+    let runnables = inner.runnables();
+    for phase in [Needs::Nothing, Needs::WarmUp, Needs::Leadership] {
+        for runnable in runnables.iter().filter(|runnable| runnable.needs() == phase) {
+            match (phase, term) {
+                // Whoever leads.
+                (Needs::Nothing, _) => supervisor.start(runnable, (&Leadership::always(), None), stop),
+                (Needs::Leadership, None) => {}
+                (Needs::Leadership, Some(term)) => {
+                    supervisor.start(runnable, (leadership, Some(term.clone())), stop);
+                }
+                _ => supervisor.start(runnable, (leadership, None), stop),
             }
-            _ => supervisor.start(runnable, (leadership, None), stop),
         }
+        supervisor.begun().await;
     }
 }
 

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is counted about each of several handlers of a controller.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+use super::{Ended, Metrics};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct HandlerLabels {
+    controller: String,
+    handler: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct HandlerResultLabels {
+    controller: String,
+    handler: String,
+    result: &'static str,
+}
+
+/// The series of one of several handlers of a controller. They go when this drops.
+#[derive(Debug)]
+pub(crate) struct HandlerSeries {
+    labels: HandlerLabels,
+    families: Metrics,
+}
+
+impl HandlerSeries {
+    /// They are looked up each time: one of the same name may have gone just now and taken them along.
+    pub(crate) fn ran(&self, ended: Ended, took: Duration) {
+        let families = &self.families.0;
+        let (_, result) = Ended::ALL[ended as usize];
+        families
+            .handler_runs
+            .get_or_create(&self.labels.with(result))
+            .inc();
+        let seconds = families.handler_seconds.get_or_create(&self.labels);
+        seconds.observe(took.as_secs_f64());
+    }
+}
+
+impl Drop for HandlerSeries {
+    fn drop(&mut self) {
+        let families = &self.families.0;
+        families.handler_seconds.remove(&self.labels);
+        for (_, result) in Ended::ALL {
+            families.handler_runs.remove(&self.labels.with(result));
+        }
+    }
+}
+
+impl Metrics {
+    /// The series of one of several handlers of a controller.
+    pub(crate) fn handler(&self, controller: &str, handler: &str) -> HandlerSeries {
+        HandlerSeries {
+            labels: HandlerLabels {
+                controller: controller.to_owned(),
+                handler: handler.to_owned(),
+            },
+            families: self.clone(),
+        }
+    }
+}
+
+impl HandlerLabels {
+    fn with(&self, result: &'static str) -> HandlerResultLabels {
+        HandlerResultLabels {
+            controller: self.controller.clone(),
+            handler: self.handler.clone(),
+            result,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reconcilers called as the functions they are, without a controller: line by line of a table.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt, api::Patch};
+use serde_json::{Value, json};
+use steersman_cluster::DeleteOptions;
+use steersman_controller::{
+    BoxError, Context, Reconciler, Request, reconcile_fn, terminal,
+    testing::{Case, Stand},
+};
+use steersman_core::Action;
+use steersman_testing::Fixture;
+use support::{key, object};
+
+/// Keeps `copy` as `value` is, and deletes those that are `done`.
+async fn tidy_up(request: Request, cx: Context) -> Result<Action, BoxError> {
+    let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
+        return Ok(Action::await_change());
+    };
+    let data = map.data.clone().unwrap_or_default();
+    let Some(value) = data.get("value") else {
+        return Err(terminal("it has no value").into());
+    };
+    if value == "done" {
+        // By the raw client, which is seen as well.
+        let maps: Api<ConfigMap> = Api::namespaced(cx.kube(), request.namespace());
+        maps.delete(&map.name_any(), &DeleteOptions::default()).await?;
+        return Ok(Action::await_change());
+    }
+    if data.get("copy") != Some(value) {
+        let copy = Patch::Merge(json!({"data": {"copy": value}}));
+        cx.client().patch::<ConfigMap>(request.key(), &copy).await?;
+        return Ok(Action::requeue());
+    }
+    Ok(Action::await_change())
+}
+
+fn map(fixture: &Fixture, name: &str, data: Value) -> ConfigMap {
+    object(json!({"metadata": {"name": name, "namespace": fixture.namespace()}, "data": data}))
+}
+
+#[steersman_testing::test]
+async fn the_table_of_a_reconciler(fixture: Fixture) {
+    let stand = Stand::new(fixture.client()).await.unwrap();
+    let at = |name: &str| key(&fixture, name);
+    let namespace = fixture.namespace();
+    let table = [
+        Case::new("one that is gone is none of our business").request(at("gone")),
+        Case::new("one that differs is made equal")
+            .given(&map(&fixture, "differs", json!({"value": "1"})))
+            .writes([format!("patch configmaps {namespace}/differs")])
+            .action(Action::requeue()),
+        Case::new("one that is equal is left alone").given(&map(
+            &fixture,
+            "equal",
+            json!({"value": "1", "copy": "1"}),
+        )),
+        Case::new("one that is done is deleted")
+            .given(&map(&fixture, "done", json!({"value": "done"})))
+            .writes([format!("delete configmaps {namespace}/done")]),
+        Case::new("one without a value is a mistake")
+            .given(&map(&fixture, "mistake", json!({})))
+            .fails("it has no value"),
+    ];
+    let reconciler = reconcile_fn(tidy_up);
+    for case in table {
+        case.check(&stand, &reconciler).await;
+    }
+    // A second look at the first one changes nothing.
+    let again = Case::new("again").request(at("differs"));
+    again.check(&stand, &reconciler).await;
+}
+
+#[steersman_testing::test]
+async fn a_case_that_does_not_hold_is_named(fixture: Fixture) {
+    let stand = Stand::new(fixture.client()).await.unwrap();
+    let case = Case::new("the wrong expectation")
+        .given(&map(&fixture, "a", json!({"value": "1"})))
+        .action(Action::requeue())
+        .writes(["delete configmaps x/y"]);
+    let reconciler = reconcile_fn(tidy_up);
+    let checked = std::panic::AssertUnwindSafe(case.check(&stand, &reconciler));
+    let panic = futures::FutureExt::catch_unwind(checked).await.unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("the wrong expectation: what was written"), "{text}");
+}
+
+#[steersman_testing::test]
+async fn a_reconciler_is_a_function_that_a_test_can_call(fixture: Fixture) {
+    let cluster = support::cluster_builder(&fixture, "test").build().await.unwrap();
+    let differs = map(&fixture, "a", json!({"value": "1"}));
+    cluster.live().create(&differs).await.unwrap();
+    let (_handle, cx) = Context::standalone(&cluster);
+    assert_eq!(cx.controller(), "standalone");
+    let request = Request::new("test".into(), key(&fixture, "a"));
+    let action = reconcile_fn(tidy_up).reconcile(request, cx).await.unwrap();
+    assert_eq!(action, Action::requeue());
+}

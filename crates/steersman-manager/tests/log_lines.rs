@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What controllers say in the log, and how much of it.
+//!
+//! The log is that of this process, so tests look at lines of their own controllers only.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod managed;
+mod support;
+
+use std::{
+    io,
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use steersman_controller::{
+    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, reconcile_fn, run_fn, terminal,
+};
+use steersman_core::{Action, ObjectKey};
+use steersman_manager::{LogFormat, LogHandle, LogLevel, Logging, Manager};
+use steersman_testing::{
+    Fixture,
+    proxy::{Fault, Matching},
+};
+use tokio::sync::watch;
+
+use managed::{Log, cluster, cluster_through, config_map, key, run, until};
+
+/// All lines so far.
+static LINES: OnceLock<watch::Sender<Vec<Value>>> = OnceLock::new();
+
+/// Takes lines in.
+struct Lines;
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let (Some(lines), Ok(line)) = (LINES.get(), serde_json::from_slice(bytes)) {
+            lines.send_modify(|lines| lines.push(line));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The log of this process, in which everything is.
+fn logs() -> &'static LogHandle {
+    static LOGS: OnceLock<LogHandle> = OnceLock::new();
+    LOGS.get_or_init(|| {
+        LINES.get_or_init(watch::Sender::default);
+        let logging = Logging::new().format(LogFormat::Json).filter(FILTER);
+        logging.writer(|| Lines).install().unwrap()
+    })
+}
+
+const FILTER: &str = "debug,hyper=off,h2=off,rustls=off";
+
+/// Waits for a line about this controller, and gives all of those.
+async fn line(controller: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
+    let mut lines = LINES.get().unwrap().subscribe();
+    let is_meant = |line: &&Value| line["controller"] == controller && is_meant(line);
+    let found = lines
+        .wait_for(|lines| lines.iter().any(|line| is_meant(&line)))
+        .await
+        .unwrap();
+    found.iter().find(is_meant).unwrap().clone()
+}
+
+fn lines(controller: &str) -> Vec<Value> {
+    let lines = LINES.get().unwrap().borrow();
+    lines
+        .iter()
+        .filter(|line| line["controller"] == controller)
+        .cloned()
+        .collect()
+}
+
+/// A name that no other test uses.
+fn unique(fixture: &Fixture, name: &str) -> String {
+    format!("{name}-{}", fixture.namespace())
+}
+
+// R166
+#[steersman_testing::test]
+async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) {
+    logs();
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .build()
+        .await
+        .unwrap();
+    let name = unique(&fixture, "failing");
+    let times = Arc::new(Mutex::new(0));
+    let reconciler = reconcile_fn(move |request: Request, _: Context| {
+        let time = {
+            let mut times = times.lock().unwrap();
+            *times += usize::from(request.name() == "a");
+            *times
+        };
+        std::future::ready(match (request.name(), time) {
+            ("a", 1 | 2) => Err::<_, BoxError>("the disk is full".into()),
+            ("hopeless", _) => Err(terminal("it never will").into()),
+            _ => Ok(Action::await_change()),
+        })
+    });
+    Controller::of::<ConfigMap>(&name)
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let client = manager.client().unwrap();
+    for map in ["a", "hopeless"] {
+        client.create(&config_map(&fixture, map, "1")).await.unwrap();
+    }
+    let running = run(&manager);
+    let second = line(&name, |line| line["attempt"] == 2 && line["level"] == "warn").await;
+    assert_eq!(second["error"], "the disk is full");
+    assert_eq!(second["msg"], "the reconcile failed and will be tried again");
+    assert_eq!(second["key"], format!("{}/a", fixture.namespace()));
+    assert_eq!(second["cluster"], "default");
+    assert_eq!(second["reconcile_id"].as_str().unwrap().len(), 16);
+    assert!(second["next_try"].as_str().unwrap().contains("ms"), "{second}");
+    let first = line(&name, |line| line["attempt"] == 1).await;
+    assert_ne!(first["reconcile_id"], second["reconcile_id"]);
+    let hopeless = line(&name, |line| line["level"] == "error").await;
+    assert_eq!(
+        hopeless["error"],
+        "it will not be tried again until something changes: it never will"
+    );
+    running.stop().await.unwrap();
+    let warnings = lines(&name).iter().filter(|line| line["level"] == "warn").count();
+    assert_eq!(warnings, 2, "each failure is said once");
+}
+
+// R166
+#[steersman_testing::test]
+async fn a_failure_of_one_of_several_handlers_names_the_handler(fixture: Fixture) {
+    logs();
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .build()
+        .await
+        .unwrap();
+    let name = unique(&fixture, "handlers");
+    let handlers = Handlers::<ConfigMap>::new();
+    let failing = |_: Request, _: Option<Arc<ConfigMap>>, cx: Context| {
+        let is_first = cx.attempt() == 0;
+        async move {
+            match is_first {
+                true => Err::<_, BoxError>("not yet".into()),
+                false => Ok(Action::await_change()),
+            }
+        }
+    };
+    handlers.add("labels", failing).unwrap().forever();
+    handlers
+        .run_on(&manager, Controller::of::<ConfigMap>(&name))
+        .unwrap();
+    manager
+        .client()
+        .unwrap()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    let running = run(&manager);
+    let warning = line(&name, |line| line["level"] == "warn").await;
+    assert_eq!(warning["handler"], "labels");
+    assert_eq!(warning["error"], "not yet");
+    assert_eq!(warning["attempt"], 1);
+    assert!(warning["next_try"].is_string() && warning["reconcile_id"].is_string());
+    running.stop().await.unwrap();
+    assert_eq!(
+        lines(&name).iter().filter(|line| line["level"] == "warn").count(),
+        1
+    );
+}
+
+// R161
+#[steersman_testing::test]
+async fn conflicts_are_no_cause_for_alarm(fixture: Fixture) {
+    logs();
+    let proxy = fixture.proxy().await;
+    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+    let name = unique(&fixture, "conflicts");
+    let reconciler = reconcile_fn(async |request: Request, cx: Context| {
+        let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
+            return Ok(Action::await_change());
+        };
+        if map.data.as_ref().is_some_and(|data| data["value"] != "wanted") {
+            let mut map = ConfigMap::clone(&map);
+            map.data = Some([("value".to_owned(), "wanted".to_owned())].into());
+            cx.client().update(&map).await?;
+        }
+        Ok::<_, BoxError>(Action::await_change())
+    });
+    Controller::of::<ConfigMap>(&name)
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let client = manager.client().unwrap();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    let conflict = proxy.inject(Matching::method("PUT").first(3), Fault::answer(409));
+    let running = run(&manager);
+    conflict.hit_times(3).await;
+    let quiet = line(&name, |line| line["attempt"] == 3 && line["level"] == "debug").await;
+    assert_eq!(quiet["msg"], "the reconcile will be tried again");
+    let a = key(&fixture, "a");
+    while client
+        .live()
+        .get_required::<ConfigMap>(&a)
+        .await
+        .unwrap()
+        .data
+        .as_ref()
+        .unwrap()["value"]
+        != "wanted"
+    {}
+    running.stop().await.unwrap();
+    let loud = |line: &&Value| line["level"] == "warn" || line["level"] == "error";
+    assert!(!lines(&name).iter().any(|line| loud(&line)), "{:?}", lines(&name));
+}
+
+// R149
+#[steersman_testing::test]
+async fn a_controller_that_wakes_itself_is_named_once(fixture: Fixture) {
+    logs();
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .build()
+        .await
+        .unwrap();
+    let name = unique(&fixture, "stamping");
+    let reconciler = reconcile_fn(async |request: Request, cx: Context| {
+        let stamp = json!({"data": {"stamp": cx.reconcile_id().to_string()}});
+        let stamp = kube::api::Patch::Merge(stamp);
+        cx.client().patch::<ConfigMap>(request.key(), &stamp).await?;
+        Ok::<_, BoxError>(Action::await_change())
+    });
+    Controller::of::<ConfigMap>(&name)
+        .run_on(&manager, reconciler)
+        .unwrap();
+    manager
+        .client()
+        .unwrap()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    let running = run(&manager);
+    let warning = line(&name, |line| line["level"] == "warn").await;
+    assert!(
+        warning["msg"]
+            .as_str()
+            .unwrap()
+            .starts_with("this object wakes its own controller"),
+        "{warning}"
+    );
+    assert_eq!(warning["kind"], "configmaps/v1");
+    assert_eq!(warning["key"], format!("{}/a", fixture.namespace()));
+    running.stop().await.unwrap();
+    assert_eq!(
+        lines(&name).iter().filter(|line| line["level"] == "warn").count(),
+        1
+    );
+}
+
+/// Waits for a line about this runnable.
+async fn said_of(name: &str, message: &str) -> Value {
+    let mut lines = LINES.get().unwrap().subscribe();
+    let is_meant = |line: &Value| line["name"] == name && line["msg"] == message;
+    let found = lines.wait_for(|lines| lines.iter().any(is_meant)).await.unwrap();
+    found.iter().find(|line| is_meant(line)).unwrap().clone()
+}
+
+// R67
+#[steersman_testing::test]
+async fn what_fails_after_the_first_failure_is_logged(fixture: Fixture) {
+    logs();
+    let manager = Manager::builder().without_cluster().build().await.unwrap();
+    let names = ["first", "second"].map(|name| unique(&fixture, name));
+    let first = run_fn(&names[0], async |_: RunContext| Err("this one counts".into()));
+    let second = run_fn(&names[1], async |cx: RunContext| {
+        cx.stop().requested().await;
+        Err("this one is late".into())
+    });
+    manager.add(first).unwrap();
+    manager.add(second.needing(Needs::Nothing)).unwrap();
+    let error = run(&manager).ended().await.unwrap_err();
+    assert_eq!(error.to_string(), format!("`{}` failed", names[0]));
+    assert_eq!(
+        said_of(&names[0], "failed; the run ends").await["error"],
+        "this one counts"
+    );
+    let late = said_of(&names[1], "failed while it was stopping").await;
+    assert_eq!(late["error"], "this one is late");
+}
+
+// R117
+#[steersman_testing::test]
+async fn what_is_logged_follows_a_config_map(fixture: Fixture) {
+    let written = Logging::new().filter("info").writer(io::sink).build().unwrap();
+    let (_dispatch, handle) = written;
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .build()
+        .await
+        .unwrap();
+    let settings: ObjectKey = key(&fixture, "settings");
+    let level = LogLevel::new(handle.clone(), manager.cluster().unwrap(), settings.clone());
+    manager.add(level).unwrap();
+    let log = Log::new();
+    Controller::of::<ConfigMap>("maps")
+        .run_on(&manager, log.clone())
+        .unwrap();
+    let running = run(&manager);
+    let client = manager.client().unwrap();
+    let map = |filter: &str| -> ConfigMap {
+        let map = json!({
+            "metadata": {"name": "settings", "namespace": fixture.namespace()},
+            "data": {"log-filter": filter},
+        });
+        serde_json::from_value(map).unwrap()
+    };
+    client.create(&map("debug")).await.unwrap();
+    until(|| handle.filter() == "debug").await;
+    // What makes no sense changes nothing.
+    client.update(&map("loud=very")).await.unwrap();
+    log.when(|entries| {
+        entries
+            .iter()
+            .filter(|(request, _)| request.name() == "settings")
+            .count()
+            >= 2
+    })
+    .await;
+    assert_eq!(handle.filter(), "debug");
+    client.update(&map("warn,steersman=trace")).await.unwrap();
+    until(|| handle.filter().contains("steersman=trace")).await;
+    client
+        .delete::<ConfigMap>(&settings, steersman_cluster::DeleteOptions::default())
+        .await
+        .unwrap();
+    until(|| handle.filter() == "info").await;
+    running.stop().await.unwrap();
+}
+
+// R117
+#[steersman_testing::test]
+async fn a_config_map_that_may_not_be_read_does_no_harm(fixture: Fixture) {
+    let (_dispatch, handle) = Logging::new().writer(io::sink).build().unwrap();
+    let proxy = fixture.proxy().await;
+    let forbidden = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(403));
+    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    let manager = Manager::builder()
+        .cluster(cluster)
+        .health(support::HERE)
+        .build()
+        .await
+        .unwrap();
+    let settings = key(&fixture, "settings");
+    manager
+        .add(LogLevel::new(handle.clone(), manager.cluster().unwrap(), settings).entry("value"))
+        .unwrap();
+    let running = run(&manager);
+    forbidden.hit().await;
+    assert!(manager.standings().of("log-level").unwrap().is_ready());
+    let readyz = support::get(manager.addresses().health.unwrap(), "/readyz").await;
+    assert_eq!(readyz.status, 200, "{}", readyz.body);
+    let map = config_map(&fixture, "settings", "debug");
+    let direct = managed::cluster(&fixture).await;
+    direct.live().create(&map).await.unwrap();
+    drop(forbidden);
+    tokio::time::timeout(Duration::from_secs(60), until(|| handle.filter() == "debug"))
+        .await
+        .unwrap();
+    running.stop().await.unwrap();
+}

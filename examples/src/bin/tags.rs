@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Labels all objects of a kind, as [`steersman_examples::tags`] does it.
+//!
+//! ```text
+//! cargo run -p steersman-examples --bin tags -- apps Deployment front    # group (or ""), kind, team
+//! ```
+
+use std::env;
+
+use steersman_examples::tags;
+use steersman_manager::{Fatal, Logging, Manager};
+
+#[tokio::main]
+async fn main() -> Result<(), Fatal> {
+    Logging::from_env().install()?;
+    let mut arguments = env::args().skip(1);
+    let (Some(group), Some(kind), Some(team)) = (arguments.next(), arguments.next(), arguments.next()) else {
+        return Err("name a group, a kind and a team, such as: apps Deployment front".into());
+    };
+    let manager = Manager::builder().build().await?;
+    let resource = tags::find(&manager.cluster()?, &group, &kind).await?;
+    tags::add(&manager, &resource, &team)?;
+    Ok(manager.run().await?)
+}

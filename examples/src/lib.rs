@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the example programs do, so that tests can do it, too. Each module is a tutorial of its own:
+//!
+//! 1. [`web`]: an operator with a kind of its own and children.
+//! 2. [`handlers`]: several independent things about one kind.
+//! 3. [`mirror`]: one controller, two clusters.
+//! 4. [`tags`]: a kind that is known only when the program runs.
+
+pub mod handlers;
+pub mod mirror;
+pub mod tags;
+pub mod web;

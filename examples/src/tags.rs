@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A controller of a kind that is known only when the program runs: each of its objects gets a label, unless it has it.
+//!
+//! What the server calls the kind and whether its objects are in namespaces is asked for; objects are JSON.
+
+use kube::{ResourceExt, api::Patch};
+use serde_json::json;
+use steersman_cache::Resource;
+use steersman_cluster::{Ask, Cluster, Error, MapError};
+use steersman_controller::{Context, Controller, Host, HostError, Reconciler, Request, dynamic};
+use steersman_core::Action;
+
+/// The label that every object gets.
+pub const LABEL: &str = "examples.steersman.dev/team";
+
+/// Gives objects the label of a team.
+#[derive(Debug)]
+pub struct Tags {
+    resource: Resource,
+    team: String,
+}
+
+/// Looks up a kind such as `Deployment` of a group such as `apps`, in the version that the server prefers.
+///
+/// # Errors
+/// When the server does not have it, or does not answer.
+pub async fn find(cluster: &Cluster, group: &str, kind: &str) -> Result<Resource, MapError> {
+    let mapping = cluster.mapper().resolve(&Ask::kind(group, kind)).await?;
+    Ok(mapping.resource().clone())
+}
+
+/// Adds the controller.
+///
+/// # Errors
+/// When the host does not take it in.
+pub fn add(host: &impl Host, resource: &Resource, team: &str) -> Result<Controller, HostError> {
+    let reconciler = Tags {
+        resource: resource.clone(),
+        team: team.to_owned(),
+    };
+    Controller::of_kind(format!("tags-{}", resource.plural()), dynamic(resource.clone()))
+        .run_on(host, reconciler)
+}
+
+impl Reconciler for Tags {
+    type Error = Error;
+
+    async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, Error> {
+        let objects = cx.client().of(&self.resource);
+        let Some(object) = objects.get(request.key()).await? else {
+            return Ok(Action::await_change());
+        };
+        if !object.labels().contains_key(LABEL) {
+            let label = Patch::Merge(json!({"metadata": {"labels": {LABEL: self.team}}}));
+            objects.patch(request.key(), &label).await?;
+        }
+        Ok(Action::await_change())
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The mirror of Secrets: one controller, two clusters.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use serde_json::json;
+use steersman_cluster::{Client, Cluster, DeleteOptions};
+use steersman_core::ObjectKey;
+use steersman_examples::mirror;
+use steersman_manager::Manager;
+use steersman_testing::{
+    FaultProxy, Fixture, OwnServerOptions,
+    proxy::{Fault, Matching},
+};
+use support::{cluster, eventually, run};
+
+/// Two clusters on two servers, and what one sees who looks at them directly.
+struct Pair {
+    reference: Client,
+    mirror: Client,
+    manager: Manager,
+    proxy: FaultProxy,
+    server: steersman_testing::OwnServer,
+}
+
+impl Pair {
+    /// The reference is the server of the test, the mirror a server of its own, behind a proxy.
+    async fn new(fixture: &Fixture) -> Self {
+        let server = fixture.own_server(OwnServerOptions::default()).await;
+        let proxy = FaultProxy::start(server.endpoint()).await.unwrap();
+        let namespace = fixture.namespace();
+        let near = cluster(fixture.endpoint(), fixture.admin(), "reference", namespace)
+            .build()
+            .await
+            .unwrap();
+        let far = cluster(proxy.endpoint(), server.admin(), "mirror", namespace)
+            .build()
+            .await
+            .unwrap();
+        let direct = Cluster::new(server.endpoint().config(server.admin()).unwrap()).unwrap();
+        let home: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+        direct.live().create(&home).await.unwrap();
+        let manager = Manager::builder()
+            .cluster(near.clone())
+            .cluster(far.clone())
+            .build()
+            .await
+            .unwrap();
+        mirror::add(&manager, &far).unwrap();
+        Self {
+            reference: near.live(),
+            mirror: direct.live(),
+            manager,
+            proxy,
+            server,
+        }
+    }
+
+    /// Waits until it is in the mirror.
+    async fn mirrors(&self, key: &ObjectKey) {
+        eventually(async || self.is_mirrored(key).await).await;
+    }
+
+    async fn is_mirrored(&self, key: &ObjectKey) -> bool {
+        self.mirror.get::<Secret>(key).await.unwrap().is_some()
+    }
+}
+
+fn secret(fixture: &Fixture, name: &str, value: &str) -> Secret {
+    let secret = json!({
+        "metadata": {"name": name, "namespace": fixture.namespace()},
+        "stringData": {"value": value},
+    });
+    serde_json::from_value(secret).unwrap()
+}
+
+fn key(fixture: &Fixture, name: &str) -> ObjectKey {
+    ObjectKey::new(fixture.namespace(), name)
+}
+
+async fn delete(client: &Client, key: &ObjectKey) {
+    client
+        .delete::<Secret>(key, DeleteOptions::default())
+        .await
+        .unwrap();
+}
+
+fn value(secret: &Secret) -> &[u8] {
+    &secret.data.as_ref().unwrap()["value"].0
+}
+
+// R41, R47, R72, R73, R74, R75
+#[steersman_testing::test]
+async fn secrets_of_the_reference_are_in_the_mirror(fixture: Fixture) {
+    let pair = Pair::new(&fixture).await;
+    let (early, late) = (key(&fixture, "early"), key(&fixture, "late"));
+    pair.reference
+        .create(&secret(&fixture, "early", "1"))
+        .await
+        .unwrap();
+    let running = run(&pair.manager);
+    pair.mirrors(&early).await;
+    pair.reference
+        .create(&secret(&fixture, "late", "1"))
+        .await
+        .unwrap();
+    pair.mirrors(&late).await;
+
+    // A copy that goes is made again; one that is different is left alone.
+    delete(&pair.mirror, &early).await;
+    pair.mirrors(&early).await;
+    pair.mirror
+        .update(&secret(&fixture, "late", "other"))
+        .await
+        .unwrap();
+    pair.reference
+        .update(&secret(&fixture, "late", "2"))
+        .await
+        .unwrap();
+    // What comes after it is seen after it.
+    pair.reference
+        .create(&secret(&fixture, "last", "1"))
+        .await
+        .unwrap();
+    pair.mirrors(&key(&fixture, "last")).await;
+    let copy = pair.mirror.get_required::<Secret>(&late).await.unwrap();
+    assert_eq!(value(&copy), b"other");
+
+    // What goes from the reference stays in the mirror.
+    delete(&pair.reference, &late).await;
+    pair.reference
+        .create(&secret(&fixture, "marker", "1"))
+        .await
+        .unwrap();
+    pair.mirrors(&key(&fixture, "marker")).await;
+    assert!(pair.is_mirrored(&late).await);
+    running.stop().await;
+    let all = pair.proxy.exchanges();
+    let exists = all.iter().filter(|one| one.status == Some(409)).count();
+    assert_eq!(
+        exists, 0,
+        "the events of both clusters collapse, and the cache knows what was written"
+    );
+}
+
+// R73
+#[steersman_testing::test]
+async fn a_mirror_that_cannot_be_read_is_not_written_to(fixture: Fixture) {
+    let pair = Pair::new(&fixture).await;
+    let a = key(&fixture, "a");
+    pair.reference.create(&secret(&fixture, "a", "1")).await.unwrap();
+    let broken = pair
+        .proxy
+        .inject(Matching::method("GET").path("/secrets"), Fault::answer(500));
+    let running = run(&pair.manager);
+    broken.hit_times(2).await;
+    assert!(pair.proxy.exchanges().iter().all(|one| !one.is_write()));
+    drop(broken);
+    pair.mirrors(&a).await;
+
+    // A write that fails is tried again.
+    let refused = pair
+        .proxy
+        .inject(Matching::method("POST").first(3), Fault::answer(500));
+    pair.reference.create(&secret(&fixture, "b", "1")).await.unwrap();
+    pair.mirrors(&key(&fixture, "b")).await;
+    assert_eq!(refused.hits(), 3);
+    running.stop().await;
+}
+
+// R72
+#[steersman_testing::test]
+async fn a_mirror_that_is_away_for_a_while_is_caught_up_with(fixture: Fixture) {
+    let mut pair = Pair::new(&fixture).await;
+    let a = key(&fixture, "a");
+    pair.reference.create(&secret(&fixture, "a", "1")).await.unwrap();
+    let running = run(&pair.manager);
+    pair.mirrors(&a).await;
+    pair.server.stop();
+    // The reference goes on.
+    for name in ["b", "c"] {
+        pair.reference.create(&secret(&fixture, name, "1")).await.unwrap();
+    }
+    let standings = pair.manager.standings();
+    let is_named = |is: &str| is.starts_with("degraded: secrets/v1: unreachable");
+    standings
+        .when(|all| {
+            all.get("secret-mirror")
+                .is_some_and(|is| is_named(&is.to_string()))
+        })
+        .await;
+    pair.server.restart().await.unwrap();
+    pair.mirror = Cluster::new(pair.server.endpoint().config(pair.server.admin()).unwrap())
+        .unwrap()
+        .live();
+    for name in ["a", "b", "c"] {
+        pair.mirrors(&key(&fixture, name)).await;
+    }
+    let standings = pair.manager.standings();
+    standings.when(|all| all["secret-mirror"].is_ready()).await;
+    running.stop().await;
+}
