@@ -83,6 +83,8 @@ pub(crate) struct Sources {
     names: Vec<String>,
     states: watch::Receiver<Vec<SourceState>>,
     _tasks: Vec<Task>,
+    /// Those before, until these are in sync: what they share is not let go in between.
+    before: Option<Box<Self>>,
 }
 
 impl Sources {
@@ -104,15 +106,16 @@ impl Sources {
             _tasks: tasks.collect(),
             names: plan.sources.iter().map(|source| source.name()).collect(),
             states,
+            before: None,
         }
     }
 
-    /// The same sources anew, which say again what is there. The old ones go after that, so that what they share with
-    /// the new ones is not let go.
+    /// The same sources anew, which say again what is there.
     fn again<R: RequestKey>(self, plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
-        let again = Self::start(plan, cx);
-        drop(self);
-        again
+        Self {
+            before: Some(Box::new(self)),
+            ..Self::start(plan, cx)
+        }
     }
 
     /// Waits until every source has enqueued what is there.
@@ -129,12 +132,14 @@ impl Sources {
             let is_ready = verdict.waiting.is_empty();
             cx.stand(verdict.standing(is_late));
             if is_ready {
+                self.before = None;
                 return Ok(());
             }
             tokio::select! {
                 biased;
                 changed = self.states.changed() => {
                     if changed.is_err() {
+                        self.before = None;
                         return Ok(()); // All sources have ended by themselves.
                     }
                 }
