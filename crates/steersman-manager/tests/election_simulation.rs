@@ -259,11 +259,7 @@ fn writer(cluster: Cluster) -> impl steersman_controller::Runnable {
                     _ = cx.stop().requested() => break,
                     term = cx.leadership().term() => term,
                 };
-                let client = cluster
-                    .client()
-                    .fenced(term.fence().clone())
-                    .field_owner("writer")
-                    .force();
+                let client = cx.fenced(&cluster.client()).field_owner("writer").force();
                 while !term.is_over() && !cx.stop().is_requested() {
                     number += 1;
                     let map = json!({"data": {"number": number.to_string()}});

@@ -128,7 +128,7 @@ async fn a_list_that_takes_eight_seconds_adds_nothing_to_the_failover_of_a_warm_
     assert_eq!(watches.count(), 1, "the one that it had");
 }
 
-// R68, R76
+// R68
 #[steersman_testing::test]
 async fn a_leader_that_is_told_to_stop_hands_over_within_half_a_second(fixture: Fixture) {
     let Stage {

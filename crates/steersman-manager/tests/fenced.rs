@@ -8,9 +8,7 @@ mod managed;
 
 use std::{sync::Arc, thread, time::Duration};
 
-use elected::{
-    Replica, cluster_of, create_map, figure, is_about_lease, lease, leases, short, steady, until, user,
-};
+use elected::{Replica, create_map, figure, is_about_lease, lease, leases, short, steady, until, user};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use managed::Running;
@@ -265,21 +263,4 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
     tokio::task::spawn_blocking(|| program.join().unwrap())
         .await
         .unwrap();
-}
-
-#[steersman_testing::test]
-async fn the_election_asks_by_a_client_of_its_own(fixture: Fixture) {
-    let proxy = fixture.proxy().await;
-    let identity = user(&fixture, "one").await;
-    let cluster = cluster_of(&fixture, &proxy, &identity);
-    assert!(!cluster.user_agent().is_empty());
-    let other = cluster.another("other").build().await.unwrap();
-    assert_eq!(other.user_agent(), cluster.user_agent());
-    cluster.close("it is not needed any more");
-    let map = elected::leases(&fixture).list(&Default::default()).await;
-    assert!(map.is_ok());
-    assert!(
-        !other.is_closed(),
-        "what happens to one does not happen to the other"
-    );
 }
