@@ -35,6 +35,25 @@ async fn what_belongs_to_one_cluster_asks_no_other(fixture: Fixture) {
     assert_eq!(b.state(), ClusterState::Ready);
 }
 
+#[steersman_testing::test]
+async fn another_connection_to_the_same_server_lives_its_own_life(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let first = cluster(&fixture, &proxy).await;
+    let other = first.another("other").build().await.unwrap();
+    assert_eq!(other.user_agent(), first.user_agent());
+    first
+        .live()
+        .create(&config_map(&fixture, "a", "first"))
+        .await
+        .unwrap();
+    first.close("it is not needed any more");
+    let found = other.live().get::<ConfigMap>(&key(&fixture, "a")).await.unwrap();
+    assert!(found.is_some());
+    let all = proxy.exchanges();
+    assert_ne!(all[0].connection, all[1].connection);
+    assert_eq!((first.requests().len(), other.requests().len()), (1, 1));
+}
+
 // R174
 #[steersman_testing::test]
 async fn guarantee_4_a_closed_cluster_refuses(fixture: Fixture) {

@@ -86,6 +86,8 @@ pub(crate) struct Sources {
     known: Vec<Known>,
     states: watch::Receiver<Vec<SourceState>>,
     _tasks: Vec<Task>,
+    /// Those before, until these are in sync: what they share is not let go in between.
+    before: Option<Box<Self>>,
 }
 
 impl Sources {
@@ -109,15 +111,16 @@ impl Sources {
             _tasks: tasks.collect(),
             known: plan.sources.iter().map(Known::of).collect(),
             states,
+            before: None,
         }
     }
 
-    /// The same sources anew, which say again what is there. The old ones go after that, so that what they share with
-    /// the new ones is not let go.
+    /// The same sources anew, which say again what is there.
     fn again<R: RequestKey>(self, plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
-        let again = Self::start(plan, cx);
-        drop(self);
-        again
+        Self {
+            before: Some(Box::new(self)),
+            ..Self::start(plan, cx)
+        }
     }
 
     /// Waits until every source has enqueued what is there.
@@ -130,12 +133,14 @@ impl Sources {
             verdict.refuse(plan, is_late)?;
             cx.stand(verdict.standing(is_late));
             if !verdict.is_held_up() {
+                self.before = None;
                 return Ok(());
             }
             tokio::select! {
                 biased;
                 changed = self.states.changed() => {
                     if changed.is_err() {
+                        self.before = None;
                         return Ok(()); // All sources have ended by themselves.
                     }
                 }

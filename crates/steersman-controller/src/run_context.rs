@@ -3,6 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
+use steersman_cluster::{Client, Fence};
 use steersman_core::{Clock, Random, Spawner};
 
 use crate::{Fleet, Leadership, Metrics, Standing, Standings, Stop, StopHandle, standing::Place};
@@ -94,6 +95,19 @@ impl RunContext {
     #[must_use]
     pub fn leadership(&self) -> &Leadership {
         &self.leadership
+    }
+
+    /// The same client, whose writes pass the fence of the present term: none starts once the lease may be another's. Where
+    /// there is no term, all are held back. A client for a later term is made anew.
+    #[must_use]
+    pub fn fenced(&self, client: &Client) -> Client {
+        let term = self.leadership.try_term();
+        // A fence whose keeper is gone is closed.
+        let fence = term.map_or_else(
+            || Fence::new(Arc::clone(self.clock())).1,
+            |term| term.fence().clone(),
+        );
+        client.fenced(fence)
     }
 
     /// The clusters.

@@ -64,7 +64,8 @@ pub trait Runnable: Send + Sync + 'static {
 pub enum Needs {
     /// In every replica, all the time.
     Nothing,
-    /// While this replica leads. It is stopped when that ends, and run again when it begins again.
+    /// While this replica leads. It is stopped when that ends, and run again when it begins again. What it writes should
+    /// pass the fence; see [`RunContext::fenced`].
     Leadership,
     /// In every replica: it fills caches and queues, says that it is [ready](RunContext::ready), and acts only while
     /// it holds a [term](RunContext::leadership).

@@ -42,6 +42,7 @@
 //! # Not promised
 //! * Anything about clocks that run at different rates, once they differ by more than the ratio of lease duration to
 //!   renew deadline: 3:2 by default.
+//! * That a machine notices that it was suspended, if its calendar is set back by as much at the same time.
 //! * That a request which was sent in time arrives in time; see [`Fence`](steersman_cluster::Fence). The difference
 //!   between lease duration and renew deadline is the time that it has.
 //! * Anything to those who edit the lease by hand: one whose holder is removed is free for others at once, while its

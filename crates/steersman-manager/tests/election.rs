@@ -13,7 +13,9 @@ use elected::{figure, short, signed, steady, until};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use steersman_controller::{BoxError, Controller, Needs, RunContext, run_fn};
+use steersman_apiserver::ApiServer;
+use steersman_controller::{BoxError, Controller, Needs, RunContext, Standing, run_fn};
+use steersman_core::Spawner;
 use steersman_manager::{Election, Manager, OnLoss, RunError};
 use steersman_testing::{
     Fixture,
@@ -489,6 +491,77 @@ async fn of_two_replicas_with_defaults_one_writes(fixture: Fixture) {
     assert_eq!(one.writes(&proxy).len(), 3);
     assert_eq!(two.writes(&proxy).len(), 3);
     running_two.stop().await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn a_lease_that_may_not_be_read_is_named_in_readiness(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let forbidden = proxy.inject(Matching::method("GET").path("/leases"), Fault::answer(403));
+    let one = Replica::new(&fixture, &proxy, short(&fixture, "one"), "one", |builder| builder).await;
+    let running = one.run();
+    let name = format!("lease {}/{LEASE}", fixture.namespace());
+    until(async || {
+        let standing = one.manager.standings().of(&name);
+        matches!(standing, Some(Standing::Degraded { reason }) if reason.contains("cannot get leases"))
+    })
+    .await;
+    drop(forbidden);
+    one.manager.elected().await;
+    assert_eq!(one.manager.standings().of(&name), Some(Standing::Ready));
+    running.stop().await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn a_run_follows_another_and_a_lease_can_be_kept_at_the_end(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let election = short(&fixture, "one").release_on_stop(false);
+    let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
+    for _ in 0..2 {
+        let running = one.run();
+        // The second one waits until the lease of the first has run out, since it cannot know that nobody is left.
+        one.manager.elected().await;
+        running.stop().await.unwrap();
+        assert!(!one.manager.is_leading());
+        assert_eq!(holder(&fixture).await, "one");
+    }
+    assert_eq!(lease(&fixture).await.spec.unwrap().lease_transitions, Some(1));
+}
+
+#[tokio::test]
+async fn the_election_says_who_asks() {
+    let server = ApiServer::builder().build();
+    let (sender, mut agents) = watch::channel(Vec::new());
+    let sender = Arc::new(sender);
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let agent = request.headers()[http::header::USER_AGENT]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let is_about_lease = request.uri().path().contains("/leases");
+        sender.send_modify(|agents| agents.push((is_about_lease, agent)));
+        tower::Service::call(&mut server.service(), request)
+    });
+    let cluster = steersman_cluster::Cluster::builder("default")
+        .service(kube::Client::new(service, "default"))
+        .user_agent("web-operator/1.0")
+        .build()
+        .await
+        .unwrap();
+    let election = Election::new(LEASE)
+        .namespace("default")
+        .spawner(Spawner::current());
+    let manager = Manager::builder()
+        .cluster(cluster)
+        .election(election)
+        .build()
+        .await
+        .unwrap();
+    let running = managed::run(&manager);
+    manager.elected().await;
+    let asked = agents.wait_for(|agents| agents.len() > 1).await.unwrap().clone();
+    let of_election = (true, "web-operator/1.0/leader-election".to_owned());
+    assert!(asked.iter().all(|asked| *asked == of_election), "{asked:?}");
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]

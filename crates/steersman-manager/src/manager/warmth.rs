@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use super::Inner;
 use crate::Unready;
 
-/// Warm means: the caches that were declared are filled, or their time is over, and all that warms up is ready.
+/// Warm means: the caches that were declared are filled, or their time is over, and all that warms up was ready once. Who
+/// is in trouble after that has something that gets old, and takes over all the same: a leader may be in the same trouble.
 #[derive(Debug)]
 pub(crate) struct Warmth {
     is_warm: watch::Sender<bool>,
@@ -54,15 +55,24 @@ impl Warmth {
     pub(super) async fn keep(&self, inner: &Inner) {
         let (mut added, mut filled) = (inner.changed.subscribe(), self.filled.subscribe());
         let standings = inner.surroundings.standings();
+        let mut were_ready = BTreeSet::new();
         loop {
             added.mark_unchanged();
             let is_filled = *filled.borrow_and_update();
-            let warming = warming(inner);
+            let all = standings.all();
+            were_ready.retain(|name| all.contains_key(name));
+            were_ready.extend(
+                all.iter()
+                    .filter(|(_, one)| one.is_ready())
+                    .map(|(name, _)| name.clone()),
+            );
+            let mut warming = warming(inner);
+            warming.retain(|name| !were_ready.contains(name));
             let missing = |all: &BTreeMap<String, Standing>| match is_filled {
                 true => not_ready(&warming, all),
                 false => Some("caches are being filled".to_owned()),
             };
-            let known = missing(&standings.all());
+            let known = missing(&all);
             self.set(known.clone());
             tokio::select! {
                 biased;

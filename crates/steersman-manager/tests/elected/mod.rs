@@ -55,7 +55,11 @@ pub async fn user(fixture: &Fixture, name: &str) -> Identity {
 pub fn cluster_of(fixture: &Fixture, proxy: &FaultProxy, identity: &Identity) -> Cluster {
     proxy.announce(identity);
     let config = proxy.endpoint().config(identity).unwrap();
-    let building = cluster_builder(fixture, "default").config(config).build();
+    let builder = cluster_builder(fixture, "default").config(config);
+    // As by default: from the time when caches are filled to the start of those who use them.
+    let building = builder
+        .cache(|cache| cache.linger(Duration::from_secs(5)))
+        .build();
     futures::FutureExt::now_or_never(building).unwrap().unwrap()
 }
 

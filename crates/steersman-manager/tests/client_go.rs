@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A replica in Go, by client-go's own election, and one in Rust contend for one lease.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod elected;
+mod managed;
+mod processes;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use elected::{LEASE, create_map, user};
+use processes::{Chronicle, DURATION, Program, RENEW, RETRY, be_a_replica};
+use rustix::process::Signal;
+use steersman_testing::{Fixture, Identity, ServerKind};
+
+/// What the copies do; nothing in the test itself.
+#[test]
+fn replica() {
+    be_a_replica();
+}
+
+/// Builds the program in Go, if there is one that could.
+fn contender() -> Option<PathBuf> {
+    let has_go = Command::new("go").arg("version").output().is_ok();
+    if !has_go {
+        eprintln!("skipped: there is no Go to build the other replica with");
+        return None;
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client_go");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-go-contender");
+    // As the real API server is built, so that both share what Go has compiled.
+    let built = Command::new("go")
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(".")
+        .current_dir(source)
+        .env("GOFLAGS", "-trimpath -buildvcs=false")
+        .env("GOWORK", "off")
+        .env("CGO_ENABLED", "0")
+        .status();
+    assert!(built.unwrap().success());
+    Some(program)
+}
+
+struct Stage {
+    fixture: Fixture,
+    proxy: steersman_testing::FaultProxy,
+    dir: tempfile::TempDir,
+    contender: PathBuf,
+    identity: Identity,
+}
+
+impl Stage {
+    fn go(&self, name: &str) -> Program {
+        let kubeconfig = self.dir.path().join("kubeconfig");
+        let text = self.fixture.endpoint().kubeconfig(&self.identity);
+        std::fs::write(&kubeconfig, text).unwrap();
+        let mut command = Command::new(&self.contender);
+        let mut flag = |flag: &str, value: String| _ = command.arg(format!("-{flag}={value}"));
+        flag("kubeconfig", kubeconfig.display().to_string());
+        flag("namespace", self.fixture.namespace().to_owned());
+        flag("lease", LEASE.to_owned());
+        flag("name", name.to_owned());
+        flag("duration", format!("{}ms", DURATION.as_millis()));
+        flag("renew", format!("{}ms", RENEW.as_millis()));
+        flag("retry", format!("{}ms", RETRY.as_millis()));
+        Program::start(command, &self.identity, name)
+    }
+
+    async fn rust(&self, name: &str) -> Program {
+        let mut replica = Program::replica(&self.fixture, &self.proxy, &self.identity, name);
+        replica.says("warm", 1).await;
+        replica
+    }
+}
+
+async fn contend(fixture: Fixture, contender: PathBuf) {
+    create_map(&fixture, "a").await;
+    let chronicle = Chronicle::begin(&fixture);
+    let stage = Stage {
+        identity: user(&fixture, "replica").await,
+        proxy: fixture.proxy().await,
+        dir: tempfile::tempdir().unwrap(),
+        contender,
+        fixture,
+    };
+    let mut leader = stage.go("go-1");
+    leader.says("leading", 1).await;
+    // Each follows the one before: twice after it was killed, twice after it has given up the lease.
+    for (round, signal) in [Signal::KILL, Signal::KILL, Signal::TERM, Signal::TERM]
+        .into_iter()
+        .enumerate()
+    {
+        let mut next = match round % 2 {
+            0 => stage.rust(&format!("rust-{}", round / 2 + 1)).await,
+            _ => stage.go(&format!("go-{}", round / 2 + 2)),
+        };
+        leader.send(signal);
+        next.says("leading", 1).await;
+        leader = next;
+    }
+    elected::signed(&stage.fixture, "a", "go-3").await;
+    assert_eq!(chronicle.judge(), ["go-1", "rust-1", "go-2", "rust-2", "go-3"]);
+}
+
+mod guarantee_9_replicas_in_go_and_rust_follow_each_other_and_never_hold_the_lease_together {
+    use super::*;
+
+    fn on(kind: ServerKind) {
+        // The build may take longer than a test.
+        if let Some(contender) = contender() {
+            steersman_testing::run(kind, module_path!(), |fixture| contend(fixture, contender));
+        }
+    }
+
+    #[test]
+    fn on_embedded() {
+        on(ServerKind::Embedded);
+    }
+
+    #[test]
+    fn on_real() {
+        on(ServerKind::Real);
+    }
+}

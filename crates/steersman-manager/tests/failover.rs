@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two replicas as two processes, of which the leader is killed, stopped, or made to wait.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod elected;
+mod managed;
+mod processes;
+
+use std::time::{Duration, Instant};
+
+use elected::{create_map, held_by, is_about_lease, signed, user};
+use processes::{Chronicle, DURATION, Program, RENEW, be_a_replica};
+use rustix::process::Signal;
+use steersman_testing::{
+    FaultProxy, Fixture,
+    proxy::{Ended, Exchange, Fault, Matching},
+};
+
+/// What the copies do; nothing in the test itself.
+#[test]
+fn replica() {
+    be_a_replica();
+}
+
+struct Stage {
+    proxy: FaultProxy,
+    chronicle: Chronicle,
+    one: Program,
+    two: Program,
+}
+
+/// One leads and has signed, two is warm.
+async fn stage(fixture: &Fixture) -> Stage {
+    let proxy = fixture.proxy().await;
+    create_map(fixture, "a").await;
+    let identities = [user(fixture, "one").await, user(fixture, "two").await];
+    let chronicle = Chronicle::begin(fixture);
+    let mut one = Program::replica(fixture, &proxy, &identities[0], "one");
+    one.says("leading", 1).await;
+    signed(fixture, "a", "one").await;
+    let mut two = Program::replica(fixture, &proxy, &identities[1], "two");
+    two.says("warm", 1).await;
+    Stage {
+        proxy,
+        chronicle,
+        one,
+        two,
+    }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+fn of<'a>(all: &'a [Exchange], program: &Program) -> impl DoubleEndedIterator<Item = &'a Exchange> {
+    let user = program.user.clone();
+    all.iter().filter(move |one| one.identity.as_ref() == Some(&user))
+}
+
+/// When the first write of a program arrived, other than those of its lease.
+async fn first_write(proxy: &FaultProxy, program: &Program) -> Instant {
+    let first = |all: &[Exchange]| {
+        let mut writes = of(all, program).filter(|one| one.is_write() && !is_about_lease(one));
+        Some(writes.next()?.arrived)
+    };
+    proxy.wait_for(first).await
+}
+
+/// When the last renewal arrived that was answered.
+fn last_renewal(proxy: &FaultProxy, program: &Program) -> Exchange {
+    let all = proxy.exchanges();
+    let mut renewals = of(&all, program).filter(|one| is_about_lease(one) && one.is_write());
+    renewals
+        .rfind(|one| matches!(one.status, Some(200 | 201)))
+        .unwrap()
+        .clone()
+}
+
+// R77, R78
+#[steersman_testing::test]
+async fn a_killed_leader_is_followed_within_two_seconds_of_the_end_of_its_lease(fixture: Fixture) {
+    let Stage {
+        proxy,
+        chronicle,
+        one,
+        two,
+    } = stage(&fixture).await;
+    one.send(Signal::KILL);
+    let killed = now();
+    let wrote = first_write(&proxy, &two).await;
+    let renewed = last_renewal(&proxy, &one);
+    assert!(renewed.arrived < killed + Duration::from_millis(100));
+    let after = wrote - renewed.arrived;
+    assert!(after >= DURATION, "{after:?}: before the lease had run out");
+    assert!(after < DURATION + Duration::from_secs(2), "{after:?}");
+    signed(&fixture, "a", "two").await;
+    assert_eq!(chronicle.judge(), ["one", "two"]);
+}
+
+// R78, R79, R80, R86
+#[steersman_testing::test]
+async fn a_list_that_takes_eight_seconds_adds_nothing_to_the_failover_of_a_warm_standby(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    create_map(&fixture, "a").await;
+    let identities = [user(&fixture, "one").await, user(&fixture, "two").await];
+    let mut one = Program::replica(&fixture, &proxy, &identities[0], "one");
+    one.says("leading", 1).await;
+    signed(&fixture, "a", "one").await;
+    let slow = Duration::from_secs(8);
+    let _delay = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::delay(slow));
+    let began = now();
+    let mut two = Program::replica(&fixture, &proxy, &identities[1], "two");
+    two.says("warm", 1).await;
+    assert!(now() - began >= slow);
+    let all = proxy.exchanges();
+    assert!(
+        of(&all, &two).all(|one| !one.is_write()),
+        "a standby writes nothing, not even the lease"
+    );
+    one.send(Signal::KILL);
+    let wrote = first_write(&proxy, &two).await;
+    let after = wrote - last_renewal(&proxy, &one).arrived;
+    assert!(after < DURATION + Duration::from_secs(2), "{after:?}");
+    let all = proxy.exchanges();
+    let watches = of(&all, &two).filter(|one| one.is_watch() && !is_about_lease(one));
+    assert_eq!(watches.count(), 1, "the one that it had");
+}
+
+// R68
+#[steersman_testing::test]
+async fn a_leader_that_is_told_to_stop_hands_over_within_half_a_second(fixture: Fixture) {
+    let Stage {
+        proxy,
+        chronicle,
+        mut one,
+        two,
+    } = stage(&fixture).await;
+    one.send(Signal::TERM);
+    one.says("deposed", 1).await;
+    let wrote = first_write(&proxy, &two).await;
+    let released = last_renewal(&proxy, &one);
+    assert_eq!(released.ended, Some(Ended::Complete));
+    let after = wrote - released.last_byte.unwrap();
+    assert!(after < Duration::from_millis(500), "{after:?}");
+    signed(&fixture, "a", "two").await;
+    assert_eq!(one.ended().await, Some(0));
+    assert_eq!(chronicle.judge(), ["one", "two"]);
+}
+
+// R68
+#[steersman_testing::test]
+async fn a_leader_that_stood_still_for_twice_its_lease_writes_nothing_when_it_goes_on(fixture: Fixture) {
+    let Stage {
+        proxy,
+        chronicle,
+        mut one,
+        two,
+    } = stage(&fixture).await;
+    // It is in the middle of a reconcile: a write of it waits for its answer.
+    let held = proxy.inject(
+        Matching::method("PUT").path("/configmaps").identity(&one.user),
+        Fault::stall(),
+    );
+    create_map(&fixture, "b").await;
+    held.hit().await;
+    one.send(Signal::STOP);
+    let stopped = now();
+    held_by(&fixture, "two").await;
+    signed(&fixture, "a", "two").await;
+    tokio::time::sleep_until((stopped + 2 * DURATION).into()).await;
+    create_map(&fixture, "c").await;
+    // The answer is there when it wakes up, and there is work to do.
+    drop(held);
+    let before = of(&proxy.exchanges(), &one).filter(|one| one.is_write()).count();
+    one.send(Signal::CONT);
+    one.says("deposed", 1).await;
+    // It takes part again: it watches the lease.
+    let watches = |all: &[Exchange]| {
+        let watch = of(all, &one).find(|one| one.is_watch() && is_about_lease(one));
+        watch.map(|_| ())
+    };
+    proxy.wait_for(watches).await;
+    signed(&fixture, "c", "two").await;
+    let after = of(&proxy.exchanges(), &one).filter(|one| one.is_write()).count();
+    assert_eq!(after, before, "neither objects nor the lease");
+    // What it had sent before was done in its time. The other one has signed it since.
+    signed(&fixture, "b", "two").await;
+    assert_eq!(chronicle.judge(), ["one", "two"]);
+    drop(two);
+}
+
+// R68
+#[steersman_testing::test]
+async fn a_write_without_an_answer_is_cancelled_at_the_deadline_of_a_leader_that_cannot_renew(
+    fixture: Fixture,
+) {
+    let Stage { proxy, one, two, .. } = stage(&fixture).await;
+    let held = proxy.inject(
+        Matching::method("PUT").path("/configmaps").identity(&one.user),
+        Fault::stall(),
+    );
+    create_map(&fixture, "b").await;
+    held.hit().await;
+    let _lost = proxy.inject(
+        Matching::method("PUT").path("/leases").identity(&one.user),
+        Fault::answer(503),
+    );
+    let renewed = last_renewal(&proxy, &one).arrived;
+    let cancelled = |all: &[Exchange]| {
+        let mut writes = of(all, &one).filter(|one| one.is_write() && !is_about_lease(one));
+        writes.any(|one| one.ended == Some(Ended::ClientGone)).then(now)
+    };
+    let cancelled = proxy.wait_for(cancelled).await - renewed;
+    // A renewal may have been under way when the others were lost.
+    assert!(cancelled < RENEW + Duration::from_millis(900), "{cancelled:?}");
+    assert!(cancelled < DURATION, "before anybody else can have the lease");
+    drop(held);
+    signed(&fixture, "b", "two").await;
+    drop(two);
+}

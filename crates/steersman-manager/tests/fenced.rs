@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a leader may write when its time is up, its machine was suspended, or its threads are busy.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod elected;
+mod managed;
+
+use std::{sync::Arc, thread, time::Duration};
+
+use elected::{Replica, create_map, figure, is_about_lease, lease, leases, short, steady, until, user};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use managed::Running;
+use serde_json::json;
+use steersman_controller::{BoxError, Context, Controller, Reconciler, Request};
+use steersman_core::{Action, Spawner, TestClock};
+use steersman_manager::Manager;
+use steersman_testing::{
+    FaultProxy, Fixture,
+    proxy::{Ended, Exchange, Fault, Matching},
+};
+use tokio::sync::watch;
+
+const LEASE: Duration = Duration::from_secs(15);
+const RENEW: Duration = Duration::from_secs(10);
+
+/// Says how its writes went, and writes whenever it is told to.
+#[derive(Clone)]
+struct Writer {
+    told: watch::Receiver<u32>,
+    wrote: Arc<watch::Sender<Vec<Result<(), bool>>>>,
+}
+
+impl Writer {
+    fn new() -> (watch::Sender<u32>, Self) {
+        let (tell, told) = watch::channel(0);
+        let wrote = Arc::new(watch::Sender::new(Vec::new()));
+        (tell, Self { told, wrote })
+    }
+
+    /// Waits for the outcome of a write: whether it was done, or else whether the fence held it back.
+    async fn outcome(&self, number: usize) -> Result<(), bool> {
+        let mut wrote = self.wrote.subscribe();
+        wrote.wait_for(|wrote| wrote.len() > number).await.unwrap()[number]
+    }
+}
+
+impl Reconciler for Writer {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
+        let mut told = self.told.clone();
+        loop {
+            tokio::select! {
+                biased;
+                _ = cx.stop().requested() => return Ok(Action::await_change()),
+                changed = told.changed() => changed?,
+            }
+            let patch = Patch::Merge(json!({"data": {"written": format!("{}", *told.borrow())}}));
+            let written = cx.client().patch::<ConfigMap>(request.key(), &patch).await;
+            let outcome = written.map(|_| ()).map_err(|error| error.is_fenced());
+            self.wrote.send_modify(|wrote| wrote.push(outcome));
+        }
+    }
+}
+
+/// A leader on a clock that the test moves, in the middle of a reconcile.
+struct Stage {
+    clock: TestClock,
+    proxy: FaultProxy,
+    tell: watch::Sender<u32>,
+    writer: Writer,
+    replica: Replica,
+    running: Running,
+}
+
+async fn stage(fixture: &Fixture) -> Stage {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    create_map(fixture, "a").await;
+    let identity = user(fixture, "one").await;
+    proxy.announce(&identity);
+    let config = proxy.endpoint().config(&identity).unwrap();
+    let cluster = managed::cluster_builder(fixture, "default")
+        .config(config)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let election = steady(fixture, "one")
+        .lease_duration(LEASE)
+        .renew_deadline(RENEW)
+        .cold_patience(Duration::ZERO)
+        .retry_period(Duration::from_secs(2));
+    let manager = Manager::builder().cluster(cluster.clone()).election(election);
+    let manager = manager.clock(Arc::new(clock.clone())).build().await.unwrap();
+    let (tell, writer) = Writer::new();
+    Controller::of::<ConfigMap>("writer")
+        .warm()
+        .run_on(&manager, writer.clone())
+        .unwrap();
+    let running = managed::run(&manager);
+    manager.elected().await;
+    tell.send_replace(1);
+    assert_eq!(writer.outcome(0).await, Ok(()));
+    Stage {
+        clock,
+        proxy,
+        tell,
+        writer,
+        running,
+        replica: Replica {
+            manager,
+            cluster,
+            user: identity.name().to_owned(),
+        },
+    }
+}
+
+fn patches(proxy: &FaultProxy) -> Vec<Exchange> {
+    let all = proxy.exchanges().into_iter();
+    all.filter(|one| one.method == "PATCH").collect()
+}
+
+// R68
+#[steersman_testing::test]
+async fn guarantee_1_a_machine_that_was_suspended_writes_nothing_when_it_wakes_up(fixture: Fixture) {
+    let stage = stage(&fixture).await;
+    let told = patches(&stage.proxy)[0].query.clone();
+    assert!(
+        told.contains("timeout=10000ms"),
+        "the server knows how long: {told}"
+    );
+    // No timer counts this.
+    stage.clock.suspend(RENEW);
+    assert!(!stage.replica.manager.is_leading());
+    stage.tell.send_replace(2);
+    assert_eq!(stage.writer.outcome(1).await, Err(true));
+    assert_eq!(patches(&stage.proxy).len(), 1);
+    // The election notices with its next timer, before it sends anything. Nobody took the lease, so it leads again.
+    let renewals = |all: &[Exchange]| {
+        all.iter()
+            .filter(|one| is_about_lease(one) && one.is_write())
+            .count()
+    };
+    let before = renewals(&stage.proxy.exchanges());
+    stage.clock.advance(Duration::from_secs(2));
+    stage.replica.manager.elected().await;
+    until(async || stage.replica.manager.is_leading()).await;
+    assert_eq!(
+        renewals(&stage.proxy.exchanges()),
+        before + 1,
+        "the one by which it was taken again"
+    );
+    assert_eq!(lease(&fixture).await.spec.unwrap().lease_transitions, Some(0));
+    stage.running.stop().await.unwrap();
+}
+
+// R68
+#[steersman_testing::test]
+async fn guarantee_1_a_write_that_is_under_way_is_given_up_at_the_deadline(fixture: Fixture) {
+    let stage = stage(&fixture).await;
+    let refused = stage
+        .proxy
+        .inject(Matching::method("PUT").path("/leases"), Fault::answer(503));
+    let held = stage.proxy.inject(Matching::method("PATCH"), Fault::stall());
+    stage.tell.send_replace(2);
+    held.hit().await;
+    stage.clock.advance(RENEW - Duration::from_millis(1));
+    refused.hit().await;
+    assert!(stage.replica.manager.is_leading(), "until the last moment");
+    stage.clock.advance(Duration::from_millis(1));
+    stage.replica.manager.deposed().await;
+    let given_up = |all: &[Exchange]| {
+        let write = all.iter().rfind(|one| one.method == "PATCH");
+        (write?.ended == Some(Ended::ClientGone)).then_some(())
+    };
+    stage.proxy.wait_for(given_up).await;
+    drop(held);
+    stage.running.stop().await.unwrap();
+}
+
+// R177
+#[steersman_testing::test]
+async fn guarantee_2_what_time_a_lease_shows_does_not_count(fixture: Fixture) {
+    let stage = stage(&fixture).await;
+    // A holder from the past, by the calendar of everybody.
+    let theft = json!({"spec": {
+        "holderIdentity": "thief", "leaseDurationSeconds": 30,
+        "acquireTime": "2000-01-01T00:00:00.000000Z", "renewTime": "2000-01-01T00:00:00.000000Z",
+    }});
+    leases(&fixture)
+        .patch(elected::LEASE, &PatchParams::default(), &Patch::Merge(&theft))
+        .await
+        .unwrap();
+    stage.clock.advance(Duration::from_secs(2));
+    stage.replica.manager.deposed().await;
+    // It has seen the lease when it watches what becomes of it, and waits for its end by its own clock.
+    let watches = |all: &[Exchange]| all.iter().any(|one| is_about_lease(one) && one.is_watch());
+    stage.proxy.wait_for(|all| watches(all).then_some(())).await;
+    stage.clock.suspend(Duration::from_secs(3600));
+    stage.clock.advance(Duration::from_secs(29));
+    assert!(!stage.replica.manager.is_leading());
+    stage.clock.advance(Duration::from_secs(1));
+    stage.replica.manager.elected().await;
+    stage.running.stop().await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let identity = user(&fixture, "one").await;
+    proxy.announce(&identity);
+    let config = proxy.endpoint().config(&identity).unwrap();
+    let election = short(&fixture, "one");
+    let (leads, mut is_leading) = watch::channel(None);
+    let (blocked, mut was_blocked) = watch::channel(false);
+    // The manager has a runtime of its own, so that only its own threads are blocked and not those of the server.
+    let program = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let cluster = steersman_cluster::Cluster::new(config).unwrap();
+            let manager = Manager::builder()
+                .cluster(cluster)
+                .election(election)
+                .build()
+                .await
+                .unwrap();
+            let running = managed::run(&manager);
+            manager.elected().await;
+            leads.send_replace(Some(manager.clone()));
+            let spawner = Spawner::current();
+            // Twice the lease, on every worker.
+            let block = || async { thread::sleep(Duration::from_secs(4)) };
+            let tasks = [(); 2].map(|()| spawner.spawn("blocking", block()));
+            block().await;
+            until(async || tasks.iter().all(steersman_core::Task::is_finished)).await;
+            blocked.send_replace(true);
+            running.stop().await.unwrap();
+        });
+    });
+    let manager = is_leading
+        .wait_for(Option::is_some)
+        .await
+        .unwrap()
+        .clone()
+        .unwrap();
+    let transitions = lease(&fixture).await.spec.unwrap().lease_transitions;
+    let standby = Replica::new(&fixture, &proxy, short(&fixture, "two"), "two", |builder| builder).await;
+    let running = standby.run();
+    was_blocked.changed().await.unwrap();
+    assert!(!standby.manager.is_leading() && manager.is_leading());
+    let slow = r#"leader_election_slowpath_total{name="operator"}"#;
+    assert_eq!(figure(&manager, slow), Some(0.0));
+    assert_eq!(lease(&fixture).await.spec.unwrap().lease_transitions, transitions);
+    // It goes on as if nothing had been, and hands over.
+    standby.manager.elected().await;
+    running.stop().await.unwrap();
+    tokio::task::spawn_blocking(|| program.join().unwrap())
+        .await
+        .unwrap();
+}
