@@ -202,7 +202,8 @@ impl Object {
         let is = |place: Place, text: &str| {
             let rest = self.bytes.get(place as usize + 1..).unwrap_or_default();
             let behind = rest.strip_prefix(text.as_bytes());
-            behind.is_some_and(|behind| behind.first() == Some(&b'"')) && !text.contains('"')
+            let is_whole = behind.is_some_and(|behind| behind.first() == Some(&b'"'));
+            is_whole && memchr::memchr(b'"', text.as_bytes()).is_none()
         };
         let is_in_namespace = match self.places.namespace {
             0 => namespace.is_empty(),
