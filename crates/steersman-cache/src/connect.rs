@@ -3,7 +3,7 @@
 //!
 //! An API server writes a list in records of 4 KB, one after the other as it encodes them. A client that is woken for
 //! each of them, and reads each with two calls, spends more on that than on the list. Two streams help, one below TLS
-//! and one above it: [`socket`] reads what is there by one call and lets a stream that is busy gather for a millisecond,
+//! and one above it: [`socket`] reads what is there by one call and lets a stream that is busy gather for 2 ms,
 //! [`gather`] hands on many records at once.
 
 mod gather;
@@ -34,8 +34,8 @@ use socket::Socket;
 ///
 /// It sends what [`Client::try_from`] sends, with the same credentials. What differs:
 ///
-/// * It reads a long list for less than half of the CPU. A stream that brings more than 8 MB a second is looked at once
-///   a millisecond instead of being waited for, so up to a millisecond of latency is added then, and only then.
+/// * It reads a long list for less than half of the CPU. A stream that brings more than 16 MB a second is looked at
+///   every other millisecond instead of being waited for, which adds up to 2 ms of latency then, and only then.
 /// * It keeps to no read timeout: informers notice silence themselves, and a watch may be silent.
 /// * It retries nothing and opens no span for a request: informers do the one, and say what is wrong themselves.
 ///

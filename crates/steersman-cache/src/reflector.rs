@@ -41,20 +41,20 @@ const OBJECT_LIMIT: usize = 64 << 20;
 /// once is not asked without a pause.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
-/// Who is told what the reflector learns: the one writer of a store.
+/// Who is told what the reflector learns: the one writer of a store. Nobody else has the objects yet.
 pub(crate) trait Sink: Send {
     /// A list begins. What is not in it is gone.
     fn begin(&mut self);
     /// An object of the list.
-    fn listed(&mut self, object: Object);
+    fn listed(&mut self, object: Arc<Object>);
     /// The list was whole, and is of this revision.
     fn end(&mut self, revision: &Revision);
     /// The list broke off: forget that it began.
     fn abandon(&mut self);
     /// An object is new or different.
-    fn changed(&mut self, object: Object);
+    fn changed(&mut self, object: Arc<Object>);
     /// An object is gone; this was its last state.
-    fn deleted(&mut self, object: Object);
+    fn deleted(&mut self, object: Arc<Object>);
     /// Nothing else happened up to this revision.
     fn progressed(&mut self, revision: &Revision);
     /// An object cannot be read.

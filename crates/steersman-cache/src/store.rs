@@ -129,12 +129,13 @@ struct Inner {
 
 impl Inner {
     /// The object as it is kept.
-    fn shape(&self, object: Object) -> Arc<Object> {
-        let object = match &self.transform {
-            Some(transform) => transform.apply(object),
-            None => object,
-        };
-        Arc::new(self.representation.shape(object, &self.sharing))
+    fn shape(&self, object: Arc<Object>) -> Arc<Object> {
+        let cut = self
+            .transform
+            .as_ref()
+            .and_then(|transform| transform.cut(&object));
+        let object = cut.map_or(object, Arc::new);
+        self.representation.shape(object, &self.sharing)
     }
 
     /// Whether an object is kept as it comes.

@@ -65,7 +65,7 @@ impl ObjectKey {
     /// The namespace, empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        self.text[..self.name as usize].trim_end_matches('/')
+        &self.text[..(self.name as usize).saturating_sub(1)]
     }
 
     /// The name.

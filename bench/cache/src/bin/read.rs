@@ -95,12 +95,11 @@ fn measure<K: Look>(
 ) -> Result<(), Box<dyn Error>> {
     let options = StoreOptions::new().representation(representation);
     let (mut writer, store) = store(options);
-    let mut keys = Vec::with_capacity(pods.len());
     for pod in pods {
-        let object = Object::from_slice(pod)?;
-        keys.push(object.key());
-        writer.apply(object);
+        writer.apply(Object::shared_from_slice(pod)?);
     }
+    // As the peers do: made one after the other, and not strewn among the objects.
+    let keys = store.keys(&Query::new());
     assert_eq!(store.len(), told.n, "every Pod is in the store");
     let print = |case: &str, ops: usize, start: Start, sum: usize| {
         let taken = start.taken();
@@ -141,7 +140,7 @@ fn measure<K: Look>(
             // The same revision would change nothing.
             writer.clear();
         }
-        let change = writer.apply(Object::from_slice(pods[at % pods.len()])?);
+        let change = writer.apply(Object::shared_from_slice(pods[at % pods.len()])?);
         let pod = change
             .as_ref()
             .and_then(|change| change.after())

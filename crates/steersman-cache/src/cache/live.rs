@@ -62,8 +62,8 @@ pub(super) async fn list(
     let mut response = answer.map_err(|refusal| refusal.trouble())?;
     let mut splitter = ListSplitter::new(LIMIT, Revision::new(""));
     let mut found = Vec::new();
-    let mut item = |item: Result<Object, _>| {
-        if let Ok(object) = item.map(Arc::new)
+    let mut item = |item: Result<Arc<Object>, _>| {
+        if let Ok(object) = item
             && query.matches(&object)
             && found.len() < query.limited()
         {

@@ -196,7 +196,7 @@ impl Dispatch {
     }
 
     /// Enters an object, and says what that means to handlers.
-    fn enter(state: &mut State, object: Object, initial: bool) -> [Option<Event>; 2] {
+    fn enter(state: &mut State, object: Arc<Object>, initial: bool) -> [Option<Event>; 2] {
         match state.writer.apply(object) {
             None => [None, None],
             Some(Change::Added(object)) => [Some(Event::Added { object, initial }), None],
@@ -286,6 +286,16 @@ impl Part {
     }
 }
 
+impl Part {
+    fn mark(&self, object: &mut Arc<Object>) {
+        if self.metadata_only
+            && let Some(object) = Arc::get_mut(object)
+        {
+            object.mark_metadata_only();
+        }
+    }
+}
+
 impl Sink for Part {
     fn begin(&mut self) {
         if self.is_whole() {
@@ -296,10 +306,8 @@ impl Sink for Part {
         }
     }
 
-    fn listed(&mut self, mut object: Object) {
-        if self.metadata_only {
-            object.mark_metadata_only();
-        }
+    fn listed(&mut self, mut object: Arc<Object>) {
+        self.mark(&mut object);
         if let Some(seen) = &mut self.seen {
             seen.insert(object.key());
         }
@@ -344,10 +352,8 @@ impl Sink for Part {
         }
     }
 
-    fn changed(&mut self, mut object: Object) {
-        if self.metadata_only {
-            object.mark_metadata_only();
-        }
+    fn changed(&mut self, mut object: Arc<Object>) {
+        self.mark(&mut object);
         self.revision.clear();
         self.revision.push_str(object.resource_version());
         let Some(mut state) = self.lock() else { return };
@@ -360,7 +366,7 @@ impl Sink for Part {
         self.dispatch.heard();
     }
 
-    fn deleted(&mut self, object: Object) {
+    fn deleted(&mut self, object: Arc<Object>) {
         let Some(mut state) = self.lock() else { return };
         let removed = state.writer.remove(&object);
         state.progress(&self.namespace, object.resource_version());

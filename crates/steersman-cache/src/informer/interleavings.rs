@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{Object, Resource, Store, StoreOptions, reflector::Sink, store, sync::explore};
 
-fn object(revision: u32) -> Object {
+fn object(revision: u32) -> Arc<Object> {
     let json = format!(r#"{{"metadata":{{"name":"a","uid":"1","resourceVersion":"{revision}"}}}}"#);
-    Object::from_slice(json.as_bytes()).unwrap()
+    Object::shared_from_slice(json.as_bytes()).unwrap()
 }
 
 fn revision(object: &Object) -> u32 {

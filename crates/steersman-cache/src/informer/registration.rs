@@ -167,8 +167,8 @@ mod tests {
     use super::{super::stats::HandlerFigures, *};
     use crate::{Object, Resource, StoreOptions, reflector::Sink, store::store};
 
-    fn object(name: &str) -> Object {
-        Object::from_slice(format!(r#"{{"metadata":{{"name":"{name}"}}}}"#).as_bytes()).unwrap()
+    fn object(name: &str) -> Arc<Object> {
+        Object::shared_from_slice(format!(r#"{{"metadata":{{"name":"{name}"}}}}"#).as_bytes()).unwrap()
     }
 
     // R125

@@ -136,10 +136,16 @@ impl Object {
         self.kept.as_ref()?.downcast_ref()
     }
 
-    /// Puts an object that nobody else has yet into a store.
-    pub(crate) fn enter(&mut self, sharing: &Arc<Sharing>, kept: Option<Shared>) {
-        self.sharing = Some(Arc::clone(sharing));
-        self.kept = kept;
+    /// The object as a store has it, with what belongs to that store alone. It is the same one if nobody else has it.
+    pub(crate) fn enter(mut self: Arc<Self>, sharing: &Arc<Sharing>, kept: Option<Shared>) -> Arc<Self> {
+        if Arc::get_mut(&mut self).is_none() {
+            self = Arc::new(self.copy());
+        }
+        if let Some(object) = Arc::get_mut(&mut self) {
+            object.sharing = Some(Arc::clone(sharing));
+            object.kept = kept;
+        }
+        self
     }
 
     /// Marks that some of the object was left out.

@@ -3,7 +3,7 @@
 
 use std::{
     ops::Range,
-    sync::{Mutex, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
 use serde_json::Value;
@@ -21,14 +21,20 @@ impl Object {
     /// # Errors
     /// When this is no object with a name.
     pub fn from_slice(bytes: &[u8]) -> Result<Self, InvalidObject> {
-        let (object, end) = Self::from_prefix(bytes, &ItemTypes::default())
-            .map_err(|stop| InvalidObject::stopped(stop, bytes.len()))?;
+        let object = Self::shared_from_slice(bytes)?;
+        Ok(Arc::try_unwrap(object).unwrap_or_else(|shared| shared.copy()))
+    }
+
+    /// As [`from_slice`](Self::from_slice), for a store or others who share it: it then lies beside its bytes in memory.
+    ///
+    /// # Errors
+    /// When this is no object with a name.
+    pub fn shared_from_slice(bytes: &[u8]) -> Result<Arc<Self>, InvalidObject> {
+        let stopped = |stop| InvalidObject::stopped(stop, bytes.len());
+        let (object, end) = Self::from_prefix(bytes, &ItemTypes::default()).map_err(stopped)?;
         match bytes[end..].iter().position(|byte| !byte.is_ascii_whitespace()) {
             None => object,
-            Some(at) => Err(InvalidObject::stopped(
-                Stop::Malformed { at: end + at },
-                bytes.len(),
-            )),
+            Some(at) => Err(stopped(Stop::Malformed { at: end + at })),
         }
     }
 
@@ -38,7 +44,7 @@ impl Object {
     pub(crate) fn from_prefix(
         bytes: &[u8],
         types: &ItemTypes,
-    ) -> Result<(Result<Self, InvalidObject>, usize), Stop> {
+    ) -> Result<(Result<Arc<Self>, InvalidObject>, usize), Stop> {
         match scan(bytes) {
             Ok(found) => Ok((Self::cut(bytes, &found, types), found.end)),
             Err(Stop::Unusual) => {
@@ -51,7 +57,7 @@ impl Object {
     }
 
     /// Copies what is kept, with what `types` says where the object itself does not.
-    fn cut(input: &[u8], found: &Scanned, types: &ItemTypes) -> Result<Self, InvalidObject> {
+    fn cut(input: &[u8], found: &Scanned, types: &ItemTypes) -> Result<Arc<Self>, InvalidObject> {
         if found.name.as_ref().is_none_or(|name| name.is_empty()) {
             return Err(InvalidObject::NoName);
         }
@@ -61,11 +67,6 @@ impl Object {
         let added = types.missing_in(found);
         let added_length: usize = added.iter().map(|member| member.len()).sum();
         let cut = found.managed_fields.clone().unwrap_or(start..start);
-        let mut bytes = Vec::with_capacity(1 + added_length + found.end - start - cut.len());
-        bytes.push(b'{');
-        added.iter().for_each(|member| bytes.extend_from_slice(member));
-        bytes.extend_from_slice(&input[start..cut.start]);
-        bytes.extend_from_slice(&input[cut.end..found.end]);
         let place = |range: &Option<Range<usize>>, quotes: usize| match range {
             Some(range) => {
                 let left_out = if range.start >= cut.end { cut.len() } else { 0 };
@@ -73,30 +74,54 @@ impl Object {
             }
             None => 0,
         };
-        Ok(Self {
-            places: Places {
-                name: place(&found.name, 1),
-                namespace: place(&found.namespace, 1),
-                uid: place(&found.uid, 1),
-                resource_version: place(&found.resource_version, 1),
-                generation: place(&found.generation, 0),
-                labels: place(&found.labels, 0),
-                annotations: place(&found.annotations, 0),
-                owners: place(&found.owners, 0),
-            },
-            deleting: found.deleting,
+        let places = Places {
+            name: place(&found.name, 1),
+            namespace: place(&found.namespace, 1),
+            uid: place(&found.uid, 1),
+            resource_version: place(&found.resource_version, 1),
+            generation: place(&found.generation, 0),
+            labels: place(&found.labels, 0),
+            annotations: place(&found.annotations, 0),
+            owners: place(&found.owners, 0),
+        };
+        // Allocated before its bytes, which then mostly lie behind it: who looks an object up by its name goes to one
+        // page of memory and not to two.
+        let mut object = Arc::new(Self::new(places, found.deleting));
+        let mut bytes = Vec::with_capacity(1 + added_length + found.end - start - cut.len());
+        bytes.push(b'{');
+        added.iter().for_each(|member| bytes.extend_from_slice(member));
+        bytes.extend_from_slice(&input[start..cut.start]);
+        bytes.extend_from_slice(&input[cut.end..found.end]);
+        Arc::get_mut(&mut object).expect("nobody else has it yet").bytes = bytes.into_boxed_slice();
+        Ok(object)
+    }
+
+    fn new(places: Places, deleting: bool) -> Self {
+        Self {
+            bytes: Box::default(),
+            places,
+            deleting,
             metadata_only: false,
             partial: false,
             used: AtomicBool::new(false),
             kept: None,
             decoded: Mutex::default(),
             sharing: None,
-            bytes: bytes.into_boxed_slice(),
-        })
+        }
+    }
+
+    /// The same object, which belongs to no store.
+    pub(super) fn copy(&self) -> Self {
+        Self {
+            bytes: self.bytes.clone(),
+            metadata_only: self.metadata_only,
+            partial: self.partial,
+            ..Self::new(self.places, self.deleting)
+        }
     }
 
     /// The slow way, for JSON that is written unusually: parsed and written again, after which it is usual.
-    fn normalise(bytes: &[u8], types: &ItemTypes) -> Result<Self, InvalidObject> {
+    fn normalise(bytes: &[u8], types: &ItemTypes) -> Result<Arc<Self>, InvalidObject> {
         let invalid = |error: serde_json::Error| InvalidObject::Json {
             reason: error.to_string(),
         };

@@ -158,9 +158,8 @@ mod tests {
         (0..count)
             .map(|number| {
                 let json = format!(r#"{{"metadata":{{"name":"{number:09}"}}}}"#);
-                let mut object = Object::from_slice(json.as_bytes()).unwrap();
-                object.enter(sharing, None);
-                Arc::new(object)
+                let object = Arc::new(Object::from_slice(json.as_bytes()).unwrap());
+                object.enter(sharing, None)
             })
             .collect()
     }

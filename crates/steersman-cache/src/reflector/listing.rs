@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The whole state of a resource: as a stream where the server has that, otherwise in pages.
 
+use std::sync::Arc;
+
 use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, trouble::Trouble};
 use crate::{
     Revision,
@@ -170,7 +172,7 @@ impl<S: Sink> Reflector<S> {
             Response::to(&self.client, request, &self.clock, self.options.answer_limit()).await?;
         let mut splitter = ListSplitter::new(OBJECT_LIMIT, self.revision.clone());
         let sink = &mut self.sink;
-        let mut item = |item: Result<Object, InvalidObject>| match item {
+        let mut item = |item: Result<Arc<Object>, InvalidObject>| match item {
             Ok(object) => sink.listed(object),
             Err(error) => sink.invalid(&error),
         };

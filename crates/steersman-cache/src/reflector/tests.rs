@@ -39,7 +39,7 @@ impl Sink for Told {
     fn begin(&mut self) {
         self.say("begin".to_owned());
     }
-    fn listed(&mut self, object: Object) {
+    fn listed(&mut self, object: Arc<Object>) {
         self.say(format!("listed {}", object.name()));
     }
     fn end(&mut self, revision: &Revision) {
@@ -48,10 +48,10 @@ impl Sink for Told {
     fn abandon(&mut self) {
         self.say("abandon".to_owned());
     }
-    fn changed(&mut self, object: Object) {
+    fn changed(&mut self, object: Arc<Object>) {
         self.say(format!("changed {}", object.name()));
     }
-    fn deleted(&mut self, object: Object) {
+    fn deleted(&mut self, object: Arc<Object>) {
         self.say(format!("deleted {}", object.name()));
     }
     fn progressed(&mut self, revision: &Revision) {

@@ -189,8 +189,8 @@ impl Store {
     }
 
     /// The object as it would be kept.
-    pub(crate) fn shape(&self, object: Object) -> Arc<Object> {
-        self.inner.shape(object)
+    pub(crate) fn shape(&self, object: impl Into<Arc<Object>>) -> Arc<Object> {
+        self.inner.shape(object.into())
     }
 
     /// Shows what the store itself holds, for those who compare it with something of theirs.

@@ -107,7 +107,7 @@ impl Representation {
     }
 
     /// Gives an object that is about to be stored the form in which it is kept.
-    pub(super) fn shape(&self, mut object: Object, sharing: &Arc<Sharing>) -> Object {
+    pub(super) fn shape(&self, mut object: Arc<Object>, sharing: &Arc<Sharing>) -> Arc<Object> {
         let mut kept = None;
         if let Form::Kept { decode, left } = &self.form {
             match decode(&object) {
@@ -115,14 +115,13 @@ impl Representation {
                     kept = Some(value);
                     if let Some(mut header) = left.as_ref().and_then(|left| left.cut(&object)) {
                         header.mark_partial();
-                        object = header;
+                        object = Arc::new(header);
                     }
                 }
                 Err(_) => sharing.failed(),
             }
         }
-        object.enter(sharing, kept);
-        object
+        object.enter(sharing, kept)
     }
 }
 

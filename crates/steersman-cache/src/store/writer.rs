@@ -66,7 +66,11 @@ impl StoreWriter {
     ///
     /// The [revision](Self::set_revision) of the store is another matter: the items of a list do not say how far it has
     /// got.
-    pub fn apply(&mut self, object: Object) -> Option<Change> {
+    pub fn apply(&mut self, object: impl Into<Arc<Object>>) -> Option<Change> {
+        self.enter(object.into())
+    }
+
+    fn enter(&mut self, object: Arc<Object>) -> Option<Change> {
         let (object, functions, values) =
             if self.inner.is_plain() && !self.inner.read().indexes.has_functions() {
                 (self.inner.shape(object), Functions::default(), None)

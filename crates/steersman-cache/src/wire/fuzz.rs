@@ -248,7 +248,7 @@ fn check_list(chance: &Chance, bytes: &[u8]) -> Result<(), String> {
                 members.entry(key).or_insert_with(|| value.into());
             }
         }
-        compare_taken(taken.ok().as_ref(), expected)?;
+        compare_taken(taken.ok().as_deref(), expected)?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Watches: lines of events.
 
+use std::sync::Arc;
+
 use kube::core::Status;
 
 use super::{
@@ -74,9 +76,9 @@ impl Lines {
 /// What a line of a watch says.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Added(Object),
-    Modified(Object),
-    Deleted(Object),
+    Added(Arc<Object>),
+    Modified(Arc<Object>),
+    Deleted(Arc<Object>),
     Bookmark {
         revision: Revision,
         ends_initial_events: bool,
@@ -113,7 +115,7 @@ impl Event {
         match (kind, object) {
             (Some(Kind::Bookmark), Some(object)) => bookmark(object),
             (Some(Kind::Error), Some(object)) => Ok(error(object)),
-            (Some(kind), Some(object)) => Ok(kind.event(Object::from_slice(object))),
+            (Some(kind), Some(object)) => Ok(kind.event(Object::shared_from_slice(object))),
             _ => Err(Stop::Malformed { at: 0 }),
         }
     }
@@ -146,7 +148,7 @@ impl Kind {
         matches!(self, Self::Added | Self::Modified | Self::Deleted)
     }
 
-    fn event(self, object: Result<Object, InvalidObject>) -> Event {
+    fn event(self, object: Result<Arc<Object>, InvalidObject>) -> Event {
         match (object, self) {
             (Err(error), _) => Event::Invalid(error),
             (Ok(object), Self::Added) => Event::Added(object),

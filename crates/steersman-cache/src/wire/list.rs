@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists: one long JSON object whose items are taken out as they arrive.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -113,7 +113,7 @@ impl ListSplitter {
     pub(crate) fn push(
         &mut self,
         chunk: &[u8],
-        item: impl FnMut(Result<Object, InvalidObject>),
+        item: impl FnMut(Result<Arc<Object>, InvalidObject>),
     ) -> Result<(), NoList> {
         self.buffer.extend_from_slice(chunk);
         if self.buffer.len() < self.retry_at {
@@ -130,7 +130,7 @@ impl ListSplitter {
     /// Takes what is left, and says what the list said about itself.
     pub(crate) fn finish(
         mut self,
-        item: impl FnMut(Result<Object, InvalidObject>),
+        item: impl FnMut(Result<Arc<Object>, InvalidObject>),
     ) -> Result<ListMetadata, NoList> {
         self.take_all(item)?;
         if self.place == Place::End {
@@ -140,7 +140,7 @@ impl ListSplitter {
         }
     }
 
-    fn take_all(&mut self, mut item: impl FnMut(Result<Object, InvalidObject>)) -> Result<(), NoList> {
+    fn take_all(&mut self, mut item: impl FnMut(Result<Arc<Object>, InvalidObject>)) -> Result<(), NoList> {
         loop {
             match self.step(&mut item) {
                 Ok(()) if self.place == Place::Items => {}
@@ -166,7 +166,7 @@ impl ListSplitter {
     }
 
     /// Does one thing, and moves `done` behind it.
-    fn step(&mut self, item: &mut impl FnMut(Result<Object, InvalidObject>)) -> Result<(), Stop> {
+    fn step(&mut self, item: &mut impl FnMut(Result<Arc<Object>, InvalidObject>)) -> Result<(), Stop> {
         let rest = &self.buffer[self.done..];
         let mut at = skip_space(rest, 0);
         let next = *rest.get(at).ok_or(Stop::Incomplete)?;
@@ -311,7 +311,7 @@ mod tests {
     fn kept(list: &str) -> String {
         let mut kept = String::new();
         let mut splitter = ListSplitter::new(1 << 20, Revision::new(""));
-        let item = |item: Result<Object, _>| {
+        let item = |item: Result<Arc<Object>, _>| {
             kept = String::from_utf8(item.unwrap().bytes().to_vec()).unwrap();
         };
         splitter.push(list.as_bytes(), item).unwrap();
@@ -361,7 +361,7 @@ mod tests {
     fn the_header_of_an_item_is_where_it_was_moved_to() {
         let mut splitter = ListSplitter::new(1 << 20, Revision::new(""));
         let list = r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","managedFields":[{}],"uid":"u","labels":{"x":"y"}}}]}"#;
-        let check = |item: Result<Object, _>| {
+        let check = |item: Result<Arc<Object>, _>| {
             let object = item.unwrap();
             assert_eq!((object.name(), object.uid()), ("a", "u"));
             assert_eq!(object.label("x").as_deref(), Some("y"));

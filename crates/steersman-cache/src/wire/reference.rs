@@ -6,6 +6,8 @@
 //! when it is decoded; an empty name, which is none; a header field that needs escapes,
 //! which is refused; and the last digit of a fraction in an object that had to be parsed and written again.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::list::ListSplitter;
@@ -182,7 +184,7 @@ pub(super) fn written(value: &Value, odd: u64) -> String {
 /// The objects of a list or their errors, as texts.
 pub(super) fn split(text: &[u8], cuts: &[usize]) -> (Vec<String>, bool) {
     let mut found = Vec::new();
-    let mut take = |item: Result<Object, _>| match item {
+    let mut take = |item: Result<Arc<Object>, _>| match item {
         Ok(object) => found.push(String::from_utf8_lossy(object.bytes()).into_owned()),
         Err(_) => found.push(String::new()),
     };
