@@ -6,6 +6,11 @@
 //! 3. [`mirror`]: one controller, two clusters.
 //! 4. [`tags`]: a kind that is known only when the program runs.
 
+#![allow(
+    clippy::exhaustive_structs,
+    reason = "nobody depends on the examples, and tutorials read better without it"
+)]
+
 pub mod handlers;
 pub mod mirror;
 pub mod tags;

@@ -88,11 +88,12 @@ struct Named<K> {
     /// Tells it from one that had its name before.
     number: u64,
     name: Arc<str>,
-    call: Box<dyn Fn(Request, Option<Arc<K>>, Context) -> Handled + Send + Sync>,
+    call: Box<Call<K>>,
     /// By controller.
     series: Mutex<HashMap<String, Arc<HandlerSeries>>>,
 }
 
+type Call<K> = dyn Fn(Request, Option<Arc<K>>, Context) -> Handled + Send + Sync;
 type Handled = Pin<Box<dyn Future<Output = Result<Action, BoxError>> + Send>>;
 
 /// A handler that is being called. It is not any more when this drops.

@@ -40,7 +40,7 @@ async fn tidy_up(request: Request, cx: Context) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
 
-fn map(fixture: &Fixture, name: &str, data: Value) -> ConfigMap {
+fn map(fixture: &Fixture, name: &str, data: &Value) -> ConfigMap {
     object(json!({"metadata": {"name": name, "namespace": fixture.namespace()}, "data": data}))
 }
 
@@ -52,19 +52,19 @@ async fn the_table_of_a_reconciler(fixture: Fixture) {
     let table = [
         Case::new("one that is gone is none of our business").request(at("gone")),
         Case::new("one that differs is made equal")
-            .given(&map(&fixture, "differs", json!({"value": "1"})))
+            .given(&map(&fixture, "differs", &json!({"value": "1"})))
             .writes([format!("patch configmaps {namespace}/differs")])
             .action(Action::requeue()),
         Case::new("one that is equal is left alone").given(&map(
             &fixture,
             "equal",
-            json!({"value": "1", "copy": "1"}),
+            &json!({"value": "1", "copy": "1"}),
         )),
         Case::new("one that is done is deleted")
-            .given(&map(&fixture, "done", json!({"value": "done"})))
+            .given(&map(&fixture, "done", &json!({"value": "done"})))
             .writes([format!("delete configmaps {namespace}/done")]),
         Case::new("one without a value is a mistake")
-            .given(&map(&fixture, "mistake", json!({})))
+            .given(&map(&fixture, "mistake", &json!({})))
             .fails("it has no value"),
     ];
     let reconciler = reconcile_fn(tidy_up);
@@ -80,7 +80,7 @@ async fn the_table_of_a_reconciler(fixture: Fixture) {
 async fn a_case_that_does_not_hold_is_named(fixture: Fixture) {
     let stand = Stand::new(fixture.client()).await.unwrap();
     let case = Case::new("the wrong expectation")
-        .given(&map(&fixture, "a", json!({"value": "1"})))
+        .given(&map(&fixture, "a", &json!({"value": "1"})))
         .action(Action::requeue())
         .writes(["delete configmaps x/y"]);
     let reconciler = reconcile_fn(tidy_up);
@@ -93,7 +93,7 @@ async fn a_case_that_does_not_hold_is_named(fixture: Fixture) {
 #[steersman_testing::test]
 async fn a_reconciler_is_a_function_that_a_test_can_call(fixture: Fixture) {
     let cluster = support::cluster_builder(&fixture, "test").build().await.unwrap();
-    let differs = map(&fixture, "a", json!({"value": "1"}));
+    let differs = map(&fixture, "a", &json!({"value": "1"}));
     cluster.live().create(&differs).await.unwrap();
     let (_handle, cx) = Context::standalone(&cluster);
     assert_eq!(cx.controller(), "standalone");
