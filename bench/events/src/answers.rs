@@ -3,40 +3,53 @@
 
 use serde_json::{Value, json};
 
-/// The path of the Widgets, below which a namespace may be named.
-const WIDGETS: &str = "/apis/bench.example/v1";
+use crate::{server::Kinds, stream::Stream};
+
+/// The path of all kinds, below which a namespace may be named.
+const VERSION: &str = "/apis/bench.example/v1";
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// An answer: status, content type and body.
 pub(crate) type Answer = (u16, &'static str, String);
 
-/// Whether this is the path of Widgets, in one namespace or all.
-pub(crate) fn is_widgets(path: &str) -> bool {
-    path.strip_prefix(WIDGETS).is_some_and(|rest| {
-        rest == "/widgets" || rest.starts_with("/namespaces/") && rest.ends_with("/widgets")
-    })
+/// The kind at a path, in one namespace or all.
+pub(crate) fn kind_at<'k>(path: &str, kinds: &'k Kinds) -> Option<(&'k str, &'k Stream)> {
+    let rest = path.strip_prefix(VERSION)?;
+    let (place, plural) = rest.rsplit_once('/')?;
+    let (kind, stream) = kinds.iter().find(|(kind, _)| plural_of(kind) == plural)?;
+    (place.is_empty() || place.starts_with("/namespaces/")).then_some((kind, stream))
+}
+
+fn plural_of(kind: &str) -> String {
+    format!("{}s", kind.to_lowercase())
 }
 
 /// Answers a request that is no watch.
-pub(crate) fn answer(path: &str, accept: &str) -> Answer {
+pub(crate) fn answer(path: &str, accept: &str, kinds: &Kinds) -> Answer {
     let aggregated = accept.contains("as=APIGroupDiscoveryList");
     let (kind, body) = match path {
         "/api" if aggregated => (AGGREGATED, discovery_list(&json!([]))),
-        "/apis" if aggregated => (AGGREGATED, discovery_list(&json!([discovered_group()]))),
-        _ => ("application/json", plain(path).unwrap_or(Value::Null)),
+        "/apis" if aggregated => (AGGREGATED, discovery_list(&json!([discovered_group(kinds)]))),
+        _ => ("application/json", plain(path, kinds).unwrap_or(Value::Null)),
     };
     if body.is_null() {
         let status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound",
-            "message": "the replay server has nothing but widgets.bench.example", "code": 404,
+            "message": "the replay server does not have this", "code": 404,
         });
         return (404, kind, status.to_string());
     }
     (200, kind, body.to_string())
 }
 
-fn plain(path: &str) -> Option<Value> {
+fn plain(path: &str, kinds: &Kinds) -> Option<Value> {
+    let resource = |kind: &String| {
+        json!({
+            "name": plural_of(kind), "singularName": kind.to_lowercase(), "namespaced": true, "kind": kind,
+            "verbs": ["get", "list", "watch"],
+        })
+    };
     let version = json!({"groupVersion": "bench.example/v1", "version": "v1"});
     let mut group = json!({"name": "bench.example", "versions": [version], "preferredVersion": version});
     Some(match path {
@@ -51,17 +64,17 @@ fn plain(path: &str) -> Option<Value> {
             group["apiVersion"] = "v1".into();
             group
         }
-        WIDGETS => json!({
+        VERSION => json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "bench.example/v1",
-            "resources": [{
-                "name": "widgets", "singularName": "widget", "namespaced": true, "kind": "Widget",
-                "verbs": ["get", "list", "watch"],
-            }],
+            "resources": kinds.keys().map(resource).collect::<Value>(),
         }),
-        path if is_widgets(path) => json!({
-            "kind": "WidgetList", "apiVersion": "bench.example/v1", "metadata": {"resourceVersion": "1"}, "items": [],
-        }),
-        _ => return None,
+        path => {
+            let (kind, _) = kind_at(path, kinds)?;
+            json!({
+                "kind": format!("{kind}List"), "apiVersion": "bench.example/v1",
+                "metadata": {"resourceVersion": "1"}, "items": [],
+            })
+        }
     })
 }
 
@@ -71,35 +84,51 @@ fn discovery_list(items: &Value) -> Value {
     })
 }
 
-fn discovered_group() -> Value {
+fn discovered_group(kinds: &Kinds) -> Value {
+    let resource = |kind: &String| {
+        json!({
+            "resource": plural_of(kind), "singularResource": kind.to_lowercase(), "scope": "Namespaced",
+            "responseKind": {"group": "bench.example", "version": "v1", "kind": kind},
+            "verbs": ["get", "list", "watch"],
+        })
+    };
     json!({
         "metadata": {"name": "bench.example"},
         "versions": [{
             "version": "v1", "freshness": "Current",
-            "resources": [{
-                "resource": "widgets", "singularResource": "widget", "scope": "Namespaced",
-                "responseKind": {"group": "bench.example", "version": "v1", "kind": "Widget"},
-                "verbs": ["get", "list", "watch"],
-            }],
+            "resources": kinds.keys().map(resource).collect::<Value>(),
         }],
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
+    fn kinds() -> Kinds {
+        let nothing = Arc::new(Stream::AtOnce(Vec::new()));
+        [("Widget".to_owned(), nothing)].into()
+    }
+
     #[test]
-    fn widgets_are_found_in_all_namespaces_and_in_one() {
-        assert!(is_widgets("/apis/bench.example/v1/widgets"));
-        assert!(is_widgets("/apis/bench.example/v1/namespaces/a/widgets"));
-        assert!(!is_widgets("/apis/bench.example/v1/gadgets"));
+    fn a_kind_is_found_in_all_namespaces_and_in_one() {
+        let found = |path| kind_at(path, &kinds()).is_some();
+        assert!(found("/apis/bench.example/v1/widgets"));
+        assert!(found("/apis/bench.example/v1/namespaces/a/widgets"));
+        assert!(!found("/apis/bench.example/v1/gadgets"));
     }
 
     #[test]
     fn discovery_comes_in_the_form_that_is_asked_for() {
-        assert!(answer("/apis", "application/json").2.contains("APIGroupList"));
-        assert_eq!(answer("/apis", AGGREGATED).1, AGGREGATED);
-        assert_eq!(answer("/apis/other", "").0, 404);
+        let kinds = kinds();
+        assert!(
+            answer("/apis", "application/json", &kinds)
+                .2
+                .contains("APIGroupList")
+        );
+        assert_eq!(answer("/apis", AGGREGATED, &kinds).1, AGGREGATED);
+        assert_eq!(answer("/apis/other", "", &kinds).0, 404);
     }
 }

@@ -6,16 +6,13 @@
 
 #![allow(clippy::print_stderr, reason = "people want to see how far it is")]
 
-mod answers;
-mod server;
-mod stream;
-
 use std::{fs, process::ExitCode, sync::Arc};
 
-use bench_protocol::driver::{Failure, Plan};
-
-use server::Server;
-use stream::Stream;
+use bench_events::{Server, Stream};
+use bench_protocol::{
+    driver::{Failure, Plan},
+    objects::widget,
+};
 
 const EVENTS: usize = 100_000;
 const EVENTS_QUICK: usize = 10_000;
@@ -45,12 +42,13 @@ fn run() -> Result<(), Failure> {
         (EVENTS, PACED)
     };
     let modes = [
-        ("throughput", events, Stream::at_once(events)),
-        ("latency", paced, Stream::paced(paced, PACE)),
+        ("throughput", events, Stream::at_once(events, widget)),
+        ("latency", paced, Stream::paced(paced, PACE, widget)),
     ];
     let dir = tempfile::tempdir().map_err(|error| format!("there is no directory for files: {error}"))?;
     for (mode, count, stream) in modes {
-        let server = Server::start(Arc::new(stream)).map_err(|error| format!("cannot listen: {error}"))?;
+        let widgets = ("Widget".to_owned(), Arc::new(stream));
+        let server = Server::start([widgets]).map_err(|error| format!("cannot listen: {error}"))?;
         let path = dir.path().join(mode);
         fs::write(&path, server.kubeconfig()).map_err(|error| format!("cannot write: {error}"))?;
         let n = count.to_string();

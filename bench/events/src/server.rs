@@ -2,6 +2,7 @@
 //! A server of HTTP/1.1 on the loopback address that replays events: a thread a connection, bytes that are ready.
 
 use std::{
+    collections::BTreeMap,
     io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::Arc,
@@ -11,13 +12,16 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    answers::{answer, is_widgets},
+    answers::{answer, kind_at},
     stream::{Stream, bookmark},
 };
 
+/// What is served, by kind.
+pub(crate) type Kinds = BTreeMap<String, Arc<Stream>>;
+
 /// A running server; it ends with the process.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     address: SocketAddr,
 }
 
@@ -28,23 +32,29 @@ struct Request {
 }
 
 impl Server {
-    pub(crate) fn start(stream: Arc<Stream>) -> io::Result<Self> {
+    /// Serves these kinds of `bench.example/v1`, such as `Widget` as `widgets`.
+    ///
+    /// # Errors
+    /// When there is no port.
+    pub fn start(kinds: impl IntoIterator<Item = (String, Arc<Stream>)>) -> io::Result<Self> {
+        let kinds: Arc<Kinds> = Arc::new(kinds.into_iter().collect());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                let stream = Arc::clone(&stream);
+                let kinds = Arc::clone(&kinds);
                 // A connection that breaks is the client's end.
                 thread::spawn(move || {
-                    let _ = serve(&connection, &stream);
+                    let _ = serve(&connection, &kinds);
                 });
             }
         });
         Ok(Self { address })
     }
 
-    /// JSON is YAML.
-    pub(crate) fn kubeconfig(&self) -> String {
+    /// How to reach it. JSON is YAML.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "replay",
             "clusters": [{"name": "replay", "cluster": {"server": format!("http://{}", self.address)}}],
@@ -55,14 +65,14 @@ impl Server {
     }
 }
 
-fn serve(connection: &TcpStream, stream: &Stream) -> io::Result<()> {
+fn serve(connection: &TcpStream, kinds: &Kinds) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let (mut reader, mut out) = (BufReader::new(connection), connection);
     while let Some(request) = read(&mut reader)? {
-        if is_widgets(&request.path) && asks(&request, "watch") {
-            return watch(connection, &request, stream);
+        if let Some((kind, stream)) = kind_at(&request.path, kinds).filter(|_| asks(&request, "watch")) {
+            return watch(connection, &request, kind, stream);
         }
-        let (status, kind, body) = answer(&request.path, &request.accept);
+        let (status, kind, body) = answer(&request.path, &request.accept, kinds);
         let reason = if status == 200 { "OK" } else { "Not Found" };
         let head = format!(
             "HTTP/1.1 {status} {reason}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
@@ -74,14 +84,14 @@ fn serve(connection: &TcpStream, stream: &Stream) -> io::Result<()> {
 }
 
 /// Sends all events to a watch that begins at the list; one that resumes has seen them.
-fn watch(connection: &TcpStream, request: &Request, stream: &Stream) -> io::Result<()> {
+fn watch(connection: &TcpStream, request: &Request, kind: &str, stream: &Stream) -> io::Result<()> {
     let mut out = connection;
     out.write_all(
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",
     )?;
     let from = value(request, "resourceVersion").unwrap_or_default();
     if asks(request, "sendInitialEvents") {
-        out.write_all(&bookmark())?;
+        out.write_all(&bookmark(kind))?;
     }
     if matches!(from, "" | "0" | "1") {
         stream.send(&mut out)?;

@@ -3,14 +3,15 @@
 
 use std::{
     io::{self, Write},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
-use bench_protocol::{
-    objects::{SENT_PLACEHOLDER, widget},
-    participant::unix_nanos,
-};
+use bench_protocol::{objects::SENT_PLACEHOLDER, participant::unix_nanos};
+use serde_json::json;
+
+use crate::Gate;
 
 /// Bytes in a chunk where events come at once. An API server flushes when no event waits, so in a burst it is Go's
 /// buffer that makes the chunks: `bufferBeforeChunkingSize` of `net/http`.
@@ -21,33 +22,42 @@ const WRITE: usize = 256 << 10;
 
 /// What a watch sends.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub enum Stream {
     /// Chunks, ready to be written.
     AtOnce(Vec<u8>),
     /// Single events, each a chunk with a place for the time, and the nanoseconds between two.
     Paced(Vec<Event>, u64),
+    /// Another stream, once a gate is open.
+    Gated(Arc<Gate>, Arc<Stream>),
 }
 
 /// One event in its chunk.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub struct Event {
     chunk: Vec<u8>,
     sent_at: usize,
 }
 
 impl Stream {
-    pub(crate) fn at_once(count: usize) -> Self {
-        let lines: Vec<u8> = (0..count).flat_map(|index| line(index).into_bytes()).collect();
+    /// As many objects as fast as they are read. `object` makes one by its number and revision.
+    pub fn at_once(count: usize, object: fn(usize, usize) -> String) -> Self {
+        let lines: Vec<u8> = (0..count)
+            .flat_map(|index| line(&object(index, index + 2)).into_bytes())
+            .collect();
         Self::AtOnce(lines.chunks(CHUNK).flat_map(chunk).collect())
     }
 
-    pub(crate) fn paced(count: usize, pace: u64) -> Self {
+    /// As many objects, so many nanoseconds apart, each of which says when it was sent.
+    ///
+    /// # Panics
+    /// When an object has no place for the time.
+    pub fn paced(count: usize, pace: u64, object: fn(usize, usize) -> String) -> Self {
         let event = |index| {
-            let chunk = chunk(line(index).as_bytes());
+            let chunk = chunk(line(&object(index, index + 2)).as_bytes());
             let place = SENT_PLACEHOLDER.as_bytes();
             let sent_at = chunk.windows(place.len()).position(|part| part == place);
             Event {
-                sent_at: sent_at.expect("a Widget has a place for the time"),
+                sent_at: sent_at.expect("an object has a place for the time"),
                 chunk,
             }
         };
@@ -55,9 +65,16 @@ impl Stream {
     }
 
     /// Sends everything.
-    pub(crate) fn send(&self, out: &mut impl Write) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the client has gone.
+    pub fn send(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Self::AtOnce(chunks) => chunks.chunks(WRITE).try_for_each(|part| out.write_all(part)),
+            Self::Gated(gate, stream) => {
+                gate.pass();
+                stream.send(out)
+            }
             Self::Paced(events, pace) => {
                 let start = unix_nanos();
                 let mut buffer = Vec::new();
@@ -83,20 +100,19 @@ fn wait_until(time: u64) {
 }
 
 /// The closing bookmark of a streaming list, as a chunk.
-pub(crate) fn bookmark() -> Vec<u8> {
-    chunk(
-        concat!(
-            r#"{"type":"BOOKMARK","object":{"apiVersion":"bench.example/v1","kind":"Widget","metadata":"#,
-            r#"{"annotations":{"k8s.io/initial-events-end":"true"},"creationTimestamp":null,"resourceVersion":"1"},"#,
-            r#""spec":{"color":"","image":"","replicas":0,"size":""}}}"#,
-            "\n"
-        )
-        .as_bytes(),
-    )
+pub(crate) fn bookmark(kind: &str) -> Vec<u8> {
+    let object = json!({
+        "apiVersion": "bench.example/v1", "kind": kind,
+        "metadata": {
+            "annotations": {"k8s.io/initial-events-end": "true"}, "creationTimestamp": null, "resourceVersion": "1",
+        },
+        "spec": {"color": "", "image": "", "replicas": 0, "size": ""},
+    });
+    chunk(format!("{}\n", json!({"type": "BOOKMARK", "object": object})).as_bytes())
 }
 
-fn line(index: usize) -> String {
-    format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", widget(index, index + 2))
+fn line(object: &str) -> String {
+    format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")
 }
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {
@@ -108,13 +124,15 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use bench_protocol::objects::widget;
+
     use super::*;
 
     #[test]
     fn a_paced_event_says_when_it_was_sent() {
         let mut out = Vec::new();
         let before = unix_nanos();
-        Stream::paced(1, 1).send(&mut out).unwrap();
+        Stream::paced(1, 1, widget).send(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let (_, rest) = text.split_once(r#""bench.example/sent":""#).unwrap();
         let sent: u64 = rest[..SENT_PLACEHOLDER.len()].parse().unwrap();

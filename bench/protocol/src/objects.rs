@@ -6,4 +6,4 @@ mod pod;
 mod widget;
 
 pub use pod::{pod, pod_key};
-pub use widget::{SENT, SENT_PLACEHOLDER, widget};
+pub use widget::{SENT, SENT_PLACEHOLDER, gadget, widget};

@@ -19,7 +19,7 @@ use crate::Occurrence;
 ///
 /// let wanted = generation_changed()
 ///     .or(labels_changed())
-///     .and(object_is(|deployment: &Deployment| deployment.spec.is_some()));
+///     .and(object_is(|deployment: &Deployment| deployment.spec.replicas != Some(0)));
 /// # let _ = wanted;
 /// ```
 pub struct Predicate<T>(Arc<Admits<T>>);

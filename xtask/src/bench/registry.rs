@@ -84,6 +84,23 @@ pub(super) const BENCHES: &[Bench] = &[
             ],
         },
     },
+    Bench {
+        name: "reconcile",
+        kind: Kind::Driven {
+            driver: "bench-reconcile",
+            participants: &[
+                Participant {
+                    who: "steersman",
+                    program: Program::Rust {
+                        package: "bench-controller",
+                        bin: "reconcile",
+                    },
+                },
+                kube_runtime("reconcile"),
+                go("controller-runtime"),
+            ],
+        },
+    },
 ];
 
 const fn ours(bin: &'static str) -> Participant {

@@ -15,7 +15,9 @@ import (
 
 func main() {
 	ctrllog.SetLogger(klog.Background())
-	benches := map[string]func(context.Context, told) error{"sync": sync, "events": events, "read": read}
+	benches := map[string]func(context.Context, told) error{
+		"sync": sync, "events": events, "read": read, "reconcile": reconciles,
+	}
 	told := fromEnvironment()
 	run := benches[told.bench]
 	if run == nil {

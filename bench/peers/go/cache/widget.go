@@ -15,7 +15,7 @@ var widgets = schema.GroupVersion{Group: "bench.example", Version: "v1"}
 // widgetScheme knows Widgets, as generated code would.
 func widgetScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(widgets, &Widget{}, &WidgetList{})
+	scheme.AddKnownTypes(widgets, &Widget{}, &WidgetList{}, &Gadget{}, &GadgetList{})
 	metav1.AddToGroupVersion(scheme, widgets)
 	return scheme
 }
@@ -63,6 +63,33 @@ func (l *WidgetList) DeepCopyObject() runtime.Object {
 	copied := &WidgetList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
 	for i := range l.Items {
 		copied.Items = append(copied.Items, *l.Items[i].DeepCopyObject().(*Widget))
+	}
+	return copied
+}
+
+// Gadget is as a Widget, and a Widget owns it.
+type Gadget struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Spec              WidgetSpec   `json:"spec,omitempty"`
+	Status            WidgetStatus `json:"status,omitempty"`
+}
+
+type GadgetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Gadget `json:"items"`
+}
+
+func (g *Gadget) DeepCopyObject() runtime.Object {
+	copied := (*Widget)(g).DeepCopyObject().(*Widget)
+	return (*Gadget)(copied)
+}
+
+func (l *GadgetList) DeepCopyObject() runtime.Object {
+	copied := &GadgetList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
+	for i := range l.Items {
+		copied.Items = append(copied.Items, *l.Items[i].DeepCopyObject().(*Gadget))
 	}
 	return copied
 }

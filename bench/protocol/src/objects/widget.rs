@@ -24,6 +24,20 @@ pub fn widget(index: usize, revision: usize) -> String {
     )
 }
 
+/// Gadget number `index`: it is as a Widget, and Widget number `index` owns it.
+#[must_use]
+pub fn gadget(index: usize, revision: usize) -> String {
+    let widget = widget(index, revision);
+    let (before, owner) = widget
+        .split_once(r#""kind":"Shelf","name":""#)
+        .unwrap_or_default();
+    let (_, after) = owner.split_once('"').unwrap_or_default();
+    let before = before
+        .replace(r#""kind":"Widget""#, r#""kind":"Gadget""#)
+        .replace(r#""name":"widget-"#, r#""name":"gadget-"#);
+    format!(r#"{before}"kind":"Widget","name":"widget-{index:06}"{after}"#)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +49,13 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&widget).unwrap();
         let fields = value["metadata"]["managedFields"].to_string().len();
         assert!((270..360).contains(&fields), "{fields}");
+    }
+
+    #[test]
+    fn a_gadget_belongs_to_its_widget() {
+        let gadget: serde_json::Value = serde_json::from_str(&gadget(77, 78)).unwrap();
+        assert_eq!(gadget["kind"], "Gadget");
+        assert_eq!(gadget["metadata"]["name"], "gadget-000077");
+        assert_eq!(gadget["metadata"]["ownerReferences"][0]["name"], "widget-000077");
     }
 }

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The custom resources of the benchmarks, as an operator's author would write them down.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a Widget is to be.
+#[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
+#[kube(
+    group = "bench.example",
+    version = "v1",
+    kind = "Widget",
+    namespaced,
+    status = "Status"
+)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct WidgetSpec {
+    /// Its color.
+    pub color: String,
+    /// What it runs.
+    pub image: String,
+    /// How many there are.
+    pub replicas: i32,
+    /// Its size.
+    pub size: String,
+    /// Where it is reached.
+    #[serde(default)]
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// What a Gadget is to be.
+#[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
+#[kube(
+    group = "bench.example",
+    version = "v1",
+    kind = "Gadget",
+    namespaced,
+    status = "Status"
+)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct GadgetSpec {
+    /// Its color.
+    pub color: String,
+    /// What it runs.
+    pub image: String,
+    /// How many there are.
+    pub replicas: i32,
+    /// Its size.
+    pub size: String,
+    /// Where it is reached.
+    #[serde(default)]
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// Where something is reached.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[non_exhaustive]
+pub struct Endpoint {
+    /// The host.
+    pub host: String,
+    /// The port.
+    pub port: i32,
+}
+
+/// What has become of it.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Status {
+    /// How many are ready.
+    pub ready_replicas: i32,
+    /// How it stands.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}
+
+/// One aspect of how it stands.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Condition {
+    /// Which aspect.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Whether it is so.
+    pub status: String,
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub last_transition_time: String,
+}
