@@ -81,6 +81,18 @@ impl TestKind {
             .unwrap();
     }
 
+    /// Changes the definition.
+    pub async fn change(&self, change: Value) {
+        self.definitions
+            .patch(
+                &self.definition_name(),
+                &PatchParams::default(),
+                &Patch::Merge(change),
+            )
+            .await
+            .unwrap();
+    }
+
     /// Removes it, and waits until it is gone.
     pub async fn uninstall(&self) {
         self.begin_uninstall().await;
