@@ -96,6 +96,11 @@ impl TestKind {
     /// Removes it, and waits until it is gone.
     pub async fn uninstall(&self) {
         self.begin_uninstall().await;
+        self.gone().await;
+    }
+
+    /// Waits until it is gone.
+    pub async fn gone(&self) {
         while self
             .definitions
             .get_opt(&self.definition_name())
