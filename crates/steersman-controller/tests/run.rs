@@ -26,7 +26,7 @@ use steersman_core::{Action, Clock, ObjectKey};
 use steersman_queue::Add;
 use steersman_testing::{
     FaultProxy, Fixture,
-    proxy::{Fault, Matching},
+    proxy::{Exchange, Fault, Matching},
 };
 use support::{Calls, GRACE, Stage, config_map, key, let_go_on, until};
 use tokio::{runtime::Handle, sync::Notify};
@@ -426,14 +426,12 @@ async fn a_source_that_is_not_in_sync_in_time_is_named_and_waited_for(fixture: F
     assert!(is.contains("secrets/v1"), "{is}");
     drop(stall);
     until(|| {
-        clock.advance_to_next(); // The back-off of the informer.
-        calls.count("kube-root-ca.crt") > 0
-            || stage
-                .cluster
-                .cache()
-                .informers()
-                .iter()
-                .all(|one| one.health().synced)
+        let is_asked = |one: &Exchange| one.path.contains("/secrets") && one.is_open();
+        if !proxy.exchanges().iter().any(is_asked) {
+            clock.advance_to_next(); // The back-off of the informer, and not the time that the server has for its answer.
+        }
+        let informers = stage.cluster.cache().informers();
+        informers.iter().all(|one| one.health().synced)
     })
     .await;
     stage.stands("both", |is| is == "ready").await;

@@ -204,10 +204,7 @@ async fn readiness_waits_for_warmth_and_names_the_kind_while_the_process_is_heal
     .await;
     let (status, body) = probe(&addresses, "/readyz").await;
     assert_eq!(status, 500);
-    assert!(
-        body.contains("[-]caches failed: waiting for configmaps/v1"),
-        "{body}"
-    );
+    assert!(body.contains("[-]runnables failed: "), "{body}");
     assert!(
         body.contains("[-]warm failed: maps: waiting for configmaps/v1"),
         "{body}"

@@ -202,7 +202,8 @@ async fn wind_down(
     supervisor: &mut Supervisor,
     deadline: Moment,
 ) -> Vec<String> {
-    let leaders = names(inner, |needs| needs == Needs::Leadership);
+    // What warms up works as a leader, too, as long as this replica is one.
+    let leaders = names(inner, |needs| needs != Needs::Nothing);
     let mut unfinished = supervisor.stop(deadline, |name| leaders.contains(name)).await;
     keeper.revoke();
     let clock = inner.surroundings.clock();
