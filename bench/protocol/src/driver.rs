@@ -147,6 +147,12 @@ impl Running {
         }
     }
 
+    /// The number of its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Passes on figures until the participant ends.
     ///
     /// # Errors

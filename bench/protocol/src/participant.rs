@@ -42,6 +42,17 @@ impl Told {
         }
     }
 
+    /// The same for a program that runs alone.
+    #[must_use]
+    pub fn new(bench: &str, who: &str, n: usize) -> Self {
+        Self {
+            bench: bench.to_owned(),
+            who: who.to_owned(),
+            mode: String::new(),
+            n,
+        }
+    }
+
     /// A row of figures, with the columns that every benchmark has. `peak_mb` is that of now.
     #[must_use]
     pub fn row(&self, taken: Taken) -> Row {

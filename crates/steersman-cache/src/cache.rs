@@ -9,6 +9,7 @@
 //! 4. Metadata and whole objects of a resource come by one watch; it is widened when somebody asks for more.
 //! 5. A removed informer says so to those who still hold it; others are not touched.
 //! 6. What was [written](Cache::wrote) is seen by every reader of the cache at once; see [`Overlay`].
+//! 7. A read of a kind that the server does not have leaves no informer behind; see [`ReadError::Absent`].
 
 mod live;
 mod reader;
@@ -46,6 +47,7 @@ struct Inner {
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
     linger: Duration,
+    absence: Absence,
     entries: Mutex<BTreeMap<(Resource, Scope), Entry>>,
     /// Says that an informer came or went.
     changes: watch::Sender<()>,
@@ -85,7 +87,11 @@ pub struct CacheBuilder {
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
     linger: Duration,
+    absence: Absence,
 }
+
+/// Who knows that the server does not have a kind, without asking.
+struct Absence(Box<dyn Fn(&Resource) -> bool + Send + Sync>);
 
 /// What adds an index to a store.
 type AddIndex = Box<dyn Fn(&Store) -> Result<(), IndexConflict> + Send + Sync>;
@@ -130,6 +136,13 @@ impl CacheBuilder {
         self
     }
 
+    /// Who knows, without asking the server, that it does not have a kind: reads of such a kind then send nothing.
+    /// Default: nobody does, and the server is asked.
+    pub fn absence(mut self, is_absent: impl Fn(&Resource) -> bool + Send + Sync + 'static) -> Self {
+        self.absence = Absence(Box::new(is_absent));
+        self
+    }
+
     /// The cache. It does nothing until it is asked.
     #[must_use]
     pub fn build(self) -> Cache {
@@ -139,6 +152,7 @@ impl CacheBuilder {
             kinds,
             indexes,
             linger,
+            absence,
         } = self;
         Cache(Arc::new(Inner {
             surroundings,
@@ -146,6 +160,7 @@ impl CacheBuilder {
             kinds,
             indexes,
             linger,
+            absence,
             entries: Mutex::default(),
             changes: watch::Sender::default(),
         }))
@@ -161,6 +176,7 @@ impl Cache {
             kinds: HashMap::new(),
             indexes: Indexes::default(),
             linger: LINGER,
+            absence: Absence(Box::new(|_| false)),
         }
     }
 
@@ -248,6 +264,9 @@ impl Cache {
                 .collect();
             idle.into_iter().filter_map(|key| entries.remove(&key)).collect()
         };
+        if !ended.is_empty() {
+            self.0.changes.send_replace(());
+        }
         ended.len()
     }
 
@@ -276,6 +295,11 @@ impl Cache {
     /// Whether the informer of whole objects, or of the metadata of the same ones, runs already.
     fn is_running(&self, resource: &Resource, whole: &Scope) -> bool {
         self.0.lock().contains_key(&(resource.clone(), whole.clone()))
+    }
+
+    /// Whether it is known, without asking the server, that it does not have a kind.
+    fn is_absent(&self, resource: &Resource) -> bool {
+        (self.0.absence.0)(resource)
     }
 
     fn settings(&self, resource: &Resource) -> &(Scope, InformerOptions) {
@@ -327,6 +351,12 @@ impl Indexes {
                 "the builder refuses indexes that do not go together"
             );
         }
+    }
+}
+
+impl fmt::Debug for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Absence")
     }
 }
 

@@ -232,7 +232,8 @@ impl Informer {
         self.health_when(|health| health.synced).await;
     }
 
-    /// Waits until a whole list was handed on, or something is known to be in the way.
+    /// Waits until a whole list was handed on, or something is known to be in the way. A kind that the server does not
+    /// have any more is in the way, too, whatever there was of it.
     ///
     /// # Errors
     /// What is in the way. The informer goes on trying.
@@ -243,10 +244,9 @@ impl Informer {
         let health = self
             .health_when(|health| health.synced || health.trouble.is_some())
             .await;
-        if health.synced {
-            Ok(())
-        } else {
-            health.trouble.map_or(Ok(()), Err)
+        match health.trouble {
+            Some(trouble) if !health.synced || *trouble == Trouble::Absent => Err(trouble),
+            _ => Ok(()),
         }
     }
 

@@ -95,7 +95,7 @@ pub(crate) struct Inner {
     reader: Arc<Reader>,
     cache: Cache,
     surroundings: Surroundings,
-    presences: Presences,
+    presences: Arc<Presences>,
     /// Ends the informers.
     closing: OnceLock<Task>,
     _home: Option<Home>,

@@ -14,12 +14,15 @@
 //!    that does not answer. It is never taken for absence.
 //! 4. A kind stays present while its definition is being deleted, until that is gone, since finalizers have to be removed.
 //! 5. A definition that was made anew is another incarnation, also if nobody saw it absent. Where definitions may not be
-//!    watched, that cannot be told between two questions.
+//!    watched, that cannot be told between two questions. A permission to watch them that comes or goes makes no other
+//!    incarnation.
 //! 6. A kind is called present once the server answers for it: after a definition is Established that takes some more
 //!    milliseconds.
-//! 7. When the last who asks is gone, the watches close.
+//! 7. As long as somebody asks, a cached read of a kind that is known to be absent says so without a request.
+//! 8. When the last who asks is gone, the watches close.
 
 mod facts;
+mod told;
 mod tracker;
 
 use std::{
@@ -56,6 +59,11 @@ impl Presences {
             *tracker = Arc::downgrade(&started);
             started
         })
+    }
+
+    /// Whether somebody follows what the cluster has, and by that knows that it does not have a kind.
+    pub(crate) fn is_absent(&self, resource: &Resource) -> bool {
+        self.running().is_some_and(|tracker| tracker.is_absent(resource))
     }
 
     fn running(&self) -> Option<Arc<Tracker>> {

@@ -150,6 +150,15 @@ impl RunContext {
         self.place.set(standing);
     }
 
+    /// The same, where somebody else says who may act.
+    #[must_use]
+    pub fn led_by(&self, leadership: Leadership) -> Self {
+        Self {
+            leadership,
+            ..self.clone()
+        }
+    }
+
     /// The same for something that runs inside of it and may end sooner. It has the same place on the board.
     #[must_use]
     pub fn child(&self) -> (StopHandle, Self) {

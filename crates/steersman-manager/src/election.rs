@@ -38,6 +38,7 @@
 //! 7. A lease that is won while the run ends starts nothing, and is given up.
 //! 8. A replica that is not warm leaves a free lease to others for a limited time.
 //! 9. On the wire it is the lease of client-go: a replica in Go and one in Rust can contend for it.
+//! 10. With [a lease for each runnable](Election::per_runnable) all this holds for each of them alone.
 //!
 //! # Not promised
 //! * Anything about clocks that run at different rates, once they differ by more than the ratio of lease duration to
@@ -80,6 +81,7 @@ pub struct Election {
     on_loss: OnLoss,
     release: bool,
     patience: Duration,
+    per_runnable: bool,
     cluster: Option<Cluster>,
     spawner: Option<Spawner>,
 }
@@ -173,6 +175,7 @@ impl Election {
             on_loss: OnLoss::default(),
             release: true,
             patience: Duration::from_secs(15),
+            per_runnable: false,
             cluster: None,
             spawner: None,
         }
@@ -238,6 +241,15 @@ impl Election {
         self
     }
 
+    /// One lease for each controller and other runnable that needs leadership, called by the name of the election and
+    /// that of the runnable, such as `web-operator-web`. So replicas share the work: each acts in what it holds the lease
+    /// of. Each lease costs a thread, a connection and its renewals. [`Manager::leads`](crate::Manager::leads) tells of
+    /// one of them. Default: one lease for all.
+    pub fn per_runnable(mut self) -> Self {
+        self.per_runnable = true;
+        self
+    }
+
     /// The cluster that has the lease. Default: that of the manager.
     pub fn on(mut self, cluster: &Cluster) -> Self {
         self.cluster = Some(cluster.clone());
@@ -276,6 +288,7 @@ impl Election {
             on_loss: self.on_loss,
             release: self.release,
             patience: self.patience,
+            per_runnable: self.per_runnable,
             spawner: self.spawner,
         })
     }
@@ -305,7 +318,18 @@ pub(crate) struct Settings {
     pub(crate) on_loss: OnLoss,
     pub(crate) release: bool,
     patience: Duration,
+    pub(crate) per_runnable: bool,
     spawner: Option<Spawner>,
+}
+
+impl Settings {
+    /// The same for the lease of one runnable.
+    pub(crate) fn of_runnable(&self, name: &str) -> Self {
+        Self {
+            lease: identity::lease_of(&self.lease, name),
+            ..self.clone()
+        }
+    }
 }
 
 impl Timing {

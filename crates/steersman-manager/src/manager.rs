@@ -20,6 +20,7 @@
 mod barrier;
 mod builder;
 mod collect;
+mod own_lease;
 mod run;
 mod warmth;
 
@@ -33,7 +34,7 @@ use std::{
 
 use steersman_cluster::{Client, Cluster, ClusterName};
 use steersman_controller::{
-    BoxError, BoxRunnable, Departure, Host, HostError, Leadership, Options, RunSurroundings, Runnable,
+    BoxError, BoxRunnable, Departure, Host, HostError, Leadership, Needs, Options, RunSurroundings, Runnable,
     Standings, StopHandle,
 };
 use steersman_core::Moment;
@@ -41,7 +42,8 @@ use tokio::sync::watch;
 
 pub use builder::{Addresses, BuildError, ManagerBuilder};
 
-use crate::{Checks, Duplicate, ElectionError, MetricsRegistry, Registered, Signals};
+use self::own_lease::{Leads, OwnLease};
+use crate::{Checks, Duplicate, ElectionError, MetricsRegistry, Registered, Signals, election::Settings};
 
 /// Runs controllers and other runnables. Clones are one manager.
 #[derive(Clone)]
@@ -62,6 +64,9 @@ pub(crate) struct Inner {
     /// Whoever runs leads, unless there is an election.
     leadership: watch::Sender<Option<Leadership>>,
     election: Option<builder::Contested>,
+    /// How those are elected that have a lease each.
+    own_leases: Option<Settings>,
+    leads: Leads,
     warmth: Arc<warmth::Warmth>,
     registry: Mutex<Registry>,
     changed: watch::Sender<()>,
@@ -300,6 +305,16 @@ impl Manager {
             .is_some_and(Leadership::is_leading)
     }
 
+    /// Whether this replica leads now in what the runnable of this name does. That is different from
+    /// [`is_leading`](Self::is_leading) only where there is [a lease for each](crate::Election::per_runnable).
+    #[must_use]
+    pub fn leads(&self, runnable: &str) -> bool {
+        match &self.0.own_leases {
+            Some(_) => self.0.leads.is_leading(runnable).unwrap_or(false),
+            None => self.is_leading(),
+        }
+    }
+
     /// Runs until SIGTERM or SIGINT comes, or something fails. A second signal exits at once.
     ///
     /// # Errors
@@ -371,6 +386,18 @@ impl Inner {
         self.lock().runnables.values().cloned().collect()
     }
 
+    /// Gives a runnable a lease of its own, if it is to have one.
+    fn with_lease(&self, runnable: BoxRunnable) -> BoxRunnable {
+        match &self.own_leases {
+            Some(settings) if runnable.needs() != Needs::Nothing => {
+                let standings = self.surroundings.standings();
+                let own = OwnLease::new(runnable, settings, standings, &self.metrics, &self.leads);
+                BoxRunnable::new(own)
+            }
+            _ => runnable,
+        }
+    }
+
     /// Lets those go that cannot do without a cluster.
     fn dismiss(&self, cluster: &ClusterName, deadline: Moment) {
         let mut registry = self.lock();
@@ -436,7 +463,7 @@ impl Host for Manager {
             registry.disabled.insert(name);
             return Ok(());
         }
-        registry.runnables.insert(name, runnable);
+        registry.runnables.insert(name, self.0.with_lease(runnable));
         drop(registry);
         self.0.changed.send_replace(());
         Ok(())

@@ -11,6 +11,7 @@ mod processes;
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use elected::{LEASE, create_map, user};
@@ -91,21 +92,36 @@ async fn contend(fixture: Fixture, contender: PathBuf) {
     };
     let mut leader = stage.go("go-1");
     leader.says("leading", 1).await;
-    // Each follows the one before: twice after it was killed, twice after it has given up the lease.
-    for (round, signal) in [Signal::KILL, Signal::KILL, Signal::TERM, Signal::TERM]
-        .into_iter()
-        .enumerate()
-    {
-        let mut next = match round % 2 {
-            0 => stage.rust(&format!("rust-{}", round / 2 + 1)).await,
-            _ => stage.go(&format!("go-{}", round / 2 + 2)),
+    // Each follows the one before, after it was killed or has given up the lease, in turn by the other program.
+    let (began, mut names) = (tokio::time::Instant::now(), vec!["go-1".to_owned()]);
+    for round in 0.. {
+        let is_enough = names.len() > 4 && began.elapsed() >= how_long();
+        if is_enough && round % 2 == 0 {
+            break;
+        }
+        let (mut next, name) = match round % 2 {
+            0 => {
+                let name = format!("rust-{}", round / 2 + 1);
+                (stage.rust(&name).await, name)
+            }
+            _ => {
+                let name = format!("go-{}", round / 2 + 2);
+                (stage.go(&name), name)
+            }
         };
-        leader.send(signal);
+        leader.send(if round % 4 < 2 { Signal::KILL } else { Signal::TERM });
         next.says("leading", 1).await;
         leader = next;
+        names.push(name);
     }
-    elected::signed(&stage.fixture, "a", "go-3").await;
-    assert_eq!(chronicle.judge(), ["go-1", "rust-1", "go-2", "rust-2", "go-3"]);
+    elected::signed(&stage.fixture, "a", names.last().unwrap()).await;
+    assert_eq!(chronicle.judge(), names);
+}
+
+/// How long they contend at least: four changes take a quarter of a minute, and `STEERSMAN_CONTEND_SECONDS` asks for more.
+fn how_long() -> Duration {
+    let asked = std::env::var("STEERSMAN_CONTEND_SECONDS").ok();
+    Duration::from_secs(asked.map_or(0, |asked| asked.parse().unwrap()))
 }
 
 mod guarantee_9_replicas_in_go_and_rust_follow_each_other_and_never_hold_the_lease_together {

@@ -3,27 +3,37 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod elected;
 mod kinds;
 mod managed;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use k8s_openapi::{api::core::v1::ConfigMap, kube_aggregator::pkg::apis::apiregistration::v1::APIService};
 use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
+    Api, Client,
+    api::{DeleteParams, Patch, PostParams},
 };
 use serde_json::json;
-use steersman_cluster::DeleteOptions;
-use steersman_controller::{Controller, Standing, dynamic};
+use steersman_cache::Resource;
+use steersman_cluster::{Cluster, DeleteOptions};
+use steersman_controller::{BoxError, Context, Controller, Reconciler, Request, Standing, dynamic};
+use steersman_core::{Action, Random};
 use steersman_manager::Manager;
 use steersman_testing::{Fixture, ServerKind, proxy::Exchange};
 
+use elected::{figure, lease};
 use kinds::{TestKind, Uids};
 use managed::{Log, cluster, cluster_through, config_map, key, run};
+
+/// What is late also on a machine that has much to do.
+const LATE: Duration = Duration::from_secs(5);
 
 /// Waits until a controller rests.
 async fn dormant(manager: &Manager, name: &str) {
@@ -46,13 +56,20 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
     let proxy = fixture.proxy().await;
     let watched = cluster_through(&fixture, &proxy, "default").await;
     let client = cluster(&fixture).await.live();
-    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let manager = Manager::builder()
+        .cluster(watched)
+        .election(elected::steady(&fixture, "one"))
+        .build()
+        .await
+        .unwrap();
     let (widgets, log) = (TestKind::new(&fixture, "Widget"), Log::new());
     let seen = conditional(&manager, "widgets", &widgets);
     Controller::of::<ConfigMap>("maps")
         .run_on(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
+    manager.elected().await;
+    let taken = lease(&fixture).await.spec.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let load = {
         let (client, log, is_over) = (client.clone(), log.clone(), Arc::clone(&is_over));
@@ -65,7 +82,9 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
                     return number;
                 }
                 client.apply(map).await.unwrap();
-                log.saw("load", Some(&number.to_string())).await;
+                let number = number.to_string();
+                let reconciled = tokio::time::timeout(LATE, log.saw("load", Some(&number)));
+                reconciled.await.expect("a late reconcile");
             }
             maps.len()
         }
@@ -89,6 +108,11 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
         1,
         "its watch was opened again"
     );
+    let failed = r#"controller_runtime_reconcile_errors_total{controller="maps"}"#;
+    assert_eq!(figure(&manager, failed), Some(0.0));
+    let held = lease(&fixture).await.spec.unwrap();
+    assert_eq!(held.acquire_time, taken.acquire_time, "the lease was taken anew");
+    assert_eq!(held.holder_identity, taken.holder_identity);
     running.stop().await.unwrap();
 }
 
@@ -150,6 +174,98 @@ async fn a_thousand_that_wait_cost_what_one_does(fixture: Fixture) {
     running.stop().await.unwrap();
 }
 
+/// Registers an aggregated group whose server is not there.
+async fn break_a_group(admin: &Client) -> Api<APIService> {
+    let services: Api<APIService> = Api::all(admin.clone());
+    let broken: APIService = serde_json::from_value(json!({
+        "metadata": {"name": "v1.broken.example"},
+        "spec": {
+            "group": "broken.example", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true, "service": {"name": "nobody", "namespace": "default", "port": 443},
+        },
+    }))
+    .unwrap();
+    services.create(&PostParams::default(), &broken).await.unwrap();
+    services
+}
+
+/// Remembers what it sees, and lets go of what is to be deleted.
+struct LetGo(Uids, Resource);
+
+impl Reconciler for LetGo {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
+        let objects = cx.client().of(&self.1);
+        if let Some(object) = objects.get(request.key()).await?
+            && object.metadata.deletion_timestamp.is_some()
+        {
+            let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            objects.patch(request.key(), &release).await?;
+            return Ok(Action::await_change());
+        }
+        self.0.reconcile(request, cx).await
+    }
+}
+
+/// The numbers up to ten in an order that is the seed's.
+fn order(random: &Random) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..10).collect();
+    order.sort_by_cached_key(|_| random.next_u64());
+    order
+}
+
+// R7, R10
+#[steersman_testing::test]
+async fn ten_kinds_come_and_go_in_random_orders_beside_a_broken_group(fixture: Fixture) {
+    let own = fixture.own_server(Default::default()).await;
+    let config = own.endpoint().config(own.admin()).unwrap();
+    let watched = Cluster::builder("default").config(config).build().await.unwrap();
+    let (client, admin) = (watched.live(), own.client());
+    let services = break_a_group(&admin).await;
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let kinds: Vec<_> = (0..10)
+        .map(|number| TestKind::at(&fixture, &admin, "default", &format!("Kind{number}")))
+        .collect();
+    let seen: Vec<_> = kinds.iter().map(Uids::of).collect();
+    for (kind, seen) in kinds.iter().zip(&seen) {
+        Controller::of_kind(kind.resource.kind(), dynamic(kind.resource.clone()))
+            .when_installed()
+            .run_on(&manager, LetGo(seen.clone(), kind.resource.clone()))
+            .unwrap();
+    }
+    let running = run(&manager);
+    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}}));
+    for seed in 1..=3 {
+        let random = Random::from_seed(seed);
+        for index in order(&random) {
+            kinds[index].install().await;
+            kinds[index].apply(&client, "one").await;
+            // The object stays until its controller lets go, and the definition as long as the object.
+            let objects = client.of(&kinds[index].resource);
+            objects.patch(&kinds[index].key("one"), &hold).await.unwrap();
+        }
+        for seen in &seen {
+            seen.saw("one").await;
+        }
+        for index in order(&random) {
+            kinds[index].begin_uninstall().await;
+        }
+        for (kind, seen) in kinds.iter().zip(&seen) {
+            dormant(&manager, kind.resource.kind()).await;
+            seen.clear();
+        }
+        for kind in &kinds {
+            kind.gone().await;
+        }
+    }
+    services
+        .delete("v1.broken.example", &DeleteParams::default())
+        .await
+        .unwrap();
+    running.stop().await.unwrap();
+}
+
 #[steersman_testing::test]
 async fn a_broken_api_service_stops_nothing(fixture: Fixture) {
     // For itself alone: a broken group disturbs everybody who asks this server what it has.
@@ -169,16 +285,7 @@ async fn a_broken_api_service_stops_nothing(fixture: Fixture) {
     widgets.install().await;
     widgets.apply(&client, "one").await;
     seen.saw("one").await;
-    let services: Api<APIService> = Api::all(admin.clone());
-    let broken: APIService = serde_json::from_value(json!({
-        "metadata": {"name": "v1.broken.example"},
-        "spec": {
-            "group": "broken.example", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
-            "insecureSkipTLSVerify": true, "service": {"name": "nobody", "namespace": "default", "port": 443},
-        },
-    }))
-    .unwrap();
-    services.create(&PostParams::default(), &broken).await.unwrap();
+    let services = break_a_group(&admin).await;
     for number in 0..5 {
         let name = format!("another-{number}");
         widgets.apply(&client, &name).await;

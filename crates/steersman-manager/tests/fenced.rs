@@ -215,6 +215,7 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
     let election = short(&fixture, "one");
     let (leads, mut is_leading) = watch::channel(None);
     let (blocked, mut was_blocked) = watch::channel(false);
+    let (look, mut was_looked_at) = watch::channel(false);
     // The manager has a runtime of its own, so that only its own threads are blocked and not those of the server.
     let program = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -240,6 +241,7 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
             block().await;
             until(async || tasks.iter().all(steersman_core::Task::is_finished)).await;
             blocked.send_replace(true);
+            was_looked_at.changed().await.unwrap();
             running.stop().await.unwrap();
         });
     });
@@ -258,6 +260,7 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
     assert_eq!(figure(&manager, slow), Some(0.0));
     assert_eq!(lease(&fixture).await.spec.unwrap().lease_transitions, transitions);
     // It goes on as if nothing had been, and hands over.
+    look.send_replace(true);
     standby.manager.elected().await;
     running.stop().await.unwrap();
     tokio::task::spawn_blocking(|| program.join().unwrap())

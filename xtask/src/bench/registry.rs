@@ -48,6 +48,32 @@ pub(super) const BENCHES: &[Bench] = &[
         }]),
     },
     Bench {
+        name: "conditional",
+        kind: Kind::Direct(&[Program::Rust {
+            package: "bench-conditional",
+            bin: "bench-conditional",
+        }]),
+    },
+    Bench {
+        name: "failover",
+        kind: Kind::Driven {
+            driver: "bench-failover",
+            participants: &[
+                Participant {
+                    who: "steersman",
+                    program: Program::Rust {
+                        package: "bench-failover",
+                        bin: "replica",
+                    },
+                },
+                Participant {
+                    who: "controller-runtime",
+                    program: Program::Go { module: "failover" },
+                },
+            ],
+        },
+    },
+    Bench {
         name: "sync",
         kind: Kind::Driven {
             driver: "bench-sync",

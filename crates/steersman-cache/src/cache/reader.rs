@@ -57,7 +57,7 @@ pub enum ReadError {
         /// The kind that was asked for.
         resource: Resource,
     },
-    /// The server does not have the kind.
+    /// The server does not have the kind. Each read asks anew, and none leaves an informer behind.
     #[error("the server does not have {resource}")]
     Absent {
         /// The kind that was asked for.
@@ -205,8 +205,30 @@ impl Reader {
         let Some(informer) = self.informer(resource, wanted)? else {
             return Ok(None);
         };
-        ready(&informer, namespace).await?;
-        Ok(Some(informer.view()))
+        match ready(&informer, namespace).await {
+            Ok(()) => Ok(Some(informer.view())),
+            Err(error) => {
+                if matches!(error, ReadError::Absent { .. }) {
+                    self.let_go(&(resource.clone(), wanted), informer);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives up the informer of a kind that is not there, which would ask for it again and again. One that somebody else
+    /// holds goes on.
+    fn let_go(&self, key: &(Resource, Wanted), informer: Held) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |found: &Held| Arc::ptr_eq(&found._lease, &informer._lease);
+        let share = if held.get(key).is_some_and(is_same) {
+            held.remove(key)
+        } else {
+            None
+        };
+        drop(held);
+        drop((share, informer));
+        self.cache.end_idle(&key.0);
     }
 
     /// The informer to read from, or nothing where the server is to be asked.
@@ -228,6 +250,11 @@ impl Reader {
         };
         let informer = match self.missing {
             _ if self.cache.is_running(resource, &scope) => start(),
+            _ if self.cache.is_absent(resource) => {
+                return Err(ReadError::Absent {
+                    resource: resource.clone(),
+                });
+            }
             Missing::Start => start(),
             Missing::Live => return Ok(None),
             Missing::Refuse => {

@@ -253,7 +253,11 @@ impl ClusterBuilder {
             spawner.clone(),
         );
         let (missing, uncached) = (self.cache.missing, self.cache.uncached.clone());
-        let cache = self.cache.build(surroundings.clone());
+        let presences = Arc::new(Presences::default());
+        let known = Arc::clone(&presences);
+        let cache = self
+            .cache
+            .build(surroundings.clone(), move |resource| known.is_absent(resource));
         let cache = cache.map_err(|source| ConnectError::Index {
             cluster: name.clone(),
             source,
@@ -274,7 +278,7 @@ impl ClusterBuilder {
             reader: Arc::new(cache.reader(missing)),
             cache,
             surroundings,
-            presences: Presences::default(),
+            presences,
             closing: OnceLock::new(),
             _home: home,
         })))

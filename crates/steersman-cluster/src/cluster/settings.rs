@@ -60,8 +60,12 @@ impl CacheSettings {
         self
     }
 
-    pub(super) fn build(self, surroundings: Surroundings) -> Result<Cache, IndexConflict> {
-        let builder = Cache::builder(surroundings);
+    pub(super) fn build(
+        self,
+        surroundings: Surroundings,
+        is_absent: impl Fn(&Resource) -> bool + Send + Sync + 'static,
+    ) -> Result<Cache, IndexConflict> {
+        let builder = Cache::builder(surroundings).absence(is_absent);
         let builder = self
             .settings
             .into_iter()

@@ -52,7 +52,27 @@ struct Condition {
 /// What an APIService says about presence.
 #[derive(Deserialize)]
 pub(super) struct Service {
+    #[serde(default)]
+    metadata: ServiceMetadata,
     spec: ServiceSpec,
+}
+
+#[derive(Default, Deserialize)]
+struct ServiceMetadata {
+    #[serde(default)]
+    labels: HashMap<String, String>,
+}
+
+impl Service {
+    /// Whether the server made it for the definitions of its group. It goes some time after the last of them, which is
+    /// what tells.
+    fn is_of_definitions(&self) -> bool {
+        let managed = self
+            .metadata
+            .labels
+            .get("kube-aggregator.kubernetes.io/automanaged");
+        managed.is_some_and(|managed| managed == "true")
+    }
 }
 
 #[derive(Deserialize)]
@@ -129,6 +149,9 @@ impl Facts {
     }
 
     pub(super) fn serve(&mut self, name: &str, service: &Service) {
+        if service.is_of_definitions() {
+            return self.unserve(name);
+        }
         let spec = &service.spec;
         self.services
             .insert(name.to_owned(), (spec.group.clone(), spec.version.clone()));
@@ -271,6 +294,19 @@ mod tests {
         facts.serve("v1.example.com", &serde_json::from_value(service).unwrap());
         assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
         facts.unserve("v1.example.com");
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+    }
+
+    #[test]
+    fn a_service_that_was_made_for_definitions_does_not_outlive_them() {
+        let mut facts = watched();
+        let labels = json!({"kube-aggregator.kubernetes.io/automanaged": "true"});
+        let service =
+            json!({"metadata": {"labels": labels}, "spec": {"group": "example.com", "version": "v1"}});
+        facts.serve("v1.example.com", &serde_json::from_value(service).unwrap());
+        facts.define("widgets.example.com", "1", &definition(true, "True"));
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
+        facts.undefine("widgets.example.com");
         assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
     }
 

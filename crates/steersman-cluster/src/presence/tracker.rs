@@ -25,6 +25,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     facts::{Definition, Facts, Service, Trust, Verdict},
+    told::Told,
     unknown,
 };
 use crate::{Ask, Mapper};
@@ -47,7 +48,7 @@ struct Shared {
 
 /// A kind that somebody asks about.
 struct Entry {
-    sightings: watch::Sender<Sighting>,
+    told: Told,
     /// How many ask for each interval.
     intervals: BTreeMap<Duration, usize>,
 }
@@ -106,13 +107,13 @@ impl Tracker {
     ) -> (Asked, watch::Receiver<Sighting>) {
         let mut asked = tracker.shared.asked();
         let entry = asked.entry(resource.clone()).or_insert_with(|| Entry {
-            sightings: watch::Sender::new(unknown(format!(
+            told: Told::new(unknown(format!(
                 "whether {resource} is installed is not known yet"
             ))),
             intervals: BTreeMap::new(),
         });
         *entry.intervals.entry(interval).or_default() += 1;
-        let sightings = entry.sightings.subscribe();
+        let sightings = entry.told.subscribe();
         drop(asked);
         tracker.shared.changed.notify_one();
         let asked = Asked {
@@ -123,11 +124,16 @@ impl Tracker {
         (asked, sightings)
     }
 
+    /// Whether it is known that the cluster does not have a kind, whether somebody asks about it or not.
+    pub(super) fn is_absent(&self, resource: &Resource) -> bool {
+        matches!(self.shared.facts().judge(resource), Verdict::Known(sighting) if sighting.is_absent())
+    }
+
     pub(super) fn all(&self) -> Vec<(Resource, Sighting)> {
         let asked = self.shared.asked();
         let all = asked
             .iter()
-            .map(|(resource, entry)| (resource.clone(), entry.sightings.borrow().clone()));
+            .map(|(resource, entry)| (resource.clone(), entry.told.now()));
         all.collect()
     }
 }
@@ -267,18 +273,24 @@ impl Follower {
     /// When discovery is to be asked, if at all.
     fn next_question(&self, interval: Option<Duration>, ask: &[Ask]) -> Option<Moment> {
         let interval = interval.filter(|_| !ask.is_empty())?;
-        let asked = self
-            .discovered
-            .as_ref()
-            .map(|discovered| discovered.at + interval);
-        // One that was not asked for before is asked for at once.
+        let Some(discovered) = &self.discovered else {
+            return Some(Moment::default());
+        };
+        // One that was not asked for before is asked for at once, unless the server has just failed to answer.
         let is_new = ask.iter().any(|ask| !self.mapper.was_asked(ask));
-        Some(asked.filter(|_| !is_new).unwrap_or_default())
+        if is_new && discovered.trouble.is_none() {
+            return Some(Moment::default());
+        }
+        Some(discovered.at + interval)
     }
 
-    fn trust(&self, health: &[Health; 2]) {
+    fn trust(&mut self, health: &[Health; 2]) {
         let mut facts = self.shared.facts();
-        facts.trust_definitions = trust(&health[0]);
+        let before = std::mem::replace(&mut facts.trust_definitions, trust(&health[0]));
+        if before != Trust::Closed && facts.trust_definitions == Trust::Closed {
+            // What discovery said is from before definitions were watched.
+            self.discovered = None;
+        }
         facts.trust_services = trust(&health[1]);
     }
 
@@ -286,9 +298,9 @@ impl Follower {
     fn tell(&mut self) -> Open {
         let mut open = Open::default();
         let facts = self.shared.facts();
-        let asked = self.shared.asked();
+        let mut asked = self.shared.asked();
         let mut gone: HashSet<(Resource, Arc<str>)> = self.confirmed.iter().cloned().collect();
-        for (resource, entry) in asked.iter() {
+        for (resource, entry) in asked.iter_mut() {
             let shortest = entry.intervals.keys().next().copied();
             open.interval = open.interval.into_iter().chain(shortest).min();
             let sighting = match facts.judge(resource) {
@@ -302,7 +314,7 @@ impl Follower {
                     Some(uid) if sighting.is_present() => {
                         let confirmed = (resource.clone(), Arc::clone(uid));
                         gone.remove(&confirmed);
-                        if self.confirmed.contains(&confirmed) {
+                        if self.confirmed.contains(&confirmed) || entry.told.is_of(uid) {
                             sighting
                         } else {
                             open.unconfirmed.push(confirmed);
@@ -312,9 +324,7 @@ impl Follower {
                     _ => sighting,
                 },
             };
-            entry
-                .sightings
-                .send_if_modified(|before| std::mem::replace(before, sighting.clone()) != sighting);
+            entry.told.tell(sighting);
         }
         drop((facts, asked));
         for former in gone {

@@ -35,6 +35,30 @@ fn host() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
 }
 
+/// What the lease of one runnable is called: by the name of the election and its own, where a server takes that as the
+/// name of an object. Otherwise what it does not take is left out, and a number tells it from others.
+pub(super) fn lease_of(election: &str, runnable: &str) -> String {
+    let may_be = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
+    let is_plain =
+        runnable.ends_with(may_be) && runnable.chars().all(|one| may_be(one) || "-.".contains(one));
+    if is_plain && !runnable.contains("..") && !runnable.contains(".-") && !runnable.contains("-.") {
+        return format!("{election}-{runnable}");
+    }
+    let kept: String = runnable
+        .chars()
+        .map(|one| one.to_ascii_lowercase())
+        .filter(|one| may_be(*one))
+        .collect();
+    format!("{election}-{kept}-{:08x}", number_of(runnable))
+}
+
+/// FNV-1a: the same in every replica, whatever it was compiled with, which the hashes of the standard library are not.
+fn number_of(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |number, byte| {
+        (number ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
 pub(super) fn pod_namespace() -> io::Result<String> {
     let text = std::fs::read_to_string(NAMESPACE_FILE)?;
     match text.trim() {
@@ -46,6 +70,19 @@ pub(super) fn pod_namespace() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runnables_have_leases_of_different_names_that_a_server_takes() {
+        assert_eq!(lease_of("op", "web"), "op-web");
+        assert_eq!(lease_of("op", "web.v1-beta"), "op-web.v1-beta");
+        let odd = ["Web", "wEb", "web_", "web..v1", "web-", "Wägen", "_"];
+        let names: std::collections::BTreeSet<_> = odd.iter().map(|name| lease_of("op", name)).collect();
+        assert_eq!(names.len(), odd.len(), "{names:?}");
+        for name in names {
+            let is_taken = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || one == '-';
+            assert!(name.chars().all(is_taken), "{name}");
+        }
+    }
 
     #[test]
     fn two_processes_have_two_identities_on_one_host() {

@@ -14,7 +14,7 @@ use steersman_controller::{NameTaken, Options, RunSurroundings, Standing};
 use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
 use tokio::sync::{oneshot, watch};
 
-use super::{Inner, Manager, RunError, barrier::Awaited, collect, warmth::Warmth};
+use super::{Inner, Manager, RunError, barrier::Awaited, collect, own_lease::Leads, warmth::Warmth};
 use crate::{
     BindError, Checks, Election, ElectionError, MetricsRegistry, MetricsServer, MetricsServerError,
     RouteError, Routes, Server, Unready,
@@ -203,6 +203,10 @@ impl ManagerBuilder {
             })
         });
         let election = election.transpose()?;
+        let (own_leases, election) = match election {
+            Some(election) if election.settings.per_runnable => (Some(election.settings), None),
+            election => (None, election),
+        };
         for cluster in clusters {
             surroundings.fleet().insert(cluster)?;
         }
@@ -244,6 +248,8 @@ impl ManagerBuilder {
             endpoints,
             leadership: watch::Sender::new(None),
             election,
+            own_leases,
+            leads: Leads::default(),
             warmth,
             registry: Mutex::default(),
             changed: watch::Sender::new(()),

@@ -81,9 +81,26 @@ impl TestKind {
             .unwrap();
     }
 
+    /// Changes the definition.
+    pub async fn change(&self, change: Value) {
+        self.definitions
+            .patch(
+                &self.definition_name(),
+                &PatchParams::default(),
+                &Patch::Merge(change),
+            )
+            .await
+            .unwrap();
+    }
+
     /// Removes it, and waits until it is gone.
     pub async fn uninstall(&self) {
         self.begin_uninstall().await;
+        self.gone().await;
+    }
+
+    /// Waits until it is gone.
+    pub async fn gone(&self) {
         while self
             .definitions
             .get_opt(&self.definition_name())

@@ -21,7 +21,7 @@ use kube::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use steersman_cache::{InformerOptions, Scope};
-use steersman_cluster::Cluster;
+use steersman_cluster::{Cluster, ClusterBuilder};
 use steersman_controller::Controller;
 use steersman_manager::{Election, Manager};
 use steersman_testing::{Endpoint, FaultProxy, Fixture, Identity};
@@ -58,6 +58,11 @@ impl Program {
         let role = json!({
             "endpoint": proxy.endpoint(), "identity": identity, "namespace": fixture.namespace(), "name": name,
         });
+        Self::copy(&role, identity, name)
+    }
+
+    /// A copy of this test that does this.
+    pub fn copy(role: &Value, identity: &Identity, name: &str) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
         command
             .args(["--exact", "replica", "--nocapture"])
@@ -99,6 +104,17 @@ impl Program {
         assert!(heard.is_ok(), "{} ended without saying `{what}`", self.name);
     }
 
+    /// Waits until it says something that begins so for the n-th time, counted from one, and gives the rest of it.
+    pub async fn tells(&mut self, beginning: &str, times: usize) -> String {
+        let find = |said: &Vec<String>| {
+            let mut rests = said.iter().filter_map(|line| line.strip_prefix(beginning));
+            rests.nth(times - 1).map(str::to_owned)
+        };
+        let heard = self.heard.wait_for(|said| find(said).is_some()).await;
+        let said = heard.unwrap_or_else(|_| panic!("{} ended without saying `{beginning}`", self.name));
+        find(&said).unwrap()
+    }
+
     /// Waits for its end, which comes by itself.
     pub async fn ended(mut self) -> Option<i32> {
         let child = tokio::task::spawn_blocking(move || self.child.wait().unwrap().code());
@@ -115,12 +131,12 @@ impl Drop for Program {
 }
 
 #[expect(clippy::print_stdout, reason = "the test reads it")]
-fn say(text: &str) {
+pub fn say(text: &str) {
     println!("\n{SAYS}{text}");
 }
 
-/// What a copy does: it signs config maps while it leads. In the test itself it does nothing.
-pub fn be_a_replica() {
+/// Does what a copy of the test is to do, until the test ends. In the test itself it does nothing.
+pub fn be(what: impl AsyncFnOnce(Value)) {
     let Ok(role) = env::var(ROLE) else { return };
     let role: Value = serde_json::from_str(&role).unwrap();
     thread::spawn(|| {
@@ -132,17 +148,24 @@ pub fn be_a_replica() {
         .worker_threads(2)
         .enable_all()
         .build();
-    runtime.unwrap().block_on(async {
-        let endpoint: Endpoint = serde_json::from_value(role["endpoint"].clone()).unwrap();
-        let identity: Identity = serde_json::from_value(role["identity"].clone()).unwrap();
+    runtime.unwrap().block_on(what(role));
+}
+
+/// The cluster of a copy.
+pub fn cluster_of(role: &Value) -> ClusterBuilder {
+    let endpoint: Endpoint = serde_json::from_value(role["endpoint"].clone()).unwrap();
+    let identity: Identity = serde_json::from_value(role["identity"].clone()).unwrap();
+    let here = Scope::all().namespace(role["namespace"].as_str().unwrap());
+    Cluster::builder("default")
+        .config(endpoint.config(&identity).unwrap())
+        .cache(|cache| cache.defaults(here, InformerOptions::default()))
+}
+
+/// What a copy does: it signs config maps while it leads.
+pub fn be_a_replica() {
+    be(async |role| {
         let text = |field: &str| role[field].as_str().unwrap().to_owned();
-        let here = Scope::all().namespace(text("namespace"));
-        let cluster = Cluster::builder("default")
-            .config(endpoint.config(&identity).unwrap())
-            .cache(|cache| cache.defaults(here, InformerOptions::default()))
-            .build()
-            .await
-            .unwrap();
+        let cluster = cluster_of(&role).build().await.unwrap();
         let election = Election::new(LEASE)
             .namespace(text("namespace"))
             .identity(text("name"))

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was told of a kind, and of which incarnation.
+
+use std::sync::Arc;
+
+use steersman_core::{Presence, Sighting};
+use tokio::sync::watch;
+
+/// What those know who ask about a kind.
+///
+/// Definitions have uids, and discovery knows of none. A kind that was called present by one of them and then by the other
+/// is taken for the same, so that nothing starts anew because a permission came or went.
+pub(super) struct Told {
+    sightings: watch::Sender<Sighting>,
+    present: Option<Incarnation>,
+    /// How many incarnations there were.
+    count: u64,
+}
+
+/// One time of being there.
+struct Incarnation {
+    /// What those are told who ask.
+    token: Arc<str>,
+    /// That of the definition, where it is known.
+    uid: Option<Arc<str>>,
+}
+
+impl Told {
+    pub(super) fn new(sighting: Sighting) -> Self {
+        Self {
+            sightings: watch::Sender::new(sighting),
+            present: None,
+            count: 0,
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Sighting> {
+        self.sightings.subscribe()
+    }
+
+    pub(super) fn now(&self) -> Sighting {
+        self.sightings.borrow().clone()
+    }
+
+    /// Whether the kind was called present last, and may be what this uid is of.
+    pub(super) fn is_of(&self, uid: &Arc<str>) -> bool {
+        self.present
+            .as_ref()
+            .is_some_and(|present| present.may_be(Some(uid)))
+    }
+
+    /// Tells those who ask, if it is something new.
+    pub(super) fn tell(&mut self, mut sighting: Sighting) {
+        match sighting.presence {
+            Presence::Present => {
+                let uid = sighting.incarnation.take();
+                sighting.incarnation = Some(self.appeared(uid));
+            }
+            Presence::Absent => self.present = None,
+            // It may be there as before.
+            Presence::Unknown => {}
+        }
+        self.sightings
+            .send_if_modified(|before| std::mem::replace(before, sighting.clone()) != sighting);
+    }
+
+    /// What the incarnation with this uid is called.
+    fn appeared(&mut self, uid: Option<Arc<str>>) -> Arc<str> {
+        match &mut self.present {
+            Some(present) if present.may_be(uid.as_ref()) => {
+                present.uid = present.uid.take().or(uid);
+                Arc::clone(&present.token)
+            }
+            present => {
+                self.count += 1;
+                let token = uid
+                    .clone()
+                    .unwrap_or_else(|| format!("discovered, {}", self.count).into());
+                *present = Some(Incarnation {
+                    token: Arc::clone(&token),
+                    uid,
+                });
+                token
+            }
+        }
+    }
+}
+
+impl Incarnation {
+    fn may_be(&self, uid: Option<&Arc<str>>) -> bool {
+        match (&self.uid, uid) {
+            (Some(known), Some(uid)) => known == uid,
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sighting(presence: Presence, uid: Option<&str>) -> Sighting {
+        let sighting = Sighting::new(presence, "");
+        match uid {
+            Some(uid) => sighting.incarnation(uid),
+            None => sighting,
+        }
+    }
+
+    /// What is told of each of these in turn.
+    fn incarnations(sightings: &[(Presence, Option<&str>)]) -> Vec<Option<Arc<str>>> {
+        let mut told = Told::new(sighting(Presence::Unknown, None));
+        let tell = |(presence, uid): &(Presence, Option<&str>)| {
+            told.tell(sighting(*presence, *uid));
+            told.now().incarnation
+        };
+        sightings.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn guarantee_5_a_permission_that_goes_and_comes_makes_no_other_incarnation() {
+        use Presence::{Present, Unknown};
+        let told = incarnations(&[
+            (Present, Some("1")),
+            (Unknown, None),
+            (Present, None),
+            (Present, Some("1")),
+            (Present, Some("2")),
+        ]);
+        assert_eq!(told[0], told[2]);
+        assert_eq!(told[0], told[3]);
+        assert_ne!(told[0], told[4]);
+    }
+
+    #[test]
+    fn guarantee_5_what_discovery_found_is_what_the_definition_tells_of_later() {
+        use Presence::{Absent, Present};
+        let told = incarnations(&[
+            (Present, None),
+            (Present, Some("1")),
+            (Present, Some("2")),
+            (Absent, None),
+            (Present, None),
+        ]);
+        assert_eq!(told[0], told[1]);
+        assert_ne!(told[1], told[2]);
+        assert!(!told[..4].contains(&told[4]), "{told:?}");
+    }
+}

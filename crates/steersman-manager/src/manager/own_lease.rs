@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runnables that have a lease each, so that replicas share the work.
+//!
+//! The manager wraps what needs leadership when it is taken in. Each takes part in an election of its own for as long as it
+//! runs, with the guarantees of [`Election`](crate::Election); to the rest of the manager it is one more runnable.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use steersman_cluster::ClusterName;
+use steersman_controller::{
+    BoxError, BoxRunnable, Leadership, LeadershipKeeper, Needs, RunContext, Runnable, Standing, Standings,
+    Term, Wanted,
+};
+use steersman_core::Moment;
+use tokio::sync::watch;
+
+use super::RunError;
+use crate::{
+    MetricsRegistry, Registered,
+    election::{Campaign, Circumstances, Figures, Loss, Settings},
+};
+
+/// A runnable with a lease of its own.
+pub(super) struct OwnLease {
+    inner: BoxRunnable,
+    settings: Settings,
+    figures: Figures,
+    standings: Standings,
+    leads: Leads,
+    _registered: Registered,
+}
+
+/// Who leads in what, by the names of runnables.
+#[derive(Clone, Default)]
+pub(super) struct Leads(Arc<watch::Sender<BTreeMap<String, Leadership>>>);
+
+impl Leads {
+    /// Whether the runnable of this name may act now; nothing where it does not run.
+    pub(super) fn is_leading(&self, name: &str) -> Option<bool> {
+        self.0.borrow().get(name).map(Leadership::is_leading)
+    }
+}
+
+/// Takes a runnable off the list when it ends.
+struct Listed<'a> {
+    name: &'a str,
+    leads: &'a Leads,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.leads.0.send_modify(|leads| _ = leads.remove(self.name));
+    }
+}
+
+/// One run of it.
+struct Contest<'a> {
+    own: &'a OwnLease,
+    cx: RunContext,
+    keeper: Arc<LeadershipKeeper>,
+    warm: watch::Sender<bool>,
+    campaign: Campaign,
+}
+
+impl OwnLease {
+    pub(super) fn new(
+        inner: BoxRunnable,
+        settings: &Settings,
+        standings: &Standings,
+        metrics: &MetricsRegistry,
+        leads: &Leads,
+    ) -> Self {
+        let settings = settings.of_runnable(inner.name());
+        let figures = Figures::default();
+        Self {
+            _registered: metrics.register(|registry| figures.register(&settings.lease, registry)),
+            inner,
+            settings,
+            figures,
+            standings: standings.clone(),
+            leads: leads.clone(),
+        }
+    }
+
+    fn contest(&self, cx: &RunContext) -> Result<(Contest<'_>, Listed<'_>), RunError> {
+        let (keeper, leadership) = LeadershipKeeper::new();
+        let keeper = Arc::new(keeper);
+        let (warm, is_warm) = watch::channel(self.inner.needs() != Needs::WarmUp);
+        let circumstances = Circumstances {
+            clock: Arc::clone(cx.clock()),
+            seed: cx.random().next_u64(),
+            keeper: Arc::clone(&keeper),
+            warm: is_warm,
+            standings: self.standings.clone(),
+        };
+        let campaign = Campaign::start(&self.settings, &self.figures, circumstances);
+        let name = self.inner.name();
+        self.leads
+            .0
+            .send_modify(|leads| _ = leads.insert(name.to_owned(), leadership.clone()));
+        let contest = Contest {
+            own: self,
+            cx: cx.led_by(leadership),
+            keeper,
+            warm,
+            campaign: campaign.map_err(RunError::Election)?,
+        };
+        let leads = &self.leads;
+        Ok((contest, Listed { name, leads }))
+    }
+}
+
+impl Runnable for OwnLease {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// As what is wrapped: where nobody else contends it starts at once, and in the order that others expect.
+    fn needs(&self) -> Needs {
+        self.inner.needs()
+    }
+
+    fn caches(&self) -> Vec<Wanted> {
+        self.inner.caches()
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        self.inner.clusters()
+    }
+
+    fn forget(&self) {
+        self.inner.forget();
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        let (mut contest, _listed) = self.contest(&cx)?;
+        let result = match self.inner.needs() {
+            Needs::WarmUp => contest.run_warm().await,
+            _ => contest.run_while_leading().await,
+        };
+        contest.finish().await;
+        result
+    }
+}
+
+impl Contest<'_> {
+    /// Runs it all the time. It asks itself for a term before it acts.
+    async fn run_warm(&mut self) -> Result<(), BoxError> {
+        let name = self.own.inner.name();
+        let is_ready = |all: &BTreeMap<String, Standing>| all.get(name).is_some_and(Standing::is_ready);
+        let warm = &self.warm;
+        let warming = async {
+            self.own.standings.when(is_ready).await;
+            warm.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        let (_handle, child) = self.cx.child();
+        tokio::select! {
+            biased;
+            result = self.own.inner.run(child) => result,
+            error = lost(&mut self.campaign, self.own) => Err(error.into()),
+            () = warming => Ok(()),
+        }
+    }
+
+    /// Runs it whenever it leads, until it ends by itself or is told to.
+    async fn run_while_leading(&mut self) -> Result<(), BoxError> {
+        loop {
+            self.cx.stand(Standing::Dormant {
+                reason: format!("the lease `{}` is not held", self.own.settings.lease),
+            });
+            let term = tokio::select! {
+                biased;
+                _ = self.cx.stop().requested() => return Ok(()),
+                error = lost(&mut self.campaign, self.own) => return Err(error.into()),
+                term = self.cx.leadership().term() => term,
+            };
+            if let Some(result) = self.lead(term).await {
+                return result;
+            }
+        }
+    }
+
+    /// Runs it until the term ends, which gives nothing. Then it has no time: nobody lets it write any more.
+    async fn lead(&mut self, term: Term) -> Option<Result<(), BoxError>> {
+        let (handle, child) = self.cx.child();
+        let running = self.own.inner.run(child);
+        let result = tokio::select! {
+            biased;
+            () = term.ended() => None,
+            error = lost(&mut self.campaign, self.own) => Some(Err(error.into())),
+            result = running => Some(result),
+        };
+        drop(handle);
+        result
+    }
+
+    /// Gives the lease up after the last of the work has ended, if that was in time.
+    async fn finish(self) {
+        self.campaign.abstain();
+        self.keeper.revoke();
+        let deadline = self.cx.stop().deadline().unwrap_or(Moment::ORIGIN);
+        let is_vacated = tokio::select! {
+            biased;
+            () = self.keeper.vacated() => true,
+            () = self.cx.clock().sleep_until(deadline) => false,
+        };
+        self.campaign
+            .resign(is_vacated && self.own.settings.release)
+            .await;
+    }
+}
+
+/// Waits until the election has come to an end by itself.
+async fn lost(campaign: &mut Campaign, own: &OwnLease) -> RunError {
+    match campaign.lost().await {
+        Loss::Failed(error) => RunError::Election(error),
+        Loss::Lease(reason) => RunError::LeadershipLost {
+            lease: own.settings.lease.clone(),
+            reason,
+        },
+    }
+}

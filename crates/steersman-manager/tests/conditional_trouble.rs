@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditional controllers where not everything is as it should be: permissions that come and go, a kind that one cluster
+//! has and another has not, and objects that cannot be converted.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod kinds;
+mod managed;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use steersman_cache::Resource;
+use steersman_cluster::{Client, Cluster};
+use steersman_controller::{Controller, Standing, dynamic};
+use steersman_manager::Manager;
+use steersman_testing::{
+    FaultProxy, Fixture,
+    proxy::{Cut, Exchange, Matching},
+};
+
+use kinds::{TestKind, Uids};
+use managed::{Log, cluster, cluster_builder, cluster_through, config_map, run};
+
+const GROUP: &str = "apiextensions.k8s.io";
+const DEFINITIONS: &str = "customresourcedefinitions";
+
+/// Waits until a runnable stands so.
+async fn stands(manager: &Manager, name: &str, so: impl Fn(&Standing) -> bool) {
+    manager
+        .standings()
+        .when(|all| all.get(name).is_some_and(&so))
+        .await;
+}
+
+fn is_dormant(standing: &Standing) -> bool {
+    matches!(standing, Standing::Dormant { .. })
+}
+
+fn is_degraded(standing: &Standing) -> bool {
+    matches!(standing, Standing::Degraded { .. })
+}
+
+/// How often the widgets were listed or watched anew.
+fn watches_of_widgets(exchanges: &[Exchange]) -> usize {
+    let is_watch = |one: &&Exchange| one.path.ends_with("/widgets") && one.is_watch();
+    exchanges.iter().filter(is_watch).count()
+}
+
+// R24
+#[steersman_testing::test]
+async fn a_permission_to_watch_definitions_that_goes_and_comes_back_restarts_nothing(fixture: Fixture) {
+    let user = fixture.user("limited").await;
+    let _ = user.grant(fixture.group(), &["*"], &["*"]).await.unwrap();
+    let granted = user.grant(GROUP, &[DEFINITIONS], &["*"]).await.unwrap();
+    let proxy = fixture.proxy().await;
+    proxy.announce(user.identity());
+    let watched = cluster_builder(&fixture, "default")
+        .config(proxy.endpoint().config(user.identity()).unwrap())
+        .build()
+        .await
+        .unwrap();
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = Uids::of(&widgets);
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .poll_every(Duration::from_millis(100))
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    let running = run(&manager);
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    seen.saw("one").await;
+
+    // Revoked: the watch that is open ends some time, and cannot be opened again.
+    granted.revoke().await.unwrap();
+    let definitions = Matching::watches().path(DEFINITIONS);
+    assert!(proxy.cut(&definitions, Cut::Clean) > 0);
+    proxy
+        .wait_for(|all| {
+            let is_refused = |one: &&Exchange| one.path.ends_with(DEFINITIONS) && one.status == Some(403);
+            let refused = all.iter().position(|one| is_refused(&one))?;
+            let polled = |one: &Exchange| one.path == "/apis" && one.status.is_some();
+            all[refused..].iter().any(polled).then_some(())
+        })
+        .await;
+    widgets.apply(&client, "two").await;
+    seen.saw("two").await;
+    assert_eq!(watches_of_widgets(&proxy.exchanges()), 1, "it was started anew");
+
+    // Now polling tells of what happens.
+    widgets.uninstall().await;
+    stands(&manager, "widgets", is_dormant).await;
+    seen.clear();
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    seen.saw("one").await;
+    let watches = watches_of_widgets(&proxy.exchanges());
+
+    // Granted again: definitions are watched again, and discovery is left alone.
+    let _ = user.grant(GROUP, &[DEFINITIONS], &["*"]).await.unwrap();
+    proxy
+        .wait_for(|all| {
+            let mut open = all.iter().filter(|one| one.path.ends_with(DEFINITIONS));
+            open.any(|one| one.is_watch() && one.is_open() && one.status == Some(200))
+                .then_some(())
+        })
+        .await;
+    widgets.apply(&client, "three").await;
+    seen.saw("three").await;
+    assert_eq!(
+        watches_of_widgets(&proxy.exchanges()),
+        watches,
+        "it was started anew"
+    );
+    widgets.uninstall().await;
+    stands(&manager, "widgets", is_dormant).await;
+    running.stop().await.unwrap();
+}
+
+// R5, R170
+#[steersman_testing::test]
+async fn each_cluster_is_worked_on_while_it_has_the_kind(fixture: Fixture) {
+    let own = fixture.own_server(Default::default()).await;
+    let admin = own.client();
+    let other = Cluster::builder("other")
+        .config(own.endpoint().config(own.admin()).unwrap())
+        .build()
+        .await
+        .unwrap();
+    let here = TestKind::new(&fixture, "Widget");
+    let there = TestKind::at(&fixture, &admin, "default", "Widget");
+    let clients = [cluster(&fixture).await.live(), other.live()];
+    let proxy = fixture.proxy().await;
+    let manager = Manager::builder()
+        .cluster(cluster_through(&fixture, &proxy, "default").await)
+        .cluster(other)
+        .build()
+        .await
+        .unwrap();
+    let seen = Uids::of(&here);
+    Controller::of_kind("widgets", dynamic(here.resource.clone()))
+        .on_every_cluster()
+        .when_installed()
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    let running = run(&manager);
+    // One has it, which does not wait for the other.
+    there.install().await;
+    there.apply(&clients[1], "there").await;
+    seen.saw("there").await;
+    stands(&manager, "widgets", Standing::is_ready).await;
+    assert_eq!(watches_of_widgets(&proxy.exchanges()), 0);
+    for cycle in 0..3 {
+        here.install().await;
+        let name = format!("here-{cycle}");
+        here.apply(&clients[0], &name).await;
+        seen.saw(&name).await;
+        here.uninstall().await;
+        proxy
+            .wait_for(|all| {
+                let is_open = |one: &Exchange| one.path.ends_with("/widgets") && one.is_open();
+                (!all.iter().any(is_open)).then_some(())
+            })
+            .await;
+        let name = format!("there-{cycle}");
+        there.apply(&clients[1], &name).await;
+        seen.saw(&name).await;
+        assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+    }
+    running.stop().await.unwrap();
+}
+
+/// Lets objects be converted by a webhook, which nobody serves, or by nobody.
+async fn convert_by_webhook(kind: &TestKind, proxy: &FaultProxy, by_webhook: bool) {
+    let webhook = json!({
+        "conversionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://127.0.0.1:1/convert"},
+    });
+    let conversion = if by_webhook {
+        json!({"strategy": "Webhook", "webhook": webhook})
+    } else {
+        json!({"strategy": "None", "webhook": null})
+    };
+    kind.change(json!({"spec": {"conversion": conversion}})).await;
+    // A real server ends those that are open.
+    proxy.cut(&Matching::watches().path("/widgets"), Cut::Clean);
+}
+
+/// Applies an object in the version that is stored, which no conversion is needed for.
+async fn apply_stored(client: &Client, kind: &TestKind, name: &str) {
+    let stored = Resource::new(
+        kind.resource.group(),
+        "v2",
+        kind.resource.kind(),
+        kind.resource.plural(),
+    );
+    let mut object = kind.object(name);
+    object.types.as_mut().unwrap().api_version = stored.api_version();
+    while let Err(error) = client.of(&stored).apply(&object).await {
+        assert!(error.is_absent() || error.is_not_found(), "{error:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+// R171
+#[steersman_testing::test]
+async fn a_kind_whose_objects_cannot_be_converted_is_present_and_in_trouble(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let watched = cluster_through(&fixture, &proxy, "default").await;
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let (widgets, maps) = (TestKind::new(&fixture, "Widget"), Log::new());
+    let seen = Uids::of(&widgets);
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    Controller::of::<ConfigMap>("maps")
+        .run_on(&manager, maps.clone())
+        .unwrap();
+    let other_works = async |name: &str| {
+        client.create(&config_map(&fixture, name, "1")).await.unwrap();
+        maps.saw(name, Some("1")).await;
+    };
+
+    // From the start: it is not absent, and says what it waits for. Nobody else is held up.
+    widgets.install().await;
+    apply_stored(&client, &widgets, "one").await;
+    convert_by_webhook(&widgets, &proxy, true).await;
+    let running = run(&manager);
+    stands(&manager, "widgets", is_degraded).await;
+    let Some(Standing::Degraded { reason }) = manager.standings().of("widgets") else {
+        panic!("{:?}", manager.standings().of("widgets"));
+    };
+    assert!(reason.contains(&widgets.resource.to_string()), "{reason}");
+    other_works("a").await;
+    convert_by_webhook(&widgets, &proxy, false).await;
+    seen.saw("one").await;
+    stands(&manager, "widgets", Standing::is_ready).await;
+
+    // While it runs: it keeps running with what it has, and goes on when they can be converted again.
+    convert_by_webhook(&widgets, &proxy, true).await;
+    apply_stored(&client, &widgets, "two").await;
+    stands(&manager, "widgets", is_degraded).await;
+    other_works("b").await;
+    assert!(seen.seen().iter().all(|(name, _)| name == "one"));
+    convert_by_webhook(&widgets, &proxy, false).await;
+    seen.saw("two").await;
+    stands(&manager, "widgets", Standing::is_ready).await;
+    running.stop().await.unwrap();
+}

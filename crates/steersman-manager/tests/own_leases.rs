@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One lease for each controller, so that replicas share the work.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod elected;
+mod managed;
+
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use steersman_controller::{BoxError, Controller, Needs, RunContext, Standing, run_fn};
+use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
+use tokio::sync::watch;
+
+use elected::{Replica, Sign, create_map, figure, is_about_lease, leases, short, signed, steady, until};
+
+const MAPS: &str = "operator-maps";
+const TICKER: &str = "operator-ticker";
+
+/// A replica with a warm controller and a task that needs leadership, and whether that task runs.
+async fn replica(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> (Replica, watch::Receiver<u32>) {
+    let election = short(fixture, name).per_runnable();
+    let replica = Replica::new(fixture, proxy, election, name, |builder| builder).await;
+    Controller::of::<ConfigMap>("maps")
+        .warm()
+        .run_on(&replica.manager, Sign(name.to_owned()))
+        .unwrap();
+    let (sender, runs) = watch::channel(0);
+    let ticker = run_fn("ticker", move |cx: RunContext| {
+        let sender = sender.clone();
+        async move {
+            sender.send_modify(|runs| *runs += 1);
+            let _ended = scopeguard(move || sender.send_modify(|runs| *runs -= 1));
+            cx.stop().requested().await;
+            Ok::<_, BoxError>(())
+        }
+    });
+    replica.manager.add(ticker).unwrap();
+    let everywhere = run_fn("server", async |cx: RunContext| {
+        cx.stop().requested().await;
+        Ok::<_, BoxError>(())
+    });
+    replica.manager.add(everywhere.needing(Needs::Nothing)).unwrap();
+    (replica, runs)
+}
+
+/// Does something when it drops, also if what holds it is cancelled.
+fn scopeguard(at_end: impl FnMut()) -> impl Drop {
+    struct Guard<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for Guard<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    Guard(at_end)
+}
+
+async fn holder(fixture: &Fixture, lease: &str) -> Option<String> {
+    let lease: Option<Lease> = leases(fixture).get_opt(lease).await.unwrap();
+    lease?.spec?.holder_identity
+}
+
+async fn give(fixture: &Fixture, lease: &str, holder: &str) {
+    let change = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 60}});
+    let patch = Patch::Merge(&change);
+    leases(fixture)
+        .patch(lease, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
+// R81, R177
+#[steersman_testing::test]
+async fn guarantee_10_who_loses_the_lease_of_one_goes_on_with_the_others(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    create_map(&fixture, "a").await;
+    let (one, mut ticks) = replica(&fixture, &proxy, "one").await;
+    let running = one.run();
+    signed(&fixture, "a", "one").await;
+    ticks.wait_for(|runs| *runs == 1).await.unwrap();
+    assert!(one.manager.leads("maps") && one.manager.leads("ticker"));
+    let leases_made = |all: &[Exchange]| {
+        all.iter()
+            .filter(|one| is_about_lease(one) && one.method == "POST")
+            .count()
+    };
+    assert_eq!(leases_made(&proxy.exchanges()), 2, "what needs none has none");
+
+    // Another one takes one of them: what it is for ends here, and no other.
+    give(&fixture, MAPS, "another").await;
+    until(async || !one.manager.leads("maps")).await;
+    create_map(&fixture, "b").await;
+    let watches = one.watches(&proxy).len();
+    assert_eq!(holder(&fixture, TICKER).await.as_deref(), Some("one"));
+    assert!(one.manager.leads("ticker") && *ticks.borrow() == 1);
+    let standing = one.manager.standings().of("maps");
+    assert_eq!(standing, Some(Standing::Ready), "it stays warm");
+
+    // The other one too, and both come back.
+    give(&fixture, TICKER, "another").await;
+    ticks.wait_for(|runs| *runs == 0).await.unwrap();
+    give(&fixture, MAPS, "").await;
+    signed(&fixture, "b", "one").await;
+    assert_eq!(one.watches(&proxy).len(), watches, "it opened no watch for that");
+    let status = |lease: &str| {
+        figure(
+            &one.manager,
+            &format!(r#"leader_election_master_status{{name="{lease}"}}"#),
+        )
+    };
+    assert_eq!((status(MAPS), status(TICKER)), (Some(1.0), Some(0.0)));
+    give(&fixture, TICKER, "").await;
+    ticks.wait_for(|runs| *runs == 1).await.unwrap();
+
+    running.stop().await.unwrap();
+    for lease in [MAPS, TICKER] {
+        assert_eq!(
+            holder(&fixture, lease).await.unwrap_or_default(),
+            "",
+            "{lease} is given up"
+        );
+    }
+    assert!(!one.manager.leads("maps"));
+}
+
+// R68, R81
+#[steersman_testing::test]
+async fn replicas_share_the_work_and_take_over_what_is_given_up(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    create_map(&fixture, "a").await;
+    let (one, mut ticks_of_one) = replica(&fixture, &proxy, "one").await;
+    let running_one = one.run();
+    signed(&fixture, "a", "one").await;
+    ticks_of_one.wait_for(|runs| *runs == 1).await.unwrap();
+    let (two, mut ticks_of_two) = replica(&fixture, &proxy, "two").await;
+    let running_two = two.run();
+    until(async || two.manager.standings().of("maps") == Some(Standing::Ready)).await;
+    // One is left with the half of it.
+    give(&fixture, MAPS, "two").await;
+    until(async || !one.manager.leads("maps")).await;
+    give(&fixture, MAPS, "").await;
+    until(async || one.manager.leads("maps") || two.manager.leads("maps")).await;
+    assert_ne!(one.manager.leads("maps"), two.manager.leads("maps"));
+    assert!(one.manager.leads("ticker") && !two.manager.leads("ticker"));
+    // And two takes over the rest.
+    running_one.stop().await.unwrap();
+    assert_eq!(*ticks_of_one.borrow(), 0);
+    ticks_of_two.wait_for(|runs| *runs == 1).await.unwrap();
+    create_map(&fixture, "b").await;
+    signed(&fixture, "b", "two").await;
+    running_two.stop().await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn with_one_lease_for_all_a_runnable_is_led_by_who_leads(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let election = steady(&fixture, "one");
+    let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
+    let running = one.run();
+    assert!(!one.manager.leads("maps"));
+    one.manager.elected().await;
+    assert!(one.manager.leads("maps"));
+    running.stop().await.unwrap();
+}
