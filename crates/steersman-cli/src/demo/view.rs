@@ -156,7 +156,9 @@ pub(crate) async fn during<T>(view: &View, scene: &Scene, title: &str, work: imp
 fn fit(line: &str) -> String {
     let size =
         rustix::termios::tcgetwinsize(io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
-    let width = size.map_or(80, |size| usize::from(size.ws_col)).max(20);
+    // Some terminals do not know how wide they are, and say zero.
+    let width = size.map_or(0, |size| usize::from(size.ws_col));
+    let width = if width == 0 { 80 } else { width };
     line.chars().take(width - 1).collect()
 }
 

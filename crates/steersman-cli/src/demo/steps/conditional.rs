@@ -19,7 +19,7 @@ use crate::{
     demo::{
         sight::LIMIT,
         stage::Stage,
-        step::{Account, Step, StepError, ensure},
+        step::{Account, Step, StepError},
     },
     replica::NAMESPACE,
 };
@@ -50,7 +50,7 @@ impl Step for Conditional {
 
 async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> {
     rest(stage).await?;
-    let reads = stage.requests.reads();
+    let reads = stage.requests.count();
     let (mut installed, mut uninstalled, mut meanwhile) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..stage.rounds(2, 5) {
         if round > 0 {
@@ -81,11 +81,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         meanwhile,
     )?;
     // The Banner's controller looks at Webs and ConfigMaps through the watches that the first one has open.
-    let more = stage.requests.reads() - reads;
-    ensure(
-        more == 0,
-        format!("the first controller's kinds were listed or watched {more} times anew"),
-    )?;
+    stage.requests.ensure_only(reads)?;
     account.note("the watches of the first controller stayed open: no list, no new watch")
 }
 

@@ -8,7 +8,7 @@ use super::converge::is_ready;
 use crate::{
     demo::{
         stage::Stage,
-        step::{Account, Step, StepError, ensure},
+        step::{Account, Step, StepError},
     },
     replica::LEASE_DURATION,
 };
@@ -42,7 +42,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
     for round in 1..=stage.rounds(1, 3) {
         let mut leader = stage.take_leader().await?;
         let dead = leader.name().to_owned();
-        let reads = stage.requests.reads();
+        let reads = stage.requests.count();
         leader.signal(Signal::KILL)?;
         let killed = stage.now();
         leader.ended().await?;
@@ -53,11 +53,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         stage.home.has_page(&web, "hello").await?;
         vacant.push(taken.saturating_since(killed));
         first.push(stage.since(taken));
-        let more = stage.requests.reads() - reads;
-        ensure(
-            more == 0,
-            format!("{heir} listed or watched {more} times before it wrote"),
-        )?;
+        stage.requests.ensure_only(reads)?;
         is_ready(stage, &web).await?;
         account.note(format!(
             "{dead} is dead; {heir} leads and serves the Web that was applied after the kill"
