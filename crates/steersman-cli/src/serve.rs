@@ -4,9 +4,14 @@
 mod load;
 
 use std::{
+    error::Error,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use steersman_apiserver::{Exchange, Workloads};
@@ -34,25 +39,26 @@ async fn serve(options: &Serve) -> Outcome {
     if options.workloads {
         builder = builder.workloads(Workloads::default().nodes(NODES));
     }
+    let is_open = Arc::new(AtomicBool::new(false));
     if options.watch {
-        builder = builder.observe(|exchange| {
-            // Who closed the output does not want to see more.
-            let _ = writeln!(io::stdout(), "{}", line(exchange, Paint::stdout()));
+        let is_open = Arc::clone(&is_open);
+        builder = builder.observe(move |exchange| {
+            // Loading is nobody's concern.
+            if is_open.load(Ordering::Acquire) {
+                // Who closed the output does not want to see more.
+                let _ = writeln!(io::stdout(), "{}", line(exchange, Paint::stdout()));
+            }
         });
     }
     let server = Server::start(builder, options.port).await?;
-    let place = Place::choose(options.kubeconfig.as_deref())?;
-    server::write_kubeconfig(&place.path, server.kubeconfig())?;
-    let loading = async {
-        let home = server.cluster("home").await?;
-        load::load(&home, &options.load).await
-    };
+    let place = Place::write(options.kubeconfig.as_deref(), server.kubeconfig())?;
     let loaded = tokio::select! {
         biased;
         signal = signals.stop() => return Ok(End::Interrupted(signal)),
-        loaded = loading => loaded?,
+        loaded = load::load(&server, &options.load) => loaded?,
     };
     writeln!(io::stdout(), "{}", place.path.display())?;
+    is_open.store(true, Ordering::Release);
     let mut stderr = io::stderr();
     let paint = Paint::stderr();
     writeln!(stderr, "{} {}", paint.green("serving"), server.url())?;
@@ -69,7 +75,7 @@ async fn serve(options: &Serve) -> Outcome {
     Ok(End::Done)
 }
 
-/// Where the kubeconfig is. It goes when this drops.
+/// Where the kubeconfig was written. It goes when this drops.
 struct Place {
     path: PathBuf,
     /// None where the user chose the place.
@@ -77,18 +83,17 @@ struct Place {
 }
 
 impl Place {
-    fn choose(wanted: Option<&Path>) -> Result<Self, crate::caretaker::CaretakerError> {
-        if let Some(path) = wanted {
-            return Ok(Self {
-                path: path.to_path_buf(),
-                caretaker: None,
-            });
-        }
-        let caretaker = Caretaker::start()?;
-        Ok(Self {
-            path: caretaker.dir().join("kubeconfig"),
-            caretaker: Some(caretaker),
-        })
+    fn write(wanted: Option<&Path>, text: &str) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let (path, caretaker) = match wanted {
+            Some(path) => (path.to_path_buf(), None),
+            None => {
+                let caretaker = Caretaker::start()?;
+                (caretaker.dir().join("kubeconfig"), Some(caretaker))
+            }
+        };
+        // Only what was written here is removed.
+        server::write_kubeconfig(&path, text)?;
+        Ok(Self { path, caretaker })
     }
 }
 

@@ -33,7 +33,9 @@ const MEASURED: [(&str, &[&str]); 7] = [
 #[test]
 fn guarantee_1_every_step_comes_true_and_is_measured() {
     let place = Place::new();
-    let output = place.run(&["demo", "--fast", "--json"]);
+    let mut command = place.command(&["demo", "--fast", "--json"]);
+    // The way to this machine itself leads over no proxy.
+    let output = command.env("HTTPS_PROXY", "http://127.0.0.1:1").output().unwrap();
     let story = said(&output);
     assert_eq!(output.status.code(), Some(0), "{story}");
     assert!(place.leftovers().is_empty() && place.processes().is_empty());

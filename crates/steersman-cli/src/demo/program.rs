@@ -21,6 +21,9 @@ use crate::replica::State;
 /// How much of a log is shown when a replica ends that should not.
 const LOG_LINES: usize = 5;
 
+/// By which names the environment tells of a proxy.
+const PROXIES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"];
+
 /// A replica. It is killed when this drops, and ends by itself if this process dies.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -36,7 +39,10 @@ impl Program {
     /// Runs this binary again, as a replica of this name. Its log is in the directory.
     pub(crate) fn start(name: &str, kubeconfig: &Path, dir: &Path) -> io::Result<Self> {
         let log = dir.join(format!("{name}.log"));
-        let mut child = Command::new(env::current_exe()?)
+        let mut command = Command::new(env::current_exe()?);
+        // The way to this machine itself leads over no proxy.
+        PROXIES.iter().for_each(|name| _ = command.env_remove(name));
+        let mut child = command
             .args(["replica", "--name", name])
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::piped())

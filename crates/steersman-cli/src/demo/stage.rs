@@ -247,5 +247,8 @@ pub(crate) fn key(name: &str) -> ObjectKey {
 
 async fn config(kubeconfig: &str) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    // The way to this machine itself leads over no proxy.
+    config.proxy_url = None;
+    Ok(config)
 }

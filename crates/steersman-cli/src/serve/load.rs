@@ -15,8 +15,12 @@ use serde_json::Value;
 use steersman_cluster::{Ask, Cluster};
 use steersman_core::Moment;
 
+use crate::server::Server;
+
 /// Whose fields they are.
 const OWNER: &str = "steersman-serve";
+
+const DEFINITION: &str = "CustomResourceDefinition";
 
 /// After this time, a line says how far it is.
 const QUIET: Duration = Duration::from_secs(1);
@@ -65,7 +69,7 @@ struct Document {
 
 /// Loads everything from these files and directories; gives the number of objects.
 pub(crate) async fn load(
-    cluster: &Cluster,
+    server: &Server,
     paths: &[PathBuf],
 ) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
     let mut documents = Vec::new();
@@ -75,12 +79,19 @@ pub(crate) async fn load(
         }
     }
     documents.sort_by_key(Document::rank);
-    let began = cluster.clock().now();
-    for (done, document) in documents.iter().enumerate() {
-        progress(cluster, began, done, documents.len())?;
-        apply(cluster, document).await?;
+    let mut done = 0;
+    let mut began = None;
+    for portion in documents.chunk_by(|one, next| one.rank() == next.rank()) {
+        // A cluster remembers for a while which kinds there are not. This one has not asked yet.
+        let cluster = server.cluster("load").await?;
+        let began = *began.get_or_insert_with(|| cluster.clock().now());
+        for document in portion {
+            progress(&cluster, began, done, documents.len())?;
+            apply(&cluster, document).await?;
+            done += 1;
+        }
     }
-    Ok(documents.len())
+    Ok(done)
 }
 
 /// The file itself, or the manifests in the directory, by name.
@@ -169,7 +180,7 @@ impl Document {
     /// What others need comes first.
     fn rank(&self) -> u8 {
         match self.kind.as_str() {
-            "CustomResourceDefinition" => 0,
+            DEFINITION => 0,
             "Namespace" => 1,
             _ => 2,
         }
