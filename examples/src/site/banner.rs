@@ -33,8 +33,7 @@ use super::{
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status"
-    ),
-    printcolumn(name = "Text", type_ = "string", json_path = ".spec.text")
+    )
 )]
 pub struct BannerSpec {
     /// The text.

@@ -13,10 +13,13 @@ use tokio::sync::watch;
 
 use crate::replica::State;
 
+/// Replicas by name, and what they say.
+type Replicas = Vec<(String, watch::Receiver<State>)>;
+
 /// A look at the stage that can be taken while somebody works on it. Clones see the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
-    replicas: Arc<Mutex<Vec<(String, watch::Receiver<State>)>>>,
+    replicas: Arc<Mutex<Replicas>>,
     client: Client,
 }
 
@@ -56,7 +59,7 @@ impl Scene {
         ]
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(String, watch::Receiver<State>)>> {
+    fn lock(&self) -> MutexGuard<'_, Replicas> {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
