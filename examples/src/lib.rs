@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the example programs do, so that tests can do it, too. Each module is a tutorial of its own:
 //!
-//! 1. [`web`]: an operator with a kind of its own and children.
+//! 1. [`site`]: an operator with kinds of its own, children, conditions, clusters that come and go, and replicas.
 //! 2. [`handlers`]: several independent things about one kind.
 //! 3. [`mirror`]: one controller, two clusters.
 //! 4. [`tags`]: a kind that is known only when the program runs.
@@ -13,5 +13,5 @@
 
 pub mod handlers;
 pub mod mirror;
+pub mod site;
 pub mod tags;
-pub mod web;

@@ -1,64 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The examples that work on one cluster do what they say.
+//! The smaller examples that work on one cluster do what they say.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
 
-use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        core::v1::{ConfigMap, Namespace},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{CustomResourceExt, ResourceExt, api::Patch};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::ResourceExt;
 use serde_json::{Value, json};
-use steersman_cluster::{Client, DeleteOptions};
-use steersman_controller::{
-    objects,
-    testing::{Case, Stand},
-};
 use steersman_core::ObjectKey;
-use steersman_examples::{
-    handlers, tags,
-    web::{self, Web, WebReconciler},
-};
-use steersman_manager::{Exposition, Manager};
+use steersman_examples::{handlers, tags};
+use steersman_manager::Manager;
 use steersman_testing::{FaultProxy, Fixture};
 use support::{cluster, eventually, run};
 
-/// Installs the kind of the operator, and waits until it is served.
-async fn install_webs(client: &Client) {
-    let definition: CustomResourceDefinition = Web::crd();
-    let client = client.field_owner("tests").force();
-    let name = definition.name_any();
-    client.apply(&definition).await.unwrap();
-    eventually(async || {
-        let found = client
-            .get_required::<CustomResourceDefinition>(&ObjectKey::new("", &name))
-            .await
-            .unwrap();
-        let conditions = found.status.as_ref().and_then(|status| status.conditions.clone());
-        conditions
-            .unwrap_or_default()
-            .iter()
-            .any(|condition| condition.type_ == "Established" && condition.status == "True")
-    })
-    .await;
-}
-
 fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
-}
-
-fn web(fixture: &Fixture, name: &str, page: &str) -> Web {
-    object(json!({
-        "apiVersion": "examples.steersman.dev/v1",
-        "kind": "Web",
-        "metadata": {"name": name, "namespace": fixture.namespace()},
-        "spec": {"page": page, "replicas": 2},
-    }))
 }
 
 async fn manager(fixture: &Fixture, proxy: &FaultProxy) -> Manager {
@@ -68,90 +25,6 @@ async fn manager(fixture: &Fixture, proxy: &FaultProxy) -> Manager {
         .build()
         .await
         .unwrap()
-}
-
-async fn page(client: &Client, key: &ObjectKey) -> Option<String> {
-    let map = client.get::<ConfigMap>(key).await.unwrap()?;
-    map.data.as_ref()?.get("index.html").cloned()
-}
-
-// R44, R98, R99
-#[steersman_testing::test]
-async fn a_web_has_its_children_and_its_status(fixture: Fixture) {
-    let proxy = fixture.proxy().await;
-    let manager = manager(&fixture, &proxy).await;
-    let client = manager.client().unwrap().live();
-    install_webs(&client).await;
-    web::add(&manager).unwrap();
-    let running = run(&manager);
-    let key = ObjectKey::new(fixture.namespace(), "front");
-    client.create(&web(&fixture, "front", "hello")).await.unwrap();
-    eventually(async || page(&client, &key).await.as_deref() == Some("hello")).await;
-    eventually(async || client.get::<Deployment>(&key).await.unwrap().is_some()).await;
-    let deployment = client.get_required::<Deployment>(&key).await.unwrap();
-    assert_eq!(deployment.owner_references()[0].name, "front");
-    assert_eq!(deployment.spec.replicas, Some(2));
-
-    // What changes in the wishes changes in the children, and what goes of them comes back.
-    let change = Patch::Merge(json!({"spec": {"page": "welcome"}}));
-    client.patch::<Web>(&key, &change).await.unwrap();
-    eventually(async || page(&client, &key).await.as_deref() == Some("welcome")).await;
-    client
-        .delete::<ConfigMap>(&key, DeleteOptions::default())
-        .await
-        .unwrap();
-    eventually(async || page(&client, &key).await.as_deref() == Some("welcome")).await;
-
-    // The state of a child is in the status.
-    let ready = Patch::Merge(json!({"status": {"replicas": 2, "readyReplicas": 2}}));
-    client.patch_status::<Deployment>(&key, &ready).await.unwrap();
-    let status = async || {
-        let web = client.get_required::<Web>(&key).await.unwrap();
-        let status = web.status.clone().unwrap_or_default();
-        (
-            status.ready_replicas,
-            Some(status.observed_generation) == web.metadata.generation,
-        )
-    };
-    eventually(async || status().await == (2, true)).await;
-    running.stop().await;
-    let metrics = manager.metrics().encode(Exposition::Text);
-    assert!(
-        metrics.contains(r#"reconcile_hot_loop_total{controller="web"} 0"#),
-        "{metrics}"
-    );
-}
-
-#[steersman_testing::test]
-async fn the_table_of_the_operator(fixture: Fixture) {
-    let proxy = fixture.proxy().await;
-    let manager = manager(&fixture, &proxy).await;
-    install_webs(&manager.client().unwrap().live()).await;
-    let stand = Stand::new(fixture.client()).await.unwrap();
-    let namespace = fixture.namespace();
-    let new = Case::new("a new web gets its children and its status")
-        .given(&web(&fixture, "new", "hello"))
-        .writes([
-            format!("apply configmaps {namespace}/new"),
-            format!("apply deployments.apps {namespace}/new"),
-            format!("patch webs.examples.steersman.dev {namespace}/new status"),
-        ]);
-    let gone =
-        Case::new("one that is gone is none of our business").request(ObjectKey::new(namespace, "gone"));
-    let mut leaving = web(&fixture, "leaving", "goodbye");
-    leaving.metadata.finalizers = Some(vec!["steersman.example/somebody-else".to_owned()]);
-    for case in [new, gone] {
-        case.check(&stand, &objects(WebReconciler)).await;
-    }
-    let client = stand.cluster().live();
-    client.create(&leaving).await.unwrap();
-    let key = ObjectKey::new(namespace, "leaving");
-    client
-        .delete::<Web>(&key, DeleteOptions::default())
-        .await
-        .unwrap();
-    let leaving = Case::new("one that is leaving gets no children").request(key);
-    leaving.check(&stand, &objects(WebReconciler)).await;
 }
 
 // R118, R145

@@ -138,7 +138,7 @@ async fn a_kind_can_be_named_on_the_command_line(fixture: Fixture) {
 
 #[test]
 fn without_a_cluster_a_program_says_what_to_do() {
-    let output = Command::new(env!("CARGO_BIN_EXE_web"))
+    let output = Command::new(env!("CARGO_BIN_EXE_site"))
         .env("KUBECONFIG", "/nowhere")
         .output()
         .unwrap();
@@ -148,13 +148,18 @@ fn without_a_cluster_a_program_says_what_to_do() {
 }
 
 #[test]
-fn a_program_shows_the_definition_of_its_kind() {
-    let output = Command::new(env!("CARGO_BIN_EXE_web"))
+fn a_program_shows_the_definitions_of_its_kinds() {
+    let output = Command::new(env!("CARGO_BIN_EXE_site"))
         .arg("--crd")
         .output()
         .unwrap();
-    let definition: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(definition["metadata"]["name"], "webs.examples.steersman.dev");
+    let definitions: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names = definitions["items"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|definition| &definition["metadata"]["name"]).collect();
+    assert_eq!(
+        names,
+        ["webs.examples.steersman.dev", "banners.examples.steersman.dev"]
+    );
 }
 
 #[test]

@@ -51,6 +51,7 @@ mod jsonpatch;
 mod listen;
 mod managed;
 mod names;
+mod observe;
 mod protobuf;
 mod quantity;
 mod random;
@@ -71,8 +72,8 @@ mod write;
 
 pub use auth::Identity;
 pub use body::{Body, BodyError};
-
 pub use listen::{ListenError, Listener};
+pub use observe::Exchange;
 pub use server::{ApiServer, Builder};
 pub use service::{ConnectionLost, Service};
 pub use workloads::Workloads;

@@ -25,6 +25,7 @@ use crate::{
     compression,
     fault::{self, Effect, Faults},
     handler::{self, Call, Content, Reply},
+    observe::{Exchange, Observer},
     random::Random,
     resource::{Registry, builtin},
     route::Query,
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     /// The newest revision, for those who wait for the next.
     pub(crate) revisions: watch::Sender<u64>,
+    observer: Option<Observer>,
     state: Mutex<State>,
 }
 
@@ -132,6 +134,7 @@ pub struct Builder {
     retention: Retention,
     tokens: Vec<(String, Identity)>,
     workloads: Option<Workloads>,
+    observer: Option<Observer>,
 }
 
 impl Default for Builder {
@@ -151,6 +154,7 @@ impl Default for Builder {
             },
             tokens: Vec::new(),
             workloads: None,
+            observer: None,
         }
     }
 }
@@ -210,6 +214,13 @@ impl Builder {
         self
     }
 
+    /// Is told of each request when its answer begins. It is called in the request's way, so it should be quick. The
+    /// default is nobody.
+    pub fn observe(mut self, see: impl Fn(&Exchange<'_>) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Observer::new(see));
+        self
+    }
+
     /// Starts the server.
     #[must_use]
     pub fn build(self) -> ApiServer {
@@ -246,6 +257,7 @@ impl Builder {
             inner: Arc::new(Inner {
                 clock: self.clock,
                 revisions,
+                observer: self.observer,
                 state: Mutex::new(state),
             }),
         }
@@ -341,19 +353,29 @@ impl Inner {
             identity: default,
             received: self.clock.now(),
         };
+        let answer = self.admit(&mut call).await;
+        if let Some(observer) = &self.observer {
+            let took = self.clock.now().duration_since(call.received);
+            observer.see(&call, &parts.uri, &answer, took.unwrap_or_default());
+        }
+        answer
+    }
+
+    /// Finds out who asks, lets faults strike, and answers.
+    async fn admit(self: &Arc<Self>, call: &mut Call) -> Result<Response<Body>, ConnectionLost> {
         let identified = {
             let mut state = self.lock();
             let mut cx = Context {
                 state: &mut state,
                 now: self.clock.now(),
             };
-            auth::authenticate(&mut cx, &call)
+            auth::authenticate(&mut cx, call)
         };
         match identified {
             Ok(identity) => call.identity = identity,
             Err(failure) => return Ok(failed(&failure)),
         }
-        let effects = self.lock().faults.strike(&call);
+        let effects = self.lock().faults.strike(call);
         for effect in &effects {
             match effect {
                 Effect::Delay(duration) => self.clock.sleep(*duration).await,
@@ -366,7 +388,7 @@ impl Inner {
                 _ => {}
             }
         }
-        let response = self.answer(&call, &effects).await;
+        let response = self.answer(call, &effects).await;
         if effects
             .iter()
             .any(|effect| matches!(effect, Effect::LoseResponse))

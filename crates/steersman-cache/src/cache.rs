@@ -5,7 +5,7 @@
 //! 1. There is one informer for a resource and scope, however many ask for it.
 //! 2. Nothing is listed before somebody asks.
 //! 3. An informer ends when nobody holds it any more: a short time later, so that one who comes back finds it warm, or
-//!    at once where it is [removed](Cache::remove).
+//!    at once where it is [removed](Cache::remove), or not wanted back ([`Cache::end_idle`]).
 //! 4. Metadata and whole objects of a resource come by one watch; it is widened when somebody asks for more.
 //! 5. A removed informer says so to those who still hold it; others are not touched.
 //! 6. What was [written](Cache::wrote) is seen by every reader of the cache at once; see [`Overlay`].
@@ -58,6 +58,8 @@ struct Entry {
     informer: Informer,
     overlay: Arc<OnceLock<Overlay>>,
     lease: Weak<Lease>,
+    /// Whether it is kept for a while when nobody holds it any more.
+    lingers: bool,
     /// Ends the informer, if nobody comes.
     _lingering: Option<Task>,
 }
@@ -213,9 +215,11 @@ impl Cache {
                 informer,
                 overlay: Arc::default(),
                 lease: Weak::new(),
+                lingers: true,
                 _lingering: None,
             }
         });
+        entry.lingers = true;
         if !scope.is_metadata_only() {
             entry.informer.widen();
         }
@@ -253,15 +257,18 @@ impl Cache {
     }
 
     /// Ends those informers of a resource that nobody holds, and that linger in case somebody comes back. Those that
-    /// somebody holds are not touched.
+    /// somebody holds go on, and do not linger once they are let go, unless somebody else comes before.
     pub fn end_idle(&self, resource: &Resource) -> usize {
         let ended: Vec<Entry> = {
             let mut entries = self.0.lock();
-            let idle: Vec<_> = entries
-                .iter()
-                .filter(|((found, _), entry)| found == resource && entry.lease.strong_count() == 0)
-                .map(|(key, _)| key.clone())
-                .collect();
+            let of_it = entries.iter_mut().filter(|((found, _), _)| found == resource);
+            let mut idle = Vec::new();
+            for (key, entry) in of_it {
+                entry.lingers = false;
+                if entry.lease.strong_count() == 0 {
+                    idle.push(key.clone());
+                }
+            }
             idle.into_iter().filter_map(|key| entries.remove(&key)).collect()
         };
         if !ended.is_empty() {
@@ -321,6 +328,14 @@ impl Inner {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(key) else { return };
         if entry.lease.strong_count() > 0 {
+            return;
+        }
+        if !entry.lingers {
+            // Dropped outside of the lock: the end of an informer frees its store.
+            let ended = entries.remove(key);
+            drop(entries);
+            drop(ended);
+            self.changes.send_replace(());
             return;
         }
         let (cache, key) = (Arc::downgrade(self), key.clone());

@@ -171,6 +171,22 @@ async fn guarantee_3_one_who_comes_back_in_time_finds_the_informer_warm(fixture:
     assert_eq!(end_of(&proxy, "configmaps").await, Ended::ClientGone);
 }
 
+#[steersman_testing::test]
+async fn guarantee_3_one_that_is_not_wanted_back_ends_when_it_is_let_go(fixture: Fixture) {
+    let (proxy, clock) = (fixture.proxy().await, TestClock::new());
+    let client = proxy.client(fixture.admin()).unwrap();
+    let cache = cache(&fixture, surroundings_at(client, Arc::new(clock)))
+        .linger(Duration::from_secs(3600))
+        .build();
+    let held = cache.informer(&config_maps());
+    held.synced().await;
+    assert_eq!(cache.end_idle(&config_maps()), 0);
+    assert!(!held.is_ended());
+    drop(held);
+    assert_eq!(end_of(&proxy, "configmaps").await, Ended::ClientGone);
+    assert!(cache.informers().is_empty());
+}
+
 // R12, R16, R172
 #[steersman_testing::test]
 async fn guarantee_4_a_removed_informer_ends_at_once_although_it_is_held(fixture: Fixture) {

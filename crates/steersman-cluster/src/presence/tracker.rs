@@ -318,7 +318,14 @@ impl Follower {
                             sighting
                         } else {
                             open.unconfirmed.push(confirmed);
-                            Sighting::new(Presence::Absent, format!("{resource} is about to be served"))
+                            // One of which nothing was known may have been there all the time: not to know is not to
+                            // be absent.
+                            let before = entry.sightings.borrow().presence;
+                            let until_then = match before {
+                                Presence::Unknown => Presence::Unknown,
+                                _ => Presence::Absent,
+                            };
+                            Sighting::new(until_then, format!("{resource} is about to be served"))
                         }
                     }
                     _ => sighting,

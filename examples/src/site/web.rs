@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An operator: for each `Web` there is a page in a ConfigMap and a Deployment that serves it.
+//! A kind with children: for each `Web` there is a page in a ConfigMap and a Deployment that serves it.
 //!
 //! The reconciler looks at what there is and never at what happened. It applies its children as they should be on the
 //! server's side, which changes nothing where nothing differs, and writes the status only if that says something new.
@@ -11,12 +11,19 @@ use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::ConfigMap},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{CustomResource, Resource, api::Patch};
+use kube::{CustomResource, Resource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use steersman_controller::{BoxError, Context, Controller, Host, HostError, ObjectReconciler, kind, objects};
-use steersman_core::{Action, ObjectKey};
+use steersman::{
+    controller::{Host, HostError},
+    prelude::*,
+};
+
+use super::{
+    OPERATOR,
+    condition::{self, Condition, Ready},
+};
 
 /// What somebody wants to have served.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -25,7 +32,14 @@ use steersman_core::{Action, ObjectKey};
     version = "v1",
     kind = "Web",
     namespaced,
-    status = "WebStatus"
+    status = "WebStatus",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(name = "Serving", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WebSpec {
@@ -46,10 +60,24 @@ pub struct WebStatus {
     /// The generation of the wishes that this is about.
     #[serde(default)]
     pub observed_generation: i64,
+    /// Whether it is what it is meant to be.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
 }
 
 fn one() -> i32 {
     1
+}
+
+impl Ready for Web {
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn is_ready(&self) -> bool {
+        condition::is_ready(self.conditions(), self.metadata.generation)
+    }
 }
 
 /// Brings the children of a `Web` into being.
@@ -64,6 +92,9 @@ pub fn add(host: &impl Host) -> Result<Controller, HostError> {
     Controller::of::<Web>("web")
         .owns(kind::<ConfigMap>())
         .owns(kind::<Deployment>())
+        .when_installed() // a cluster without the CRD is nothing to complain about
+        .on_every_cluster() // now and later
+        .warm() // a replica that waits for its turn has seen everything already
         .workers(4)
         .run_on(host, objects(WebReconciler))
 }
@@ -72,23 +103,40 @@ impl ObjectReconciler<Web> for WebReconciler {
     type Error = BoxError;
 
     async fn reconcile(&self, web: Arc<Web>, cx: Context) -> Result<Action, BoxError> {
-        let client = cx.client().field_owner("web-operator").force();
+        let client = cx.client().field_owner(OPERATOR).force();
         client.apply(&page(&web)?).await?;
         let deployment: Deployment = client.apply(&deployment(&web)?).await?;
 
-        let status = WebStatus {
-            ready_replicas: deployment
-                .status
-                .and_then(|status| status.ready_replicas)
-                .unwrap_or(0),
-            observed_generation: web.metadata.generation.unwrap_or(0),
-        };
+        let status = status(&web, &deployment);
         if web.status.as_ref() != Some(&status) {
-            let patch = Patch::Merge(json!({ "status": status }));
-            client.patch_status::<Web>(&key(&web), &patch).await?;
+            client.apply_status(&with_status(&web, status)).await?;
         }
         Ok(Action::await_change())
     }
+}
+
+/// What there is to say of a `Web` whose Deployment is this one.
+fn status(web: &Web, deployment: &Deployment) -> WebStatus {
+    let serving = deployment.status.as_ref();
+    let serving = serving.and_then(|status| status.ready_replicas).unwrap_or(0);
+    let wanted = web.spec.replicas;
+    let is_ready = serving >= wanted;
+    let reason = if is_ready { "Serving" } else { "Starting" };
+    let message = format!("{serving} of {wanted} serve the page");
+    let ready = Condition::ready(is_ready, web.metadata.generation, reason, message);
+    WebStatus {
+        ready_replicas: serving,
+        observed_generation: web.metadata.generation.unwrap_or(0),
+        conditions: vec![ready.since(web.conditions())],
+    }
+}
+
+/// As much of a `Web` as an apply of its status needs.
+fn with_status(web: &Web, status: WebStatus) -> Web {
+    let mut applied = Web::new(&web.name_any(), web.spec.clone());
+    applied.metadata.namespace = web.namespace();
+    applied.status = Some(status);
+    applied
 }
 
 fn page(web: &Web) -> Result<ConfigMap, serde_json::Error> {
@@ -132,12 +180,4 @@ fn child(web: &Web) -> Value {
         "namespace": web.metadata.namespace,
         "ownerReferences": [owner],
     })
-}
-
-fn key(web: &Web) -> ObjectKey {
-    let (namespace, name) = (&web.metadata.namespace, &web.metadata.name);
-    ObjectKey::new(
-        namespace.as_deref().unwrap_or_default(),
-        name.as_deref().unwrap_or_default(),
-    )
 }

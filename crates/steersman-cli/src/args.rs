@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can be said on the command line. Help and completions come from here.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::exit::{End, Outcome};
+
+/// Kubernetes controllers in Rust: a demo without a cluster, and an API server for operators of any language.
+#[derive(Debug, Parser)]
+#[command(name = "steersman", version, max_term_width = 100, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  steersman demo                      an operator at work, with kill -9 and all, in half a minute
+  steersman demo --fast --json        the measurements alone
+  steersman serve --port 6443         an API server for your own operator
+  steersman completions bash          completions for your shell
+
+Exit codes:
+  0    done, or ended by Ctrl-C while it was waiting or serving
+  1    failed; standard error says why and what to do
+  2    the command line was not understood
+  130  ended by Ctrl-C before it was done (143: by SIGTERM)";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows what Steersman does: a real operator, two replicas of it, a real API server, no cluster
+    Demo(Demo),
+    /// Runs the embedded API server alone, for operators of any language
+    Serve(Serve),
+    /// Writes completions for a shell to standard output
+    #[command(
+        after_help = "Example:\n  steersman completions bash > ~/.local/share/bash-completion/completions/steersman"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// A replica of the demo's operator. It ends when its standard input does.
+    #[command(hide = true)]
+    Replica(Replica),
+    /// Makes a directory and removes it when its standard input ends.
+    #[command(hide = true)]
+    Caretaker,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+It starts an API server on a port of the loopback address and two replicas of an operator as processes of their own, and
+shows step by step what happens to them. Everything is measured. At the end it waits, so that you can look around with
+kubectl; Ctrl-C ends all processes and removes all files.
+
+Examples:
+  steersman demo                      step by step, then wait
+  steersman demo --fast               fewer repetitions, and no waiting at the end
+  steersman demo --fast --json        one JSON object for each measurement on standard output")]
+pub(crate) struct Demo {
+    /// Fewer repetitions, and an end without waiting
+    #[arg(long)]
+    pub(crate) fast: bool,
+    /// Plain lines, also on a terminal
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Measurements as JSON, one object a line, on standard output; the rest goes to standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The port of the API server; 0 takes one that is free
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The path of a kubeconfig for the administrator is the first line on standard output. The state is in memory, and gone with
+the process; Ctrl-C ends it.
+
+Examples:
+  steersman serve --port 6443 --kubeconfig ./kubeconfig
+  steersman serve --load crds/ --load samples.yaml --watch
+  KUBECONFIG=./kubeconfig kubectl get namespaces")]
+pub(crate) struct Serve {
+    /// The port, on the loopback address; 0 takes one that is free
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Where the kubeconfig is written. Without it, a temporary file that goes with the process
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Manifests to begin with: a YAML or JSON file, or a directory of them. May be said several times
+    #[arg(long, value_name = "PATH")]
+    pub(crate) load: Vec<PathBuf>,
+    /// Shows each request: method, path, code, time, client
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Pretends to run workloads: Deployments and the like become ready
+    #[arg(long)]
+    pub(crate) workloads: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Replica {
+    /// What it is called in the lease
+    #[arg(long)]
+    pub(crate) name: String,
+}
+
+/// Writes the completions of a shell.
+pub(crate) fn completions(shell: Shell) -> Outcome {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "steersman", &mut text);
+    io::stdout().write_all(&text)?;
+    Ok(End::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_holds_together() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn what_the_examples_say_is_understood() {
+        let texts = [AFTER_HELP.to_owned()].into_iter();
+        let subcommands = Args::command();
+        let subcommands = subcommands.get_subcommands();
+        let helps = subcommands.filter_map(|command| command.get_after_help().map(ToString::to_string));
+        let mut examples = 0;
+        for text in texts.chain(helps) {
+            for line in text.lines().filter_map(|line| line.strip_prefix("  steersman ")) {
+                let line = line.split("  ").next().unwrap();
+                let line = line.split(" > ").next().unwrap();
+                let words = ["steersman"].into_iter().chain(line.split(' '));
+                Args::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+                examples += 1;
+            }
+        }
+        assert!(examples >= 9, "{examples}");
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `steersman demo`: what the framework does, shown on a real operator without a cluster.
+//!
+//! [`stage::Stage`] is what there is: an API server, replicas as processes, and eyes on the server. [`steps`] are what is
+//! done to it; each looks on the server for what it claims, and measures. [`view::View`] shows it.
+//!
+//! # Guarantees
+//! 1. Nothing is pretended: each line stands for something that was seen on the API server or heard from a replica.
+//! 2. A step that does not come true ends the demo with code 1, and is named.
+//! 3. However the demo ends, its processes and its files end with it.
+
+mod measure;
+mod program;
+mod requests;
+mod scene;
+mod sight;
+mod stage;
+mod step;
+mod steps;
+mod view;
+
+use std::{io, sync::Arc};
+
+use futures::FutureExt;
+use steersman_manager::Signals;
+
+use self::{
+    stage::{Stage, StageError},
+    step::{Account, StepError},
+    steps::STEPS,
+    view::View,
+};
+use crate::{
+    args::Demo,
+    exit::{End, Outcome},
+    replica::LEASE_DURATION,
+};
+
+/// The demo did not come true.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DemoError {
+    #[error("the stage cannot be set")]
+    Stage(#[from] StageError),
+    #[error("step `{step}` did not come true")]
+    Step {
+        step: &'static str,
+        #[source]
+        source: Box<StepError>,
+    },
+    #[error("the output cannot be written")]
+    Output(#[from] io::Error),
+}
+
+pub(crate) fn main(options: &Demo) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut signals = Signals::install()?;
+        let view = Arc::new(View::new(options));
+        // A signal drops the story, and with it the stage.
+        let stage = tokio::select! {
+            biased;
+            signal = signals.stop() => {
+                view.clear()?;
+                return Ok(End::Interrupted(signal));
+            }
+            told = tell(options, &view).boxed() => told?,
+        };
+        if !options.fast {
+            invite(&stage, &view)?;
+            signals.stop().await;
+        }
+        Ok(End::Done)
+    })
+}
+
+/// Goes through the steps; gives the stage as they leave it.
+async fn tell(options: &Demo, view: &Arc<View>) -> Result<Stage, DemoError> {
+    view.line("Steersman: a real operator, two replicas of it, and an API server, all on this machine.")?;
+    view.line(&format!(
+        "The lease is shortened to {} s for the show; its default is 15 s. Pods pretend to start, in {} ms.",
+        LEASE_DURATION.as_secs(),
+        stage::STARTUP.as_millis(),
+    ))?;
+    let mut stage = Stage::set(options).await?;
+    view.line(&format!("kubeconfig: {}", stage.kubeconfig().display()))?;
+    for (number, step) in STEPS.iter().enumerate() {
+        view.line("")?;
+        view.line(
+            &view
+                .paint()
+                .bold(format!("{}/{}  {}", number + 1, STEPS.len(), step.title())),
+        )?;
+        view.line(&format!("     look for  {}", step.look_for()))?;
+        let mut account = Account::new(step.name(), Arc::clone(view), options.json);
+        let scene = stage.scene();
+        let began = stage.now();
+        let done = view::during(view, &scene, step.title(), step.run(&mut stage, &mut account)).await;
+        done.map_err(|source| DemoError::Step {
+            step: step.name(),
+            source: Box::new(source),
+        })?;
+        let took = measure::text(stage.now().saturating_since(began));
+        view.line(&view.paint().dim(format!("     the step took {took}")))?;
+    }
+    Ok(stage)
+}
+
+/// Says what one can do now.
+fn invite(stage: &Stage, view: &View) -> io::Result<()> {
+    let path = stage.kubeconfig().display();
+    view.line("")?;
+    view.line(&view.paint().bold("Your turn. In another terminal:"))?;
+    view.line(&format!("     export KUBECONFIG={path}"))?;
+    view.line("     kubectl get webs,banners,deployments")?;
+    view.line("     kubectl delete configmap web-01; kubectl get configmap web-01 -o yaml")?;
+    view.line("     kubectl scale deployment web-02 --replicas=0; kubectl get deployment web-02")?;
+    view.line("     kubectl delete crd banners.examples.steersman.dev")?;
+    view.line("Ctrl-C ends every process and removes every file.")
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Eyes on an API server: one kind, followed by an informer, and conditions that are waited for.
+
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+
+use steersman_cache::{Event, Held, Registration, Resource};
+use steersman_cluster::{Client, Cluster, Kind};
+use steersman_core::{Clock, ObjectKey};
+use tokio::sync::watch;
+
+use super::step::StepError;
+
+/// How long anything may take that the demo waits for.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// Sees the objects of a kind on one server.
+pub(crate) struct Sight<K> {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    changed: watch::Receiver<()>,
+    _informer: Held,
+    _registration: Registration,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Sight<K> {
+    /// Begins to look.
+    pub(crate) async fn open(cluster: &Cluster) -> Self {
+        let informer = cluster.cache().informer(&Resource::of::<K>());
+        let (sender, changed) = watch::channel(());
+        let registration = informer.handle("demo", move |_: &Event| {
+            sender.send_replace(());
+        });
+        informer.synced().await;
+        Self {
+            client: cluster.client(),
+            clock: Arc::clone(cluster.clock()),
+            changed,
+            _informer: informer,
+            _registration: registration,
+            kind: PhantomData,
+        }
+    }
+
+    /// Waits until an object, which may not be there, gives what is looked for.
+    ///
+    /// # Errors
+    /// When that takes too long; `what` says what did not happen.
+    pub(crate) async fn until<T>(
+        &self,
+        what: impl fmt::Display,
+        key: &ObjectKey,
+        mut find: impl FnMut(Option<&K>) -> Option<T>,
+    ) -> Result<T, StepError> {
+        let mut changed = self.changed.clone();
+        let deadline = self.clock.now() + LIMIT;
+        loop {
+            changed.mark_unchanged();
+            let object = self.client.get::<K>(key).await?;
+            if let Some(found) = find(object.as_deref()) {
+                return Ok(found);
+            }
+            tokio::select! {
+                biased;
+                change = changed.changed() => if change.is_err() {
+                    return Err(StepError::Blind);
+                },
+                () = self.clock.sleep_until(deadline) => {
+                    let what = what.to_string();
+                    return Err(StepError::NotInTime { what, limit: LIMIT });
+                }
+            }
+        }
+    }
+
+    /// What is known of an object now.
+    pub(crate) async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, StepError> {
+        Ok(self.client.get::<K>(key).await?)
+    }
+}
+
+impl<K> fmt::Debug for Sight<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sight").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is shown: lines that stay and, on a terminal, a few below them that are drawn anew.
+
+use std::{
+    future::Future,
+    io::{self, IsTerminal, Write},
+    pin::pin,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+use steersman_core::{Clock, TokioClock};
+
+use super::scene::Scene;
+use crate::{args::Demo, terminal::Paint};
+
+/// How often the lower lines are drawn.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// Where the story is told.
+pub(crate) struct View {
+    inner: Mutex<Inner>,
+    paint: Paint,
+    is_live: bool,
+}
+
+struct Inner {
+    out: Box<dyn Write + Send>,
+    /// What is below the lines that stay.
+    live: Vec<String>,
+    /// How many lines of it are on the screen.
+    drawn: usize,
+}
+
+impl View {
+    pub(crate) fn new(options: &Demo) -> Self {
+        // Standard output is for measurements where these are asked for.
+        let (out, is_terminal, paint): (Box<dyn Write + Send>, bool, Paint) = if options.json {
+            (
+                Box::new(io::stderr()),
+                io::stderr().is_terminal(),
+                Paint::stderr(),
+            )
+        } else {
+            (
+                Box::new(io::stdout()),
+                io::stdout().is_terminal(),
+                Paint::stdout(),
+            )
+        };
+        Self::on(
+            out,
+            is_terminal && !options.plain,
+            if options.plain { Paint::none() } else { paint },
+        )
+    }
+
+    fn on(out: Box<dyn Write + Send>, is_live: bool, paint: Paint) -> Self {
+        let inner = Inner {
+            out,
+            live: Vec::new(),
+            drawn: 0,
+        };
+        Self {
+            inner: Mutex::new(inner),
+            paint,
+            is_live,
+        }
+    }
+
+    pub(crate) fn paint(&self) -> Paint {
+        self.paint
+    }
+
+    /// Adds a line that stays.
+    pub(crate) fn line(&self, text: &str) -> io::Result<()> {
+        let mut inner = self.lock();
+        inner.erase()?;
+        writeln!(inner.out, "{text}")?;
+        inner.draw()
+    }
+
+    /// Takes away what does not stay.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        self.show(Vec::new())
+    }
+
+    /// Puts other lines below those that stay.
+    fn show(&self, lines: Vec<String>) -> io::Result<()> {
+        let mut inner = self.lock();
+        if inner.drawn == 0 && lines.is_empty() {
+            return Ok(());
+        }
+        inner.erase()?;
+        inner.live = lines;
+        inner.draw()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn erase(&mut self) -> io::Result<()> {
+        if self.drawn > 0 {
+            write!(self.out, "\x1b[{}A\r\x1b[J", self.drawn)?;
+            self.drawn = 0;
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self) -> io::Result<()> {
+        for line in &self.live {
+            writeln!(self.out, "{line}")?;
+        }
+        self.drawn = self.live.len();
+        self.out.flush()
+    }
+}
+
+/// Writes a measurement where programs read it.
+pub(crate) fn write_json(value: &Value) -> io::Result<()> {
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{value}")?;
+    stdout.flush()
+}
+
+/// Does something while the scene is shown.
+pub(crate) async fn during<T>(view: &View, scene: &Scene, title: &str, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    if !view.is_live {
+        return work.await;
+    }
+    let clock = TokioClock::new();
+    let began = clock.now();
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => {
+                // If this fails, so does the next line, which is heard.
+                let _ = view.clear();
+                return done;
+            }
+            () = clock.sleep_until(clock.now() + FRAME) => {
+                let elapsed = clock.now().saturating_since(began);
+                let lines = scene.lines(title, elapsed).await;
+                let _ = view.show(lines.iter().map(|line| view.paint.dim(fit(line))).collect());
+            }
+        }
+    }
+}
+
+/// As much of a line as the terminal shows without a break, which would spoil the drawing.
+fn fit(line: &str) -> String {
+    let size =
+        rustix::termios::tcgetwinsize(io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
+    // Some terminals do not know how wide they are, and say zero.
+    let width = size.map_or(0, |size| usize::from(size.ws_col));
+    let width = if width == 0 { 80 } else { width };
+    line.chars().take(width - 1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Screen(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_stay_come_above_those_that_are_drawn_anew() {
+        let screen = Screen::default();
+        let view = View::on(Box::new(screen.clone()), true, Paint::none());
+        view.show(vec!["one leads".to_owned(), "two is warm".to_owned()])
+            .unwrap();
+        view.line("done").unwrap();
+        view.clear().unwrap();
+        let text = String::from_utf8(screen.0.lock().unwrap().clone()).unwrap();
+        let (up, block) = ("\x1b[2A\r\x1b[J", "one leads\ntwo is warm\n");
+        assert_eq!(text, format!("{block}{up}done\n{block}{up}"));
+    }
+
+    #[test]
+    fn plain_lines_have_no_escapes() {
+        let screen = Screen::default();
+        let view = View::on(Box::new(screen.clone()), false, Paint::none());
+        view.line("a").unwrap();
+        view.clear().unwrap();
+        assert_eq!(*screen.0.lock().unwrap(), b"a\n");
+    }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command `steersman`.
+
+mod args;
+mod caretaker;
+mod demo;
+mod exit;
+mod replica;
+mod serve;
+mod server;
+mod terminal;
+
+use std::process::ExitCode;
+
+use args::{Args, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let outcome = match Args::parse().command {
+        Command::Demo(options) => demo::main(&options),
+        Command::Serve(options) => serve::main(&options),
+        Command::Completions { shell } => args::completions(shell),
+        Command::Replica(options) => replica::main(&options),
+        Command::Caretaker => caretaker::main(),
+    };
+    exit::code(outcome)
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the command says of itself.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod command;
+
+use command::{Place, said};
+
+fn out(arguments: &[&str]) -> String {
+    let output = Place::new().run(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", said(&output));
+    assert!(output.stderr.is_empty(), "{arguments:?}: {}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn help_has_examples_and_exit_codes_and_hides_what_is_not_for_people() {
+    let help = out(&["--help"]);
+    for part in ["demo", "serve", "completions", "Examples:", "Exit codes:", "130"] {
+        assert!(help.contains(part), "{help}");
+    }
+    for hidden in ["replica", "caretaker"] {
+        let commands = help.split("Examples:").next().unwrap();
+        assert!(
+            !commands.lines().any(|line| line.trim_start().starts_with(hidden)),
+            "{help}"
+        );
+    }
+    assert!(!help.contains('\x1b'), "no colour where nobody sees it");
+    for command in ["demo", "serve", "completions"] {
+        let help = out(&[command, "--help"]);
+        assert!(help.contains("Example"), "{help}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_ends_with_2_and_a_hint() {
+    for arguments in [&["demmo"][..], &["serve", "--prot", "1"], &[]] {
+        let output = Place::new().run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty());
+        assert!(said(&output).contains("Usage: steersman"), "{}", said(&output));
+    }
+    let output = Place::new().run(&["demmo"]);
+    assert!(said(&output).contains("'demo'"), "{}", said(&output));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = out(&["completions", shell]);
+        assert!(
+            script.contains("demo") && script.contains("kubeconfig"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_crate() {
+    assert_eq!(
+        out(&["--version"]),
+        format!("steersman {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The demo comes true, and leaves nothing behind.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod command;
+
+use std::{collections::BTreeMap, net::TcpListener, process::Command};
+
+use command::{Place, line_with, said};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// What each step measures.
+const MEASURED: [(&str, &[&str]); 7] = [
+    ("start", &["leads", "warm"]),
+    ("converge", &["applied_to_children", "applied_to_ready"]),
+    ("restore", &["deleted_to_restored"]),
+    (
+        "conditional",
+        &[
+            "installed_to_ready",
+            "uninstalled_to_dormant",
+            "first_kind_meanwhile",
+        ],
+    ),
+    ("kill", &["killed_to_taken", "taken_to_first_write", "replaced"]),
+    ("hand_over", &["told_to_taken", "told_to_written"]),
+    ("clusters", &["engaged", "disengaged"]),
+];
+
+#[test]
+fn guarantee_1_every_step_comes_true_and_is_measured() {
+    let place = Place::new();
+    let mut command = place.command(&["demo", "--fast", "--json"]);
+    // The way to this machine itself leads over no proxy.
+    let output = command.env("HTTPS_PROXY", "http://127.0.0.1:1").output().unwrap();
+    let story = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{story}");
+    assert!(place.leftovers().is_empty() && place.processes().is_empty());
+
+    let mut measured: BTreeMap<(String, String), Value> = BTreeMap::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let value: Value = serde_json::from_str(line).unwrap();
+        let text = |field: &str| value[field].as_str().unwrap().to_owned();
+        measured.insert((text("step"), text("measure")), value.clone());
+    }
+    for (step, names) in MEASURED {
+        for name in names {
+            let value = &measured[&(step.to_owned(), (*name).to_owned())];
+            let [half, most, all] = ["p50", "p90", "max"].map(|field| value[field].as_f64().unwrap());
+            assert!(0.0 < half && half <= most && most <= all, "{value}");
+        }
+    }
+    assert_eq!(
+        measured.len(),
+        MEASURED.iter().map(|(_, names)| names.len()).sum::<usize>()
+    );
+    // A lease is not taken before it has run out, by the time of those who watch it.
+    let taken = &measured[&("kill".to_owned(), "killed_to_taken".to_owned())];
+    assert!(taken["p50"].as_f64().unwrap() > 2_000.0, "{taken}");
+
+    // The story is told beside it, without colours where nobody sees them, and says that the lease is shortened.
+    assert!(
+        story.contains("The lease is shortened to 3 s for the show"),
+        "{story}"
+    );
+    for number in 1..=7 {
+        assert!(story.contains(&format!("{number}/7  ")), "{story}");
+    }
+    assert!(!story.contains('\x1b'), "{story}");
+}
+
+#[test]
+fn guarantee_2_a_step_that_does_not_come_true_is_named() {
+    let place = Place::new();
+    let mut demo = place.start(&["demo", "--fast"]);
+    line_with(&demo.stdout, "3/7");
+    // Without replicas, no child comes back.
+    for (id, line) in place.processes() {
+        if line.contains(" replica ") {
+            kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
+        }
+    }
+    let error = line_with(&demo.stderr, "did not come true");
+    assert!(error.contains("error: step `"), "{error}");
+    line_with(&demo.stderr, "because: ");
+    assert_eq!(demo.ended().code(), Some(1));
+    place.is_left_clean();
+}
+
+#[test]
+fn guarantee_3_killing_the_demo_at_any_moment_leaves_no_process_and_no_file() {
+    for moment in [
+        "Steersman: ",
+        "kubeconfig: ",
+        "1/7",
+        "2/7",
+        "both are warm",
+        "5/7",
+        "7/7",
+    ] {
+        let place = Place::new();
+        let mut demo = place.start(&["demo"]);
+        line_with(&demo.stdout, moment);
+        demo.send(Signal::KILL);
+        demo.ended();
+        place.is_left_clean();
+    }
+}
+
+#[test]
+fn guarantee_3_ctrl_c_ends_everything_before_the_demo_itself() {
+    let place = Place::new();
+    let mut demo = place.start(&["demo"]);
+    line_with(&demo.stdout, "2/7");
+    demo.send(Signal::INT);
+    assert_eq!(demo.ended().code(), Some(130));
+    assert!(place.leftovers().is_empty(), "{:?}", place.leftovers());
+    assert!(place.processes().is_empty(), "{:?}", place.processes());
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let place = Place::new();
+    let output = place.run(&["demo", "--fast", "--port", &port]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = said(&output);
+    assert!(
+        error.contains(&format!("127.0.0.1:{port} is taken by another program")),
+        "{error}"
+    );
+    assert!(error.contains("--port"), "{error}");
+    assert!(place.leftovers().is_empty());
+}
+
+#[test]
+fn without_a_place_for_files_the_demo_says_what_to_do() {
+    let place = Place::new();
+    let mut command = place.command(&["demo", "--fast"]);
+    let output = command.env("TMPDIR", "/nowhere").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = said(&output);
+    assert!(
+        error.contains("/nowhere") && error.contains("set TMPDIR"),
+        "{error}"
+    );
+}
+
+/// The demo that waits is a cluster like any other.
+#[test]
+fn kubectl_plays_with_a_demo_that_waits() {
+    let Some(kubectl) = steersman_assets::find().ok().and_then(|assets| assets.kubectl()) else {
+        println!("left out: no kubectl is built; run `cargo xtask kube`");
+        return;
+    };
+    let place = Place::new();
+    let mut demo = place.start(&["demo"]);
+    let kubeconfig = line_with(&demo.stdout, "kubeconfig: ").replace("kubeconfig: ", "");
+    line_with(&demo.stdout, "Your turn");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(&kubectl)
+            .args(["--kubeconfig", &kubeconfig])
+            .args(arguments)
+            .env("HOME", place.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let webs = run(&["get", "webs"]);
+    let first = webs.lines().find(|line| line.starts_with("web-01")).unwrap();
+    assert_eq!(first.split_whitespace().nth(1), Some("True"), "{webs}");
+    let mine = place.file(
+        "mine.yaml",
+        "{apiVersion: examples.steersman.dev/v1, kind: Web, metadata: {name: mine}, spec: {page: hi, replicas: 3}}",
+    );
+    run(&["apply", "-f", mine.to_str().unwrap()]);
+    run(&["wait", "--for=condition=Ready", "web/mine", "--timeout=30s"]);
+    run(&["delete", "configmap", "mine"]);
+    run(&["wait", "--for=create", "configmap/mine", "--timeout=30s"]);
+    run(&["delete", "web", "mine"]);
+    run(&["wait", "--for=delete", "deployment/mine", "--timeout=30s"]);
+    demo.send(Signal::INT);
+    assert_eq!(demo.ended().code(), Some(0));
+    assert!(place.leftovers().is_empty());
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs the operator of [`steersman_examples::site`] on the cluster that `KUBECONFIG` names, or in which it runs.
+//!
+//! ```text
+//! cargo run -p steersman-examples --bin site -- --crd | kubectl apply -f -
+//! cargo run -p steersman-examples --bin site
+//! ```
+
+use std::{env, io::Write};
+
+use steersman_examples::site;
+use steersman_manager::{Election, Fatal, Logging, Manager, disabled_by_args};
+
+#[tokio::main]
+async fn main() -> Result<(), Fatal> {
+    if env::args().any(|argument| argument == "--crd") {
+        let definitions =
+            serde_json::json!({"apiVersion": "v1", "kind": "List", "items": site::definitions()});
+        return Ok(writeln!(std::io::stdout(), "{definitions:#}")?);
+    }
+    Logging::from_env().install()?;
+    // Replicas that run side by side elect the one that acts.
+    let namespace = env::var("POD_NAMESPACE").unwrap_or_else(|_| "default".to_owned());
+    let manager = Manager::builder()
+        .election(Election::new(site::LEASE).namespace(namespace))
+        .disable(disabled_by_args(env::args()))
+        .build()
+        .await?;
+    site::run(&manager).await
+}

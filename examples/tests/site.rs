@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The operator of web sites does what it says.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{ConfigMap, Namespace, Secret},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{CustomResourceExt, ResourceExt, api::Patch};
+use serde_json::{Value, json};
+use steersman_cluster::{Client, Cluster, ClusterName, DeleteOptions};
+use steersman_controller::{
+    Standing, objects,
+    testing::{Case, Stand},
+};
+use steersman_core::{ObjectKey, Spawner};
+use steersman_examples::site::{
+    self, Banner, Ready, Web, banner::BannerReconciler, clusters, web::WebReconciler,
+};
+use steersman_manager::{Exposition, Manager};
+use steersman_testing::{FaultProxy, Fixture, OwnServerOptions};
+use support::{cluster, eventually, run};
+
+/// Installs a kind, and waits until it is served.
+async fn install(client: &Client, definition: &CustomResourceDefinition) {
+    let client = client.field_owner("tests").force();
+    client.apply(definition).await.unwrap();
+    let key = ObjectKey::new("", &definition.name_any());
+    eventually(async || {
+        let found = client
+            .get_required::<CustomResourceDefinition>(&key)
+            .await
+            .unwrap();
+        let conditions = found.status.as_ref().and_then(|status| status.conditions.clone());
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        conditions.any(|condition| condition.type_ == "Established" && condition.status == "True")
+    })
+    .await;
+}
+
+async fn uninstall(client: &Client, definition: &CustomResourceDefinition) {
+    let key = ObjectKey::new("", &definition.name_any());
+    let deleted = client.delete::<CustomResourceDefinition>(&key, DeleteOptions::default());
+    deleted.await.unwrap();
+    eventually(async || {
+        let found = client.get::<CustomResourceDefinition>(&key).await.unwrap();
+        found.is_none()
+    })
+    .await;
+}
+
+fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+fn web(fixture: &Fixture, name: &str, page: &str) -> Web {
+    object(json!({
+        "apiVersion": "examples.steersman.dev/v1",
+        "kind": "Web",
+        "metadata": {"name": name, "namespace": fixture.namespace()},
+        "spec": {"page": page, "replicas": 2},
+    }))
+}
+
+fn banner(fixture: &Fixture, name: &str) -> Banner {
+    object(json!({
+        "apiVersion": "examples.steersman.dev/v1",
+        "kind": "Banner",
+        "metadata": {"name": name, "namespace": fixture.namespace()},
+        "spec": {"text": "closed on Sundays"},
+    }))
+}
+
+async fn manager(fixture: &Fixture, proxy: &FaultProxy) -> Manager {
+    let cluster = cluster(proxy.endpoint(), fixture.admin(), "default", fixture.namespace());
+    Manager::builder()
+        .cluster(cluster.build().await.unwrap())
+        .build()
+        .await
+        .unwrap()
+}
+
+async fn page(client: &Client, key: &ObjectKey) -> Option<String> {
+    let map = client.get::<ConfigMap>(key).await.unwrap()?;
+    map.data.as_ref()?.get("index.html").cloned()
+}
+
+/// The one condition: whether it is ready, and why.
+fn ready(object: &impl Ready) -> Option<(bool, String)> {
+    let condition = object.conditions().first()?;
+    Some((object.is_ready(), condition.reason.clone()))
+}
+
+/// Pretends that all Pods of a Deployment serve.
+async fn all_serve(client: &Client, key: &ObjectKey) {
+    eventually(async || client.get::<Deployment>(key).await.unwrap().is_some()).await;
+    let ready = Patch::Merge(json!({"status": {"replicas": 2, "readyReplicas": 2}}));
+    client.patch_status::<Deployment>(key, &ready).await.unwrap();
+}
+
+// R44, R98, R99
+#[steersman_testing::test]
+async fn a_web_has_its_children_and_its_conditions(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let manager = manager(&fixture, &proxy).await;
+    let client = manager.client().unwrap().live();
+    install(&client, &Web::crd()).await;
+    site::add(&manager).unwrap();
+    let running = run(&manager);
+    let key = ObjectKey::new(fixture.namespace(), "front");
+    client.create(&web(&fixture, "front", "hello")).await.unwrap();
+    eventually(async || page(&client, &key).await.as_deref() == Some("hello")).await;
+    eventually(async || client.get::<Deployment>(&key).await.unwrap().is_some()).await;
+    let deployment = client.get_required::<Deployment>(&key).await.unwrap();
+    assert_eq!(deployment.owner_references()[0].name, "front");
+    assert_eq!(deployment.spec.replicas, Some(2));
+    let state = async || ready(&*client.get_required::<Web>(&key).await.unwrap());
+    eventually(async || state().await == Some((false, "Starting".to_owned()))).await;
+
+    // What changes in the wishes changes in the children, and what goes of them comes back.
+    let change = Patch::Merge(json!({"spec": {"page": "welcome"}}));
+    client.patch::<Web>(&key, &change).await.unwrap();
+    eventually(async || page(&client, &key).await.as_deref() == Some("welcome")).await;
+    client
+        .delete::<ConfigMap>(&key, DeleteOptions::default())
+        .await
+        .unwrap();
+    eventually(async || page(&client, &key).await.as_deref() == Some("welcome")).await;
+
+    // The state of a child is in the status.
+    all_serve(&client, &key).await;
+    eventually(async || state().await == Some((true, "Serving".to_owned()))).await;
+    let web = client.get_required::<Web>(&key).await.unwrap();
+    assert_eq!(web.status.as_ref().unwrap().ready_replicas, 2);
+    assert_eq!(web.conditions()[0].message, "2 of 2 serve the page");
+    running.stop().await;
+    let metrics = manager.metrics().encode(Exposition::Text);
+    assert!(
+        metrics.contains(r#"reconcile_hot_loop_total{controller="web"} 0"#),
+        "{metrics}"
+    );
+}
+
+#[steersman_testing::test]
+async fn the_table_of_webs(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let manager = manager(&fixture, &proxy).await;
+    install(&manager.client().unwrap().live(), &Web::crd()).await;
+    let stand = Stand::new(fixture.client()).await.unwrap();
+    let namespace = fixture.namespace();
+    let new = Case::new("a new web gets its children and its status")
+        .given(&web(&fixture, "new", "hello"))
+        .writes([
+            format!("apply configmaps {namespace}/new"),
+            format!("apply deployments.apps {namespace}/new"),
+            format!("apply webs.examples.steersman.dev {namespace}/new status"),
+        ]);
+    let again = Case::new("the status of one that has not changed is not written again")
+        .request(ObjectKey::new(namespace, "new"))
+        .writes([
+            format!("apply configmaps {namespace}/new"),
+            format!("apply deployments.apps {namespace}/new"),
+        ]);
+    let gone =
+        Case::new("one that is gone is none of our business").request(ObjectKey::new(namespace, "gone"));
+    for case in [new, again, gone] {
+        case.check(&stand, &objects(WebReconciler)).await;
+    }
+    let mut leaving = web(&fixture, "leaving", "goodbye");
+    leaving.metadata.finalizers = Some(vec!["steersman.example/somebody-else".to_owned()]);
+    let client = stand.cluster().live();
+    client.create(&leaving).await.unwrap();
+    let key = ObjectKey::new(namespace, "leaving");
+    client
+        .delete::<Web>(&key, DeleteOptions::default())
+        .await
+        .unwrap();
+    let leaving = Case::new("one that is leaving gets no children").request(key);
+    leaving.check(&stand, &objects(WebReconciler)).await;
+}
+
+/// All about banners is in one test, because their kind comes and goes for everybody on the server.
+// R1, R3
+#[steersman_testing::test]
+async fn banners_are_hung_up_while_their_kind_is_installed(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let manager = manager(&fixture, &proxy).await;
+    let client = manager.client().unwrap().live();
+    install(&client, &Web::crd()).await;
+    site::add(&manager).unwrap();
+    let running = run(&manager);
+    let standings = manager.standings().clone();
+    let dormant = async || {
+        let rests = |standing: &Standing| matches!(standing, Standing::Dormant { .. });
+        standings.when(|all| all.get("banner").is_some_and(rests)).await;
+    };
+    let (front, back) = (
+        ObjectKey::new(fixture.namespace(), "front"),
+        ObjectKey::new(fixture.namespace(), "back"),
+    );
+    dormant().await;
+    client.create(&web(&fixture, "front", "hello")).await.unwrap();
+    all_serve(&client, &front).await;
+    eventually(async || client.get_required::<Web>(&front).await.unwrap().is_ready()).await;
+    for round in 0..2 {
+        install(&client, &Banner::crd()).await;
+        for name in ["front", "back"] {
+            // The real server learns of a new kind a little after it has said so.
+            eventually(async || client.create(&banner(&fixture, name)).await.is_ok()).await;
+        }
+        let state = async |key| ready(&*client.get_required::<Banner>(key).await.unwrap());
+        eventually(async || state(&front).await == Some((true, "Shown".to_owned()))).await;
+        eventually(async || state(&back).await == Some((false, "NoWeb".to_owned()))).await;
+        if round == 1 {
+            client.create(&web(&fixture, "back", "hello")).await.unwrap();
+            eventually(async || state(&back).await == Some((true, "Shown".to_owned()))).await;
+            the_table_of_banners(&fixture).await;
+        }
+        uninstall(&client, &Banner::crd()).await;
+        dormant().await;
+        // The other kind goes on.
+        let change = Patch::Merge(json!({"spec": {"page": format!("round {round}")}}));
+        client.patch::<Web>(&front, &change).await.unwrap();
+        let wanted = format!("round {round}");
+        eventually(async || page(&client, &front).await.as_deref() == Some(&wanted)).await;
+    }
+    running.stop().await;
+}
+
+async fn the_table_of_banners(fixture: &Fixture) {
+    let stand = Stand::new(fixture.client()).await.unwrap();
+    let namespace = fixture.namespace();
+    let table = [
+        Case::new("one that is gone is none of our business").request(ObjectKey::new(namespace, "gone")),
+        Case::new("one that is shown already stays as it is")
+            .request(ObjectKey::new(namespace, "front"))
+            .writes([format!("apply configmaps {namespace}/front-banner")]),
+    ];
+    for case in table {
+        case.check(&stand, &objects(BannerReconciler)).await;
+    }
+}
+
+// R41, R47
+#[steersman_testing::test]
+async fn a_cluster_comes_and_goes_with_its_secret(fixture: Fixture) {
+    let server = fixture.own_server(OwnServerOptions::default()).await;
+    let edge = Cluster::new(server.endpoint().config(server.admin()).unwrap()).unwrap();
+    let edge = edge.live();
+    let namespace: Namespace = object(json!({"metadata": {"name": fixture.namespace()}}));
+    edge.create(&namespace).await.unwrap();
+    install(&edge, &Web::crd()).await;
+    edge.create(&web(&fixture, "remote", "hello")).await.unwrap();
+
+    let proxy = fixture.proxy().await;
+    let manager = manager(&fixture, &proxy).await;
+    let home = manager.client().unwrap().live();
+    install(&home, &Web::crd()).await;
+    site::add(&manager).unwrap();
+    let running = run(&manager);
+    let follower = manager.clone();
+    let _following = Spawner::current().spawn("clusters", async move {
+        let failed = clusters::follow(&follower).await;
+        panic!("{}", failed.unwrap_err());
+    });
+    let secret = |name: &str, kubeconfig: &str| -> Secret {
+        object(json!({
+            "metadata": {
+                "name": name, "namespace": fixture.namespace(), "labels": {clusters::LABEL: ""},
+            },
+            "stringData": {clusters::KUBECONFIG: kubeconfig},
+        }))
+    };
+    // Nonsense is nobody's concern but its own.
+    home.create(&secret("nonsense", "{")).await.unwrap();
+    let kubeconfig = server.endpoint().kubeconfig(server.admin());
+    home.create(&secret("edge", &kubeconfig)).await.unwrap();
+    let remote = ObjectKey::new(fixture.namespace(), "remote");
+    eventually(async || page(&edge, &remote).await.is_some()).await;
+
+    let key = ObjectKey::new(fixture.namespace(), "edge");
+    home.delete::<Secret>(&key, DeleteOptions::default())
+        .await
+        .unwrap();
+    eventually(async || manager.cluster_named(&ClusterName::from("edge")).is_none()).await;
+    edge.create(&web(&fixture, "late", "hello")).await.unwrap();
+    home.create(&web(&fixture, "near", "hello")).await.unwrap();
+    let near = ObjectKey::new(fixture.namespace(), "near");
+    eventually(async || page(&home, &near).await.is_some()).await;
+    let late = ObjectKey::new(fixture.namespace(), "late");
+    assert_eq!(page(&edge, &late).await, None);
+    running.stop().await;
+}
