@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The custom resources of the benchmarks, as an operator's author would write them down.
 
+#![allow(
+    clippy::exhaustive_structs,
+    reason = "this is how an operator's author writes them"
+)]
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +20,6 @@ use serde::{Deserialize, Serialize};
     status = "Status"
 )]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct WidgetSpec {
     /// Its color.
     pub color: String,
@@ -40,7 +44,6 @@ pub struct WidgetSpec {
     status = "Status"
 )]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct GadgetSpec {
     /// Its color.
     pub color: String,
@@ -57,7 +60,6 @@ pub struct GadgetSpec {
 
 /// Where something is reached.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
-#[non_exhaustive]
 pub struct Endpoint {
     /// The host.
     pub host: String,
@@ -68,7 +70,6 @@ pub struct Endpoint {
 /// What has become of it.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct Status {
     /// How many are ready.
     pub ready_replicas: i32,
@@ -80,7 +81,6 @@ pub struct Status {
 /// One aspect of how it stands.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct Condition {
     /// Which aspect.
     #[serde(rename = "type")]

@@ -22,13 +22,14 @@ const WRITE: usize = 256 << 10;
 
 /// What a watch sends.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Stream {
     /// Chunks, ready to be written.
     AtOnce(Vec<u8>),
     /// Single events, each a chunk with a place for the time, and the nanoseconds between two.
     Paced(Vec<Event>, u64),
     /// Another stream, once a gate is open.
-    Gated(Arc<Gate>, Arc<Stream>),
+    Gated(Arc<Gate>, Arc<Self>),
 }
 
 /// One event in its chunk.

@@ -81,7 +81,7 @@ fn plan(told: &Told, manager: &Manager, count: &Arc<Count>) -> Result<(), Box<dy
                 let owners = gadget.meta().owner_references.iter().flatten();
                 let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
                 let namespace = gadget.meta().namespace.as_deref().unwrap_or_default();
-                owner.map(|owner| ObjectKey::new(namespace, &*owner.name))
+                owner.map(|owner| ObjectKey::new(namespace, &owner.name))
             };
             Controller::of::<Widget>("widgets")
                 .watches(kind::<Gadget>(), related(owner))

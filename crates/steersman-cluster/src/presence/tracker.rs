@@ -320,8 +320,7 @@ impl Follower {
                             open.unconfirmed.push(confirmed);
                             // One of which nothing was known may have been there all the time: not to know is not to
                             // be absent.
-                            let before = entry.sightings.borrow().presence;
-                            let until_then = match before {
+                            let until_then = match entry.told.now().presence {
                                 Presence::Unknown => Presence::Unknown,
                                 _ => Presence::Absent,
                             };
