@@ -5,6 +5,7 @@
 //! 2. [How an object travels](objects): from the server to your reconciler and back.
 //! 3. [Conditional controllers](conditional): run only while a CRD, or anything else, is there.
 //! 4. [Several clusters](clusters): one manager, any number of them.
+//! 5. [Warm replicas](warm_replicas): another one goes on where the leader ended.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -17,3 +18,6 @@ pub mod conditional {}
 
 #[doc = include_str!("manual/clusters.md")]
 pub mod clusters {}
+
+#[doc = include_str!("manual/warm_replicas.md")]
+pub mod warm_replicas {}
