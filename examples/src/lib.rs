@@ -5,12 +5,14 @@
 //! 2. [`handlers`]: several independent things about one kind.
 //! 3. [`mirror`]: one controller, two clusters.
 //! 4. [`tags`]: a kind that is known only when the program runs.
+//! 5. [`certificates`]: a kind that may not be installed, and several replicas.
 
 #![allow(
     clippy::exhaustive_structs,
     reason = "nobody depends on the examples, and tutorials read better without it"
 )]
 
+pub mod certificates;
 pub mod handlers;
 pub mod mirror;
 pub mod site;

@@ -10,13 +10,19 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{
+    api::{coordination::v1::Lease, core::v1::ConfigMap},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
-    Api, ResourceExt,
-    api::{ObjectMeta, PostParams},
+    Api, CustomResourceExt, ResourceExt,
+    api::{DeleteParams, ObjectMeta, PostParams},
 };
 use rustix::process::{Pid, Signal, kill_process};
-use steersman_examples::{handlers, tags};
+use steersman_examples::{
+    certificates::{Certificate, CertificateSpec},
+    handlers, tags,
+};
 use steersman_testing::Fixture;
 use support::eventually;
 
@@ -134,6 +140,60 @@ async fn a_kind_can_be_named_on_the_command_line(fixture: Fixture) {
     let program = Program::start(&fixture, env!("CARGO_BIN_EXE_tags"), &["", "ConfigMap", "front"]);
     gets_label(&fixture, tags::LABEL, "front").await;
     assert_eq!(program.terminate().status.code(), Some(0));
+}
+
+/// Which of two replicas holds the lease.
+async fn leader(fixture: &Fixture) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(fixture.client(), fixture.namespace());
+    let lease = leases.get_opt("certificates-example").await.unwrap()?;
+    lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
+}
+
+// R1, R11, R15, R29, R38, R44
+#[steersman_testing::test]
+async fn replicas_follow_a_kind_that_is_installed_while_they_run(fixture: Fixture) {
+    let start = || {
+        Program::start(
+            &fixture,
+            env!("CARGO_BIN_EXE_certificates"),
+            &[fixture.namespace()],
+        )
+    };
+    let (first, second) = (start(), start());
+    eventually(async || leader(&fixture).await.is_some()).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client());
+    let definition = Certificate::crd();
+    definitions
+        .create(&PostParams::default(), &definition)
+        .await
+        .unwrap();
+    let certificates: Api<Certificate> = Api::namespaced(fixture.client(), fixture.namespace());
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client(), fixture.namespace());
+    let hosts_of = async |name: &str| {
+        let map = maps.get_opt(name).await.unwrap();
+        map.and_then(|map| map.data?.get("hosts").cloned())
+    };
+    let create = async |name: &str| {
+        let spec = CertificateSpec {
+            dns_names: vec!["a.example".to_owned(), "b.example".to_owned()],
+        };
+        let certificate = Certificate::new(name, spec);
+        let created = certificates.create(&PostParams::default(), &certificate).await;
+        created.is_ok()
+    };
+    eventually(async || create("front").await).await;
+    eventually(async || hosts_of("front").await.as_deref() == Some("a.example b.example")).await;
+    // One of them is enough.
+    assert_eq!(first.terminate().status.code(), Some(0));
+    assert!(create("back").await);
+    eventually(async || hosts_of("back").await.is_some()).await;
+    let name = definition.metadata.name.unwrap();
+    definitions.delete(&name, &DeleteParams::default()).await.unwrap();
+    eventually(async || definitions.get_opt(&name).await.unwrap().is_none()).await;
+    let output = second.terminate();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    assert!(log.contains("starting, because its condition holds"), "{log}");
 }
 
 #[test]

@@ -33,22 +33,31 @@ pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> R
     plan.hot_loops.clear();
     let stop = cx.stop().clone();
     let mut sources = Sources::start(plan, &cx);
-    loop {
+    let result = loop {
         tokio::select! {
             biased;
-            _ = stop.requested() => return Ok(()),
-            begun = sources.in_sync(plan, &cx) => begun?,
+            _ = stop.requested() => break Ok(()),
+            begun = sources.in_sync(plan, &cx) => if let Err(error) = begun {
+                break Err(error);
+            },
         }
         let Some(term) = sources.until_term(&cx).await else {
-            return Ok(());
+            break Ok(());
         };
         if let Some(result) = lead(plan, &cx, term, &mut sources).await {
-            return result;
+            break result;
         }
         // Whatever happens under another leader, every object is looked at again after that. It is enqueued now, behind
         // what is new, so that the next term finds all there. The informers go on as they are.
         sources = sources.again(plan, &cx);
+    };
+    let deadline = stop.deadline().unwrap_or_default();
+    tokio::select! {
+        biased;
+        () = sources.end() => {}
+        () = cx.clock().sleep_until(deadline) => {}
     }
+    result
 }
 
 /// Works until the term ends, which gives nothing, or the run does.
@@ -120,6 +129,23 @@ impl Sources {
         Self {
             before: Some(Box::new(self)),
             ..Self::start(plan, cx)
+        }
+    }
+
+    /// Ends them, and waits until nothing of them is left: whoever ends informers that nobody holds finds them so.
+    async fn end(self) {
+        let mut next = Some(Box::new(self));
+        while let Some(sources) = next {
+            let Self {
+                mut states,
+                _tasks,
+                before,
+                ..
+            } = *sources;
+            drop(_tasks);
+            // Each has a share in the other side, as long as it is there.
+            while states.changed().await.is_ok() {}
+            next = before;
         }
     }
 

@@ -116,6 +116,41 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
     running.stop().await.unwrap();
 }
 
+// R4, R12, R26
+#[steersman_testing::test]
+async fn the_informer_of_a_kind_that_is_gone_does_not_linger(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    // Others that nobody holds are kept for an hour.
+    let watched = managed::cluster_builder(&fixture, "default")
+        .config(proxy.endpoint().config(fixture.admin()).unwrap())
+        .cache(|cache| cache.linger(Duration::from_secs(3600)))
+        .build()
+        .await
+        .unwrap();
+    let client = cluster(&fixture).await.live();
+    let cache = watched.cache().clone();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = conditional(&manager, "widgets", &widgets);
+    let running = run(&manager);
+    // The server would end the watch itself after a second, and would be asked again after another one.
+    for _ in 0..3 {
+        widgets.install().await;
+        widgets.apply(&client, "one").await;
+        seen.saw("one").await;
+        assert_eq!(cache.informers().len(), 1);
+        widgets.uninstall().await;
+        dormant(&manager, "widgets").await;
+        assert!(cache.informers().is_empty());
+        seen.clear();
+    }
+    let is_widgets = |one: &&Exchange| one.path.ends_with("/widgets") && one.is_watch();
+    let watches = proxy.exchanges();
+    let watches: Vec<_> = watches.iter().filter(is_widgets).collect();
+    assert_eq!(watches.len(), 3, "{watches:#?}");
+    running.stop().await.unwrap();
+}
+
 // R172
 #[steersman_testing::test]
 async fn a_gate_that_closes_lets_go_only_of_its_own_share(fixture: Fixture) {

@@ -5,8 +5,9 @@
 //! 2. [How an object travels](objects): from the server to your reconciler and back.
 //! 3. [Testing your operator](testing): from a function call to a broken wire, without a cluster.
 //! 4. [Conditional controllers](conditional): run only while a CRD, or anything else, is there.
-//! 5. [Several clusters](clusters): one manager, any number of them.
-//! 6. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 5. [Warm replicas](warm_replicas): another one goes on where the leader ended.
+//! 6. [Several clusters](clusters): one manager, any number of them.
+//! 7. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -28,3 +29,6 @@ pub mod controller_runtime {}
 
 #[doc = include_str!("manual/kube_rs.md")]
 pub mod kube_rs {}
+
+#[doc = include_str!("manual/warm_replicas.md")]
+pub mod warm_replicas {}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keeps the host names of certificates, as [`steersman_examples::certificates`] does it. Run it twice, install cert-manager
+//! or remove it, and end one of the two.
+//!
+//! ```text
+//! cargo run -p steersman-examples --bin certificates -- NAMESPACE    # where the lease of the replicas is
+//! ```
+
+use steersman_examples::certificates;
+use steersman_manager::{Election, Fatal, Logging, Manager};
+
+#[tokio::main]
+async fn main() -> Result<(), Fatal> {
+    Logging::from_env().install()?;
+    let Some(namespace) = std::env::args().nth(1) else {
+        return Err("name the namespace that has the lease of the replicas".into());
+    };
+    let election = Election::new("certificates-example").namespace(namespace);
+    let manager = Manager::builder().election(election).build().await?;
+    certificates::add(&manager)?;
+    Ok(manager.run().await?)
+}
