@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{Client, Cluster};
-use steersman_controller::{Controller, Standing, dynamic};
+use steersman_controller::{Controller, Standing, dynamic, kind};
 use steersman_manager::Manager;
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -251,5 +251,58 @@ async fn a_kind_whose_objects_cannot_be_converted_is_present_and_in_trouble(fixt
     convert_by_webhook(&widgets, &proxy, false).await;
     seen.saw("two").await;
     stands(&manager, "widgets", Standing::is_ready).await;
+    running.stop().await.unwrap();
+}
+
+/// A map that a widget owns.
+fn owned(fixture: &Fixture, widgets: &TestKind, name: &str, uid: &str) -> ConfigMap {
+    let mut map = config_map(fixture, name, "1");
+    let owner = json!([{
+        "apiVersion": widgets.resource.api_version(), "kind": widgets.resource.kind(),
+        "name": "one", "uid": uid, "controller": true,
+    }]);
+    map.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    map
+}
+
+// R171
+#[steersman_testing::test]
+async fn a_kind_that_comes_back_with_another_scope_is_followed_in_that(fixture: Fixture) {
+    let watched = Cluster::builder("default")
+        .config(fixture.endpoint().config(fixture.admin()).unwrap())
+        .build()
+        .await
+        .unwrap();
+    let client = watched.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = Uids::of(&widgets);
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .owns(kind::<ConfigMap>())
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    let running = run(&manager);
+    for (round, scope) in ["Namespaced", "Cluster", "Namespaced"].into_iter().enumerate() {
+        widgets.install_as(scope).await;
+        let mut one = widgets.object("one");
+        if scope == "Cluster" {
+            one.metadata.namespace = None;
+        }
+        while let Err(error) = client.of(&widgets.resource).apply(&one).await {
+            assert!(error.is_absent() || error.is_not_found(), "{error:?}");
+            tokio::task::yield_now().await;
+        }
+        let uid = seen.saw("one").await;
+        stands(&manager, "widgets", Standing::is_ready).await;
+        // Who owns something is found by a key that has a namespace or has none.
+        seen.clear();
+        let child = owned(&fixture, &widgets, &format!("child-{round}"), &uid);
+        client.create(&child).await.unwrap();
+        assert_eq!(seen.saw("one").await, uid);
+        widgets.uninstall().await;
+        stands(&manager, "widgets", is_dormant).await;
+        seen.clear();
+    }
     running.stop().await.unwrap();
 }
