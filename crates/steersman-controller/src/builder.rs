@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a controller is put together.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
@@ -18,6 +14,7 @@ use crate::{
     controller::{LateSeries, Plan},
     hot_loop::{self, HotLoops, ToRequest},
     kind::ClusterChoice,
+    namespaced::Namespaced,
     owner::Owners,
     source::{AnySource, Gone, KindSource},
 };
@@ -67,7 +64,7 @@ type Owned<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
 /// What children need to know of the primary kind.
 struct Parent {
     resource: Resource,
-    namespaced: Arc<OnceLock<bool>>,
+    namespaced: Namespaced,
     place: ClusterChoice,
 }
 
@@ -149,13 +146,9 @@ impl<T: 'static> Builder<Request, T> {
         self.owned(child, Owners::every)
     }
 
-    fn owned<C: 'static>(
-        mut self,
-        child: Kind<C>,
-        owners: fn(&Resource, Arc<OnceLock<bool>>) -> Owners,
-    ) -> Self {
+    fn owned<C: 'static>(mut self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
         self.owned.push(Box::new(move |parent| {
-            let owners = owners(&parent.resource, Arc::clone(&parent.namespaced));
+            let owners = owners(&parent.resource, parent.namespaced.clone());
             let child = match (&child.place, &parent.place) {
                 // Owner and child are in one cluster.
                 (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
@@ -314,7 +307,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         {
             let parent = Parent {
                 resource: kind.resource.clone(),
-                namespaced: Arc::new(kind.namespaced.map(OnceLock::from).unwrap_or_default()),
+                namespaced: Namespaced::from(kind.namespaced),
                 place: kind.place.clone(),
             };
             let source = source(kind, &hot_loops);

@@ -33,6 +33,7 @@ use crate::{
     hot_loop::HotLoops,
     kind::{KnownKind, WhenAbsent, kind},
     metrics::{Queued, Series},
+    namespaced::Namespaced,
     run,
     source::AnySource,
 };
@@ -52,7 +53,7 @@ pub(crate) struct Plan<R: RequestKey> {
     pub(crate) series: Arc<LateSeries>,
     pub(crate) hot_loops: Arc<HotLoops<R>>,
     /// The primary resource and whether its objects are in namespaces, where a server has to be asked for that.
-    pub(crate) unknown_scope: Option<(Resource, Arc<OnceLock<bool>>)>,
+    pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
     /// Counts how often everything was to be looked at again.
     replays: watch::Sender<u64>,
     is_running: AtomicBool,
@@ -289,6 +290,9 @@ impl<R: RequestKey> Runnable for Controller<R> {
     fn forget(&self) {
         self.0.queue.purge(|_| true);
         self.0.hot_loops.clear();
+        if let Some((_, namespaced)) = &self.0.unknown_scope {
+            namespaced.forget();
+        }
         for kind in self.0.sources.iter().filter_map(|source| source.kind()) {
             if let (WhenAbsent::Rest, Some(cluster)) = (kind.presence, kind.cluster(&self.0.home)) {
                 cluster.cache().end_idle(&kind.resource);
@@ -333,7 +337,7 @@ impl<R: RequestKey> Plan<R> {
         reconciler: BoxReconciler<R>,
         (options, queue): (Options, steersman_queue::Options<R>),
         (hot_loops, series): (Arc<HotLoops<R>>, Arc<LateSeries>),
-        unknown_scope: Option<(Resource, Arc<OnceLock<bool>>)>,
+        unknown_scope: Option<(Resource, Namespaced)>,
     ) -> Self {
         let queue = queue
             .named(&name)

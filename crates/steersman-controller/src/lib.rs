@@ -26,6 +26,7 @@ mod hot_loop;
 mod kind;
 mod leadership;
 mod metrics;
+mod namespaced;
 mod object_reconciler;
 mod occurrence;
 mod options;

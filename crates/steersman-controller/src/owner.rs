@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From an object to those that own it.
 
-use std::sync::{Arc, OnceLock};
-
 use steersman_cache::{Object, Resource};
 use steersman_core::ObjectKey;
 
-use crate::{Enqueue, Handler, IntoRequest, Occurrence, RequestKey};
+use crate::{Enqueue, Handler, IntoRequest, Occurrence, RequestKey, namespaced::Namespaced};
 
 /// Enqueues the owners of an object; from [`controller_of`] or [`owners_of`].
 ///
@@ -17,24 +15,24 @@ pub struct Owners {
     group: String,
     kind: String,
     /// Known once a server was asked, where the type does not say it.
-    namespaced: Arc<OnceLock<bool>>,
+    namespaced: Namespaced,
     controller_only: bool,
 }
 
 /// Enqueues the one that controls the object, if it is of this kind: what `owns` on a controller does.
 #[must_use]
 pub fn controller_of(owner: &Resource, namespaced: bool) -> Owners {
-    Owners::controlling(owner, Arc::new(OnceLock::from(namespaced)))
+    Owners::controlling(owner, Namespaced::from(Some(namespaced)))
 }
 
 /// Enqueues every owner of this kind, also those that share the object with others.
 #[must_use]
 pub fn owners_of(owner: &Resource, namespaced: bool) -> Owners {
-    Owners::every(owner, Arc::new(OnceLock::from(namespaced)))
+    Owners::every(owner, Namespaced::from(Some(namespaced)))
 }
 
 impl Owners {
-    pub(crate) fn controlling(owner: &Resource, namespaced: Arc<OnceLock<bool>>) -> Self {
+    pub(crate) fn controlling(owner: &Resource, namespaced: Namespaced) -> Self {
         Self {
             group: owner.group().to_owned(),
             kind: owner.kind().to_owned(),
@@ -43,7 +41,7 @@ impl Owners {
         }
     }
 
-    pub(crate) fn every(owner: &Resource, namespaced: Arc<OnceLock<bool>>) -> Self {
+    pub(crate) fn every(owner: &Resource, namespaced: Namespaced) -> Self {
         Self {
             controller_only: false,
             ..Self::controlling(owner, namespaced)
@@ -52,7 +50,7 @@ impl Owners {
 
     /// The keys of the owners that are meant.
     fn keys(&self, object: &Object) -> Vec<ObjectKey> {
-        let is_namespaced = self.namespaced.get().copied().unwrap_or(true);
+        let is_namespaced = self.namespaced.get().unwrap_or(true);
         let namespace = if is_namespaced { object.namespace() } else { "" };
         let owners = object.owners().into_iter();
         let mut meant = owners.filter(|owner| {

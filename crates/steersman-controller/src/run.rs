@@ -3,11 +3,7 @@
 
 mod verdict;
 
-use std::{
-    panic::AssertUnwindSafe,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use steersman_cache::Resource;
@@ -19,6 +15,7 @@ use self::verdict::{Known, Verdict, judge};
 use crate::{
     RequestKey, RunContext, RunError, Term,
     controller::Plan,
+    namespaced::Namespaced,
     source::{Gates, Reporter, SourceContext, SourceState, Wishes},
     work::{Outfit, Workers, message},
 };
@@ -239,14 +236,13 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
 async fn learn_scope<R: RequestKey>(
     plan: &Plan<R>,
     resource: &Resource,
-    namespaced: &OnceLock<bool>,
+    namespaced: &Namespaced,
     cx: &SourceContext<R>,
 ) {
     let ask = Ask::kind(resource.group(), resource.kind()).version(resource.version());
     while namespaced.get().is_none() {
         match plan.home.mapper().resolve(&ask).await {
-            // It may have been learnt for another source meanwhile.
-            Ok(found) => _ = namespaced.set(found.is_namespaced()),
+            Ok(found) => namespaced.set(found.is_namespaced()),
             Err(error) => {
                 cx.report(SourceState::Trouble {
                     reason: format!("whether {resource} is in namespaces is not known: {error}"),

@@ -4,20 +4,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod elected;
 mod kinds;
 mod managed;
+mod support;
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{Client, Cluster};
-use steersman_controller::{Controller, Standing, dynamic};
-use steersman_manager::Manager;
+use steersman_controller::{Controller, Standing, dynamic, kind};
+use steersman_manager::{Exposition, Manager};
 use steersman_testing::{
     FaultProxy, Fixture,
-    proxy::{Cut, Exchange, Matching},
+    proxy::{Cut, Exchange, Fault, Matching},
 };
 
 use kinds::{TestKind, Uids};
@@ -251,5 +254,173 @@ async fn a_kind_whose_objects_cannot_be_converted_is_present_and_in_trouble(fixt
     convert_by_webhook(&widgets, &proxy, false).await;
     seen.saw("two").await;
     stands(&manager, "widgets", Standing::is_ready).await;
+    running.stop().await.unwrap();
+}
+
+/// A map that a widget owns.
+fn owned(fixture: &Fixture, widgets: &TestKind, name: &str, uid: &str) -> ConfigMap {
+    let mut map = config_map(fixture, name, "1");
+    let owner = json!([{
+        "apiVersion": widgets.resource.api_version(), "kind": widgets.resource.kind(),
+        "name": "one", "uid": uid, "controller": true,
+    }]);
+    map.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    map
+}
+
+// R171
+#[steersman_testing::test]
+async fn a_kind_that_comes_back_with_another_scope_is_followed_in_that(fixture: Fixture) {
+    let watched = Cluster::builder("default")
+        .config(fixture.endpoint().config(fixture.admin()).unwrap())
+        .build()
+        .await
+        .unwrap();
+    let client = watched.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = Uids::of(&widgets);
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .owns(kind::<ConfigMap>())
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    let running = run(&manager);
+    for (round, scope) in ["Namespaced", "Cluster", "Namespaced"].into_iter().enumerate() {
+        widgets.install_as(scope).await;
+        let mut one = widgets.object("one");
+        if scope == "Cluster" {
+            one.metadata.namespace = None;
+        }
+        while let Err(error) = client.of(&widgets.resource).apply(&one).await {
+            assert!(error.is_absent() || error.is_not_found(), "{error:?}");
+            tokio::task::yield_now().await;
+        }
+        let uid = seen.saw("one").await;
+        stands(&manager, "widgets", Standing::is_ready).await;
+        // Who owns something is found by a key that has a namespace or has none.
+        seen.clear();
+        let child = owned(&fixture, &widgets, &format!("child-{round}"), &uid);
+        client.create(&child).await.unwrap();
+        assert_eq!(seen.saw("one").await, uid);
+        widgets.uninstall().await;
+        stands(&manager, "widgets", is_dormant).await;
+        seen.clear();
+    }
+    running.stop().await.unwrap();
+}
+
+async fn probe(manager: &Manager, path: &str) -> (u16, String) {
+    let reply = support::get(manager.addresses().health.unwrap(), path).await;
+    (reply.status, reply.body)
+}
+
+// R2, R24, R37, R93
+#[steersman_testing::test]
+async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let watched = cluster_through(&fixture, &proxy, "default").await;
+    let client = cluster(&fixture).await.live();
+    let definitions = || Matching::any().path(DEFINITIONS);
+    let broken = proxy.inject(definitions(), Fault::answer(503));
+    let manager = Manager::builder()
+        .cluster(watched)
+        .health(support::HERE)
+        .build()
+        .await
+        .unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = Uids::of(&widgets);
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    let running = run(&manager);
+
+    // From the start: nothing runs, and whoever asks is told why.
+    let is_waiting = |standing: &Standing| standing.to_string().contains("cannot be told");
+    stands(&manager, "widgets", is_waiting).await;
+    let (status, body) = probe(&manager, "/readyz").await;
+    assert_eq!(status, 500);
+    assert!(body.contains(&widgets.resource.to_string()), "{body}");
+    assert_eq!(probe(&manager, "/healthz").await.0, 200);
+    assert_eq!(watches_of_widgets(&proxy.exchanges()), 0);
+    drop(broken);
+    seen.saw("one").await;
+    assert_eq!(probe(&manager, "/readyz").await.0, 200);
+
+    // While it runs: it goes on.
+    let broken = proxy.inject(definitions(), Fault::answer(503));
+    proxy.cut(&definitions(), Cut::Clean);
+    broken.hit().await;
+    widgets.apply(&client, "two").await;
+    seen.saw("two").await;
+    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+    assert_eq!(watches_of_widgets(&proxy.exchanges()), 1);
+    drop(broken);
+
+    // What is absent is ready, and shown as such.
+    widgets.uninstall().await;
+    stands(&manager, "widgets", is_dormant).await;
+    assert_eq!(probe(&manager, "/readyz").await.0, 200);
+    let metrics = manager.metrics().encode(Exposition::Text);
+    let shown = |series: &str, name: &str, value: &str| {
+        let mut lines = metrics.lines().filter(|line| line.starts_with(series));
+        lines.any(|line| line.contains(name) && line.ends_with(value))
+    };
+    assert!(
+        shown("steersman_runnable_state{", "widgets", r#"state="dormant"} 1.0"#),
+        "{metrics}"
+    );
+    assert!(
+        shown("steersman_kind_presence{", fixture.group(), "} 0.0"),
+        "{metrics}"
+    );
+    running.stop().await.unwrap();
+}
+
+// R83, R86
+#[steersman_testing::test]
+async fn a_standby_warms_up_for_a_kind_that_is_installed_meanwhile(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let watched = cluster_through(&fixture, &proxy, "default").await;
+    let client = cluster(&fixture).await.live();
+    elected::occupy(&fixture, 60).await;
+    let manager = Manager::builder()
+        .cluster(watched)
+        .election(elected::steady(&fixture, "one"))
+        .build()
+        .await
+        .unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = Uids::of(&widgets);
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .warm()
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    let running = run(&manager);
+    for install in 1..=2 {
+        stands(&manager, "widgets", is_dormant).await;
+        widgets.install().await;
+        widgets.apply(&client, "one").await;
+        stands(&manager, "widgets", Standing::is_ready).await;
+        proxy
+            .wait_for(|all| (watches_of_widgets(all) == install).then_some(()))
+            .await;
+        if install == 1 {
+            widgets.uninstall().await;
+        }
+    }
+    assert!(!manager.is_leading() && seen.seen().is_empty());
+    let free = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
+    elected::leases(&fixture)
+        .patch(elected::LEASE, &PatchParams::default(), &free)
+        .await
+        .unwrap();
+    seen.saw("one").await;
+    assert_eq!(watches_of_widgets(&proxy.exchanges()), 2, "it had what it needs");
     running.stop().await.unwrap();
 }

@@ -330,6 +330,10 @@ impl Follower {
                     _ => sighting,
                 },
             };
+            if sighting.is_absent() && !entry.told.now().is_absent() {
+                // It may come back with another scope.
+                self.mapper.forget(resource.group());
+            }
             entry.told.tell(sighting);
         }
         drop((facts, asked));

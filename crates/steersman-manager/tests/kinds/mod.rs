@@ -49,6 +49,11 @@ impl TestKind {
     }
 
     pub async fn install(&self) {
+        self.install_as("Namespaced").await;
+    }
+
+    /// Installs it with this scope.
+    pub async fn install_as(&self, scope: &str) {
         let kind = self.resource.kind();
         let schema =
             json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -56,7 +61,7 @@ impl TestKind {
             "metadata": {"name": self.definition_name()},
             "spec": {
                 "group": self.resource.group(),
-                "scope": "Namespaced",
+                "scope": scope,
                 "names": {"kind": kind, "plural": self.resource.plural(), "singular": kind.to_lowercase()},
                 "versions": [
                     {"name": "v1", "served": true, "storage": false, "schema": schema},
