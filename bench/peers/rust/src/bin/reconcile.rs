@@ -25,7 +25,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
-#[kube(group = "bench.example", version = "v1", kind = "Widget", namespaced, status = "Status")]
+#[kube(
+    group = "bench.example",
+    version = "v1",
+    kind = "Widget",
+    namespaced,
+    status = "Status"
+)]
 #[serde(rename_all = "camelCase")]
 struct WidgetSpec {
     color: String,
@@ -37,7 +43,13 @@ struct WidgetSpec {
 }
 
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
-#[kube(group = "bench.example", version = "v1", kind = "Gadget", namespaced, status = "Status")]
+#[kube(
+    group = "bench.example",
+    version = "v1",
+    kind = "Gadget",
+    namespaced,
+    status = "Status"
+)]
 #[serde(rename_all = "camelCase")]
 struct GadgetSpec {
     color: String,
@@ -95,7 +107,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let store: Store<Widget> = controller.store();
     let running = controller
-        .run(reconcile, |_, _: &kube::Error, _| Action::requeue(Duration::from_secs(1)), Arc::clone(&count))
+        .run(
+            reconcile,
+            |_, _: &kube::Error, _| Action::requeue(Duration::from_secs(1)),
+            Arc::clone(&count),
+        )
         .for_each(|_| std::future::ready(()));
     let measured = async {
         count.reached.notified().await;
@@ -133,6 +149,9 @@ async fn reconcile(widget: Arc<Widget>, count: Arc<Count>) -> Result<Action, kub
 }
 
 fn owner(gadget: Gadget) -> Option<ObjectRef<Widget>> {
-    let owner = gadget.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    let owner = gadget
+        .owner_references()
+        .iter()
+        .find(|owner| owner.controller == Some(true))?;
     Some(ObjectRef::new(&owner.name).within(&gadget.namespace()?))
 }
