@@ -58,6 +58,8 @@ struct Entry {
     informer: Informer,
     overlay: Arc<OnceLock<Overlay>>,
     lease: Weak<Lease>,
+    /// Whether it is kept for a while when nobody holds it any more.
+    lingers: bool,
     /// Ends the informer, if nobody comes.
     _lingering: Option<Task>,
 }
@@ -213,6 +215,7 @@ impl Cache {
                 informer,
                 overlay: Arc::default(),
                 lease: Weak::new(),
+                lingers: true,
                 _lingering: None,
             }
         });
@@ -253,10 +256,12 @@ impl Cache {
     }
 
     /// Ends those informers of a resource that nobody holds, and that linger in case somebody comes back. Those that
-    /// somebody holds are not touched.
+    /// somebody holds go on, and end without lingering when nobody does any more.
     pub fn end_idle(&self, resource: &Resource) -> usize {
         let ended: Vec<Entry> = {
             let mut entries = self.0.lock();
+            let of_resource = entries.iter_mut().filter(|((found, _), _)| found == resource);
+            of_resource.for_each(|(_, entry)| entry.lingers = false);
             let idle: Vec<_> = entries
                 .iter()
                 .filter(|((found, _), entry)| found == resource && entry.lease.strong_count() == 0)
@@ -325,7 +330,12 @@ impl Inner {
         }
         let (cache, key) = (Arc::downgrade(self), key.clone());
         let clock = Arc::clone(self.surroundings.clock());
-        let deadline = clock.now() + self.linger;
+        let linger = if entry.lingers {
+            self.linger
+        } else {
+            Duration::ZERO
+        };
+        let deadline = clock.now() + linger;
         entry._lingering = Some(self.surroundings.spawner().spawn("linger", async move {
             clock.sleep_until(deadline).await;
             let Some(cache) = cache.upgrade() else { return };
