@@ -148,7 +148,10 @@ func informer(ctx context.Context, config *rest.Config, namespace string) error 
 	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithNamespace(namespace))
 	seen := make(chan string, 16)
 	shared := factory.Core().V1().Secrets().Informer()
-	name := func(object any) string { key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(object); return key[len(namespace)+1:] }
+	name := func(object any) string {
+		key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
+		return key[len(namespace)+1:]
+	}
 	if _, err := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { seen <- "added " + name(object) },
 		UpdateFunc: func(_, object any) { seen <- "changed " + name(object) },
