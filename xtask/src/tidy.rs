@@ -50,6 +50,7 @@ pub(crate) fn run(mode: Mode) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
+    // R30
     #[test]
     fn the_tree_is_tidy() {
         run(Mode::Check).unwrap_or_else(|failure| panic!("{failure}"));

@@ -442,7 +442,7 @@ async fn guarantee_6_what_was_written_through_the_cache_is_seen_by_all_its_reade
     elsewhere.metadata.namespace = Some("elsewhere".to_owned());
     cache.wrote(&resource, &json(&elsewhere)).unwrap();
     assert!(cache.wrote(&resource, b"{}").is_err());
-    for reader in [reader, other] {
+    for reader in [&reader, &other] {
         let all = Query::new().namespace(namespace);
         let found = reader.list::<ConfigMap>(&all).await.unwrap();
         assert_eq!(sorted(found.iter().map(name).collect()), ["new", "old"]);

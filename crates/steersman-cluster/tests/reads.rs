@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{api::Patch, core::DynamicObject};
 use serde_json::json;
@@ -46,6 +48,35 @@ async fn guarantee_1_a_read_from_the_cache_sends_nothing(fixture: Fixture) {
     }
     let [watch] = proxy.exchanges().try_into().unwrap();
     assert!(watch.is_watch());
+}
+
+// R102
+#[steersman_testing::test]
+async fn what_is_done_to_a_copy_shows_nowhere_else(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let client = cluster(&fixture, &proxy).await.client();
+    client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    let read = async || {
+        client
+            .get::<ConfigMap>(&key(&fixture, "a"))
+            .await
+            .unwrap()
+            .unwrap()
+    };
+    // A read gives a shared object, which nobody can change; whoever wants to change it has a copy.
+    let first: Arc<ConfigMap> = read().await;
+    let mut copy = ConfigMap::clone(&first);
+    copy.data
+        .get_or_insert_default()
+        .insert("value".to_owned(), "mine".to_owned());
+    assert_eq!(value(&first), "first");
+    assert_eq!(value(&*read().await), "first");
+    let all = client
+        .list::<ConfigMap>(&Query::new().namespace(fixture.namespace()))
+        .await
+        .unwrap();
+    let is_mine = |map: &Arc<ConfigMap>| map.data.iter().flatten().any(|(_, value)| value == "mine");
+    assert!(!all.iter().any(is_mine));
 }
 
 // R53

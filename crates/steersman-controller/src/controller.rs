@@ -200,8 +200,17 @@ impl<R: RequestKey> Controller<R> {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// What runs cannot be started once more:
+    ///
+    /// ```compile_fail,E0382
+    /// # fn example(web: steersman_controller::Controller, cx: steersman_controller::RunContext) {
+    /// let running = web.spawn(&cx);
+    /// let again = web.spawn(&cx);
+    /// # }
+    /// ```
     #[must_use = "the run ends when this drops"]
-    pub fn spawn(&self, cx: &RunContext) -> RunningController<R> {
+    pub fn spawn(self, cx: &RunContext) -> RunningController<R> {
         let (handle, child) = cx.child();
         let (ended, result) = tokio::sync::oneshot::channel();
         let controller = self.clone();
@@ -210,7 +219,7 @@ impl<R: RequestKey> Controller<R> {
             let _ = ended.send(controller.run(child).await);
         });
         RunningController {
-            controller: self.clone(),
+            controller: self,
             handle,
             cx: cx.clone(),
             result,

@@ -34,7 +34,7 @@ fn requests_for(exchanges: &[Exchange], kind: &TestKind) -> usize {
         .count()
 }
 
-// R1, R2, R3, R4, R6, R10, R26, R37, R38, R39, R40, R168
+// R1, R2, R3, R4, R6, R8, R10, R26, R37, R38, R39, R40, R168
 #[steersman_testing::test]
 async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixture) {
     let proxy = fixture.proxy().await;
@@ -270,7 +270,7 @@ async fn any_runnable_hangs_on_any_condition(fixture: Fixture) {
     running.stop().await.unwrap();
 }
 
-// R24
+// R24, R32
 #[steersman_testing::test]
 async fn where_definitions_may_not_be_watched_discovery_is_polled(fixture: Fixture) {
     let user = fixture.user("limited").await;

@@ -381,7 +381,7 @@ async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: 
     running.stop().await.unwrap();
 }
 
-// R83, R86
+// R83, R86, R169
 #[steersman_testing::test]
 async fn a_standby_warms_up_for_a_kind_that_is_installed_meanwhile(fixture: Fixture) {
     let proxy = fixture.proxy().await;

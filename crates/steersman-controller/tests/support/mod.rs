@@ -69,7 +69,7 @@ impl Stage {
     }
 
     pub fn run<R: RequestKey>(&self, controller: &Controller<R>) -> RunningController<R> {
-        controller.spawn(&self.context(controller.name()))
+        controller.clone().spawn(&self.context(controller.name()))
     }
 
     pub fn context(&self, name: &str) -> RunContext {
