@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::RunError;
 use crate::{
     MetricsRegistry, Registered,
-    election::{Campaign, Circumstances, Figures, Loss, Settings},
+    election::{Campaign, Circumstances, Figures, Settings},
 };
 
 /// A runnable with a lease of its own.
@@ -98,6 +98,8 @@ impl OwnLease {
         self.leads
             .0
             .send_modify(|leads| _ = leads.insert(name.to_owned(), leadership.clone()));
+        let leads = &self.leads;
+        let listed = Listed { name, leads };
         let contest = Contest {
             own: self,
             cx: cx.led_by(leadership),
@@ -105,8 +107,7 @@ impl OwnLease {
             warm,
             campaign: campaign.map_err(RunError::Election)?,
         };
-        let leads = &self.leads;
-        Ok((contest, Listed { name, leads }))
+        Ok((contest, listed))
     }
 }
 
@@ -213,11 +214,5 @@ impl Contest<'_> {
 
 /// Waits until the election has come to an end by itself.
 async fn lost(campaign: &mut Campaign, own: &OwnLease) -> RunError {
-    match campaign.lost().await {
-        Loss::Failed(error) => RunError::Election(error),
-        Loss::Lease(reason) => RunError::LeadershipLost {
-            lease: own.settings.lease.clone(),
-            reason,
-        },
-    }
+    RunError::of_loss(campaign.lost().await, &own.settings.lease)
 }

@@ -56,6 +56,19 @@ pub(super) async fn run(
     })
 }
 
+impl RunError {
+    /// The end of a run because of how its election ended.
+    pub(super) fn of_loss(loss: Loss, lease: &str) -> Self {
+        match loss {
+            Loss::Failed(error) => Self::Election(error),
+            Loss::Lease(reason) => Self::LeadershipLost {
+                lease: lease.to_owned(),
+                reason,
+            },
+        }
+    }
+}
+
 /// Takes part in the election, if there is one.
 fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Campaign>, RunError> {
     let Some(election) = &inner.election else {
@@ -136,13 +149,7 @@ async fn lost(inner: &Inner, campaign: &mut Option<&mut Campaign>) -> RunError {
     let (Some(campaign), Some(election)) = (campaign, &inner.election) else {
         return std::future::pending().await;
     };
-    match campaign.lost().await {
-        Loss::Failed(error) => RunError::Election(error),
-        Loss::Lease(reason) => RunError::LeadershipLost {
-            lease: election.settings.lease.clone(),
-            reason,
-        },
-    }
+    RunError::of_loss(campaign.lost().await, &election.settings.lease)
 }
 
 /// Waits until this term has ended, or until one begins.
