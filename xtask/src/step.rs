@@ -12,9 +12,20 @@ pub(crate) fn command(program: impl Into<OsString>) -> Command {
     command
 }
 
-/// The cargo that runs this program.
+/// The cargo that runs this program, without the words that it gave this program about itself: build scripts look at
+/// them, and would build half of the tree again whenever `cargo xtask` and plain `cargo` take turns.
 pub(crate) fn cargo() -> Command {
-    command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in env::vars_os() {
+        if is_of_this_package(&name.to_string_lossy()) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}
+
+fn is_of_this_package(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 /// Where cargo puts what it builds.
