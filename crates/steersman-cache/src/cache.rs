@@ -16,7 +16,7 @@ mod reader;
 mod written;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     ops::Deref,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
@@ -48,10 +48,15 @@ struct Inner {
     indexes: Indexes,
     linger: Duration,
     absence: Absence,
-    entries: Mutex<BTreeMap<(Resource, Scope), Entry>>,
+    /// What was said about namespaces since.
+    namespaces: Mutex<HashMap<Resource, BTreeSet<String>>>,
+    entries: Mutex<BTreeMap<Key, Entry>>,
     /// Says that an informer came or went.
     changes: watch::Sender<()>,
 }
+
+/// What an informer is about: a resource, and which part of it if not the one that the options say.
+type Key = (Resource, Option<Scope>);
 
 #[derive(Debug)]
 struct Entry {
@@ -76,7 +81,7 @@ pub struct Held {
 /// Says to the cache that nobody holds the informer any more, when it drops.
 #[derive(Debug)]
 struct Lease {
-    key: (Resource, Scope),
+    key: Key,
     cache: Weak<Inner>,
 }
 
@@ -163,6 +168,7 @@ impl CacheBuilder {
             indexes,
             linger,
             absence,
+            namespaces: Mutex::default(),
             entries: Mutex::default(),
             changes: watch::Sender::default(),
         }))
@@ -185,12 +191,32 @@ impl Cache {
     /// The informer of a resource with the scope that its options say; started if nobody has asked before.
     #[must_use]
     pub fn informer(&self, resource: &Resource) -> Held {
-        self.informer_in(resource, &self.settings(resource).0)
+        self.informer_in(resource, &self.scope(resource))
     }
 
     /// The part of a resource that [`informer`](Self::informer) is about.
     pub fn scope(&self, resource: &Resource) -> Scope {
-        self.settings(resource).0.clone()
+        let (scope, _) = self.settings(resource);
+        match lock(&self.0.namespaces).get(resource) {
+            Some(namespaces) => scope.with_namespaces(namespaces.clone()),
+            None => scope.clone(),
+        }
+    }
+
+    /// Changes the namespaces of a kind, instead of those that its options say; none means all of them. An informer that
+    /// runs lists those that are new and drops what is in the others; for nobody else is anything changed.
+    ///
+    /// Those who have asked for a part of the resource by themselves, with [`informer_in`](Self::informer_in), keep it.
+    pub fn set_namespaces<'a>(&self, resource: &Resource, namespaces: impl IntoIterator<Item = &'a str>) {
+        let namespaces: BTreeSet<String> = namespaces.into_iter().map(str::to_owned).collect();
+        // Under the lock of the informers, so that none is started with the old ones meanwhile.
+        let entries = self.0.lock();
+        lock(&self.0.namespaces).insert(resource.clone(), namespaces.clone());
+        if let Some(entry) = entries.get(&(resource.clone(), None)) {
+            entry
+                .informer
+                .set_namespaces(namespaces.iter().map(String::as_str));
+        }
     }
 
     /// The informer of a part of a resource; started if nobody has asked before.
@@ -199,8 +225,8 @@ impl Cache {
     /// [widened](Informer::widen).
     #[must_use]
     pub fn informer_in(&self, resource: &Resource, scope: &Scope) -> Held {
-        let key = (resource.clone(), scope.whole());
         let mut entries = self.0.lock();
+        let key = self.key(resource, scope);
         let entry = entries.entry(key.clone()).or_insert_with(|| {
             let (_, options) = self.settings(resource);
             let informer = Informer::start(
@@ -300,8 +326,13 @@ impl Cache {
     }
 
     /// Whether the informer of whole objects, or of the metadata of the same ones, runs already.
-    fn is_running(&self, resource: &Resource, whole: &Scope) -> bool {
-        self.0.lock().contains_key(&(resource.clone(), whole.clone()))
+    fn is_running(&self, resource: &Resource, scope: &Scope) -> bool {
+        self.0.lock().contains_key(&self.key(resource, scope))
+    }
+
+    fn key(&self, resource: &Resource, scope: &Scope) -> Key {
+        let (whole, configured) = (scope.whole(), self.scope(resource).whole());
+        (resource.clone(), Some(whole).filter(|whole| *whole != configured))
     }
 
     /// Whether it is known, without asking the server, that it does not have a kind.
@@ -319,12 +350,12 @@ impl Cache {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Resource, Scope), Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
+        lock(&self.entries)
     }
 
     /// Nobody holds the informer any more: it goes, unless somebody comes in time.
-    fn released(self: &Arc<Self>, key: &(Resource, Scope)) {
+    fn released(self: &Arc<Self>, key: &Key) {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(key) else { return };
         if entry.lease.strong_count() > 0 {
@@ -355,6 +386,11 @@ impl Inner {
             cache.changes.send_replace(());
         }));
     }
+}
+
+/// What is locked here is whole after every statement.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Indexes {

@@ -167,7 +167,8 @@ impl Informer {
     }
 
     /// Changes the namespaces while it runs: those that are new are listed, those that are not wanted go, and nothing
-    /// else is touched. None means all of them.
+    /// else is touched. None means all of them. For an informer that others share there is
+    /// [`Cache::set_namespaces`](crate::Cache::set_namespaces).
     pub fn set_namespaces<'a>(&self, namespaces: impl IntoIterator<Item = &'a str>) {
         let mut running = self.0.lock();
         let scope = running
@@ -288,6 +289,13 @@ impl Informer {
         Subscription::new(self.handle(name, subscriber), queue)
     }
 
+    /// As [`Self::subscribe`], and every object again at about this interval.
+    #[must_use]
+    pub fn subscribe_with_resync(&self, name: &str, lag: usize, every: Duration) -> Subscription {
+        let (subscriber, queue) = subscription::subscription(lag);
+        Subscription::new(self.handle_with_resync(name, every, subscriber), queue)
+    }
+
     fn register(&self, name: &str, handler: Box<dyn Handler>, resync: Option<Duration>) -> Registration {
         let figures = self.0.dispatch.figures().of_handler(name);
         let registered = Arc::new(Registered::new(name, handler, figures));
@@ -348,7 +356,7 @@ impl Shared {
         running.tasks.retain(|part, _| {
             let is_wanted = parts.contains(part);
             if !is_wanted {
-                self.dispatch.remove_part(part);
+                self.dispatch.remove_part(part, &parts);
             }
             is_wanted
         });

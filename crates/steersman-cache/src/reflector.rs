@@ -165,7 +165,9 @@ impl<S: Sink> Reflector<S> {
         let mut stream = match stream {
             Some(stream) => stream,
             None => {
-                let query = self.watch_query(&[("resourceVersion", self.revision.as_str())]);
+                let from = ("resourceVersion", self.revision.as_str());
+                let from = self.revision.is_known().then_some(from);
+                let query = self.watch_query(from.as_slice());
                 self.open(&query, self.options.idle_limit()).await?
             }
         };

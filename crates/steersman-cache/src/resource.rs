@@ -152,6 +152,25 @@ impl fmt::Display for Resource {
     }
 }
 
+impl fmt::Display for Scope {
+    /// What makes it less than all, such as `namespaces=a,b labels=tier=front`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespaces = self
+            .namespaces
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(",");
+        let words = [
+            (!namespaces.is_empty()).then(|| format!("namespaces={namespaces}")),
+            self.labels.as_ref().map(|labels| format!("labels={labels}")),
+            self.fields.as_ref().map(|fields| format!("fields={fields}")),
+            self.metadata_only.then(|| "metadata".to_owned()),
+        ];
+        f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl Scope {
     /// All objects of the resource.
     pub fn all() -> Self {

@@ -32,7 +32,7 @@ impl std::fmt::Debug for Response {
 }
 
 /// The time for which nothing may come.
-struct Idle {
+pub(crate) struct Idle {
     clock: Arc<dyn Clock>,
     limit: Duration,
     heard: Moment,
@@ -40,7 +40,7 @@ struct Idle {
 }
 
 impl Idle {
-    fn new(clock: &Arc<dyn Clock>, limit: Duration) -> Self {
+    pub(crate) fn new(clock: &Arc<dyn Clock>, limit: Duration) -> Self {
         let heard = clock.now();
         Self {
             clock: Arc::clone(clock),
@@ -50,8 +50,13 @@ impl Idle {
         }
     }
 
+    /// The time begins anew.
+    pub(crate) fn hear(&mut self) {
+        self.heard = self.clock.now();
+    }
+
     /// Ends when nothing was heard for the limit. The timer is only set anew when it has run out, not with each byte.
-    async fn over(&mut self) -> Trouble {
+    pub(crate) async fn over(&mut self) -> Trouble {
         loop {
             (&mut self.timer).await;
             let due = self.heard + self.limit;
@@ -108,7 +113,7 @@ impl Response {
             answer = client.send(request) => answer.map_err(|error| Trouble::unreachable(&error))?,
             trouble = idle.over() => return Err(trouble),
         };
-        idle.heard = clock.now();
+        idle.hear();
         let (head, body) = answer.into_parts();
         let is_gzip = head
             .headers
@@ -142,7 +147,7 @@ impl Response {
                 frame = self.body.frame() => frame,
                 trouble = self.idle.over() => return Err(trouble),
             };
-            self.idle.heard = self.idle.clock.now();
+            self.idle.hear();
             match frame {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(Trouble::unreachable(&error)),

@@ -5,17 +5,23 @@
 
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::StreamExt;
 use k8s_openapi::{
     api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{Api, api::PostParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
 use serde_json::json;
-use steersman_cache::{Informer, InformerOptions, ReflectorOptions, Resource, Revision, Scope, Trouble};
+use steersman_cache::{
+    Informer, InformerOptions, Query, ReflectorOptions, Resource, Revision, Scope, Trouble,
+};
 use steersman_core::{Clock, TestClock};
 use steersman_testing::{
-    Fixture, OwnServerOptions,
+    Fixture, OwnServerOptions, ServerKind,
     proxy::{Cut, Fault, Matching},
 };
 use support::{
@@ -91,6 +97,61 @@ async fn a_watch_that_breaks_again_and_again_loses_nothing(fixture: Fixture) {
         .collect();
     assert_eq!(heard.count(12).await, expected);
     assert_eq!(informer.stats().lists, 1);
+}
+
+// R124
+#[steersman_testing::test]
+async fn a_burst_of_changes_over_breaking_watches_ends_in_what_the_server_has(fixture: Fixture) {
+    const OBJECTS: usize = 200;
+    // The real server writes each to a disk.
+    let rounds = match fixture.server_kind() {
+        ServerKind::Embedded => 50,
+        _ => 5,
+    };
+    let maps = Maps::of(&fixture);
+    let proxy = fixture.proxy().await;
+    let informer = informer(&fixture, &through(&fixture, &proxy));
+    informer.synced().await;
+    let _breaking = proxy.inject(Matching::watches(), Fault::cut_after_lines(300, Cut::MidLine));
+    proxy.cut(&Matching::watches(), Cut::MidLine);
+    let changes = (0..OBJECTS).map(|number| {
+        let (name, maps) = (format!("object-{number:03}"), &maps);
+        async move {
+            maps.create(&name).await;
+            for round in 0..rounds - 2 {
+                maps.set(&name, &format!("round {round}")).await;
+            }
+            if number % 2 == 0 {
+                maps.delete(&name).await;
+            } else {
+                maps.set(&name, "last").await;
+            }
+        }
+    });
+    futures::stream::iter(changes)
+        .buffer_unordered(8)
+        .collect::<()>()
+        .await;
+
+    let listed = maps.0.list(&ListParams::default()).await.unwrap();
+    let server: BTreeMap<String, String> = listed
+        .iter()
+        .filter(|map| map.name_any().starts_with("object-"))
+        .map(|map| (map.name_any(), map.resource_version().unwrap()))
+        .collect();
+    assert_eq!(server.len(), OBJECTS / 2);
+    let is_it = || {
+        let stored = informer.store().list(&Query::new());
+        let ours = stored
+            .iter()
+            .filter(|object| object.name().starts_with("object-"));
+        let ours = ours.map(|object| (object.name().to_owned(), object.resource_version().to_owned()));
+        ours.collect::<BTreeMap<_, _>>() == server
+    };
+    let mut events = informer.subscribe("until it is so", 1);
+    while !is_it() {
+        events.next().await;
+    }
 }
 
 // R123, R150

@@ -8,7 +8,7 @@ mod support;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::PostParams};
 use serde_json::json;
-use steersman_cache::{Cache, Informer, InformerOptions, Missing, ReadError, Scope};
+use steersman_cache::{Cache, Event, Handler, Informer, InformerOptions, Missing, ReadError, Scope};
 use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
@@ -105,6 +105,63 @@ async fn namespaces_change_while_it_runs_and_others_are_not_touched(fixture: Fix
                 .then_some(())
         })
         .await;
+}
+
+// R144
+#[steersman_testing::test]
+async fn from_some_namespaces_to_all_and_back_nothing_that_is_wanted_vanishes(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let informer = start(&surroundings(fixture.client()), &all[..2]);
+    informer.synced().await;
+    let heard = Heard::default();
+    let (handler, ours) = (heard.handler(), all.clone());
+    let _registration = informer.handle("test", move |event: &Event| {
+        if ours.iter().any(|one| one == event.object().namespace()) {
+            handler.on(event);
+        }
+    });
+    heard.count(2).await;
+
+    informer.set_namespaces([]);
+    assert_eq!(heard.count(3).await[2], "initial c");
+    informer.synced().await;
+    informer.set_namespaces([all[1].as_str()]);
+    assert_eq!(
+        support::sorted(heard.count(5).await)[3..],
+        ["vanished a", "vanished c"]
+    );
+    informer.synced().await;
+    assert_eq!(names(&informer), ["b"]);
+    maps(&fixture, &all[1]).set("b", "new").await;
+    assert_eq!(heard.count(6).await[5], "updated b");
+}
+
+// R144
+#[steersman_testing::test]
+async fn namespaces_of_a_kind_change_for_all_who_share_its_informer(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let cache = Cache::builder(surroundings(fixture.client()))
+        .defaults(scope(&all[..1]), InformerOptions::default())
+        .build();
+    let maps = config_maps();
+    let (first, own) = (cache.informer(&maps), cache.informer_in(&maps, &scope(&all[2..])));
+    first.synced().await;
+    cache.set_namespaces(&maps, [all[1].as_str()]);
+    let second = cache.informer(&maps);
+    second.synced().await;
+    assert_eq!(names(&first), ["b"]);
+    assert_eq!(names(&second), ["b"]);
+    assert_eq!(
+        cache.informers().len(),
+        2,
+        "the one of all, and the one that asked for its own"
+    );
+    own.synced().await;
+    assert_eq!(names(&own), ["c"]);
+    // Who asks for what the kind had before gets that.
+    let before = cache.informer_in(&maps, &scope(&all[..1]));
+    before.synced().await;
+    assert_eq!(names(&before), ["a"]);
 }
 
 #[steersman_testing::test]

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Chance that can be repeated.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 /// A small source of random numbers that gives the same numbers for the same seed.
 ///
@@ -28,6 +31,12 @@ impl Random {
         Self {
             state: AtomicU64::new(seed),
         }
+    }
+
+    /// A source that gives other numbers in each process, by what the standard library seeds its maps with.
+    #[must_use]
+    pub fn by_chance() -> Self {
+        Self::from_seed(RandomState::new().hash_one(0_u8))
     }
 
     /// The next number.

@@ -55,14 +55,14 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// 5 ms · 2ⁿ, at most 1000 s, a tenth of jitter, seed 0.
+    /// 5 ms · 2ⁿ, at most 1000 s, a tenth of jitter.
     #[must_use]
     pub fn new() -> Self {
         Self {
             base: Duration::from_millis(5),
             max: Duration::from_secs(1000),
             jitter: 0.1,
-            random: Random::from_seed(0),
+            random: Random::by_chance(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Backoff {
         }
     }
 
-    /// Where chance starts from. Replicas should differ, and a test should say its own. Default: 0.
+    /// Where chance starts from, for tests. Default: by chance, so that replicas do not come back at the same time.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self {

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a test has for itself on a server that it shares.
 
-use std::{fmt, future::Future};
+use std::{fmt, future::Future, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client,
-    api::{DeleteParams, ListParams, PostParams},
-    core::ObjectMeta,
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta},
 };
+use tokio::time;
 
 use crate::{
     EmbeddedServer, Endpoint, FaultProxy, Identity, ServerKind, User,
     own_server::{OwnServer, OwnServerOptions},
     token,
 };
+
+/// How often it is looked whether a kind is there.
+const INSTALL_POLL: Duration = Duration::from_millis(10);
 
 /// A namespace, an API group and users of one test.
 ///
@@ -144,6 +148,32 @@ impl Fixture {
         OwnServer::start(self.kind, options)
             .await
             .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Installs a CRD, or changes it, and waits until the server has its kind.
+    ///
+    /// On a server that tests share it is there for all of them, and stays; for one of the test alone take its
+    /// [`group`](Self::group), or a [server of its own](Self::own_server).
+    ///
+    /// # Panics
+    /// When the server refuses, which ends the test.
+    pub async fn install(&self, definition: &CustomResourceDefinition) {
+        let (name, spec) = (definition.name_any(), &definition.spec);
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client());
+        let ours = PatchParams::apply("steersman-testing").force();
+        let installed = definitions.patch(&name, &ours, &Patch::Apply(definition)).await;
+        installed.unwrap_or_else(|error| panic!("cannot install {name}: {error}"));
+        for version in spec.versions.iter().filter(|version| version.served) {
+            let gvk = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
+            let resource = ApiResource::from_gvk_with_plural(&gvk, &spec.names.plural);
+            let objects: Api<DynamicObject> = Api::all_with(self.client(), &resource);
+            // A moment after the definition says that it is established, the server still knows nothing of the kind.
+            while let Err(error) = objects.list_metadata(&ListParams::default().limit(1)).await {
+                let is_missing = matches!(&error, kube::Error::Api(status) if status.code == 404);
+                assert!(is_missing, "{name} is not served: {error}");
+                time::sleep(INSTALL_POLL).await;
+            }
+        }
     }
 
     /// What removes the definitions of the test's group afterwards: hundreds of them would slow the shared server

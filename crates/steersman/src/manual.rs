@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The manual. Every block of code in it is compiled, and those that can are run.
+//! The manual. Every block of code in it is compiled, and the tests in it are run.
 //!
 //! 1. [Getting started](getting_started): an operator in one file, and its test.
 //! 2. [How an object travels](objects): from the server to your reconciler and back.

@@ -20,10 +20,11 @@ impl Cache {
     pub fn wrote(&self, resource: &Resource, json: &[u8]) -> Result<(), InvalidObject> {
         for (informer, overlay) in self.overlays(resource) {
             let object = Object::from_slice(json)?;
-            let is_in = informer.scope().holds(&object).unwrap_or_else(|| {
-                let known = informer.store().get(object.namespace(), object.name());
-                known.is_some_and(|known| known.uid() == object.uid())
-            });
+            let is_in = informer.store().admits(&object)
+                && informer.scope().holds(&object).unwrap_or_else(|| {
+                    let known = informer.store().get(object.namespace(), object.name());
+                    known.is_some_and(|known| known.uid() == object.uid())
+                });
             let shown = || match overlay.get() {
                 Some(overlay) => overlay.store().get(object.namespace(), object.name()),
                 None => informer.store().get(object.namespace(), object.name()),

@@ -4,7 +4,7 @@
 
 use std::{
     cmp::Ordering,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -124,23 +124,25 @@ impl Dispatch {
         }
     }
 
-    /// The namespace is not wanted any more: what is there of it goes.
-    pub(super) fn remove_part(&self, namespace: &str) {
+    /// The part is not wanted any more: what is there of it goes, unless another part has it.
+    pub(super) fn remove_part(&self, part: &str, wanted: &BTreeSet<String>) {
         let mut state = self.lock();
-        state.parts.remove(namespace);
-        self.sweep(&mut state, namespace, &HashSet::new());
+        state.parts.remove(part);
+        if !wanted.contains("") {
+            self.sweep(&mut state, part, |object| wanted.contains(object.namespace()));
+        }
         state.settle();
     }
 
-    /// Takes out what is in this namespace and was not seen.
-    fn sweep(&self, state: &mut State, namespace: &str, seen: &HashSet<ObjectKey>) {
+    /// Takes out what is in this namespace, or in any if it is empty, and is not to stay.
+    fn sweep(&self, state: &mut State, namespace: &str, stays: impl Fn(&Object) -> bool) {
         let query = if namespace.is_empty() {
             Query::new()
         } else {
             Query::new().namespace(namespace)
         };
         for object in state.store.list(&query) {
-            if !seen.contains(&object.key()) && state.writer.remove(&object).is_some() {
+            if !stays(&object) && state.writer.remove(&object).is_some() {
                 self.dispatch(
                     state,
                     &Event::Deleted {
@@ -333,7 +335,8 @@ impl Sink for Part {
             }
         }
         if let Some(seen) = seen {
-            self.dispatch.sweep(&mut state, &self.namespace, &seen);
+            self.dispatch
+                .sweep(&mut state, &self.namespace, |object| seen.contains(&object.key()));
         }
         if let Some(part) = state.parts.get_mut(&self.namespace) {
             part.listed = true;

@@ -2,7 +2,7 @@
 //! Events as a stream, for readers who may be slow.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -44,16 +44,19 @@ struct Pending {
     ended: bool,
 }
 
-/// What is left of events that were too many.
+/// What is left of events that were too many: one entry for each object of which there is something to say.
 #[derive(Debug, Default)]
 struct Merged {
-    order: VecDeque<ObjectKey>,
+    order: BTreeMap<u64, ObjectKey>,
     newest: HashMap<ObjectKey, Newest>,
+    next_turn: u64,
 }
 
 /// The deletion that came first, if there was one, and then the newest state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Newest {
+    /// Its place in the order.
+    turn: u64,
     deleted: Option<Event>,
     present: Option<Event>,
 }
@@ -127,7 +130,7 @@ impl Queue {
 
 impl Pending {
     fn push(&mut self, event: Event, lag: usize) {
-        if self.merged.order.is_empty() && self.events.len() < lag {
+        if self.skipped == 0 && self.merged.order.is_empty() && self.events.len() < lag {
             self.events.push_back(event);
             return;
         }
@@ -154,48 +157,55 @@ impl Pending {
 impl Merged {
     fn add(&mut self, event: Event) {
         let key = event.object().key();
-        let newest = self.newest.entry(key.clone()).or_insert_with(|| {
-            self.order.push_back(key);
-            Newest::default()
-        });
-        newest.present = match (newest.present.take(), event) {
-            // Its reader has not heard of it, or has heard of a deletion only: nothing is left to say of this one.
-            (Some(Event::Added { .. }), Event::Deleted { .. }) => None,
-            (_, deletion @ Event::Deleted { .. }) => {
-                newest.deleted = Some(deletion);
-                None
-            }
-            (Some(Event::Added { initial, .. }), later) => Some(Event::Added {
-                object: Arc::clone(later.object()),
-                initial,
-            }),
-            (Some(Event::Updated { old, .. }), later) => Some(Event::Updated {
-                old,
-                new: Arc::clone(later.object()),
-            }),
-            (_, event) => Some(event),
+        let (turn, deleted, present) = match self.newest.remove(&key) {
+            Some(newest) => (newest.turn, newest.deleted, newest.present),
+            None => (self.next_turn, None, None),
         };
+        let (deleted, present) = match (present, event) {
+            // Its reader has not heard of it, or has heard of a deletion only: nothing is left to say of this one.
+            (Some(Event::Added { .. }), Event::Deleted { .. }) => (deleted, None),
+            (_, deletion @ Event::Deleted { .. }) => (Some(deletion), None),
+            (Some(Event::Added { initial, .. }), later) => {
+                let object = Arc::clone(later.object());
+                (deleted, Some(Event::Added { object, initial }))
+            }
+            (Some(Event::Updated { old, .. }), later) => {
+                let new = Arc::clone(later.object());
+                (deleted, Some(Event::Updated { old, new }))
+            }
+            (_, event) => (deleted, Some(event)),
+        };
+        self.put(
+            key,
+            Newest {
+                turn,
+                deleted,
+                present,
+            },
+        );
     }
 
     /// An object that has had its say goes to the end with what comes later, so that one which changes all the time
     /// does not keep the others waiting.
     fn pop(&mut self) -> Option<Event> {
-        while let Some(key) = self.order.pop_front() {
-            let Some(mut newest) = self.newest.remove(&key) else {
-                continue;
-            };
-            if let Some(deleted) = newest.deleted.take() {
-                if newest.present.is_some() {
-                    self.newest.insert(key.clone(), newest);
-                    self.order.push_front(key);
-                }
-                return Some(deleted);
-            }
-            if let Some(present) = newest.present {
-                return Some(present);
-            }
+        let (_, key) = self.order.pop_first()?;
+        let mut newest = self.newest.remove(&key)?;
+        let Some(deleted) = newest.deleted.take() else {
+            return newest.present;
+        };
+        self.put(key, newest);
+        Some(deleted)
+    }
+
+    /// Takes the object into the order at its turn, or out of it when there is nothing to say of it.
+    fn put(&mut self, key: ObjectKey, newest: Newest) {
+        if newest.deleted.is_none() && newest.present.is_none() {
+            self.order.remove(&newest.turn);
+            return;
         }
-        None
+        self.next_turn = self.next_turn.max(newest.turn + 1);
+        self.order.insert(newest.turn, key.clone());
+        self.newest.insert(key, newest);
     }
 }
 
@@ -296,6 +306,24 @@ mod tests {
             read([added("a", 1), deleted("a", 2), added("b", 3)]),
             ["skipped 3", "added b@3"]
         );
+    }
+
+    // R131
+    #[test]
+    fn guarantee_5_what_came_and_went_unseen_takes_no_room() {
+        let mut pending = Pending::default();
+        for number in 0..1000 {
+            let name = format!("run-{number}");
+            pending.push(added(&name, 2 * number + 1), 2);
+            pending.push(deleted(&name, 2 * number + 2), 2);
+        }
+        let merged = &pending.merged;
+        let kept = (pending.events.len(), merged.order.len(), merged.newest.len());
+        assert_eq!(kept, (0, 0, 0));
+        assert_eq!(say(&pending.pop().unwrap()), "skipped 2000");
+        assert!(pending.pop().is_none());
+        pending.push(added("a", 3000), 2);
+        assert_eq!(say(&pending.pop().unwrap()), "added a@3000");
     }
 
     #[test]

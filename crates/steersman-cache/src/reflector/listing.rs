@@ -7,7 +7,7 @@ use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, trouble::Trouble};
 use crate::{
     Revision,
     object::{InvalidObject, Object},
-    response::Response,
+    response::{Idle, Response},
     wire::{
         lines::Event,
         list::{ListMetadata, ListSplitter},
@@ -16,6 +16,9 @@ use crate::{
 
 /// After so many streamed lists in a row that broke, pages are tried.
 const STREAMS_TRIED: u32 = 3;
+
+/// So many times as long as it may be silent, a streamed list may take in all.
+const WHOLE_STREAM: u32 = 30;
 
 /// Why a streamed list did not come about.
 enum NoStream {
@@ -99,9 +102,18 @@ impl<S: Sink> Reflector<S> {
             ) => return Err(NoStream::NoList(trouble)),
             opened => opened?,
         };
+        // An aggregated server may take the parameters and ignore them: then there are events, and never the bookmark.
+        let limit = self.options.initial_events_limit();
+        let mut initial_events = Idle::new(&self.clock, limit);
+        let mut whole = Idle::new(&self.clock, limit * WHOLE_STREAM);
         loop {
-            let chunk = match stream.response.chunk().await {
-                // An aggregated server that takes the parameters and ignores them.
+            let chunk = tokio::select! {
+                biased;
+                chunk = stream.response.chunk() => chunk,
+                trouble = initial_events.over() => Err(trouble),
+                trouble = whole.over() => Err(trouble),
+            };
+            let chunk = match chunk {
                 Err(Trouble::Silent { .. }) => return Err(NoStream::Unsupported),
                 Ok(None) => {
                     let reason = "the server ended a streamed list in the middle".to_owned();
@@ -114,6 +126,9 @@ impl<S: Sink> Reflector<S> {
             let pushed = stream.lines.push(&chunk, |line| {
                 if taken.is_ok() {
                     let event = Event::parse(line);
+                    if matches!(event, Event::Added(_)) {
+                        initial_events.hear();
+                    }
                     taken = match &mut end {
                         Some(revision) => apply(sink, revision, event),
                         None => take_initial(sink, floor, event).map(|revision| end = revision),

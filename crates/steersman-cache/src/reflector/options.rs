@@ -62,7 +62,8 @@ impl ReflectorOptions {
         self
     }
 
-    /// So long may a streamed list be silent before it is taken for one that the server does not do. Default: 10 s.
+    /// So long may a streamed list show no further object before it is taken for one that the server does not do, and
+    /// thirty times as long may it take in all. Lists come in pages then. Default: 10 s.
     pub fn initial_events_within(mut self, limit: Duration) -> Self {
         self.initial_events_limit = limit;
         self

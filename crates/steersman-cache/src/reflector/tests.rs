@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, channel::mpsc, stream};
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -71,11 +71,12 @@ struct Answer {
     end: End,
 }
 
-#[derive(Clone, Copy)]
 enum End {
     Good,
     Broken,
     Never,
+    /// Not before more was sent through the channel.
+    Later(mpsc::Receiver<Bytes>),
 }
 
 fn answer(code: u16, body: &str) -> Answer {
@@ -232,6 +233,7 @@ fn respond(answer: Answer) -> Response<StreamBody<Frames>> {
         End::Good => stream::empty().boxed(),
         End::Broken => stream::once(async { Err(std::io::Error::other("cut")) }).boxed(),
         End::Never => stream::pending().boxed(),
+        End::Later(more) => more.map(|chunk| Ok(Frame::data(chunk))).boxed(),
     };
     let mut response = Response::builder().status(answer.code);
     for (name, value) in answer.headers {
@@ -312,6 +314,49 @@ async fn a_server_that_never_sends_the_bookmark_is_asked_for_pages_in_time() {
     assert_eq!(scene.told().await, ["begin", "listed a"]);
     assert_eq!(scene.wait().await, Duration::from_secs(10));
     assert_eq!(scene.told().await, ["abandon", "begin", "listed a", "end 7"]);
+}
+
+// R123
+#[tokio::test]
+async fn a_server_that_sends_changes_and_never_the_bookmark_is_asked_for_pages_in_time() {
+    let (mut more, changes) = mpsc::channel(1);
+    let script = [
+        watch_of(&[event("ADDED", "a", 5)], End::Later(changes)),
+        list(&["a"], 90, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(ReflectorOptions::default(), script);
+    assert_eq!(scene.told().await, ["begin", "listed a"]);
+    for revision in 6..9 {
+        scene.clock.advance(Duration::from_secs(3));
+        let change = event("MODIFIED", "a", revision);
+        more.try_send(Bytes::from(change + "\n")).unwrap();
+        assert_eq!(scene.told().await, ["listed a"]);
+    }
+    scene.clock.advance(Duration::from_secs(1));
+    assert_eq!(scene.told().await, ["abandon", "begin", "listed a", "end 90"]);
+}
+
+// R123
+#[tokio::test]
+async fn a_server_that_sends_new_objects_and_never_the_bookmark_is_asked_for_pages_in_the_end() {
+    let (mut more, created) = mpsc::channel(1);
+    let script = [
+        watch_of(&[], End::Later(created)),
+        list(&["a"], 900, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(ReflectorOptions::default(), script);
+    for number in 0..33 {
+        scene.settle().await;
+        scene.clock.advance(Duration::from_secs(9));
+        let _ = more.try_send(Bytes::from(
+            event("ADDED", &format!("n{number}"), number + 5) + "\n",
+        ));
+    }
+    scene.clock.advance(Duration::from_secs(3));
+    let told = scene.told().await;
+    assert_eq!(told.last().unwrap(), "end 900", "{told:?}");
 }
 
 #[tokio::test]

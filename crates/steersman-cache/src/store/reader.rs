@@ -188,6 +188,12 @@ impl Store {
         self.inner.write().add_layer(layer);
     }
 
+    /// Whether the object would be kept at all.
+    pub(crate) fn admits(&self, object: &Object) -> bool {
+        let transform = self.inner.transform.as_ref();
+        transform.is_none_or(|transform| transform.admits(object))
+    }
+
     /// The object as it would be kept.
     pub(crate) fn shape(&self, object: impl Into<Arc<Object>>) -> Arc<Object> {
         self.inner.shape(object.into())

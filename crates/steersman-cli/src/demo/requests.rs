@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts the lists and watches that replicas ask the API server for, to show which there are not.
+//! Notes what replicas ask the API server for, to show what they do not ask for.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,41 +14,72 @@ pub(crate) const USER_AGENT: &str = "steersman-demo";
 /// The kinds of which the operator's first controller has a cache.
 const CACHED: [&str; 3] = ["webs", "configmaps", "deployments"];
 
-/// Each list and watch of such a kind, in order. Clones note them together.
+/// Clones note them together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Requests(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Requests(Arc<Mutex<Noted>>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    /// Each list and watch of such a kind, in order.
+    reads: Vec<String>,
+    /// Each write, in order.
+    writes: Vec<String>,
+}
 
 impl Requests {
     /// Takes note of a request.
     pub(crate) fn note(&self, exchange: &Exchange<'_>) {
-        if exchange.method == "GET" {
-            self.note_read(exchange.uri, exchange.user_agent);
+        if exchange.user_agent.starts_with(USER_AGENT) {
+            return;
+        }
+        match exchange.method.as_str() {
+            "GET" => self.note_read(exchange.uri),
+            method => self.note_write(method, exchange.uri),
         }
     }
 
-    fn note_read(&self, uri: &Uri, user_agent: &str) {
+    fn note_read(&self, uri: &Uri) {
         let collection = uri.path().rsplit('/').next().unwrap_or_default();
-        if CACHED.contains(&collection) && !user_agent.starts_with(USER_AGENT) {
-            self.lock().push(uri.to_string());
+        if CACHED.contains(&collection) {
+            self.lock().reads.push(uri.to_string());
         }
     }
 
-    /// How many there were.
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+    fn note_write(&self, method: &str, uri: &Uri) {
+        self.lock().writes.push(format!("{method} {}", uri.path()));
     }
 
-    /// Fails if there were more than so many.
+    /// How many lists and watches there were.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().reads.len()
+    }
+
+    /// How many writes there were.
+    pub(crate) fn writes(&self) -> usize {
+        self.lock().writes.len()
+    }
+
+    /// Fails if a replica has written anything since then before it wrote to a lease.
+    pub(crate) fn ensure_lease_first(&self, writes: usize) -> Result<(), StepError> {
+        let noted = self.lock();
+        let first = noted.writes.get(writes).map_or("nothing", String::as_str);
+        ensure(
+            first.contains("/leases"),
+            format_args!("the first write was not to the lease: {first}"),
+        )
+    }
+
+    /// Fails if there were more lists and watches than so many.
     pub(crate) fn ensure_only(&self, count: usize) -> Result<(), StepError> {
-        let all = self.lock();
-        let more = all.get(count..).unwrap_or_default().join(", ");
+        let noted = self.lock();
+        let more = noted.reads.get(count..).unwrap_or_default().join(", ");
         ensure(
             more.is_empty(),
             format_args!("replicas list or watch anew: {more}"),
         )
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+    fn lock(&self) -> MutexGuard<'_, Noted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -62,12 +93,29 @@ mod tests {
         let requests = Requests::default();
         let webs = Uri::from_static("/apis/examples.steersman.dev/v1/webs");
         let web = Uri::from_static("/apis/examples.steersman.dev/v1/namespaces/default/webs/front");
-        requests.note_read(&webs, "steersman/0.1");
-        requests.note_read(&web, "steersman/0.1");
-        requests.note_read(&webs, USER_AGENT);
+        requests.note_read(&webs);
+        requests.note_read(&web);
         assert_eq!(requests.count(), 1);
         requests.ensure_only(1).unwrap();
         let more = requests.ensure_only(0).unwrap_err().to_string();
         assert!(more.ends_with("/v1/webs"), "{more}");
+    }
+
+    #[test]
+    fn a_write_before_the_one_to_the_lease_is_told() {
+        let requests = Requests::default();
+        requests.note_write(
+            "PATCH",
+            &Uri::from_static("/api/v1/namespaces/default/configmaps/a"),
+        );
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/site";
+        requests.note_write("PUT", &Uri::from_static(lease));
+        requests.ensure_lease_first(1).unwrap();
+        let error = requests.ensure_lease_first(0).unwrap_err().to_string();
+        assert!(
+            error.contains("PATCH /api/v1/namespaces/default/configmaps/a"),
+            "{error}"
+        );
+        requests.ensure_lease_first(2).unwrap_err();
     }
 }

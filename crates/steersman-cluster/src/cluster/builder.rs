@@ -2,9 +2,7 @@
 //! How a cluster is made.
 
 use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-    io,
+    fmt, io,
     path::PathBuf,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
@@ -219,7 +217,7 @@ impl ClusterBuilder {
             return Err(ConnectError::NoRuntime { cluster: name });
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
-        let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(any_seed)));
+        let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
         let program = program();
         let mut links = Links::new(&name, server, &clock)?;
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
@@ -302,11 +300,6 @@ fn home(cluster: &ClusterName, spawner: Option<Spawner>) -> Result<(Option<Home>
 fn user_agent(text: Option<String>, program: &str) -> Result<HeaderValue, ConnectError> {
     let text = text.unwrap_or_else(|| format!("{program} steersman/{}", env!("CARGO_PKG_VERSION")));
     HeaderValue::from_str(&text).map_err(|_| ConnectError::UserAgent { text })
-}
-
-/// What the standard library seeds its maps with.
-fn any_seed() -> u64 {
-    RandomState::new().hash_one(0)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the default of what can be handed in")]

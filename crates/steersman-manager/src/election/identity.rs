@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who a replica is, and where.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    io,
-};
+use std::io;
+
+use steersman_core::Random;
 
 /// Where a Pod finds the namespace that it is in.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// The host's name and a random number, as others do it: no two processes are the same, also on one host.
 pub(super) fn of_process() -> String {
-    // Each has keys of its own, which the system draws by chance.
-    let number = || RandomState::new().hash_one(0_u8);
-    let (high, low) = (number(), number());
+    let (high, low) = (Random::by_chance().next_u64(), Random::by_chance().next_u64());
     let uuid = format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
         high >> 32,

@@ -179,7 +179,7 @@ impl ManagerBuilder {
     pub async fn build(self) -> Result<Manager, BuildError> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.unwrap_or_else(Spawner::current);
-        let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(seed_by_chance)));
+        let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
         let surroundings = Arc::new(RunSurroundings::new(
             Arc::clone(&clock),
             Arc::clone(&random),
@@ -296,11 +296,6 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, awaited: &Aw
     for check in [running, caches, warm].into_iter().flatten() {
         check.forever();
     }
-}
-
-fn seed_by_chance() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0_u8)
 }
 
 /// The HTTP endpoints of a manager. They are bound when it is made, and served while it runs.

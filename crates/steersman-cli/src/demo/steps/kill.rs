@@ -46,6 +46,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         leader.signal(Signal::KILL)?;
         let killed = stage.now();
         leader.ended().await?;
+        let writes = stage.requests.writes();
         let web = format!("after-kill-{round}");
         stage.home.apply_web(&web, "hello").await?;
         let heir = stage.holder(|holder| holder != dead).await?;
@@ -54,6 +55,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         vacant.push(taken.saturating_since(killed));
         first.push(stage.since(taken));
         stage.requests.ensure_only(reads)?;
+        stage.requests.ensure_lease_first(writes)?;
         is_ready(stage, &web).await?;
         account.note(format!(
             "{dead} is dead; {heir} leads and serves the Web that was applied after the kill"

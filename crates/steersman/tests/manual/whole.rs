@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A whole operator.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::Patch;
+use std::time::Duration;
+use steersman::prelude::*;
+use steersman_testing::Fixture;
+
+async fn mark(request: Request, cx: Context) -> Result<Action, steersman::cluster::Error> {
+    if cx.client().get::<ConfigMap>(request.key()).await?.is_some() {
+        let seen = Patch::Merge(serde_json::json!({"metadata": {"labels": {"seen": "yes"}}}));
+        cx.client().patch::<ConfigMap>(request.key(), &seen).await?;
+    }
+    Ok(Action::await_change())
+}
+
+#[steersman_testing::test]
+async fn a_map_is_marked_when_it_comes(fixture: Fixture) {
+    let cluster = Cluster::builder("test")
+        .service(fixture.client())
+        .build()
+        .await
+        .unwrap();
+    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+    Controller::of::<ConfigMap>("marks")
+        .namespace(fixture.namespace())
+        .run_on(&manager, reconcile_fn(mark))
+        .unwrap();
+
+    let client = manager.client().unwrap().live();
+    let user = async {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("a".to_owned());
+        map.metadata.namespace = Some(fixture.namespace().to_owned());
+        client.create(&map).await.unwrap();
+        let key = ObjectKey::new(fixture.namespace(), "a");
+        loop {
+            let map = client.get_required::<ConfigMap>(&key).await.unwrap();
+            if map
+                .metadata
+                .labels
+                .as_ref()
+                .is_some_and(|labels| labels.contains_key("seen"))
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    manager.run_until(user).await.unwrap(); // stops in order, once the user has seen it
+}
