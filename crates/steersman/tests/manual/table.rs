@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A table of cases.
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
 use steersman::{
     controller::testing::{Case, Stand},
     prelude::*,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A whole operator.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Patch;
-use std::time::Duration;
 use steersman::prelude::*;
 use steersman_testing::Fixture;
 
