@@ -73,5 +73,5 @@ pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::DeleteParams as DeleteOptions;
 pub use mapper::{Ask, MapError, Mapper, Mapping};
 pub use presence::{POLL_EVERY, PresenceWatch};
-pub use recorder::{About, EventCounts, EventType, Recorder};
+pub use recorder::{About, EventCounts, EventType, RecordedEvent, Recorder};
 pub use transport::{RequestCount, TimedOut};

@@ -65,16 +65,21 @@ impl Context {
     /// The handle stops what the reconciler waits for; it lasts as long as it is held.
     #[must_use]
     pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
-        let (handle, stop) = StopHandle::new();
-        let fleet = Fleet::new();
-        // An empty fleet has no cluster of this name.
-        let _ = fleet.insert(cluster.clone());
-        let engagement = Engagement::new("standalone", cluster, None, fleet, stop);
-        let circumstances = Circumstances {
-            is_news: true,
-            ..Circumstances::default()
-        };
-        (handle, Self::new(Arc::new(engagement), circumstances))
+        let (handle, engagement) = alone(cluster);
+        (handle, Self::new(Arc::new(engagement), ALONE))
+    }
+
+    /// The same, where somebody is told of each event that is recorded.
+    #[cfg(feature = "testing")]
+    pub(crate) fn standalone_recorded(
+        cluster: &Cluster,
+        observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
+    ) -> (StopHandle, Self) {
+        let (handle, engagement) = alone(cluster);
+        (
+            handle,
+            Self::new(Arc::new(engagement.recorded(observer)), ALONE),
+        )
     }
 
     /// Reads from the cache of the request's cluster and writes to its server, as long as this controller may.
@@ -149,6 +154,24 @@ impl Context {
     pub fn stop(&self) -> &Stop {
         &self.engagement.stop
     }
+}
+
+/// The circumstances of a reconcile outside of any controller.
+const ALONE: Circumstances = Circumstances {
+    number: 0,
+    attempt: 0,
+    priority: 0,
+    is_news: true,
+};
+
+/// Work on a cluster outside of any controller.
+fn alone(cluster: &Cluster) -> (StopHandle, Engagement) {
+    let (handle, stop) = StopHandle::new();
+    let fleet = Fleet::new();
+    // An empty fleet has no cluster of this name.
+    let _ = fleet.insert(cluster.clone());
+    let engagement = Engagement::new("standalone", cluster, None, fleet, stop);
+    (handle, engagement)
 }
 
 impl fmt::Debug for Context {

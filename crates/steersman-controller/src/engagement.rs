@@ -4,6 +4,8 @@
 use std::{future::Future, sync::Arc};
 
 use steersman_cache::{Object, Resource, Scope};
+#[cfg(feature = "testing")]
+use steersman_cluster::RecordedEvent;
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, Recorder};
 
 use crate::{Fleet, Metrics, Stop, fleet::Visit};
@@ -62,6 +64,15 @@ impl Engagement {
     pub(crate) fn observed(self, observer: impl Fn(&Resource, &Object) + Send + Sync + 'static) -> Self {
         Self {
             client: self.client.observed(observer),
+            ..self
+        }
+    }
+
+    /// The same, where somebody is told of what is recorded.
+    #[cfg(feature = "testing")]
+    pub(crate) fn recorded(self, observer: impl Fn(&RecordedEvent) + Send + Sync + 'static) -> Self {
+        Self {
+            recorder: self.recorder.observed(observer),
             ..self
         }
     }

@@ -59,6 +59,11 @@ impl<R: RequestKey> HotLoops<R> {
         }
     }
 
+    /// The primary kind of the controller, if it has one.
+    pub(crate) fn primary(&self) -> Option<&Resource> {
+        self.primary.as_ref().map(|(resource, _)| resource)
+    }
+
     /// Whether the controller has a primary kind.
     pub(crate) fn has_primary(&self) -> bool {
         self.primary.is_some()

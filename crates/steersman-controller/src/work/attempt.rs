@@ -44,6 +44,7 @@ impl<R: RequestKey> Outfit<R> {
             "reconcile",
             controller = %plan.name,
             cluster = %engagement.cluster.name(),
+            kind = plan.hot_loops.primary().map(tracing::field::display),
             %key,
             reconcile_id = format_args!("{number:016x}"),
             attempt = item.failures(),
