@@ -11,7 +11,7 @@ use steersman_queue::{Group, Limiter};
 use crate::{
     BoxReconciler, BoxRunnable, Conditional, Controller, Handler, Host, HostError, Kind, Needs, Options,
     Predicate, Reconciler, Request, RequestKey, Source,
-    controller::{LateSeries, Plan},
+    controller::{LateSeries, Memory, Plan},
     hot_loop::{self, HotLoops, ToRequest},
     kind::ClusterChoice,
     namespaced::Namespaced,
@@ -48,6 +48,7 @@ pub struct Builder<R: RequestKey, T> {
     sources: Vec<AnySource<R>>,
     options: Options,
     queue: steersman_queue::Options<R>,
+    memory: Option<Arc<dyn Memory<R>>>,
 }
 
 /// The kind that a controller is about, and the key of one of its objects.
@@ -188,6 +189,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             sources: Vec::new(),
             options: Options::new(),
             queue: steersman_queue::Options::new().grouping(grouping),
+            memory: None,
         }
     }
 
@@ -215,7 +217,8 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// A reconcile that takes longer is cancelled and tried again after its back-off. Default: none.
+    /// A reconcile that takes longer is cancelled and tried again after its back-off; with several
+    /// [`Handlers`](crate::Handlers), a call of one of them. Default: none.
     pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
         self.options = self.options.reconcile_timeout(limit);
         self
@@ -258,6 +261,12 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
+    /// Its reconciler is several in one, and remembers something of the keys.
+    pub(crate) fn remembering(mut self, memory: Arc<dyn Memory<R>>) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
     /// Puts it together and gives it to a host, which runs it.
     ///
     /// # Errors
@@ -293,6 +302,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             mut sources,
             options,
             queue,
+            memory,
         } = self;
         let home = own.unwrap_or_else(|| home.clone());
         let resource = primary
@@ -328,7 +338,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             BoxReconciler::new(reconciler),
             (options, queue),
             (hot_loops, series),
-            unknown_scope,
+            (unknown_scope, memory),
         )))
     }
 }

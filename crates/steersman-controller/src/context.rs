@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a reconciler is handed beside the request.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
@@ -60,6 +60,11 @@ impl Context {
         self.engagement.recovers_panics
     }
 
+    /// How long each of several handlers may take.
+    pub(crate) fn handler_limit(&self) -> Option<Duration> {
+        self.engagement.handler_limit
+    }
+
     /// A context outside of any controller, for tests that call a reconciler as the function it is.
     ///
     /// The handle stops what the reconciler waits for; it lasts as long as it is held.
@@ -76,10 +81,7 @@ impl Context {
         observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
     ) -> (StopHandle, Self) {
         let (handle, engagement) = alone(cluster);
-        (
-            handle,
-            Self::new(Arc::new(engagement.recorded(observer)), ALONE),
-        )
+        (handle, Self::new(Arc::new(engagement.recorded(observer)), ALONE))
     }
 
     /// Reads from the cache of the request's cluster and writes to its server, as long as this controller may.

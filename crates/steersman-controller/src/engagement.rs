@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of a controller as it works on one cluster.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use steersman_cache::{Object, Resource, Scope};
 #[cfg(feature = "testing")]
@@ -20,6 +20,8 @@ pub(crate) struct Engagement {
     pub(crate) stop: Stop,
     pub(crate) metrics: Metrics,
     pub(crate) recovers_panics: bool,
+    /// How long each of several handlers may take.
+    pub(crate) handler_limit: Option<Duration>,
     fence: Option<Fence>,
     fleet: Fleet,
     /// Nothing, where the cluster is none of the fleet's.
@@ -46,6 +48,7 @@ impl Engagement {
             stop,
             metrics: Metrics::new(),
             recovers_panics: true,
+            handler_limit: None,
             fence,
             fleet,
         }
@@ -56,6 +59,14 @@ impl Engagement {
         Self {
             metrics,
             recovers_panics,
+            ..self
+        }
+    }
+
+    /// The same, where each of several handlers may take so long.
+    pub(crate) fn limited(self, handler_limit: Option<Duration>) -> Self {
+        Self {
+            handler_limit,
             ..self
         }
     }

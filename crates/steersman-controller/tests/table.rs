@@ -27,16 +27,26 @@ async fn tidy_up(request: Request, cx: Context) -> Result<Action, BoxError> {
     };
     let data = map.data.clone().unwrap_or_default();
     let Some(value) = data.get("value") else {
-        cx.recorder()
-            .event(&*map, EventType::Warning, "NoValue", "TidyUp", "there is nothing to copy");
+        cx.recorder().event(
+            &*map,
+            EventType::Warning,
+            "NoValue",
+            "TidyUp",
+            "there is nothing to copy",
+        );
         return Err(terminal("it has no value").into());
     };
     if value == "done" {
         // By the raw client, which is seen as well.
         let maps: Api<ConfigMap> = Api::namespaced(cx.kube(), request.namespace());
         maps.delete(&map.name_any(), &DeleteOptions::default()).await?;
-        cx.recorder()
-            .event(&*map, EventType::Normal, "Done", "TidyUp", "it is not needed any more");
+        cx.recorder().event(
+            &*map,
+            EventType::Normal,
+            "Done",
+            "TidyUp",
+            "it is not needed any more",
+        );
         return Ok(Action::await_change());
     }
     if data.get("copy") != Some(value) {
