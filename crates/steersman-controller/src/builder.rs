@@ -15,7 +15,7 @@ use crate::{
     hot_loop::{self, HotLoops, ToRequest},
     kind::ClusterChoice,
     namespaced::Namespaced,
-    owner::Owners,
+    owner::{Owners, Primaries},
     source::{AnySource, Gone, KindSource},
 };
 
@@ -67,6 +67,7 @@ struct Parent {
     resource: Resource,
     namespaced: Namespaced,
     place: ClusterChoice,
+    objects: Arc<Primaries>,
 }
 
 /// The type of a controller's primary kind where it has none.
@@ -149,7 +150,7 @@ impl<T: 'static> Builder<Request, T> {
 
     fn owned<C: 'static>(mut self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
         self.owned.push(Box::new(move |parent| {
-            let owners = owners(&parent.resource, parent.namespaced.clone());
+            let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
             let child = match (&child.place, &parent.place) {
                 // Owner and child are in one cluster.
                 (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
@@ -319,8 +320,12 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 resource: kind.resource.clone(),
                 namespaced: Namespaced::from(kind.namespaced),
                 place: kind.place.clone(),
+                objects: Arc::default(),
             };
-            let source = source(kind, &hot_loops);
+            let mut source = source(kind, &hot_loops);
+            if !owned.is_empty() {
+                source = source.showing(&parent.objects);
+            }
             let source = match gone {
                 Some(gone) => source.telling_of_the_gone(gone),
                 None => source,

@@ -90,7 +90,8 @@ impl Context {
         &self.engagement.client
     }
 
-    /// The raw client, which passes the same gate.
+    /// The raw client, which passes the same gate. Nobody sees what it writes: neither is that read back at once from the
+    /// cache, nor is a controller slowed down that wakes itself by it.
     #[must_use]
     pub fn kube(&self) -> kube::Client {
         self.engagement.client.kube()
@@ -102,7 +103,8 @@ impl Context {
         &self.engagement.cluster
     }
 
-    /// The client of another cluster of the same manager, behind the same gate.
+    /// The client of another cluster of the same manager, behind the same gate. What its reads keep in the cache there is
+    /// let go when the run ends, as with [`client`](Self::client).
     #[must_use]
     pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
         self.engagement.client_of(cluster)

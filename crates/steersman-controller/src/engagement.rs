@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of a controller as it works on one cluster.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use steersman_cache::{Object, Resource, Scope};
 #[cfg(feature = "testing")]
@@ -26,6 +31,8 @@ pub(crate) struct Engagement {
     fleet: Fleet,
     /// Nothing, where the cluster is none of the fleet's.
     visit: Option<Visit>,
+    /// The clients of other clusters that somebody asked for, with what tells a cluster from one that had its name before.
+    guests: Mutex<BTreeMap<ClusterName, (u64, Client)>>,
 }
 
 impl Engagement {
@@ -51,6 +58,7 @@ impl Engagement {
             handler_limit: None,
             fence,
             fleet,
+            guests: Mutex::default(),
         }
     }
 
@@ -109,12 +117,28 @@ impl Engagement {
         self.cluster.until_closed(work).await
     }
 
+    /// The client of a cluster of the fleet. Informers that its reads start end with this, too.
     pub(crate) fn client_of(&self, name: &ClusterName) -> Option<Client> {
         if name == self.cluster.name() {
             return Some(self.client.clone());
         }
-        let cluster = self.fleet.get(name)?;
-        Some(fenced(cluster.client(), self.fence.as_ref()))
+        let member = self.fleet.member(name)?;
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = guests.get(name).filter(|(number, _)| *number == member.number()) {
+            return Some(client.clone());
+        }
+        let client = fenced(member.cluster().client().for_run(), self.fence.as_ref());
+        guests.insert(name.clone(), (member.number(), client.clone()));
+        Some(client)
+    }
+
+    /// Lets the clients of clusters go that are not there any more.
+    pub(crate) fn dismiss_guests(&self) {
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        guests.retain(|name, (number, _)| {
+            let member = self.fleet.member(name);
+            member.is_some_and(|member| member.number() == *number)
+        });
     }
 }
 

@@ -102,6 +102,10 @@ impl<R: RequestKey> Outfit<R> {
     pub(crate) fn dismiss_absent(&self) {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         others.retain(|_, engagement| engagement.is_current());
+        others
+            .values()
+            .chain([&self.home])
+            .for_each(|one| one.dismiss_guests());
         drop(others);
         let is_gone = |name: &ClusterName| name != self.plan.home.name() && self.cluster(name).is_none();
         self.plan.purge(|key| key.cluster().is_some_and(is_gone));

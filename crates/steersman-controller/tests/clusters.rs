@@ -92,6 +92,57 @@ async fn an_object_is_reconciled_in_each_cluster_with_the_client_of_that_cluster
     }
 }
 
+// R9, R59
+#[steersman_testing::test]
+async fn what_is_read_of_another_cluster_is_kept_as_long_as_the_run_lasts_and_the_cluster_is_there(
+    fixture: Fixture,
+) {
+    let stage = Stage::new(&fixture).await;
+    let fleet = stage.surroundings.fleet().clone();
+    let calls = Calls::new();
+    let reconciler = calls.then(|key: ObjectKey, cx: Context, _| async move {
+        if let Some(client) = cx.client_of(&"b".into()) {
+            client.get::<Secret>(&key).await?;
+        }
+        Ok(Action::await_change())
+    });
+    let controller = Controller::<ObjectKey>::named("keys").build(&stage.cluster, reconciler);
+    let (proxy, b) = joining(&fixture, "b").await;
+    fleet.insert(b.clone()).unwrap();
+    let watches = || {
+        let all = proxy.exchanges();
+        all.iter().filter(|one| one.is_watch()).count()
+    };
+    let mut running = stage.run(&controller);
+    for run in 1..=3 {
+        for name in ["one", "two", "three"] {
+            controller.enqueue(key(&fixture, name));
+            calls.reach(name, run).await;
+            until(|| controller.depth() == Default::default()).await;
+            assert_eq!(b.cache().informers().len(), 1);
+        }
+        until(|| watches() == run).await;
+        let stopped = running.stop(GRACE).await.unwrap();
+        until(|| b.cache().informers().is_empty()).await;
+        running = stage.run(&stopped);
+    }
+    controller.enqueue(key(&fixture, "four"));
+    calls.reach("four", 1).await;
+    until(|| controller.depth() == Default::default()).await;
+    // It departs while the controller runs, and another one comes.
+    let departure = fleet.depart(&"b".into()).unwrap();
+    until(|| b.cache().informers().is_empty()).await;
+    let (_other_proxy, other) = joining(&fixture, "b").await;
+    fleet.insert(other.clone()).unwrap();
+    controller.enqueue(key(&fixture, "five"));
+    calls.reach("five", 1).await;
+    until(|| controller.depth() == Default::default()).await;
+    assert_eq!(other.cache().informers().len(), 1);
+    assert!(b.cache().informers().is_empty());
+    running.stop(GRACE).await.unwrap();
+    drop(departure);
+}
+
 #[steersman_testing::test]
 async fn clusters_come_go_and_come_back(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
