@@ -2,7 +2,7 @@
 //! Reads through the cache and writes to the server, for any kind.
 //!
 //! A [`Client`] comes from a [`Cluster`](crate::Cluster). Its verbs take the kind as a type; [`Client::of`] has the same
-//! verbs for kinds that are known only when the program runs, and [`Client::metadata`] reads metadata alone. Clients that
+//! verbs for kinds that are known only when the program runs, and [`Client::metadata`] is about metadata alone. Clients that
 //! behave differently are derived from it, and are as cheap as a clone:
 //!
 //! ```no_run
@@ -47,7 +47,7 @@ mod watch;
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use kube::core::DynamicObject;
+use kube::{api::ValidationDirective, core::DynamicObject};
 use serde::Deserialize;
 use steersman_cache::{Object, Reader, Resource, Scope, Store, Wanted};
 
@@ -70,6 +70,7 @@ struct Parts {
     transport: Transport,
     reader: Arc<Reader>,
     is_live: bool,
+    reads: LiveReads,
     writes: Writes,
     observer: Option<Observer>,
 }
@@ -77,12 +78,20 @@ struct Parts {
 /// Is told of each object that a write was answered with.
 type Observer = Arc<dyn Fn(&Resource, &Object) + Send + Sync>;
 
+/// What the server is asked for besides. Empty is nothing.
+#[derive(Clone, Debug)]
+struct LiveReads {
+    fields: Arc<str>,
+    resource_version: Arc<str>,
+}
+
 /// How writes are done.
 #[derive(Clone, Debug)]
 struct Writes {
     dry_run: bool,
     force: bool,
     field_owner: Arc<str>,
+    validation: Option<ValidationDirective>,
 }
 
 impl Client {
@@ -91,10 +100,15 @@ impl Client {
             transport: cluster.transport().clone(),
             reader: Arc::clone(cluster.reader()),
             is_live: false,
+            reads: LiveReads {
+                fields: "".into(),
+                resource_version: "".into(),
+            },
             writes: Writes {
                 dry_run: false,
                 force: false,
                 field_owner: Arc::clone(cluster.field_owner()),
+                validation: None,
             },
             observer: None,
             cluster: Arc::clone(cluster),
@@ -105,6 +119,21 @@ impl Client {
     #[must_use]
     pub fn live(&self) -> Self {
         self.with(|parts| parts.is_live = true)
+    }
+
+    /// The same verbs, whose reads go to the server, and whose lists and collections are selected by fields besides, such
+    /// as `spec.nodeName=one`. Each kind has its own few; what else is to be found by its content needs an index.
+    #[must_use]
+    pub fn fields(&self, selector: &str) -> Self {
+        self.live().with(|parts| parts.reads.fields = selector.into())
+    }
+
+    /// The same verbs, whose reads go to the server and show a state that is not older than this resource version. With
+    /// `0` that is what the server has at hand, which is the cheapest for it.
+    #[must_use]
+    pub fn not_older_than(&self, resource_version: &str) -> Self {
+        self.live()
+            .with(|parts| parts.reads.resource_version = resource_version.into())
     }
 
     /// The same, with informers of its own: those that its reads start end with it and its clones, if nobody else holds
@@ -137,6 +166,13 @@ impl Client {
     #[must_use]
     pub fn force(&self) -> Self {
         self.with(|parts| parts.writes.force = true)
+    }
+
+    /// The same, where the server does this about fields that it does not know or that come twice. Default: it leaves them
+    /// out and warns; what it warns of is logged.
+    #[must_use]
+    pub fn field_validation(&self, validation: ValidationDirective) -> Self {
+        self.with(|parts| parts.writes.validation = Some(validation))
     }
 
     /// The same with another limit of time for each request, retries included; see
@@ -222,11 +258,12 @@ impl Client {
     /// Sends a write whose answer is an object, and shows that to the readers of the cache.
     async fn write(&self, plan: Plan<'_>) -> Result<Bytes, Error> {
         let call = plan.call;
-        let plan = plan.with("fieldManager", &*self.0.writes.field_owner).with_if(
-            self.0.writes.dry_run,
-            "dryRun",
-            "All",
-        );
+        let writes = &self.0.writes;
+        let validation = writes.validation.as_ref().map_or("", ValidationDirective::as_str);
+        let plan = plan
+            .with("fieldManager", &*writes.field_owner)
+            .with_if(writes.dry_run, "dryRun", "All")
+            .with_if(!validation.is_empty(), "fieldValidation", validation);
         let json = self.exchange(plan).await?;
         self.wrote(call, &json);
         Ok(json)
@@ -260,6 +297,7 @@ impl fmt::Debug for Client {
             .field("cluster", self.0.cluster.name())
             .field("transport", &self.0.transport)
             .field("live", &self.0.is_live)
+            .field("reads", &self.0.reads)
             .field("writes", &self.0.writes)
             .finish_non_exhaustive()
     }

@@ -70,8 +70,8 @@ pub use cluster::{
 };
 pub use error::{Call, Error, Refusal};
 pub use fence::{Closed, Fence, FenceKeeper};
-pub use kube::api::DeleteParams as DeleteOptions;
+pub use kube::api::{DeleteParams as DeleteOptions, ValidationDirective as FieldValidation};
 pub use mapper::{Ask, MapError, Mapper, Mapping};
 pub use presence::{POLL_EVERY, PresenceWatch};
-pub use recorder::{About, EventCounts, EventType, Recorder};
+pub use recorder::{About, EventCounts, EventType, RecordedEvent, Recorder};
 pub use transport::{RequestCount, TimedOut};

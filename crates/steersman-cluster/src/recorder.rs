@@ -59,6 +59,25 @@ pub struct Recorder {
     component: Arc<str>,
     instance: Arc<str>,
     fences: Arc<[Fence]>,
+    observer: Option<Arc<Observer>>,
+}
+
+type Observer = dyn Fn(&RecordedEvent) + Send + Sync;
+
+/// An event as somebody recorded it; what [`Recorder::observed`] tells. It is shown such as `Normal ScaledUp`.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RecordedEvent {
+    /// Whether it is a reason for concern.
+    pub kind: EventType,
+    /// Why, as one word.
+    pub reason: String,
+    /// During which action.
+    pub action: String,
+    /// In words for people.
+    pub note: String,
+    /// What it is about.
+    pub regarding: ObjectReference,
 }
 
 /// What an event is about; from [`Recorder::about`].
@@ -153,6 +172,7 @@ impl Recorder {
             component: component.into(),
             instance: cut(&instance, REASON_MAX).into(),
             fences: Arc::new([]),
+            observer: None,
         }
     }
 
@@ -161,6 +181,16 @@ impl Recorder {
     pub fn fenced(&self, fence: Fence) -> Self {
         Self {
             fences: self.fences.iter().cloned().chain([fence]).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The same, where somebody is told of each event when it is recorded, repetitions included, before it is decided
+    /// what is written of it. The observer must be quick.
+    #[must_use]
+    pub fn observed(&self, observer: impl Fn(&RecordedEvent) + Send + Sync + 'static) -> Self {
+        Self {
+            observer: Some(Arc::new(observer)),
             ..self.clone()
         }
     }
@@ -217,6 +247,15 @@ impl About<'_> {
     /// Records it, as [`Recorder::event`] does.
     pub fn event(self, kind: EventType, reason: &str, action: &str, note: &str) {
         let recorder = self.recorder;
+        if let Some(observer) = &recorder.observer {
+            observer(&RecordedEvent {
+                kind,
+                reason: reason.to_owned(),
+                action: action.to_owned(),
+                note: note.to_owned(),
+                regarding: self.regarding.clone(),
+            });
+        }
         let key = Box::new(Key {
             component: Arc::clone(&recorder.component),
             instance: Arc::clone(&recorder.instance),
@@ -316,6 +355,21 @@ fn host() -> String {
         "unknown".to_owned()
     } else {
         name
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        })
+    }
+}
+
+impl fmt::Display for RecordedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.reason)
     }
 }
 

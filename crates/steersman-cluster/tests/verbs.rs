@@ -242,13 +242,16 @@ async fn a_dry_run_changes_nothing(fixture: Fixture) {
     dry.delete::<ConfigMap>(&key, DeleteOptions::default())
         .await
         .unwrap();
-    let here = Query::new().namespace(fixture.namespace()).label("absent", "x");
+    // It selects all that is there.
+    let here = Query::new().namespace(fixture.namespace());
     dry.delete_collection::<ConfigMap>(&here, DeleteOptions::default())
         .await
         .unwrap();
     for client in [cached, cluster.live()] {
         assert_eq!(value(&client.get_required(&key).await.unwrap()), "first");
     }
+    let b = support::key(&fixture, "b");
+    assert!(cluster.live().get::<ConfigMap>(&b).await.unwrap().is_none());
 }
 
 // R142

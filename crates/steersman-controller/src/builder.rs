@@ -11,11 +11,11 @@ use steersman_queue::{Group, Limiter};
 use crate::{
     BoxReconciler, BoxRunnable, Conditional, Controller, Handler, Host, HostError, Kind, Needs, Options,
     Predicate, Reconciler, Request, RequestKey, Source,
-    controller::{LateSeries, Plan},
+    controller::{LateSeries, Memory, Plan},
     hot_loop::{self, HotLoops, ToRequest},
     kind::ClusterChoice,
     namespaced::Namespaced,
-    owner::Owners,
+    owner::{Owners, Primaries},
     source::{AnySource, Gone, KindSource},
 };
 
@@ -48,6 +48,7 @@ pub struct Builder<R: RequestKey, T> {
     sources: Vec<AnySource<R>>,
     options: Options,
     queue: steersman_queue::Options<R>,
+    memory: Option<Arc<dyn Memory<R>>>,
 }
 
 /// The kind that a controller is about, and the key of one of its objects.
@@ -66,6 +67,7 @@ struct Parent {
     resource: Resource,
     namespaced: Namespaced,
     place: ClusterChoice,
+    objects: Arc<Primaries>,
 }
 
 /// The type of a controller's primary kind where it has none.
@@ -148,7 +150,7 @@ impl<T: 'static> Builder<Request, T> {
 
     fn owned<C: 'static>(mut self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
         self.owned.push(Box::new(move |parent| {
-            let owners = owners(&parent.resource, parent.namespaced.clone());
+            let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
             let child = match (&child.place, &parent.place) {
                 // Owner and child are in one cluster.
                 (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
@@ -188,6 +190,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             sources: Vec::new(),
             options: Options::new(),
             queue: steersman_queue::Options::new().grouping(grouping),
+            memory: None,
         }
     }
 
@@ -215,7 +218,8 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// A reconcile that takes longer is cancelled and tried again after its back-off. Default: none.
+    /// A reconcile that takes longer is cancelled and tried again after its back-off; with several
+    /// [`Handlers`](crate::Handlers), a call of one of them. Default: none.
     pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
         self.options = self.options.reconcile_timeout(limit);
         self
@@ -258,6 +262,12 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
+    /// Its reconciler is several in one, and remembers something of the keys.
+    pub(crate) fn remembering(mut self, memory: Arc<dyn Memory<R>>) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
     /// Puts it together and gives it to a host, which runs it.
     ///
     /// # Errors
@@ -293,6 +303,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             mut sources,
             options,
             queue,
+            memory,
         } = self;
         let home = own.unwrap_or_else(|| home.clone());
         let resource = primary
@@ -309,8 +320,12 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 resource: kind.resource.clone(),
                 namespaced: Namespaced::from(kind.namespaced),
                 place: kind.place.clone(),
+                objects: Arc::default(),
             };
-            let source = source(kind, &hot_loops);
+            let mut source = source(kind, &hot_loops);
+            if !owned.is_empty() {
+                source = source.showing(&parent.objects);
+            }
             let source = match gone {
                 Some(gone) => source.telling_of_the_gone(gone),
                 None => source,
@@ -328,7 +343,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             BoxReconciler::new(reconciler),
             (options, queue),
             (hot_loops, series),
-            unknown_scope,
+            (unknown_scope, memory),
         )))
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a reconciler is handed beside the request.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
@@ -60,21 +60,28 @@ impl Context {
         self.engagement.recovers_panics
     }
 
+    /// How long each of several handlers may take.
+    pub(crate) fn handler_limit(&self) -> Option<Duration> {
+        self.engagement.handler_limit
+    }
+
     /// A context outside of any controller, for tests that call a reconciler as the function it is.
     ///
     /// The handle stops what the reconciler waits for; it lasts as long as it is held.
     #[must_use]
     pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
-        let (handle, stop) = StopHandle::new();
-        let fleet = Fleet::new();
-        // An empty fleet has no cluster of this name.
-        let _ = fleet.insert(cluster.clone());
-        let engagement = Engagement::new("standalone", cluster, None, fleet, stop);
-        let circumstances = Circumstances {
-            is_news: true,
-            ..Circumstances::default()
-        };
-        (handle, Self::new(Arc::new(engagement), circumstances))
+        let (handle, engagement) = alone(cluster);
+        (handle, Self::new(Arc::new(engagement), ALONE))
+    }
+
+    /// The same, where somebody is told of each event that is recorded.
+    #[cfg(feature = "testing")]
+    pub(crate) fn standalone_recorded(
+        cluster: &Cluster,
+        observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
+    ) -> (StopHandle, Self) {
+        let (handle, engagement) = alone(cluster);
+        (handle, Self::new(Arc::new(engagement.recorded(observer)), ALONE))
     }
 
     /// Reads from the cache of the request's cluster and writes to its server, as long as this controller may.
@@ -83,7 +90,8 @@ impl Context {
         &self.engagement.client
     }
 
-    /// The raw client, which passes the same gate.
+    /// The raw client, which passes the same gate. Nobody sees what it writes: neither is that read back at once from the
+    /// cache, nor is a controller slowed down that wakes itself by it.
     #[must_use]
     pub fn kube(&self) -> kube::Client {
         self.engagement.client.kube()
@@ -95,7 +103,8 @@ impl Context {
         &self.engagement.cluster
     }
 
-    /// The client of another cluster of the same manager, behind the same gate.
+    /// The client of another cluster of the same manager, behind the same gate. What its reads keep in the cache there is
+    /// let go when the run ends, as with [`client`](Self::client).
     #[must_use]
     pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
         self.engagement.client_of(cluster)
@@ -149,6 +158,24 @@ impl Context {
     pub fn stop(&self) -> &Stop {
         &self.engagement.stop
     }
+}
+
+/// The circumstances of a reconcile outside of any controller.
+const ALONE: Circumstances = Circumstances {
+    number: 0,
+    attempt: 0,
+    priority: 0,
+    is_news: true,
+};
+
+/// Work on a cluster outside of any controller.
+fn alone(cluster: &Cluster) -> (StopHandle, Engagement) {
+    let (handle, stop) = StopHandle::new();
+    let fleet = Fleet::new();
+    // An empty fleet has no cluster of this name.
+    let _ = fleet.insert(cluster.clone());
+    let engagement = Engagement::new("standalone", cluster, None, fleet, stop);
+    (handle, engagement)
 }
 
 impl fmt::Debug for Context {

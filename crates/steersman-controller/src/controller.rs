@@ -54,9 +54,19 @@ pub(crate) struct Plan<R: RequestKey> {
     pub(crate) hot_loops: Arc<HotLoops<R>>,
     /// The primary resource and whether its objects are in namespaces, where a server has to be asked for that.
     pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
+    /// What the reconciler remembers of keys, where it is several in one.
+    memory: Option<Arc<dyn Memory<R>>>,
     /// Counts how often everything was to be looked at again.
     replays: watch::Sender<u64>,
     is_running: AtomicBool,
+}
+
+/// What several handlers remember of keys, beside what the queue knows.
+pub(crate) trait Memory<R>: Send + Sync {
+    /// Forgets a key.
+    fn forget(&self, key: &R);
+    /// Forgets all keys that are meant.
+    fn forget_all(&self, is_meant: &dyn Fn(&R) -> bool);
 }
 
 /// A run of a controller is refused, or has failed.
@@ -160,7 +170,7 @@ impl<R: RequestKey> Controller<R> {
 
     /// Forgets all keys that wait, for example because what they were about is gone.
     pub fn purge(&self) -> usize {
-        self.0.queue.purge(|_| true)
+        self.0.purge(|_| true)
     }
 
     /// The condition on which it runs: every kind for which `when_installed` was said is there. None where it was said
@@ -297,7 +307,7 @@ impl<R: RequestKey> Runnable for Controller<R> {
 
     /// Keys go, and informers that nobody else holds end at once.
     fn forget(&self) {
-        self.0.queue.purge(|_| true);
+        self.0.purge(|_| true);
         self.0.hot_loops.clear();
         if let Some((_, namespaced)) = &self.0.unknown_scope {
             namespaced.forget();
@@ -346,7 +356,7 @@ impl<R: RequestKey> Plan<R> {
         reconciler: BoxReconciler<R>,
         (options, queue): (Options, steersman_queue::Options<R>),
         (hot_loops, series): (Arc<HotLoops<R>>, Arc<LateSeries>),
-        unknown_scope: Option<(Resource, Namespaced)>,
+        (unknown_scope, memory): (Option<(Resource, Namespaced)>, Option<Arc<dyn Memory<R>>>),
     ) -> Self {
         let queue = queue
             .named(&name)
@@ -362,9 +372,46 @@ impl<R: RequestKey> Plan<R> {
             series,
             hot_loops,
             unknown_scope,
+            memory,
             replays: watch::Sender::default(),
             is_running: AtomicBool::new(false),
         }
+    }
+
+    /// Forgets all keys that are meant, and says how many were queued.
+    pub(crate) fn purge(&self, is_meant: impl Fn(&R) -> bool) -> usize {
+        let purged = self.queue.purge(&is_meant);
+        if let Some(memory) = &self.memory {
+            memory.forget_all(&is_meant);
+        }
+        purged
+    }
+
+    /// Whether its reconciler remembers something of keys.
+    pub(crate) fn remembers(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// A key was worked on. If the queue does not know it any more, nobody does.
+    pub(crate) fn settle(&self, key: &R) {
+        if let Some(memory) = &self.memory
+            && self.queue.status(key).is_none()
+        {
+            memory.forget(key);
+        }
+    }
+
+    /// How long a reconcile may take.
+    pub(crate) fn reconcile_limit(&self) -> Option<Duration> {
+        let limit = self.options.reconcile_limit();
+        // Each of several handlers has that for itself.
+        limit.filter(|_| !self.remembers())
+    }
+
+    /// How long each of several handlers may take.
+    pub(crate) fn handler_limit(&self) -> Option<Duration> {
+        let limit = self.options.reconcile_limit();
+        limit.filter(|_| self.remembers())
     }
 
     /// The cluster of this name that a source is bound to.

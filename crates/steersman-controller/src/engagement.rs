@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of a controller as it works on one cluster.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use steersman_cache::{Object, Resource, Scope};
+#[cfg(feature = "testing")]
+use steersman_cluster::RecordedEvent;
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, Recorder};
 
 use crate::{Fleet, Metrics, Stop, fleet::Visit};
@@ -18,10 +25,14 @@ pub(crate) struct Engagement {
     pub(crate) stop: Stop,
     pub(crate) metrics: Metrics,
     pub(crate) recovers_panics: bool,
+    /// How long each of several handlers may take.
+    pub(crate) handler_limit: Option<Duration>,
     fence: Option<Fence>,
     fleet: Fleet,
     /// Nothing, where the cluster is none of the fleet's.
     visit: Option<Visit>,
+    /// The clients of other clusters that somebody asked for, with what tells a cluster from one that had its name before.
+    guests: Mutex<BTreeMap<ClusterName, (u64, Client)>>,
 }
 
 impl Engagement {
@@ -44,8 +55,10 @@ impl Engagement {
             stop,
             metrics: Metrics::new(),
             recovers_panics: true,
+            handler_limit: None,
             fence,
             fleet,
+            guests: Mutex::default(),
         }
     }
 
@@ -58,10 +71,27 @@ impl Engagement {
         }
     }
 
+    /// The same, where each of several handlers may take so long.
+    pub(crate) fn limited(self, handler_limit: Option<Duration>) -> Self {
+        Self {
+            handler_limit,
+            ..self
+        }
+    }
+
     /// The same, where somebody is told of what is written.
     pub(crate) fn observed(self, observer: impl Fn(&Resource, &Object) + Send + Sync + 'static) -> Self {
         Self {
             client: self.client.observed(observer),
+            ..self
+        }
+    }
+
+    /// The same, where somebody is told of what is recorded.
+    #[cfg(feature = "testing")]
+    pub(crate) fn recorded(self, observer: impl Fn(&RecordedEvent) + Send + Sync + 'static) -> Self {
+        Self {
+            recorder: self.recorder.observed(observer),
             ..self
         }
     }
@@ -87,12 +117,28 @@ impl Engagement {
         self.cluster.until_closed(work).await
     }
 
+    /// The client of a cluster of the fleet. Informers that its reads start end with this, too.
     pub(crate) fn client_of(&self, name: &ClusterName) -> Option<Client> {
         if name == self.cluster.name() {
             return Some(self.client.clone());
         }
-        let cluster = self.fleet.get(name)?;
-        Some(fenced(cluster.client(), self.fence.as_ref()))
+        let member = self.fleet.member(name)?;
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = guests.get(name).filter(|(number, _)| *number == member.number()) {
+            return Some(client.clone());
+        }
+        let client = fenced(member.cluster().client().for_run(), self.fence.as_ref());
+        guests.insert(name.clone(), (member.number(), client.clone()));
+        Some(client)
+    }
+
+    /// Lets the clients of clusters go that are not there any more.
+    pub(crate) fn dismiss_guests(&self) {
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        guests.retain(|name, (number, _)| {
+            let member = self.fleet.member(name);
+            member.is_some_and(|member| member.number() == *number)
+        });
     }
 }
 

@@ -107,6 +107,10 @@ impl Fleet {
         Some(self.0.borrow().present.get(name)?.cluster.clone())
     }
 
+    pub(crate) fn member(&self, name: &ClusterName) -> Option<Member> {
+        self.0.borrow().present.get(name).cloned()
+    }
+
     /// All of them, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Cluster> {

@@ -36,34 +36,31 @@
 //!    back-off are its own. A change calls all.
 //! 4. One that is added while the controller runs is called for every object that is there, at low priority (so are the
 //!    others), and one whose [`Handling`] drops is not called any more.
-//! 5. A panic of one does not keep the others from running.
-//! 6. Nothing is remembered of an object with which all handlers are content.
+//! 5. Neither a panic of one nor one that takes too long keeps the others from running: the
+//!    [`reconcile_timeout`](Builder::reconcile_timeout) is that of each of them.
+//! 6. Nothing is remembered of an object with which all handlers are content, or which the controller has forgotten.
+//! 7. What a reconcile leaves undone that is cancelled is done by the next one: all are called, and what is known of their
+//!    failures counts on.
 
+mod calling;
 mod pending;
 
 use std::{
     collections::HashMap,
     fmt,
     future::Future,
-    panic::AssertUnwindSafe,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
 };
 
-use futures::FutureExt;
 use steersman_cluster::Kind as KnownType;
-use steersman_core::{Action, Next};
+use steersman_core::Action;
 use steersman_queue::{Backoff, Limiter};
-use tracing::Instrument;
 
-use self::pending::{Conclusion, Pending};
+use self::calling::Calling;
 use crate::{
-    BoxError, Builder, Context, Controller, Host, HostError, Reconciler, Request, Terminal,
-    controller::Plan,
-    metrics::{Ended, HandlerSeries},
-    reconciler::{Chain, RetryAfter, caused_by, retry_after},
-    work::{is_quiet, message},
+    BoxError, Builder, Context, Controller, Host, HostError, Request, controller::Plan,
+    metrics::HandlerSeries,
 };
 
 /// Named handlers of the objects of one type. Clones are the same handlers.
@@ -72,7 +69,6 @@ pub struct Handlers<K>(Arc<Shared<K>>);
 struct Shared<K> {
     limiter: Box<dyn Limiter<Request>>,
     list: Mutex<List<K>>,
-    pending: Mutex<HashMap<Request, Pending>>,
 }
 
 struct List<K> {
@@ -134,16 +130,11 @@ impl<K> Handlers<K> {
                 arrivals: 0,
                 controllers: Vec::new(),
             }),
-            pending: Mutex::default(),
         }))
     }
 
     fn list(&self) -> MutexGuard<'_, List<K>> {
         self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pending(&self) -> MutexGuard<'_, HashMap<Request, Pending>> {
-        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -196,7 +187,8 @@ impl<K: Send + Sync + 'static> Handlers<K> {
 }
 
 impl<K: KnownType> Handlers<K> {
-    /// Gives a controller with these handlers to a host.
+    /// Gives a controller with these handlers to a host. Its [`reconcile_timeout`](Builder::reconcile_timeout) is that of
+    /// each handler, not that of all together.
     ///
     /// # Errors
     /// As [`Builder::run_on`].
@@ -205,132 +197,18 @@ impl<K: KnownType> Handlers<K> {
         host: &(impl Host + ?Sized),
         builder: Builder<Request, K>,
     ) -> Result<Controller, HostError> {
-        let controller = builder.run_on(host, Calling(self.clone()))?;
+        let calling = Calling::new(self);
+        let controller = builder.remembering(calling.memory()).run_on(host, calling)?;
         self.list().controllers.push(Arc::downgrade(&controller.0));
         Ok(controller)
     }
 
     /// The same without running it; see [`Builder::build`].
     pub fn build(&self, home: &steersman_cluster::Cluster, builder: Builder<Request, K>) -> Controller {
-        let controller = builder.build(home, Calling(self.clone()));
+        let calling = Calling::new(self);
+        let controller = builder.remembering(calling.memory()).build(home, calling);
         self.list().controllers.push(Arc::downgrade(&controller.0));
         controller
-    }
-
-    /// Calls those whose turn it is, one after the other.
-    async fn call(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
-        let handlers = Arc::clone(&self.list().handlers);
-        let mut pending = self.begin(&request, &cx);
-        for named in &*handlers {
-            let Some(attempt) = pending.is_due(named.number, cx.clock().now()) else {
-                continue;
-            };
-            let cx = cx.of_handler(&named.name, attempt);
-            let span = tracing::info_span!("handler", handler = %named.name, attempt);
-            let conclusion = self.call_one(named, &request, cx).instrument(span).await?;
-            pending.conclude(named.number, &named.name, conclusion);
-        }
-        self.end(request, pending, &handlers, &cx)
-    }
-
-    /// What is left to do about an object. Whatever happens to the reconcile, all are called again after it, unless it
-    /// comes to its end.
-    fn begin(&self, request: &Request, cx: &Context) -> Pending {
-        let mut all = self.pending();
-        let known = all.insert(request.clone(), Pending::everything());
-        match known {
-            Some(pending) if !cx.is_news() => pending,
-            Some(pending) => pending.woken(),
-            None => Pending::everything(),
-        }
-    }
-
-    fn end(
-        &self,
-        request: Request,
-        mut pending: Pending,
-        handlers: &[Arc<Named<K>>],
-        cx: &Context,
-    ) -> Result<Action, BoxError> {
-        pending.retain(|number| handlers.iter().any(|named| named.number == number));
-        let (failed, next) = (pending.take_failed(), pending.next());
-        let mut all = self.pending();
-        match next {
-            Some(_) => all.insert(request, pending),
-            None => all.remove(&request),
-        };
-        drop(all);
-        let delay = next.map(|next| {
-            let left = next.saturating_since(cx.clock().now());
-            // Zero would mean that nothing is left to do.
-            left.max(Duration::from_nanos(1))
-        });
-        match (failed.is_empty(), delay) {
-            (true, None) => Ok(Action::await_change()),
-            (true, Some(delay)) => Ok(Action::requeue_after(delay)),
-            (false, Some(delay)) => Err(retry_after(HandlersFailed { names: failed }, delay).into()),
-            (false, None) => Err(crate::terminal(HandlersFailed { names: failed }).into()),
-        }
-    }
-
-    async fn call_one(
-        &self,
-        named: &Named<K>,
-        request: &Request,
-        cx: Context,
-    ) -> Result<Conclusion, BoxError> {
-        let object = cx.client().get::<K>(request.key()).await?;
-        let (series, start) = (named.series(&cx), cx.clock().now());
-        let handling = async { (named.call)(request.clone(), object, cx.clone()).await };
-        let result = if cx.recovers_panics() {
-            let caught = AssertUnwindSafe(handling).catch_unwind().await;
-            caught.unwrap_or_else(|panic| {
-                cx.metrics().panicked(cx.controller());
-                Err(format!("it panicked: {}", message(&*panic)).into())
-            })
-        } else {
-            handling.await
-        };
-        let now = cx.clock().now();
-        let (ended, conclusion) = self.judge(request, &cx, result);
-        series.ran(ended, now.saturating_since(start));
-        Ok(conclusion)
-    }
-
-    /// What follows from how a handler ended; says what a person should know.
-    fn judge(
-        &self,
-        request: &Request,
-        cx: &Context,
-        result: Result<Action, BoxError>,
-    ) -> (Ended, Conclusion) {
-        let (now, failures) = (cx.clock().now(), cx.attempt() + 1);
-        let back_off = || self.0.limiter.delay(request, failures, now);
-        let error = match result {
-            Ok(action) => {
-                return match action.next() {
-                    Next::After(delay) if !delay.is_zero() => {
-                        (Ended::RequeueAfter, Conclusion::again(now + delay, 0))
-                    }
-                    Next::BackOff => (Ended::Requeue, Conclusion::again(now + back_off(), failures)),
-                    _ => (Ended::Success, Conclusion::Content),
-                };
-            }
-            Err(error) => error,
-        };
-        let text = Chain(&error);
-        if caused_by::<Terminal>(&error).is_some() {
-            tracing::error!(error = %text, "the handler failed and will not be called again until something changes");
-            return (Ended::Error, Conclusion::GivenUp);
-        }
-        let asked = caused_by::<RetryAfter>(&error).map(RetryAfter::delay);
-        let next_try = asked.unwrap_or_else(back_off);
-        if is_quiet(&error) {
-            tracing::debug!(error = %text, attempt = failures, ?next_try, "the handler will be called again");
-        } else {
-            tracing::warn!(error = %text, attempt = failures, ?next_try, "the handler failed and will be called again");
-        }
-        (Ended::Error, Conclusion::failed(now + next_try, failures))
     }
 }
 
@@ -343,17 +221,6 @@ impl<K> Named<K> {
         let made = Arc::new(cx.metrics().handler(cx.controller(), &self.name));
         series.insert(cx.controller().to_owned(), Arc::clone(&made));
         made
-    }
-}
-
-/// The handlers as a reconciler.
-struct Calling<K>(Handlers<K>);
-
-impl<K: KnownType> Reconciler<Request> for Calling<K> {
-    type Error = BoxError;
-
-    async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
-        self.0.call(request, cx).await
     }
 }
 

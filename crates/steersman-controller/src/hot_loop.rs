@@ -13,6 +13,11 @@
 //! 4. It is said once for each chain.
 //! 5. Nothing is remembered of a key whose last reconcile wrote nothing, or whose object is gone.
 //!
+//! # Not seen
+//! What is written by the raw client ([`Context::kube`](crate::Context::kube)), whose answers nobody reads on their way, and
+//! by the client of another cluster ([`Context::client_of`](crate::Context::client_of)), where the keys are others. Such
+//! a loop is as quick as its reconciles are.
+//!
 //! # Before and after
 //! The event of a write often comes before the answer to it. So a revision that comes while the key is in flight and that
 //! nobody knows is not judged before the reconcile has ended: only then it is certain whose it is. Nothing is delayed by
@@ -57,6 +62,11 @@ impl<R: RequestKey> HotLoops<R> {
             count: AtomicUsize::new(0),
             series,
         }
+    }
+
+    /// The primary kind of the controller, if it has one.
+    pub(crate) fn primary(&self) -> Option<&Resource> {
+        self.primary.as_ref().map(|(resource, _)| resource)
     }
 
     /// Whether the controller has a primary kind.

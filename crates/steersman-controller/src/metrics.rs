@@ -290,6 +290,14 @@ impl Metrics {
         self.0.panics.get_or_create(&labels).inc();
     }
 
+    /// Counts a part of a reconcile that took too long.
+    pub(crate) fn timed_out(&self, controller: &str) {
+        let labels = ControllerLabels {
+            controller: controller.to_owned(),
+        };
+        self.0.timeouts.get_or_create(&labels).inc();
+    }
+
     fn queues(&self) -> MutexGuard<'_, BTreeMap<String, Weak<dyn Queued>>> {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -45,7 +45,8 @@ impl Options {
         self
     }
 
-    /// A reconcile that takes longer is cancelled and tried again after its back-off. Default: none.
+    /// A reconcile that takes longer is cancelled and tried again after its back-off; with several
+    /// [`Handlers`](crate::Handlers), a call of one of them. Default: none.
     pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
         self.reconcile_timeout = Some(limit);
         self

@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From an object to those that own it.
 
+mod primaries;
+
+use std::sync::Arc;
+
 use steersman_cache::{Object, Resource};
+use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
+pub(crate) use self::primaries::Primaries;
 use crate::{Enqueue, Handler, IntoRequest, Occurrence, RequestKey, namespaced::Namespaced};
 
 /// Enqueues the owners of an object; from [`controller_of`] or [`owners_of`].
 ///
 /// Owners are told by group and kind, whatever version a reference names. An object that changed hands wakes the former
 /// owner, too.
+///
+/// Those that a controller makes of its [`owns`](crate::Builder::owns) know the owners that are there: what belonged to one
+/// that is gone does not wake another one that has its name now. An owner that is not known is woken, because it may be on
+/// its way; so is one whose place a newer one has taken that is not known yet, when that comes.
 #[derive(Clone, Debug)]
 pub struct Owners {
     group: String,
@@ -17,6 +27,8 @@ pub struct Owners {
     /// Known once a server was asked, where the type does not say it.
     namespaced: Namespaced,
     controller_only: bool,
+    /// The owners that are there, where somebody knows.
+    primaries: Option<Arc<Primaries>>,
 }
 
 /// Enqueues the one that controls the object, if it is of this kind: what `owns` on a controller does.
@@ -38,6 +50,15 @@ impl Owners {
             kind: owner.kind().to_owned(),
             namespaced,
             controller_only: true,
+            primaries: None,
+        }
+    }
+
+    /// The same, which knows the owners that are there.
+    pub(crate) fn among(self, primaries: &Arc<Primaries>) -> Self {
+        Self {
+            primaries: Some(Arc::clone(primaries)),
+            ..self
         }
     }
 
@@ -49,21 +70,24 @@ impl Owners {
     }
 
     /// The keys of the owners that are meant.
-    fn keys(&self, object: &Object) -> Vec<ObjectKey> {
+    fn keys(&self, object: &Object, cluster: &ClusterName) -> Vec<ObjectKey> {
         let is_namespaced = self.namespaced.get().unwrap_or(true);
         let namespace = if is_namespaced { object.namespace() } else { "" };
-        let owners = object.owners().into_iter();
-        let mut meant = owners.filter(|owner| {
+        let meant = object.owners().into_iter().filter(|owner| {
             let (group, _) = owner.api_version.rsplit_once('/').unwrap_or_default();
             let is_meant = !self.controller_only || owner.controller == Some(true);
             is_meant && owner.kind == self.kind && group == self.group
         });
-        let key = |name: &str| ObjectKey::new(namespace, name);
-        if self.controller_only {
-            meant.next().map(|owner| key(&owner.name)).into_iter().collect()
-        } else {
-            meant.map(|owner| key(&owner.name)).collect()
-        }
+        let at_most = if self.controller_only { 1 } else { usize::MAX };
+        meant
+            .take(at_most)
+            .map(|owner| (ObjectKey::new(namespace, &owner.name), owner.uid))
+            .filter(|(key, uid)| {
+                let primaries = self.primaries.as_ref();
+                !primaries.is_some_and(|primaries| primaries.is_another(cluster, key, uid))
+            })
+            .map(|(key, _)| key)
+            .collect()
     }
 }
 
@@ -73,7 +97,8 @@ where
 {
     fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         for object in occurrence.states() {
-            self.keys(object).into_iter().for_each(|key| enqueue.add(key));
+            let keys = self.keys(object, occurrence.cluster());
+            keys.into_iter().for_each(|key| enqueue.add(key));
         }
     }
 }
@@ -101,11 +126,11 @@ mod tests {
     fn an_owner_is_found_whatever_version_the_reference_names() {
         let object = child(&json!([reference("example.com/v1beta1", "a", true)]));
         assert_eq!(
-            controller_of(&webs(), true).keys(&object),
+            controller_of(&webs(), true).keys(&object, &ClusterName::default()),
             [ObjectKey::new("ns", "a")]
         );
         assert_eq!(
-            controller_of(&webs(), false).keys(&object),
+            controller_of(&webs(), false).keys(&object, &ClusterName::default()),
             [ObjectKey::new("", "a")]
         );
     }
@@ -116,7 +141,11 @@ mod tests {
             reference("other.com/v1", "a", true),
             reference("v1", "b", true)
         ]));
-        assert!(controller_of(&webs(), true).keys(&object).is_empty());
+        assert!(
+            controller_of(&webs(), true)
+                .keys(&object, &ClusterName::default())
+                .is_empty()
+        );
     }
 
     #[test]
@@ -128,9 +157,14 @@ mod tests {
         ]);
         let object = child(&references);
         assert_eq!(
-            controller_of(&webs(), true).keys(&object),
+            controller_of(&webs(), true).keys(&object, &ClusterName::default()),
             [ObjectKey::new("ns", "b")]
         );
-        assert_eq!(owners_of(&webs(), true).keys(&object).len(), 3);
+        assert_eq!(
+            owners_of(&webs(), true)
+                .keys(&object, &ClusterName::default())
+                .len(),
+            3
+        );
     }
 }

@@ -74,7 +74,7 @@ async fn lead<R: RequestKey>(
             // What is in flight has as long as the fence lets it write.
             () = term.ended() => break (None, None),
             error = workers.failed() => break (Some(Moment::ORIGIN), Some(Err(error))),
-            _ = members.changed() => outfit.dismiss_absent(&plan.queue),
+            _ = members.changed() => outfit.dismiss_absent(),
             () = sources.keep_standing(cx) => {}
         }
     };

@@ -2,8 +2,8 @@
 //! Reconcilers as the functions they are: a state of the server, a request, and what follows.
 //!
 //! A reconciler needs no controller and no manager to be tested. [`Stand`] is a server to which it is let, and remembers
-//! what it writes; a [`Case`] is a line of a table: what is there, what is asked for, which writes follow in which order,
-//! and what comes back. The server is whatever answers a [`kube::Client`], such as the embedded one of
+//! what it writes; a [`Case`] is a line of a table: what is there, what is asked for, which writes and events follow in
+//! which order, and what comes back. The server is whatever answers a [`kube::Client`], such as the embedded one of
 //! `steersman-testing`: nothing is mocked, so that a case cannot be wrong about the server.
 //!
 //! The module is here and not with the test servers, because those must not know controllers. It is behind the feature
@@ -25,7 +25,8 @@
 //!     Case::new("a map without a label gets one")
 //!         .given(&map)
 //!         .request(ObjectKey::new("web", "front"))
-//!         .writes(["patch configmaps web/front"]),
+//!         .writes(["patch configmaps web/front"])
+//!         .events(["Normal Labelled"]),
 //! ];
 //! for case in table {
 //!     case.check(&stand, &reconciler).await;
@@ -37,15 +38,20 @@
 //! # Guarantees
 //! 1. What is given is on the server, with its status, before the reconciler is called, and is read by it.
 //! 2. Every write is remembered in its order, also those of a raw client, and whether or not it succeeds.
+//! 3. Every event that the recorder of the context is given is remembered in its order, repetitions included. When a call
+//!    has ended, its events are with the server. They are no writes: what is written of them, and when, is up to the
+//!    recorder.
 
 mod write;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Request as HttpRequest, Response};
 use http_body_util::BodyExt;
 use kube::{client::Body, core::DynamicObject};
 use serde::Serialize;
 use serde_json::Value;
-use steersman_cluster::{Ask, Cluster, ConnectError};
+use steersman_cluster::{Ask, Cluster, ConnectError, RecordedEvent};
 use steersman_core::{Action, ObjectKey};
 use tower::service_fn;
 
@@ -68,6 +74,7 @@ pub struct Case {
     given: Vec<Value>,
     request: Option<ObjectKey>,
     writes: Vec<String>,
+    events: Vec<String>,
     expected: Expected,
 }
 
@@ -84,6 +91,8 @@ enum Expected {
 pub struct Outcome {
     /// What was written, in order.
     pub writes: Vec<Write>,
+    /// The events that were recorded, in order.
+    pub events: Vec<RecordedEvent>,
     /// What came back.
     pub result: Result<Action, BoxError>,
 }
@@ -114,11 +123,20 @@ impl Stand {
     /// Calls a reconciler, as a controller would.
     pub async fn call(&self, request: ObjectKey, reconciler: &impl Reconciler<Request>) -> Outcome {
         self.writes.take();
-        let (_handle, cx) = Context::standalone(&self.cluster);
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&events);
+        let (_handle, cx) = Context::standalone_recorded(&self.cluster, move |event| {
+            let mut events = recorded.lock().unwrap_or_else(PoisonError::into_inner);
+            events.push(event.clone());
+        });
         let request = Request::new(self.cluster.name().clone(), request);
+        let recorder = cx.recorder().clone();
         let result = reconciler.reconcile(request, cx).await.map_err(Into::into);
+        recorder.flush().await;
+        let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
         Outcome {
             writes: self.writes.take(),
+            events,
             result,
         }
     }
@@ -165,13 +183,15 @@ async fn forward(
 }
 
 impl Case {
-    /// A case by the name under which it fails. Nothing is there, nothing is written, and the reconciler awaits a change.
+    /// A case by the name under which it fails. Nothing is there, nothing is written or recorded, and the reconciler
+    /// awaits a change.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             given: Vec::new(),
             request: None,
             writes: Vec::new(),
+            events: Vec::new(),
             expected: Expected::Action(Action::await_change()),
         }
     }
@@ -195,6 +215,12 @@ impl Case {
     /// The writes that follow, in order, as [`Write`] shows them. Default: none.
     pub fn writes<W: Into<String>>(mut self, writes: impl IntoIterator<Item = W>) -> Self {
         self.writes = writes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The events that are recorded, in order, as [`RecordedEvent`] shows them: type and reason. Default: none.
+    pub fn events<E: Into<String>>(mut self, events: impl IntoIterator<Item = E>) -> Self {
+        self.events = events.into_iter().map(Into::into).collect();
         self
     }
 
@@ -233,6 +259,8 @@ impl Case {
         }
         let written: Vec<String> = outcome.writes.iter().map(ToString::to_string).collect();
         assert_eq!(written, self.writes, "{name}: what was written");
+        let recorded: Vec<String> = outcome.events.iter().map(ToString::to_string).collect();
+        assert_eq!(recorded, self.events, "{name}: the events");
         outcome
     }
 }

@@ -21,7 +21,7 @@ use std::{
 use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, Moment, Random, Task};
-use steersman_queue::{Depth, Queue};
+use steersman_queue::Depth;
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::attempt::{is_quiet, message};
@@ -99,18 +99,24 @@ impl<R: RequestKey> Outfit<R> {
     }
 
     /// Ends the work on clusters that have gone, and forgets their keys.
-    pub(crate) fn dismiss_absent(&self, queue: &Queue<R>) {
+    pub(crate) fn dismiss_absent(&self) {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         others.retain(|_, engagement| engagement.is_current());
+        others
+            .values()
+            .chain([&self.home])
+            .for_each(|one| one.dismiss_guests());
         drop(others);
         let is_gone = |name: &ClusterName| name != self.plan.home.name() && self.cluster(name).is_none();
-        queue.purge(|key| key.cluster().is_some_and(is_gone));
+        self.plan.purge(|key| key.cluster().is_some_and(is_gone));
     }
 
     /// Works on keys until the queue ends.
     async fn serve(&self) {
         while let Some(item) = self.plan.queue.next().await {
+            let remembered = self.plan.remembers().then(|| item.key().clone());
             self.work(item).await;
+            remembered.iter().for_each(|key| self.plan.settle(key));
             self.tell_if_closing();
         }
     }
@@ -133,7 +139,9 @@ fn engage<R: RequestKey>(
     let name = cluster.name().clone();
     let fence = Some(term.fence().clone());
     let engagement = Engagement::new(&plan.name, cluster, fence, cx.fleet().clone(), cx.stop().clone());
-    let mut engagement = engagement.counted(cx.metrics().clone(), plan.options.recovers_panics());
+    let mut engagement = engagement
+        .counted(cx.metrics().clone(), plan.options.recovers_panics())
+        .limited(plan.handler_limit());
     if let Some((resource, scope)) = plan.watched_part(cluster) {
         engagement = engagement.narrowed(resource, scope);
     }

@@ -53,24 +53,94 @@ async fn joining(fixture: &Fixture, name: &str) -> (FaultProxy, Cluster) {
 // R72, R173
 #[steersman_testing::test]
 async fn an_object_is_reconciled_in_each_cluster_with_the_client_of_that_cluster(fixture: Fixture) {
-    let stage = Stage::new(&fixture).await;
+    let home = fixture.proxy().await;
+    let stage = Stage::through(&fixture, &home).await;
     let (proxy, b) = joining(&fixture, "b").await;
     stage.surroundings.fleet().insert(b.clone()).unwrap();
     let calls = Calls::new();
-    let controller = everywhere(&stage, &calls, |builder| builder);
+    let reconciler = calls.then(|request: Request, cx: Context, _| async move {
+        let name = format!("{}-of-{}", request.name(), cx.cluster().name());
+        let made = json!({"metadata": {"name": name, "namespace": request.namespace()}});
+        cx.client().apply(&object::<Secret>(made)).await?;
+        Ok(Action::await_change())
+    });
+    let controller = Controller::of::<ConfigMap>("maps")
+        .labels("app=test")
+        .on_every_cluster()
+        .build(&stage.cluster, reconciler);
     let running = stage.run(&controller);
-    stage
-        .live()
-        .create(&config_map(&fixture, "a", "1"))
+    let direct = support::cluster_builder(&fixture, "direct")
+        .build()
         .await
         .unwrap();
-    calls.reach("default:a", 1).await;
-    calls.reach("b:a", 1).await;
-    delete::<ConfigMap>(&stage.live(), &key(&fixture, "a")).await;
-    calls.reach("default:a", 2).await;
-    calls.reach("b:a", 2).await;
+    let mut map = config_map(&fixture, "a", "1");
+    map.metadata.labels = Some([("app".to_owned(), "test".to_owned())].into());
+    direct.live().create(&map).await.unwrap();
+    // Two of the first, and after it is gone two more.
+    until(|| stage.reconciled("maps", "success") == 2).await;
+    delete::<ConfigMap>(&direct.live(), &key(&fixture, "a")).await;
+    until(|| stage.reconciled("maps", "success") == 4).await;
     running.stop(GRACE).await.unwrap();
-    assert!(proxy.exchanges().iter().any(|one| one.is_watch()));
+    for (proxy, secret) in [(&home, "a-of-default"), (&proxy, "a-of-b")] {
+        let all = proxy.exchanges();
+        assert!(all.iter().any(|one| one.is_watch()));
+        let written: Vec<_> = all.iter().filter(|one| one.is_write()).collect();
+        let is_meant = written
+            .iter()
+            .all(|one| one.path.ends_with(&format!("/secrets/{secret}")));
+        assert!(is_meant && written.len() == 2, "{secret}: {written:?}");
+    }
+}
+
+// R9, R59
+#[steersman_testing::test]
+async fn what_is_read_of_another_cluster_is_kept_as_long_as_the_run_lasts_and_the_cluster_is_there(
+    fixture: Fixture,
+) {
+    let stage = Stage::new(&fixture).await;
+    let fleet = stage.surroundings.fleet().clone();
+    let calls = Calls::new();
+    let reconciler = calls.then(|key: ObjectKey, cx: Context, _| async move {
+        if let Some(client) = cx.client_of(&"b".into()) {
+            client.get::<Secret>(&key).await?;
+        }
+        Ok(Action::await_change())
+    });
+    let controller = Controller::<ObjectKey>::named("keys").build(&stage.cluster, reconciler);
+    let (proxy, b) = joining(&fixture, "b").await;
+    fleet.insert(b.clone()).unwrap();
+    let watches = || {
+        let all = proxy.exchanges();
+        all.iter().filter(|one| one.is_watch()).count()
+    };
+    let mut running = stage.run(&controller);
+    for run in 1..=3 {
+        for name in ["one", "two", "three"] {
+            controller.enqueue(key(&fixture, name));
+            calls.reach(name, run).await;
+            until(|| controller.depth() == Default::default()).await;
+            assert_eq!(b.cache().informers().len(), 1);
+        }
+        until(|| watches() == run).await;
+        let stopped = running.stop(GRACE).await.unwrap();
+        until(|| b.cache().informers().is_empty()).await;
+        running = stage.run(&stopped);
+    }
+    controller.enqueue(key(&fixture, "four"));
+    calls.reach("four", 1).await;
+    until(|| controller.depth() == Default::default()).await;
+    // It departs while the controller runs, and another one comes.
+    let departure = fleet.depart(&"b".into()).unwrap();
+    until(|| b.cache().informers().is_empty()).await;
+    let (_other_proxy, other) = joining(&fixture, "b").await;
+    fleet.insert(other.clone()).unwrap();
+    controller.enqueue(key(&fixture, "five"));
+    calls.reach("five", 1).await;
+    until(|| controller.depth() == Default::default()).await;
+    assert_eq!(other.cache().informers().len(), 1);
+    assert!(b.cache().informers().is_empty());
+    running.stop(GRACE).await.unwrap();
+    drop(departure);
 }
 
 #[steersman_testing::test]

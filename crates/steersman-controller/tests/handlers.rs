@@ -18,6 +18,7 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Patch;
 use serde_json::json;
+use steersman_cluster::ClusterName;
 use steersman_controller::{
     BoxError, Context, Controller, HandlerTaken, Handlers, Handling, LOW_PRIORITY, Options, Request,
     retry_after, terminal,
@@ -356,18 +357,15 @@ async fn guarantee_5_a_panic_of_one_keeps_no_other_from_running(fixture: Fixture
     assert!(error.to_string().contains("out of order"), "{error}");
 }
 
+// R145
 #[steersman_testing::test]
-async fn after_a_reconcile_that_was_cancelled_all_are_called_again(fixture: Fixture) {
+async fn guarantee_5_one_that_takes_too_long_keeps_no_other_from_running(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let (handlers, calls) = (handlers(), Calls::new());
-    let hanging = |_, _, time| async move {
-        if time == 1 {
-            std::future::pending::<()>().await;
-        }
-        Ok(Action::await_change())
-    };
+    let hanging = |_, _, _| std::future::pending();
+    let failing = |_, _, _| async { Err("never".into()) };
     let _handling = [
-        add(&handlers, &calls, "good", content),
+        add(&handlers, &calls, "failing", failing),
         add(&handlers, &calls, "hanging", hanging),
         add(&handlers, &calls, "last", content),
     ];
@@ -379,12 +377,141 @@ async fn after_a_reconcile_that_was_cancelled_all_are_called_again(fixture: Fixt
         .create(&config_map(&fixture, "a", "1"))
         .await
         .unwrap();
-    calls.reach("hanging:a", 1).await;
     until(|| {
         clock.advance(Duration::from_millis(100));
-        calls.count("last:a") >= 1
+        calls.count("hanging:a") >= 3
     })
     .await;
-    assert_eq!((calls.count("good:a"), calls.count("hanging:a")), (2, 2));
+    let attempts = |name: &str| -> Vec<u32> {
+        let all = calls.all();
+        let of_name = all.iter().filter(|call| call.key == format!("{name}:a"));
+        of_name.map(|call| call.attempt).collect()
+    };
+    assert_eq!(
+        calls.count("last:a"),
+        1,
+        "the others go on, and are none the worse for it"
+    );
+    assert_eq!(attempts("hanging"), [0, 1, 2]);
+    let failing = attempts("failing");
+    assert_eq!(failing, (0..failing.len() as u32).collect::<Vec<_>>());
+    assert_eq!(runs(&stage, "hanging", "error"), 2);
+    assert_eq!(
+        stage.count("controller_runtime_reconcile_timeouts_total", "maps"),
+        2
+    );
+    running.stop(Duration::ZERO).await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn guarantee_7_after_a_reconcile_that_was_cancelled_all_are_called_and_failures_count_on(
+    fixture: Fixture,
+) {
+    let (clock, stage) = Stage::timed(&fixture).await;
+    let (handlers, calls) = (handlers(), Calls::new());
+    let failing = |_, _, _| async { Err("never".into()) };
+    let hanging = |_, _, time| async move {
+        if time == 2 {
+            std::future::pending::<()>().await;
+        }
+        Ok(Action::await_change())
+    };
+    let _handling = [
+        add(&handlers, &calls, "failing", failing),
+        add(&handlers, &calls, "hanging", hanging),
+        add(&handlers, &calls, "last", content),
+    ];
+    let controller = build(&stage, &handlers);
+    let running = stage.run(&controller);
+    let client = stage.live();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    for time in 1..=2 {
+        calls.reach("last:a", 1).await;
+        until(|| controller.depth().delayed() == 1).await;
+        clock.advance(Duration::from_secs(time));
+        calls.reach("failing:a", time as usize + 1).await;
+    }
+    until(|| controller.depth().delayed() == 1).await;
+    client.update(&config_map(&fixture, "a", "2")).await.unwrap();
+    calls.reach("hanging:a", 2).await;
+    let controller = running.stop(Duration::ZERO).await.unwrap();
+    let running = stage.run(&controller);
+    calls.reach("last:a", 2).await;
     running.stop(GRACE).await.unwrap();
+    let all = calls.all();
+    let failing = all.iter().filter(|call| call.key == "failing:a");
+    let attempts: Vec<_> = failing.map(|call| call.attempt).collect();
+    assert_eq!(attempts, [0, 1, 2, 3, 3], "the fourth one came to no end");
+}
+
+#[steersman_testing::test]
+async fn guarantee_6_what_is_purged_begins_anew(fixture: Fixture) {
+    let (_clock, stage) = Stage::timed(&fixture).await;
+    let (handlers, calls) = (handlers(), Calls::new());
+    let go_on = Arc::new(tokio::sync::Semaphore::new(1));
+    let failing = {
+        let go_on = Arc::clone(&go_on);
+        move |_, _, _| {
+            let go_on = Arc::clone(&go_on);
+            async move {
+                go_on.acquire().await?.forget();
+                Err("never".into())
+            }
+        }
+    };
+    let _handling = add(&handlers, &calls, "failing", failing);
+    let controller = build(&stage, &handlers);
+    let running = stage.run(&controller);
+    let client = stage.live();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    until(|| controller.depth().delayed() == 1).await;
+    assert_eq!(controller.purge(), 1);
+    client.update(&config_map(&fixture, "a", "2")).await.unwrap();
+    calls.reach("failing:a", 2).await;
+    // It is forgotten while it is worked on, so what comes of that does not count.
+    controller.purge();
+    go_on.add_permits(2);
+    until(|| controller.depth() == Default::default()).await;
+    client.update(&config_map(&fixture, "a", "3")).await.unwrap();
+    calls.reach("failing:a", 3).await;
+    let attempts: Vec<_> = calls.all().iter().map(|call| call.attempt).collect();
+    assert_eq!(attempts, [0, 0, 0]);
+    running.stop(GRACE).await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn guarantee_6_a_cluster_that_comes_back_begins_anew(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let fleet = stage.surroundings.fleet().clone();
+    let (handlers, calls) = (Handlers::new(), Calls::new());
+    let failing = |_, cx: Context, time| async move {
+        match (cx.cluster().name().as_str(), time) {
+            ("b", 1..=3) => Err("not yet".into()),
+            ("b", 4) => Err(retry_after("busy", Duration::from_secs(3600)).into()),
+            _ => Ok(Action::await_change()),
+        }
+    };
+    let _handling = add(&handlers, &calls, "failing", failing);
+    let home = fleet.depart(&ClusterName::default()).unwrap();
+    let builder = Controller::of::<ConfigMap>("maps").on_every_cluster();
+    let controller = handlers.build(&stage.cluster, builder);
+    let running = stage.run(&controller);
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    for time in [4, 5] {
+        let b = support::cluster_builder(&fixture, "b").build().await.unwrap();
+        fleet.insert(b).unwrap();
+        calls.reach("failing:a", time).await;
+        let departure = fleet.depart(&"b".into()).unwrap();
+        departure.vacated().await;
+        until(|| controller.depth() == Default::default()).await;
+        departure.cluster().close("the test says so");
+    }
+    let attempts: Vec<_> = calls.all().iter().map(|call| call.attempt).collect();
+    assert_eq!(attempts, [0, 1, 2, 3, 0]);
+    running.stop(GRACE).await.unwrap();
+    drop(home);
 }

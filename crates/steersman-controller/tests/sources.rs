@@ -14,8 +14,8 @@ use steersman_cache::{Event, Resource};
 use steersman_cluster::Client;
 use steersman_controller::{
     Controller, LOW_PRIORITY, Occurrence, Predicate, Request, channel, dynamic, every, generation_changed,
-    handle_fn, kind, labels_changed, metadata, object_is, related, related_header, resource_version_changed,
-    stream,
+    handle_fn, kind, labels_changed, metadata, object_is, projection, related, related_header,
+    resource_version_changed, stream,
 };
 use steersman_core::{ObjectKey, TestClock};
 use steersman_testing::{
@@ -188,6 +188,111 @@ async fn both_the_owner_that_was_and_the_one_that_is_are_woken(fixture: Fixture)
     for one in running {
         one.stop(GRACE).await.unwrap();
     }
+}
+
+#[steersman_testing::test]
+async fn what_belonged_to_a_former_owner_does_not_wake_one_that_has_its_name_now(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    for name in ["owner", "other"] {
+        client.create(&secret(&fixture, name, &json!({}))).await.unwrap();
+    }
+    let (only, every) = (Calls::new(), Calls::new());
+    let owning = Controller::of::<Secret>("owning")
+        .owns(kind::<ConfigMap>())
+        .build(&stage.cluster, only.only());
+    let sharing = Controller::of::<Secret>("sharing")
+        .owns_shared(kind::<ConfigMap>())
+        .build(&stage.cluster, every.only());
+    let running = [stage.run(&owning), stage.run(&sharing)];
+    for calls in [&only, &every] {
+        calls.reach("owner", 1).await;
+        calls.reach("other", 1).await;
+    }
+    // The former owner is gone, and the server has not collected what it left yet.
+    let former = json!([owner(
+        "v1",
+        "Secret",
+        "owner",
+        "11111111-2222-3333-4444-555555555555"
+    )]);
+    client.create(&child(&fixture, "left", &former)).await.unwrap();
+    let unknown = json!([owner(
+        "v1",
+        "Secret",
+        "to-come",
+        "66666666-2222-3333-4444-555555555555"
+    )]);
+    client.create(&child(&fixture, "early", &unknown)).await.unwrap();
+    let present = json!([owner(
+        "v1",
+        "Secret",
+        "other",
+        &uid(&client, &key(&fixture, "other")).await
+    )]);
+    client.create(&child(&fixture, "last", &present)).await.unwrap();
+    for (calls, controller) in [(&only, &owning), (&every, &sharing)] {
+        calls.reach("to-come", 1).await;
+        calls.reach("other", 2).await;
+        until(|| controller.depth() == Default::default()).await;
+        assert_eq!(calls.count("owner"), 1);
+    }
+    for one in running {
+        one.stop(GRACE).await.unwrap();
+    }
+}
+
+/// A map as a mapping needs it.
+#[derive(serde::Deserialize)]
+struct Addressed {
+    #[serde(default)]
+    data: std::collections::BTreeMap<String, String>,
+}
+
+#[steersman_testing::test]
+async fn a_kind_can_be_watched_as_a_projection_of_it(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    client
+        .create(&config_map(&fixture, "map", "first"))
+        .await
+        .unwrap();
+    let (primary, mapped) = (Calls::new(), Calls::new());
+    let loud = object_is(|map: &Addressed| map.data.get("value").is_some_and(|value| value != "silent"));
+    let of_projection = Controller::of_kind("primary", projection::<ConfigMap, Addressed>().when(loud))
+        .build(&stage.cluster, primary.only());
+    let to = fixture.namespace().to_owned();
+    let mapping = related(move |map: &Addressed| {
+        let value = map.data.get("value").cloned();
+        value.map(|value| ObjectKey::new(&to, &value))
+    });
+    let with_mapping = Controller::<ObjectKey>::named("mapped")
+        .watches(projection::<ConfigMap, Addressed>(), mapping)
+        .build(&stage.cluster, mapped.only());
+    let running = [stage.run(&of_projection)];
+    let mapping = stage.run(&with_mapping);
+    primary.reach("map", 1).await;
+    mapped.reach("first", 1).await;
+    client
+        .update(&config_map(&fixture, "map", "second"))
+        .await
+        .unwrap();
+    primary.reach("map", 2).await;
+    mapped.reach("first", 2).await;
+    mapped.reach("second", 1).await;
+    client
+        .create(&config_map(&fixture, "quiet", "silent"))
+        .await
+        .unwrap();
+    mapped.reach("silent", 1).await;
+    delete::<ConfigMap>(&client, &key(&fixture, "map")).await;
+    primary.reach("map", 3).await;
+    mapped.reach("second", 2).await;
+    assert_eq!(primary.count("quiet"), 0);
+    for one in running {
+        one.stop(GRACE).await.unwrap();
+    }
+    mapping.stop(GRACE).await.unwrap();
 }
 
 // R58

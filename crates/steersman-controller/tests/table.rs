@@ -5,10 +5,13 @@
 
 mod support;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, ResourceExt, api::Patch};
+use k8s_openapi::api::{core::v1::ConfigMap, events::v1::Event};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch},
+};
 use serde_json::{Value, json};
-use steersman_cluster::DeleteOptions;
+use steersman_cluster::{DeleteOptions, EventType};
 use steersman_controller::{
     BoxError, Context, Reconciler, Request, reconcile_fn, terminal,
     testing::{Case, Stand},
@@ -24,12 +27,26 @@ async fn tidy_up(request: Request, cx: Context) -> Result<Action, BoxError> {
     };
     let data = map.data.clone().unwrap_or_default();
     let Some(value) = data.get("value") else {
+        cx.recorder().event(
+            &*map,
+            EventType::Warning,
+            "NoValue",
+            "TidyUp",
+            "there is nothing to copy",
+        );
         return Err(terminal("it has no value").into());
     };
     if value == "done" {
         // By the raw client, which is seen as well.
         let maps: Api<ConfigMap> = Api::namespaced(cx.kube(), request.namespace());
         maps.delete(&map.name_any(), &DeleteOptions::default()).await?;
+        cx.recorder().event(
+            &*map,
+            EventType::Normal,
+            "Done",
+            "TidyUp",
+            "it is not needed any more",
+        );
         return Ok(Action::await_change());
     }
     if data.get("copy") != Some(value) {
@@ -62,10 +79,12 @@ async fn the_table_of_a_reconciler(fixture: Fixture) {
         )),
         Case::new("one that is done is deleted")
             .given(&map(&fixture, "done", &json!({"value": "done"})))
-            .writes([format!("delete configmaps {namespace}/done")]),
+            .writes([format!("delete configmaps {namespace}/done")])
+            .events(["Normal Done"]),
         Case::new("one without a value is a mistake")
             .given(&map(&fixture, "mistake", &json!({})))
-            .fails("it has no value"),
+            .fails("it has no value")
+            .events(["Warning NoValue"]),
     ];
     let reconciler = reconcile_fn(tidy_up);
     for case in table {
@@ -88,6 +107,35 @@ async fn a_case_that_does_not_hold_is_named(fixture: Fixture) {
     let panic = futures::FutureExt::catch_unwind(checked).await.unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
     assert!(text.contains("the wrong expectation: what was written"), "{text}");
+}
+
+#[steersman_testing::test]
+async fn events_are_compared_on_their_own_and_are_with_the_server_when_a_call_has_ended(fixture: Fixture) {
+    let stand = Stand::new(fixture.client()).await.unwrap();
+    let mistake = map(&fixture, "mistake", &json!({}));
+    let reconciler = reconcile_fn(tidy_up);
+    let case = Case::new("the first time")
+        .given(&mistake)
+        .fails("no value")
+        .events(["Warning NoValue"]);
+    let outcome = case.check(&stand, &reconciler).await;
+    assert_eq!(outcome.events[0].action, "TidyUp");
+    assert_eq!(outcome.events[0].regarding.name.as_deref(), Some("mistake"));
+    let events: Api<Event> = Api::namespaced(fixture.client(), fixture.namespace());
+    let written = events.list(&ListParams::default()).await.unwrap();
+    assert_eq!(written.items[0].reason.as_deref(), Some("NoValue"));
+    // Of repetitions the recorder writes what it likes, but all of them are recorded.
+    for _ in 0..3 {
+        let again = Case::new("again").request(key(&fixture, "mistake"));
+        let again = again.fails("no value").events(["Warning NoValue"]);
+        again.check(&stand, &reconciler).await;
+    }
+    let forgotten = Case::new("one that nobody expects").request(key(&fixture, "mistake"));
+    let forgotten = forgotten.fails("no value");
+    let checked = std::panic::AssertUnwindSafe(forgotten.check(&stand, &reconciler));
+    let panic = futures::FutureExt::catch_unwind(checked).await.unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("one that nobody expects: the events"), "{text}");
 }
 
 #[steersman_testing::test]

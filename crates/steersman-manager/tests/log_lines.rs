@@ -121,6 +121,7 @@ async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) 
     assert_eq!(second["msg"], "the reconcile failed and will be tried again");
     assert_eq!(second["key"], format!("{}/a", fixture.namespace()));
     assert_eq!(second["cluster"], "default");
+    assert_eq!(second["kind"], "configmaps/v1");
     assert_eq!(second["reconcile_id"].as_str().unwrap().len(), 16);
     assert!(second["next_try"].as_str().unwrap().contains("ms"), "{second}");
     let first = line(&name, |line| line["attempt"] == 1).await;

@@ -55,13 +55,13 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         if query.has_index() || query.limited() < usize::MAX {
             return Err(invalid(
                 &call,
-                "a server selects what it deletes by namespace and labels only: leave out index and limit",
+                "a server selects what it deletes by namespace, labels and fields only: leave out index and limit",
             ));
         }
         options.dry_run |= self.client.0.writes.dry_run;
         let body = encode(&call, &options)?;
         let plan = Plan::of_collection(Method::DELETE, &call)?.carrying_json(body);
-        self.client.exchange(selecting(plan, query)).await?;
+        self.client.exchange(self.client.selecting(plan, query)).await?;
         Ok(())
     }
 
@@ -115,8 +115,14 @@ impl Client {
             } else {
                 size.min(room)
             };
-            let plan = selecting(Plan::of_collection(Method::GET, call)?, query)
+            let version = &self.0.reads.resource_version;
+            // What comes after the first page is of the same state as that.
+            let is_of_version = next.is_empty() && !version.is_empty();
+            let plan = self
+                .selecting(Plan::of_collection(Method::GET, call)?, query)
                 .accepting(form)
+                .with_if(is_of_version, "resourceVersion", version)
+                .with_if(is_of_version, "resourceVersionMatch", "NotOlderThan")
                 .with_if(size > 0, "limit", &size.to_string())
                 .with_if(!next.is_empty(), "continue", &next);
             let json = self.exchange(plan).await?;
@@ -139,6 +145,15 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Asks for what a query and this client select, as far as a server can.
+    fn selecting<'a>(&self, plan: Plan<'a>, query: &Query) -> Plan<'a> {
+        let (labels, fields) = (query.label_selector(), &self.0.reads.fields);
+        plan.with_if(!labels.selects_all(), "labelSelector", &labels.to_string())
+            .with_if(!fields.is_empty(), "fieldSelector", fields)
+    }
+}
+
 /// An item, if it has what a query wants of indexes.
 fn indexed<K: DeserializeOwned>(call: &Call, query: &Query, item: &Value) -> Result<Option<Arc<K>>, Error> {
     let json = encode(call, item)?;
@@ -147,10 +162,4 @@ fn indexed<K: DeserializeOwned>(call: &Call, query: &Query, item: &Value) -> Res
         Some(_) => Ok(Some(Arc::new(answer::decode(call, &json)?))),
         None => Ok(None),
     }
-}
-
-/// Asks for what a query selects, as far as a server can.
-fn selecting<'a>(plan: Plan<'a>, query: &Query) -> Plan<'a> {
-    let labels = query.label_selector();
-    plan.with_if(!labels.selects_all(), "labelSelector", &labels.to_string())
 }

@@ -221,7 +221,12 @@ impl<K> fmt::Debug for KindClient<K> {
 impl Client {
     /// The object of a call from the server, or nothing if there is none.
     pub(super) async fn get_live(&self, call: &Call, form: &'static str) -> Result<Option<Bytes>, Error> {
-        let plan = Plan::of_object(Method::GET, call)?.accepting(form);
+        let version = &self.0.reads.resource_version;
+        let plan = Plan::of_object(Method::GET, call)?.accepting(form).with_if(
+            !version.is_empty(),
+            "resourceVersion",
+            version,
+        );
         match self.exchange(plan).await {
             Ok(json) => Ok(Some(json)),
             Err(error) if error.is_not_found() && !error.is_absent() => Ok(None),

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads of metadata alone, which costs a fraction of whole objects.
+//! The verbs about metadata alone, which costs a fraction of whole objects.
 
 use std::{fmt, sync::Arc};
 
-use kube::core::PartialObjectMeta;
-use serde::de::DeserializeOwned;
+use kube::{
+    api::{DeleteParams, Patch, WatchParams},
+    core::PartialObjectMeta,
+};
+use serde::{Serialize, de::DeserializeOwned};
 use steersman_cache::{Query, ReadError, Wanted};
 use steersman_core::ObjectKey;
 
-use super::{KindClient, answer, kind::unreadable};
+use super::{Deletion, KindClient, Watch, answer, kind::unreadable};
 use crate::Error;
 
 const OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Reads the metadata of the objects of one kind; from [`Client::metadata`](crate::Client::metadata).
+/// Reads and changes the metadata of the objects of one kind; from [`Client::metadata`](crate::Client::metadata) or
+/// [`Client::metadata_of`](crate::Client::metadata_of).
 ///
 /// The cache asks the server for the metadata alone, as long as nobody reads whole objects of the kind.
 pub struct MetadataClient<K>(pub(super) KindClient<PartialObjectMeta<K>>);
@@ -59,6 +63,53 @@ where
             return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
         client.list_live(&call(), query, LIST).await
+    }
+
+    /// The events of a namespace, or of all of them as the empty name; see [`Client::watch`](crate::Client::watch).
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn watch(
+        &self,
+        namespace: &str,
+        options: &WatchParams,
+        from: &str,
+    ) -> Result<Watch<PartialObjectMeta<K>>, Error> {
+        self.0.watch_as(OBJECT, namespace, options, from).await
+    }
+
+    /// Changes an object by a patch, such as its labels, and gives its metadata as the server keeps it.
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    ///
+    /// # Cancel safety
+    /// As with [`Client::create`](crate::Client::create).
+    pub async fn patch(
+        &self,
+        key: &ObjectKey,
+        patch: &Patch<impl Serialize>,
+    ) -> Result<PartialObjectMeta<K>, Error> {
+        // The answer is the whole object: the cache is to see that.
+        self.0.patch(key, patch).await
+    }
+
+    /// Deletes an object, and says whether it is gone by now.
+    ///
+    /// # Errors
+    /// When there is [none](Error::is_not_found), or the server refuses in another way or does not answer.
+    ///
+    /// # Cancel safety
+    /// As with [`Client::create`](crate::Client::create).
+    pub async fn delete(
+        &self,
+        key: &ObjectKey,
+        options: DeleteParams,
+    ) -> Result<Deletion<PartialObjectMeta<K>>, Error> {
+        self.0.delete(key, options).await
     }
 }
 

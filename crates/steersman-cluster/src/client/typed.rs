@@ -3,7 +3,10 @@
 
 use std::{any::TypeId, cell::RefCell, collections::HashMap, sync::Arc};
 
-use kube::api::{DeleteParams, Patch, WatchParams};
+use kube::{
+    api::{DeleteParams, Patch, WatchParams},
+    core::DynamicObject,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use steersman_cache::{Query, Resource};
 use steersman_core::ObjectKey;
@@ -48,10 +51,16 @@ impl Client {
         self.kind().list(query).await
     }
 
-    /// Reads of metadata alone.
+    /// The verbs about metadata alone.
     #[must_use]
     pub fn metadata<K: Kind>(&self) -> MetadataClient<K> {
-        MetadataClient(KindClient::new(self.clone(), Resource::of::<K>()))
+        MetadataClient(KindClient::new(self.clone(), resource_of::<K>()))
+    }
+
+    /// The same for a kind that is known when the program runs.
+    #[must_use]
+    pub fn metadata_of(&self, resource: &Resource) -> MetadataClient<DynamicObject> {
+        MetadataClient(KindClient::new(self.clone(), resource.clone()))
     }
 
     /// Creates an object and gives it as the server keeps it. A namespaced one says its namespace.
@@ -153,7 +162,7 @@ impl Client {
         self.kind().delete(key, options).await
     }
 
-    /// Deletes the objects of a namespace, or those with certain labels in it.
+    /// Deletes the objects of a namespace, or those with certain labels or [fields](Self::fields) in it.
     ///
     /// # Errors
     /// When the query asks for more than a server can select by, or the server refuses or does not answer.

@@ -15,7 +15,10 @@ use http_body::Body as _;
 use kube::{api::WatchParams, core::WatchEvent};
 use serde::de::DeserializeOwned;
 
-use super::{KindClient, answer, request::Plan};
+use super::{
+    KindClient, answer,
+    request::{JSON, Plan},
+};
 use crate::{Call, Error, transport::Guarded};
 
 /// The longest event that is read.
@@ -42,6 +45,17 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     /// # Errors
     /// As there.
     pub async fn watch(&self, namespace: &str, options: &WatchParams, from: &str) -> Result<Watch<K>, Error> {
+        self.watch_as(JSON, namespace, options, from).await
+    }
+
+    /// The same, where objects come in another form.
+    pub(super) async fn watch_as(
+        &self,
+        form: &'static str,
+        namespace: &str,
+        options: &WatchParams,
+        from: &str,
+    ) -> Result<Watch<K>, Error> {
         let call = Call::within("watch", &self.resource, namespace);
         let labels = options.label_selector.clone().unwrap_or_default();
         let fields = options.field_selector.clone().unwrap_or_default();
@@ -50,6 +64,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
             .map(|seconds| seconds.to_string())
             .unwrap_or_default();
         let plan = Plan::of_collection(Method::GET, &call)?
+            .accepting(form)
             .with("watch", "true")
             .with("resourceVersion", from)
             .with_if(!labels.is_empty(), "labelSelector", &labels)

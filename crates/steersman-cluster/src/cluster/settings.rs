@@ -55,8 +55,13 @@ impl CacheSettings {
     }
 
     /// Reads of this kind go to the server, whatever the cache has. Default: none do.
-    pub fn uncached<K: Kind>(mut self) -> Self {
-        self.uncached.insert(Resource::of::<K>());
+    pub fn uncached<K: Kind>(self) -> Self {
+        self.uncached_resource(Resource::of::<K>())
+    }
+
+    /// As [`uncached`](Self::uncached), for a kind that is known when the program runs.
+    pub fn uncached_resource(mut self, resource: Resource) -> Self {
+        self.uncached.insert(resource);
         self
     }
 

@@ -17,7 +17,7 @@ use steersman_core::{Clock, Random};
 use tokio::sync::mpsc;
 
 use super::{
-    Counters, EventType, Key, Message, Reference, WallClock,
+    Counters, Key, Message, Reference, WallClock,
     book::{Book, Series, Step},
     cut,
 };
@@ -238,10 +238,7 @@ impl Key {
             "reason": &*self.reason,
             "note": &*self.note,
             "regarding": self.regarding.value(),
-            "type": match self.kind {
-                EventType::Normal => "Normal",
-                EventType::Warning => "Warning",
-            },
+            "type": self.kind.to_string(),
         });
         if let Some(related) = &self.related {
             event["related"] = related.value();

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is left to do about one object.
+//! What is left to do about objects.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use steersman_core::Moment;
 
-/// Who is to be called for an object, and when.
+use crate::{Request, controller::Memory};
+
+/// What is left to do about each of the objects with which not all handlers of a controller are content.
 #[derive(Debug, Default)]
+pub(super) struct AllPending(Mutex<HashMap<Request, Pending>>);
+
+/// Who is to be called for an object, and when.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     /// All are to be called, except those that were since.
     everyone: bool,
@@ -53,6 +62,45 @@ impl Conclusion {
             failures,
             is_failure: true,
         }
+    }
+}
+
+impl AllPending {
+    /// What is left to do about an object. Whatever happens to the reconcile, all are called again after it, unless it
+    /// comes to its [end](Self::end).
+    pub(super) fn begin(&self, request: &Request, is_news: bool) -> Pending {
+        let mut all = self.lock();
+        let pending = match all.remove(request) {
+            Some(pending) if !is_news => pending,
+            Some(pending) => pending.woken(),
+            None => Pending::everything(),
+        };
+        all.insert(request.clone(), pending.clone().woken());
+        pending
+    }
+
+    /// Remembers what is left to do, and says when that is.
+    pub(super) fn end(&self, request: Request, pending: Pending) -> Option<Moment> {
+        let (next, mut all) = (pending.next(), self.lock());
+        match next {
+            Some(_) => all.insert(request, pending),
+            None => all.remove(&request),
+        };
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Request, Pending>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory<Request> for AllPending {
+    fn forget(&self, request: &Request) {
+        self.lock().remove(request);
+    }
+
+    fn forget_all(&self, is_meant: &dyn Fn(&Request) -> bool) {
+        self.lock().retain(|request, _| !is_meant(request));
     }
 }
 
@@ -120,6 +168,8 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
+    use steersman_core::ObjectKey;
+
     use super::*;
 
     const NOW: Moment = Moment::from_nanos(10);
@@ -135,6 +185,38 @@ mod tests {
         pending.retain(|number| number != 3);
         assert_eq!(pending.take_failed(), ["two", "three"]);
         assert_eq!(pending.next(), None);
+    }
+
+    fn request(name: &str) -> Request {
+        Request::new("default".into(), ObjectKey::new("ns", name))
+    }
+
+    #[test]
+    fn guarantee_7_failures_are_still_known_after_a_reconcile_without_an_end() {
+        let (all, a) = (AllPending::default(), request("a"));
+        let mut pending = all.begin(&a, true);
+        pending.conclude(1, "one", Conclusion::failed(NOW, 3));
+        pending.retain(|_| true);
+        assert_eq!(all.end(a.clone(), pending), Some(NOW));
+        drop(all.begin(&a, false));
+        let pending = all.begin(&a, false);
+        assert_eq!(pending.is_due(1, NOW), Some(3));
+        assert_eq!(
+            pending.is_due(2, NOW),
+            Some(0),
+            "nobody knows whether it was called"
+        );
+    }
+
+    #[test]
+    fn guarantee_6_nothing_is_left_of_what_is_forgotten() {
+        let all = AllPending::default();
+        for name in ["a", "b", "c"] {
+            drop(all.begin(&request(name), true));
+        }
+        all.forget(&request("a"));
+        all.forget_all(&|request| request.name() == "b");
+        assert_eq!(all.lock().keys().collect::<Vec<_>>(), [&request("c")]);
     }
 
     #[test]

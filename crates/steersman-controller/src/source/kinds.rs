@@ -12,6 +12,7 @@ use super::{Intake, SourceContext, SourceState, Wishes};
 use crate::{
     Enqueue, Handler, Kind, Occurrence, RequestKey, Wanted,
     kind::{ClusterChoice, WhenAbsent},
+    owner::Primaries,
 };
 
 /// A kind and what follows from changes of its objects. Clones are the same.
@@ -20,6 +21,8 @@ pub(crate) struct KindSource<R: RequestKey> {
     on_event: OnEvent<R>,
     /// Its keys are known once it is known whether the primary kind is in namespaces.
     awaits_scope: bool,
+    /// Where its objects can be seen while it runs.
+    primaries: Option<Arc<Primaries>>,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
@@ -68,6 +71,15 @@ impl<R: RequestKey> KindSource<R> {
             }),
             on_event: Arc::new(on_event),
             awaits_scope: false,
+            primaries: None,
+        }
+    }
+
+    /// The same, whose objects can be seen there while it runs.
+    pub(crate) fn showing(self, primaries: &Arc<Primaries>) -> Self {
+        Self {
+            primaries: Some(Arc::clone(primaries)),
+            ..self
         }
     }
 
@@ -109,6 +121,7 @@ impl<R: RequestKey> KindSource<R> {
             on_event: Arc::new(telling),
             spec: self.spec,
             awaits_scope: self.awaits_scope,
+            primaries: self.primaries,
         }
     }
 
@@ -190,6 +203,8 @@ impl<R: RequestKey> KindSource<R> {
         let mut before = None;
         while !cluster.is_closed() {
             let informer = self.spec.wanted(cluster).informer();
+            let primaries = self.primaries.as_ref();
+            let _showing = primaries.map(|primaries| primaries.show(cluster.name(), informer.store()));
             let (name, handler) = (intake.queue().name(), Arc::clone(&handle));
             let handler = move |event: &Event| handler(event);
             let registration = match self.spec.resync {
@@ -333,6 +348,7 @@ impl<R: RequestKey> Clone for KindSource<R> {
             spec: Arc::clone(&self.spec),
             on_event: Arc::clone(&self.on_event),
             awaits_scope: self.awaits_scope,
+            primaries: self.primaries.clone(),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Writes(Arc<Mutex<Vec<Write>>>);
 
 impl Writes {
     pub(super) fn note(&self, request: &Parts, body: &[u8]) {
-        if let Some(write) = Write::of(request, body) {
+        if let Some(write) = Write::of(request, body).filter(|write| !write.is_event()) {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(write);
         }
     }
@@ -45,6 +45,11 @@ impl Writes {
 }
 
 impl Write {
+    /// Whether it is one of a recorder, which writes when it likes.
+    fn is_event(&self) -> bool {
+        self.resource == "events.events.k8s.io"
+    }
+
     /// The write that a request is, if it is one.
     fn of(request: &Parts, body: &[u8]) -> Option<Self> {
         let mut segments = request

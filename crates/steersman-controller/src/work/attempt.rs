@@ -44,6 +44,7 @@ impl<R: RequestKey> Outfit<R> {
             "reconcile",
             controller = %plan.name,
             cluster = %engagement.cluster.name(),
+            kind = plan.hot_loops.primary().map(tracing::field::display),
             %key,
             reconcile_id = format_args!("{number:016x}"),
             attempt = item.failures(),
@@ -71,7 +72,7 @@ impl<R: RequestKey> Outfit<R> {
         // Within a future, so that a panic before its first step is one of the reconcile, too.
         let reconciling = AssertUnwindSafe(async { self.plan.reconciler.call(key, cx).await }).catch_unwind();
         let limited = async {
-            let Some(limit) = self.plan.options.reconcile_limit() else {
+            let Some(limit) = self.plan.reconcile_limit() else {
                 return Some(reconciling.await);
             };
             tokio::select! {
@@ -82,7 +83,7 @@ impl<R: RequestKey> Outfit<R> {
         };
         match engagement.unless_dismissed(limited).await {
             None => Result::Dismissed,
-            Some(None) => Result::TimedOut(self.plan.options.reconcile_limit().unwrap_or_default()),
+            Some(None) => Result::TimedOut(self.plan.reconcile_limit().unwrap_or_default()),
             Some(Some(Err(panic))) => Result::Panicked(message(&*panic)),
             Some(Some(Ok(Err(error)))) => Result::Failed(error),
             Some(Some(Ok(Ok(action)))) => Result::Done(action),

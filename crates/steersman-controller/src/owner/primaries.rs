@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The objects of a controller's primary kind, for those who want to know whether an owner is still the same.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use steersman_cache::Store;
+use steersman_cluster::ClusterName;
+use steersman_core::ObjectKey;
+
+/// The primary objects that a controller knows now, by cluster. Between runs it knows none.
+#[derive(Debug, Default)]
+pub(crate) struct Primaries(RwLock<Shown>);
+
+#[derive(Debug, Default)]
+struct Shown {
+    stores: BTreeMap<ClusterName, (u64, Store)>,
+    count: u64,
+}
+
+/// Objects can be seen as long as this is held.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Showing {
+    primaries: Arc<Primaries>,
+    cluster: ClusterName,
+    /// Another one may have taken its place.
+    number: u64,
+}
+
+impl Primaries {
+    /// Lets the objects of a cluster be seen.
+    pub(crate) fn show(self: &Arc<Self>, cluster: &ClusterName, store: &Store) -> Showing {
+        let mut shown = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        shown.count += 1;
+        let number = shown.count;
+        shown.stores.insert(cluster.clone(), (number, store.clone()));
+        Showing {
+            primaries: Arc::clone(self),
+            cluster: cluster.clone(),
+            number,
+        }
+    }
+
+    /// Whether the object of this key is known to be another one than that of this uid. One that is not known may come.
+    pub(super) fn is_another(&self, cluster: &ClusterName, key: &ObjectKey, uid: &str) -> bool {
+        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let store = shown.stores.get(cluster).map(|(_, store)| store);
+        let found = store.and_then(|store| store.get_key(key));
+        found.is_some_and(|found| found.uid() != uid)
+    }
+}
+
+impl Drop for Showing {
+    fn drop(&mut self) {
+        let mut shown = self.primaries.0.write().unwrap_or_else(PoisonError::into_inner);
+        if shown
+            .stores
+            .get(&self.cluster)
+            .is_some_and(|(number, _)| *number == self.number)
+        {
+            shown.stores.remove(&self.cluster);
+        }
+    }
+}
