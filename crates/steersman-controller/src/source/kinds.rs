@@ -20,6 +20,8 @@ pub(crate) struct KindSource<R: RequestKey> {
     on_event: OnEvent<R>,
     /// Its keys are known once it is known whether the primary kind is in namespaces.
     awaits_scope: bool,
+    /// The keys of the controller are those of its objects.
+    is_primary: bool,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
@@ -68,6 +70,15 @@ impl<R: RequestKey> KindSource<R> {
             }),
             on_event: Arc::new(on_event),
             awaits_scope: false,
+            is_primary: false,
+        }
+    }
+
+    /// The same, of the kind that the controller is about.
+    pub(crate) fn primary(self) -> Self {
+        Self {
+            is_primary: true,
+            ..self
         }
     }
 
@@ -109,6 +120,7 @@ impl<R: RequestKey> KindSource<R> {
             on_event: Arc::new(telling),
             spec: self.spec,
             awaits_scope: self.awaits_scope,
+            is_primary: self.is_primary,
         }
     }
 
@@ -139,6 +151,7 @@ impl<R: RequestKey> KindSource<R> {
         report: &(impl Fn(SourceState) + Send + Sync),
     ) {
         let mut presence = cluster.presence(&self.spec.resource, wishes.poll_every);
+        let mut is_known = false;
         loop {
             let sighting = presence.now();
             match sighting.presence {
@@ -152,19 +165,26 @@ impl<R: RequestKey> KindSource<R> {
                         () = self.watch_present(cluster, intake, wishes, report) => return,
                     }
                     cluster.cache().end_idle(&self.spec.resource);
+                    if self.is_primary {
+                        intake.purge(|key| key.cluster() == Some(cluster.name()));
+                    }
                 }
                 Presence::Absent => {
+                    is_known = true;
                     report(SourceState::Dormant {
                         reason: sighting.reason.to_string(),
                     });
                     presence.when(|now| *now != sighting).await;
                 }
                 Presence::Unknown => {
-                    report(SourceState::Trouble {
-                        reason: sighting.reason.to_string(),
-                        absent: false,
-                        was_ready: false,
-                    });
+                    // What was absent counts as absent until something else is known.
+                    if !is_known {
+                        report(SourceState::Trouble {
+                            reason: sighting.reason.to_string(),
+                            absent: false,
+                            was_ready: false,
+                        });
+                    }
                     presence.when(|now| *now != sighting).await;
                 }
             }
@@ -333,6 +353,7 @@ impl<R: RequestKey> Clone for KindSource<R> {
             spec: Arc::clone(&self.spec),
             on_event: Arc::clone(&self.on_event),
             awaits_scope: self.awaits_scope,
+            is_primary: self.is_primary,
         }
     }
 }
