@@ -5,6 +5,9 @@
 
 mod support;
 
+use std::{sync::Arc, time::Duration};
+
+use futures::FutureExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
@@ -13,9 +16,13 @@ use kube::{
 };
 use serde_json::json;
 use steersman_cache::{Query, ReadError, Resource};
-use steersman_cluster::{Client, Error, POLL_EVERY};
-use steersman_testing::{Fixture, proxy::Exchange};
-use support::{cluster, key, object};
+use steersman_cluster::{Client, Cluster, Error, POLL_EVERY};
+use steersman_core::TestClock;
+use steersman_testing::{
+    FaultProxy, Fixture,
+    proxy::{Exchange, Fault, Injected, Matching},
+};
+use support::{cluster, key, next_deadline, object};
 
 fn widgets(fixture: &Fixture) -> Resource {
     Resource::new(fixture.group(), "v1", "Widget", "widgets")
@@ -26,13 +33,18 @@ fn definition_name(fixture: &Fixture) -> String {
 }
 
 async fn install(fixture: &Fixture) {
+    define(fixture, "Widget").await;
+}
+
+async fn define(fixture: &Fixture, kind: &str) {
+    let singular = kind.to_lowercase();
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition: CustomResourceDefinition = object(json!({
-        "metadata": {"name": definition_name(fixture)},
+        "metadata": {"name": format!("{singular}s.{}", fixture.group())},
         "spec": {
             "group": fixture.group(),
             "scope": "Namespaced",
-            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
+            "names": {"kind": kind, "plural": format!("{singular}s"), "singular": singular},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
         },
     }));
@@ -140,4 +152,133 @@ async fn guarantee_7_a_cached_read_of_a_kind_that_is_known_to_be_absent_sends_no
     let before = of_widgets(&proxy.exchanges());
     assert!(is_absent().await);
     assert_eq!(of_widgets(&proxy.exchanges()), before);
+}
+
+/// A cluster of a user who may not watch definitions.
+async fn without_definitions(fixture: &Fixture, proxy: &FaultProxy) -> Cluster {
+    let user = fixture.user("limited").await;
+    let _ = user.grant(fixture.group(), &["*"], &["*"]).await.unwrap();
+    proxy.announce(user.identity());
+    let config = proxy.endpoint().config(user.identity()).unwrap();
+    support::builder(fixture, proxy)
+        .config(config)
+        .build()
+        .await
+        .unwrap()
+}
+
+fn of_discovery(exchanges: &[Exchange]) -> usize {
+    exchanges.iter().filter(|one| one.path == "/apis").count()
+}
+
+/// Shows that a kind is found absent by discovery, which is then left alone until it is time to ask again.
+async fn is_absent_and_not_asked_for_again(
+    fixture: &Fixture,
+    proxy: &FaultProxy,
+    cluster: &Cluster,
+    kind: &Resource,
+) {
+    let mut presence = cluster.presence(kind, Duration::from_secs(3600));
+    presence.when(|sighting| sighting.is_absent()).await;
+    let asked = of_discovery(&proxy.exchanges());
+    // Long enough for a tracker that does not pause to ask many times.
+    for _ in 0..20 {
+        fixture.client().apiserver_version().await.unwrap();
+    }
+    let again = presence.changed().now_or_never();
+    assert!(again.is_none(), "{again:?}");
+    assert_eq!(of_discovery(&proxy.exchanges()), asked);
+}
+
+// R24, R32
+#[steersman_testing::test]
+async fn guarantee_1_an_absent_kind_of_a_group_that_is_there_is_asked_for_at_the_interval(fixture: Fixture) {
+    define(&fixture, "Gadget").await;
+    let proxy = fixture.proxy().await;
+    let cluster = without_definitions(&fixture, &proxy).await;
+    let gadgets = Resource::new(fixture.group(), "v1", "Gadget", "gadgets");
+    let mut presence = cluster.presence(&gadgets, Duration::from_millis(50));
+    presence.when(|sighting| sighting.is_present()).await;
+    drop(presence);
+    is_absent_and_not_asked_for_again(&fixture, &proxy, &cluster, &widgets(&fixture)).await;
+    let another_version = Resource::new(fixture.group(), "v3", "Gadget", "gadgets");
+    is_absent_and_not_asked_for_again(&fixture, &proxy, &cluster, &another_version).await;
+}
+
+// R24
+#[steersman_testing::test]
+async fn guarantee_1_so_is_one_of_a_version_that_a_service_has(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let no_such = Resource::new("apps", "v1", "Widget", "widgets");
+    is_absent_and_not_asked_for_again(&fixture, &proxy, &cluster, &no_such).await;
+}
+
+/// A kind that is defined, and of which the server does not know yet.
+async fn about_to_be_served(fixture: &Fixture, proxy: &FaultProxy) -> (TestClock, Cluster, Injected) {
+    let clock = TestClock::new();
+    let cluster = support::builder(fixture, proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let unknown = proxy.inject(Matching::method("GET").path("/widgets"), Fault::answer(404));
+    install(fixture).await;
+    (clock, cluster, unknown)
+}
+
+/// Lets much time pass, and shows that nobody asks for the kind any more.
+async fn is_not_asked_for(fixture: &Fixture, clock: &TestClock, unknown: &Injected) {
+    let asked = unknown.hits();
+    for _ in 0..5 {
+        clock.advance(Duration::from_secs(10));
+        for _ in 0..5 {
+            fixture.client().apiserver_version().await.unwrap();
+        }
+    }
+    assert_eq!(unknown.hits(), asked);
+}
+
+// R38
+#[steersman_testing::test]
+async fn guarantee_6_a_server_that_does_not_answer_for_a_kind_yet_is_asked_again_within_50_ms(
+    fixture: Fixture,
+) {
+    let proxy = fixture.proxy().await;
+    let (clock, cluster, unknown) = about_to_be_served(&fixture, &proxy).await;
+    let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
+    for asked in 1..=2 {
+        unknown.hit_times(asked).await;
+        assert!(!presence.now().is_present());
+        clock.advance_to(next_deadline(&clock, Duration::from_millis(50)).await);
+    }
+    unknown.hit_times(3).await;
+    drop(unknown);
+    clock.advance_to(next_deadline(&clock, Duration::from_millis(50)).await);
+    presence.when(|sighting| sighting.is_present()).await;
+}
+
+// R2
+#[steersman_testing::test]
+async fn guarantee_2_a_kind_that_goes_before_the_server_answers_for_it_is_not_asked_for(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (clock, cluster, unknown) = about_to_be_served(&fixture, &proxy).await;
+    let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
+    unknown.hit().await;
+    uninstall(&fixture).await;
+    presence
+        .when(|sighting| sighting.reason.ends_with("is not installed"))
+        .await;
+    is_not_asked_for(&fixture, &clock, &unknown).await;
+}
+
+#[steersman_testing::test]
+async fn a_kind_that_nobody_follows_any_more_is_not_asked_for(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (clock, cluster, unknown) = about_to_be_served(&fixture, &proxy).await;
+    let _another = cluster.presence(&Resource::of::<CustomResourceDefinition>(), POLL_EVERY);
+    let presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
+    unknown.hit().await;
+    drop(presence);
+    is_not_asked_for(&fixture, &clock, &unknown).await;
 }

@@ -123,7 +123,9 @@ impl<T: 'static> Builder<Request, T> {
     }
 
     /// Objects of the primary kind, and of those that it owns, in every cluster of the manager. The client in the
-    /// context is that of the request's cluster.
+    /// context is that of the request's cluster. With [`when_installed`](Self::when_installed) each cluster is worked on
+    /// while it has the kind; when that goes there, so do the keys of the cluster, and a reconcile that is under way ends
+    /// by itself.
     pub fn on_every_cluster(self) -> Self {
         self.primary(Kind::on_every_cluster)
     }
@@ -322,7 +324,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 place: kind.place.clone(),
                 objects: Arc::default(),
             };
-            let mut source = source(kind, &hot_loops);
+            let mut source = source(kind, &hot_loops).primary();
             if !owned.is_empty() {
                 source = source.showing(&parent.objects);
             }

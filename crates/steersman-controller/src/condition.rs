@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use serde::de::DeserializeOwned;
 use steersman_cache::{Event, Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Clock, ObjectKey, Presence, Sighting};
+use steersman_core::{Clock, Moment, ObjectKey, Presence, Sighting};
 use tokio::sync::watch;
 
 use crate::{BoxError, KnownKind, reconciler::Chain};
@@ -236,12 +236,13 @@ fn either(one: Sightings, other: Sightings, combine: fn(&Sighting, &Sighting) ->
         .boxed()
 }
 
-/// Lets a change pass that has lasted.
+/// Lets a change pass that has lasted. What is only said in other words is no change.
 fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> Sightings {
     struct State {
         sightings: Sightings,
         told: Option<Sighting>,
-        pending: Option<Sighting>,
+        /// What is new, and when it will have lasted.
+        pending: Option<(Sighting, Moment)>,
     }
     let state = State {
         sightings,
@@ -252,39 +253,46 @@ fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> S
         loop {
             let next = match &state.pending {
                 None => state.sightings.next().await,
-                Some(_) => tokio::select! {
+                Some((_, due)) => tokio::select! {
                     biased;
-                    next = state.sightings.next() => next,
-                    () = clock.sleep_until(clock.now() + lasting) => {
-                        state.told = state.pending.take();
+                    () = clock.sleep_until(*due) => {
+                        state.told = state.pending.take().map(|(sighting, _)| sighting);
                         return state.told.clone().map(|told| (told, (state, clock)));
                     }
+                    next = state.sightings.next() => next,
                 },
             };
-            let is_first = state.told.is_none();
-            match next {
-                None if state.pending.is_none() => return None,
-                None => {
+            match (next, &state.told) {
+                (None, _) if state.pending.is_none() => return None,
+                (None, _) => {
                     // Nothing can change what is pending any more.
                     state.sightings = stream::pending().boxed();
                 }
-                Some(sighting) if is_first => {
-                    state.told = Some(sighting.clone());
-                    return Some((sighting, (state, clock)));
+                (Some(sighting), Some(told)) if !is_same(told, &sighting) => {
+                    let lasts = state
+                        .pending
+                        .take()
+                        .filter(|(before, _)| is_same(before, &sighting));
+                    let due = lasts.map_or_else(|| clock.now() + lasting, |(_, due)| due);
+                    state.pending = Some((sighting, due));
                 }
-                Some(sighting) => {
-                    let is_back = state.told.as_ref() == Some(&sighting);
-                    let is_same = state.pending.as_ref() == Some(&sighting);
-                    if is_back {
-                        state.pending = None;
-                    } else if !is_same {
-                        state.pending = Some(sighting);
+                (Some(sighting), told) => {
+                    let is_news = told.as_ref() != Some(&sighting);
+                    state.pending = None;
+                    if is_news {
+                        state.told = Some(sighting.clone());
+                        return Some((sighting, (state, clock)));
                     }
                 }
             }
         }
     });
     settled.boxed()
+}
+
+/// Whether two say the same, for whatever reason.
+fn is_same(one: &Sighting, other: &Sighting) -> bool {
+    (one.presence, &one.incarnation) == (other.presence, &other.incarnation)
 }
 
 /// Follows one object.
@@ -300,10 +308,7 @@ fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
     }
     let informer = cluster.cache().informer_in(&resource, &scope);
     let about = format!("{resource} {key}");
-    let (sender, mut sightings) = watch::channel(Sighting::new(
-        Presence::Unknown,
-        format!("{about} is not known yet"),
-    ));
+    let (sender, mut sightings) = watch::channel(None);
     let sender = Arc::new(sender);
     let told = Arc::clone(&sender);
     let registration = informer.handle("condition", move |event: &Event| {
@@ -316,17 +321,15 @@ fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
             ),
             Err(error) => Sighting::new(Presence::Unknown, error.to_string()),
         };
-        told.send_replace(sighting);
+        told.send_replace(Some(sighting));
     });
     let absent = Sighting::new(Presence::Absent, format!("{resource} {key} is not there"));
     let in_sync = async move {
         registration.synced().await;
         // Without an object no event comes.
         sender.send_if_modified(|sighting| {
-            let is_empty = sighting.presence == Presence::Unknown;
-            if is_empty {
-                *sighting = absent;
-            }
+            let is_empty = sighting.is_none();
+            sighting.get_or_insert(absent);
             is_empty
         });
         (registration, informer)
@@ -335,7 +338,7 @@ fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
         sightings.mark_changed();
         stream::unfold((held, sightings.clone()), |(held, mut sightings)| async move {
             sightings.changed().await.ok()?;
-            let sighting = sightings.borrow_and_update().clone();
+            let sighting = sightings.borrow_and_update().clone()?;
             Some((sighting, (held, sightings)))
         })
     })
@@ -421,6 +424,56 @@ mod tests {
         assert_eq!(newest(&mut settled), None);
         time.advance(Duration::from_secs(5));
         assert_eq!(newest(&mut settled), Some(Absent));
+    }
+
+    #[test]
+    fn a_change_that_lasts_is_told_however_often_it_is_said() {
+        let (time, clock) = clock();
+        let flag = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let polled = Arc::clone(&flag);
+        let condition = Condition::poll("flag", Duration::from_secs(1), move || {
+            let holds = polled.load(std::sync::atomic::Ordering::Relaxed);
+            async move { Ok::<_, BoxError>(holds) }
+        });
+        let mut settled = condition.debounce(Duration::from_secs(2)).watch(&clock);
+        assert_eq!(newest(&mut settled), Some(Present));
+        flag.store(false, std::sync::atomic::Ordering::Relaxed);
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            time.advance(Duration::from_secs(1));
+            told.extend(newest(&mut settled));
+        }
+        assert_eq!(
+            told,
+            [Absent],
+            "it changed at the first second, and lasted at the third"
+        );
+    }
+
+    #[test]
+    fn a_change_that_lasts_is_told_also_if_its_reason_changes() {
+        let (time, clock) = clock();
+        let (sender, receiver) = watch::channel((Present, 0));
+        let condition = Condition::from_stream("counted", move || {
+            let mut receiver = receiver.clone();
+            receiver.mark_changed();
+            stream::unfold(receiver, |mut receiver| async move {
+                receiver.changed().await.ok()?;
+                let (presence, version) = *receiver.borrow_and_update();
+                Some((Sighting::new(presence, format!("it is at {version}")), receiver))
+            })
+        });
+        let mut settled = condition.debounce(Duration::from_secs(2)).watch(&clock);
+        assert_eq!(newest(&mut settled), Some(Present));
+        let mut told = Vec::new();
+        for version in 1..=4 {
+            sender.send_replace((Absent, version));
+            told.extend(newest(&mut settled));
+            time.advance(Duration::from_secs(1));
+        }
+        told.extend(newest(&mut settled));
+        // The second time it is Absent as before, for another reason.
+        assert_eq!(told, [Absent, Absent]);
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! # Guarantees
 //! 1. What is wrapped runs while the condition holds, is stopped when it does not any more, and is run again when it
 //!    does, any number of times. Nothing else is touched.
-//! 2. A condition that cannot be told starts nothing and stops nothing.
+//!    One that ends by itself is run again when the condition holds anew.
+//! 2. A condition that cannot be told starts nothing and stops nothing, and how things stand stays as it was.
 //! 3. If the condition holds of another incarnation than before, what is wrapped is stopped and run again, also if nobody
 //!    saw the condition fail in between.
 //! 4. After each stop because of the condition, what is wrapped is told to [forget](Runnable::forget) what it knew.
 //! 5. Leadership, warm-up and the end of the whole reach what is wrapped as if there were no condition.
 //! 6. While the condition does not hold it stands as dormant, which is ready.
+//! 7. What fails after its condition stopped it is logged, and the rest goes on.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -17,7 +19,10 @@ use futures::StreamExt;
 use steersman_cluster::ClusterName;
 use steersman_core::{Presence, Sighting};
 
-use crate::{BoxError, BoxRunnable, Condition, Needs, RunContext, Runnable, Standing, StopHandle, Wanted};
+use crate::{
+    BoxError, BoxRunnable, Condition, Needs, RunContext, Runnable, Standing, StopHandle, Wanted,
+    reconciler::Chain,
+};
 
 /// How long what is stopped by its condition has to end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -43,6 +48,16 @@ pub struct Conditional {
     inner: BoxRunnable,
     condition: Condition,
     grace: Duration,
+}
+
+/// How far what is wrapped has got.
+enum Phase<'r> {
+    Resting,
+    Running(Running<'r>),
+    /// It has ended by itself.
+    Done {
+        incarnation: Option<Arc<str>>,
+    },
 }
 
 /// What runs at the moment.
@@ -71,7 +86,7 @@ impl Conditional {
 
     fn start(&self, cx: &RunContext, sighting: &Sighting) -> Running<'_> {
         let (stop, child) = cx.child();
-        tracing::info!(name = self.inner.name(), reason = %sighting.reason, "starting, because its condition holds");
+        cx.begins_because(&sighting.reason);
         Running {
             future: Box::pin(self.inner.run(child)),
             stop,
@@ -79,21 +94,25 @@ impl Conditional {
         }
     }
 
-    /// Stops what runs, and lets it forget.
-    async fn halt(&self, running: Running<'_>, cx: &RunContext, sighting: &Sighting) -> Result<(), BoxError> {
-        tracing::info!(name = self.inner.name(), reason = %sighting.reason, "stopping, because its condition has changed");
+    /// Stops what runs, if something does, and lets it forget.
+    async fn halt(&self, phase: Phase<'_>, cx: &RunContext, sighting: &Sighting) {
+        let Phase::Running(running) = phase else {
+            return;
+        };
+        let name = self.inner.name();
+        tracing::debug!(name, reason = %sighting.reason, "stopping, because its condition has changed");
         let deadline = cx.clock().now() + self.grace;
         running.stop.stop_by(deadline);
-        let result = tokio::select! {
+        tokio::select! {
             biased;
-            result = running.future => result,
+            result = running.future => if let Err(error) = result {
+                tracing::warn!(name, error = %Chain(&error), "failed while its condition stopped it");
+            },
             () = cx.clock().sleep_until(deadline) => {
-                tracing::warn!(name = self.inner.name(), grace = ?self.grace, "did not end in time, and is cancelled");
-                Ok(())
+                tracing::warn!(name, grace = ?self.grace, "did not end in time, and is cancelled");
             }
-        };
+        }
         self.inner.forget();
-        result
     }
 }
 
@@ -123,56 +142,65 @@ impl Runnable for Conditional {
 
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let mut sightings = self.condition.watch(cx.clock());
-        let mut running: Option<Running<'_>> = None;
-        let waiting = Standing::Waiting {
+        let (mut phase, mut is_known) = (Phase::Resting, false);
+        cx.stand(Standing::Waiting {
             on: vec![self.condition.name().to_owned()],
-        };
-        cx.stand(waiting.clone());
+        });
         loop {
             tokio::select! {
                 biased;
                 _ = cx.stop().requested() => {
                     // What runs was told, too, and has as long as the whole.
-                    return match running {
-                        Some(running) => running.future.await,
-                        None => Ok(()),
+                    return match phase {
+                        Phase::Running(running) => running.future.await,
+                        Phase::Resting | Phase::Done { .. } => Ok(()),
                     };
                 }
-                result = ended(&mut running) => {
-                    running = None;
+                (result, incarnation) = phase.ended() => {
+                    phase = Phase::Done { incarnation };
                     result?;
                     tracing::info!(name = self.inner.name(), "has ended by itself; it runs again when its condition holds anew");
                     cx.ready();
                 }
-                Some(sighting) = sightings.next() => match sighting.presence {
-                    Presence::Present => {
-                        if let Some(former) = running.take_if(|running| running.incarnation != sighting.incarnation) {
-                            self.halt(former, &cx, &sighting).await?;
+                Some(sighting) = sightings.next() => {
+                    is_known |= sighting.presence != Presence::Unknown;
+                    match sighting.presence {
+                        Presence::Present if phase.is_of(&sighting) => {}
+                        Presence::Present => {
+                            let former = std::mem::replace(&mut phase, Phase::Resting);
+                            self.halt(former, &cx, &sighting).await;
+                            phase = Phase::Running(self.start(&cx, &sighting));
                         }
-                        if running.is_none() {
-                            running = Some(self.start(&cx, &sighting));
+                        Presence::Absent => {
+                            let former = std::mem::replace(&mut phase, Phase::Resting);
+                            self.halt(former, &cx, &sighting).await;
+                            cx.stand(Standing::Dormant { reason: sighting.reason.to_string() });
                         }
+                        Presence::Unknown if is_known => {}
+                        Presence::Unknown => cx.stand(Standing::Waiting { on: vec![sighting.reason.to_string()] }),
                     }
-                    Presence::Absent => {
-                        if let Some(former) = running.take() {
-                            self.halt(former, &cx, &sighting).await?;
-                        }
-                        cx.stand(Standing::Dormant { reason: sighting.reason.to_string() });
-                    }
-                    Presence::Unknown => {
-                        if running.is_none() {
-                            cx.stand(Standing::Waiting { on: vec![sighting.reason.to_string()] });
-                        }
-                    }
-                },
+                }
             }
         }
     }
 }
 
-async fn ended(running: &mut Option<Running<'_>>) -> Result<(), BoxError> {
-    match running {
-        Some(running) => running.future.as_mut().await,
-        None => std::future::pending().await,
+impl Phase<'_> {
+    /// Whether it has begun because of this.
+    fn is_of(&self, sighting: &Sighting) -> bool {
+        match self {
+            Self::Resting => false,
+            Self::Running(Running { incarnation, .. }) | Self::Done { incarnation } => {
+                *incarnation == sighting.incarnation
+            }
+        }
+    }
+
+    /// Waits until what runs ends by itself, and says of which incarnation it was.
+    async fn ended(&mut self) -> (Result<(), BoxError>, Option<Arc<str>>) {
+        match self {
+            Self::Running(running) => (running.future.as_mut().await, running.incarnation.take()),
+            Self::Resting | Self::Done { .. } => std::future::pending().await,
+        }
     }
 }

@@ -150,6 +150,11 @@ impl RunContext {
         self.place.set(standing);
     }
 
+    /// Says that it begins, and why.
+    pub(crate) fn begins_because(&self, reason: &str) {
+        self.place.begins_because(reason);
+    }
+
     /// The same, where somebody else says who may act.
     #[must_use]
     pub fn led_by(&self, leadership: Leadership) -> Self {

@@ -4,7 +4,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::sync::watch;
@@ -66,6 +69,8 @@ struct Inner {
 pub struct Place {
     name: String,
     board: Standings,
+    /// Its begin was logged, so that nothing new is said by the line that it is ready.
+    has_begun: AtomicBool,
 }
 
 impl Standings {
@@ -80,6 +85,7 @@ impl Standings {
         let place = Place {
             name: name.to_owned(),
             board: self.clone(),
+            has_begun: AtomicBool::new(false),
         };
         place.set(Standing::Waiting {
             on: vec!["its start".to_owned()],
@@ -119,20 +125,37 @@ impl Standings {
 }
 
 impl Place {
-    /// Says how it stands. A change is logged.
+    /// Says how it stands. A transition is logged, with one line that people see by default.
     pub fn set(&self, standing: Standing) {
         let mut entries = self.board.lock();
-        if entries.get(&self.name) == Some(&standing) {
+        let before = entries.get(&self.name);
+        if before == Some(&standing) {
             return;
         }
+        let is_told = match (before, &standing) {
+            (_, Standing::Waiting { .. }) => true,
+            (_, Standing::Ready) => self.has_begun.swap(false, Ordering::Relaxed),
+            // It rests as before, and only the reason is another one.
+            (Some(Standing::Dormant { .. }), Standing::Dormant { .. }) => true,
+            _ => {
+                self.has_begun.store(false, Ordering::Relaxed);
+                false
+            }
+        };
         match &standing {
             Standing::Degraded { reason } => tracing::warn!(name = self.name, reason, "degraded"),
-            Standing::Waiting { .. } => tracing::debug!(name = self.name, "{standing}"),
+            standing if is_told => tracing::debug!(name = self.name, "{standing}"),
             standing => tracing::info!(name = self.name, "{standing}"),
         }
         entries.insert(self.name.clone(), standing);
         drop(entries);
         self.board.0.changed.send_replace(());
+    }
+
+    /// Logs that it begins, and why.
+    pub(crate) fn begins_because(&self, reason: &str) {
+        self.has_begun.store(true, Ordering::Relaxed);
+        tracing::info!(name = self.name, reason, "starting, because its condition holds");
     }
 }
 

@@ -189,7 +189,13 @@ impl Facts {
             .services
             .values()
             .any(|(group, version)| group == resource.group() && version == resource.version());
-        if is_defined_group || (self.trust_services == Trust::Watched && !has_service) {
+        let is_absent = match self.trust_services {
+            Trust::Watched => !has_service,
+            // Few groups have both definitions and a server of their own.
+            Trust::Closed => is_defined_group,
+            Trust::NotYet | Trust::Lost(_) => false,
+        };
+        if is_absent {
             Verdict::Known(Sighting::new(
                 Presence::Absent,
                 format!("{resource} is not installed"),
@@ -225,10 +231,18 @@ mod tests {
     }
 
     fn definition(served: bool, established: &str) -> Definition {
+        definition_of("widgets", served, established)
+    }
+
+    fn gadgets() -> Definition {
+        definition_of("gadgets", true, "True")
+    }
+
+    fn definition_of(plural: &str, served: bool, established: &str) -> Definition {
         let definition = json!({
             "spec": {
                 "group": "example.com",
-                "names": {"plural": "widgets", "kind": "Widget"},
+                "names": {"plural": plural},
                 "versions": [{"name": "v1", "served": served, "schema": {}}],
             },
             "status": {"conditions": [{"type": "Established", "status": established}]},
@@ -294,6 +308,28 @@ mod tests {
         facts.serve("v1.example.com", &serde_json::from_value(service).unwrap());
         assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
         facts.unserve("v1.example.com");
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+    }
+
+    #[test]
+    fn a_version_that_a_service_has_is_left_to_discovery_also_beside_definitions() {
+        let mut facts = watched();
+        facts.define("gadgets.example.com", "1", &gadgets());
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        let service = json!({"spec": {"group": "example.com", "version": "v1", "service": {"name": "x"}}});
+        facts.serve("v1.example.com", &serde_json::from_value(service).unwrap());
+        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
+        assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
+    }
+
+    #[test]
+    fn guarantee_3_before_services_are_known_a_group_with_definitions_is_left_to_discovery() {
+        let mut facts = watched();
+        facts.define("gadgets.example.com", "1", &gadgets());
+        facts.trust_services = Trust::NotYet;
+        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
+        // Those who may not watch services are not made to poll for it.
+        facts.trust_services = Trust::Closed;
         assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
     }
 

@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    FutureExt, StreamExt,
+    future::{AbortHandle, Abortable, BoxFuture, abortable},
+    stream::FuturesUnordered,
+};
 use http::{Request, StatusCode, header};
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -30,8 +34,9 @@ use super::{
 };
 use crate::{Ask, Mapper};
 
-/// How long to wait until a server is asked again that does not answer for a kind although it is established.
-const PROBE_AGAIN: Duration = Duration::from_millis(20);
+/// How long to wait until a server is asked again that does not answer for a kind although it is established: at least, and
+/// at most where it has not for long.
+const PROBE_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 /// The one who learns. What it runs ends with it.
 pub(super) struct Tracker {
@@ -90,7 +95,7 @@ impl Tracker {
             client: surroundings.client().clone(),
             clock: Arc::clone(surroundings.clock()),
             confirmed: HashSet::new(),
-            probing: HashSet::new(),
+            probing: HashMap::new(),
             discovered: None,
         };
         Self {
@@ -152,6 +157,7 @@ impl Drop for Asked {
         }
         if entry.intervals.is_empty() {
             asked.remove(&self.resource);
+            self.tracker.shared.changed.notify_one();
         }
     }
 }
@@ -210,7 +216,8 @@ struct Follower {
     clock: Arc<dyn Clock>,
     /// Kinds for which the server has answered since they were defined.
     confirmed: HashSet<(Resource, Arc<str>)>,
-    probing: HashSet<(Resource, Arc<str>)>,
+    /// Those that the server is asked for.
+    probing: HashMap<(Resource, Arc<str>), AbortHandle>,
     discovered: Option<Discovered>,
 }
 
@@ -224,13 +231,15 @@ struct Discovered {
 #[derive(Default)]
 struct Open {
     /// Defined, but not answered for yet.
-    unconfirmed: Vec<(Resource, Arc<str>)>,
+    unconfirmed: HashSet<(Resource, Arc<str>)>,
     /// Left to discovery.
     ask: Vec<Ask>,
+    /// Discovery was never asked about one of these, and nothing was told of it.
+    is_new: bool,
     interval: Option<Duration>,
 }
 
-type Probing = FuturesUnordered<BoxFuture<'static, (Resource, Arc<str>)>>;
+type Probing = FuturesUnordered<Abortable<BoxFuture<'static, (Resource, Arc<str>)>>>;
 type Asking = BoxFuture<'static, Option<Arc<str>>>;
 
 impl Follower {
@@ -241,22 +250,19 @@ impl Follower {
             let health = self.informers.each_ref().map(Informer::health);
             self.trust(&health);
             let open = self.tell();
-            for (resource, uid) in open.unconfirmed {
-                if self.probing.insert((resource.clone(), Arc::clone(&uid))) {
-                    let (client, clock) = (self.client.clone(), Arc::clone(&self.clock));
-                    probing.push(probe(client, clock, resource, uid).boxed());
-                }
-            }
-            let next = self.next_question(open.interval, &open.ask);
+            self.probe(&open.unconfirmed, &probing);
+            let next = self.next_question(&open);
             let [definitions, services] = &self.informers;
             tokio::select! {
                 biased;
                 () = self.shared.changed.notified() => {}
                 _ = definitions.health_when(|now| differs(now, &health[0])) => {}
                 _ = services.health_when(|now| differs(now, &health[1])) => {}
-                Some(confirmed) = probing.next() => {
-                    self.probing.remove(&confirmed);
-                    self.confirmed.insert(confirmed);
+                Some(probed) = probing.next() => {
+                    // One that was given up says nothing.
+                    if let Ok(confirmed) = probed && self.probing.remove(&confirmed).is_some() {
+                        self.confirmed.insert(confirmed);
+                    }
                 }
                 trouble = until_answered(&mut asking) => {
                     asking = None;
@@ -270,15 +276,35 @@ impl Follower {
         }
     }
 
+    /// Asks the server for kinds that it has not answered for, and for no others any more.
+    fn probe(&mut self, unconfirmed: &HashSet<(Resource, Arc<str>)>, probing: &Probing) {
+        self.probing.retain(|kind, handle| {
+            let is_meant = unconfirmed.contains(kind);
+            if !is_meant {
+                handle.abort();
+            }
+            is_meant
+        });
+        for (resource, uid) in unconfirmed {
+            let (resource, uid) = (resource.clone(), Arc::clone(uid));
+            let entry = self.probing.entry((resource.clone(), Arc::clone(&uid)));
+            entry.or_insert_with(|| {
+                let (client, clock) = (self.client.clone(), Arc::clone(&self.clock));
+                let (probe, handle) = abortable(probe(client, clock, resource, uid).boxed());
+                probing.push(probe);
+                handle
+            });
+        }
+    }
+
     /// When discovery is to be asked, if at all.
-    fn next_question(&self, interval: Option<Duration>, ask: &[Ask]) -> Option<Moment> {
-        let interval = interval.filter(|_| !ask.is_empty())?;
+    fn next_question(&self, open: &Open) -> Option<Moment> {
+        let interval = open.interval.filter(|_| !open.ask.is_empty())?;
         let Some(discovered) = &self.discovered else {
             return Some(Moment::default());
         };
-        // One that was not asked for before is asked for at once, unless the server has just failed to answer.
-        let is_new = ask.iter().any(|ask| !self.mapper.was_asked(ask));
-        if is_new && discovered.trouble.is_none() {
+        // At once, unless the server has just failed to answer.
+        if open.is_new && discovered.trouble.is_none() {
             return Some(Moment::default());
         }
         Some(discovered.at + interval)
@@ -306,9 +332,13 @@ impl Follower {
             let sighting = match facts.judge(resource) {
                 Verdict::Ask => {
                     let ask = Ask::plural(resource.group(), resource.plural()).version(resource.version());
-                    let sighting = self.discovered(resource, &ask);
+                    match self.discovered(resource, &ask) {
+                        Some(sighting) => entry.told.tell(sighting),
+                        // It stays as it was told until discovery answers.
+                        None => open.is_new |= entry.told.now().presence == Presence::Unknown,
+                    }
                     open.ask.push(ask);
-                    sighting
+                    continue;
                 }
                 Verdict::Known(sighting) => match &sighting.incarnation {
                     Some(uid) if sighting.is_present() => {
@@ -317,7 +347,7 @@ impl Follower {
                         if self.confirmed.contains(&confirmed) || entry.told.is_of(uid) {
                             sighting
                         } else {
-                            open.unconfirmed.push(confirmed);
+                            open.unconfirmed.insert(confirmed);
                             // One of which nothing was known may have been there all the time: not to know is not to
                             // be absent.
                             let until_then = match entry.told.now().presence {
@@ -331,7 +361,7 @@ impl Follower {
                 },
             };
             if sighting.is_absent() && !entry.told.now().is_absent() {
-                // It may come back with another scope.
+                // It may come back with another scope. What discovery says, the mapper knows.
                 self.mapper.forget(resource.group());
             }
             entry.told.tell(sighting);
@@ -343,23 +373,24 @@ impl Follower {
         open
     }
 
-    /// What discovery says about a kind.
-    fn discovered(&self, resource: &Resource, ask: &Ask) -> Sighting {
-        let Some(Discovered { trouble, .. }) = &self.discovered else {
-            return unknown(format!("whether {resource} is installed is not known yet"));
-        };
+    /// What discovery says about a kind, once it was asked.
+    fn discovered(&self, resource: &Resource, ask: &Ask) -> Option<Sighting> {
+        let trouble = &self.discovered.as_ref()?.trouble;
         if let Some(trouble) = trouble {
-            return unknown(format!(
+            return Some(unknown(format!(
                 "whether {resource} is installed cannot be told: {trouble}"
-            ));
+            )));
         }
-        match self.mapper.presence(ask) {
+        if !self.mapper.was_asked(ask) {
+            return None;
+        }
+        Some(match self.mapper.presence(ask) {
             Presence::Present => Sighting::new(Presence::Present, format!("{resource} is served")),
             Presence::Absent => Sighting::new(Presence::Absent, format!("{resource} is not served")),
             Presence::Unknown => unknown(format!(
                 "whether {resource} is installed cannot be told: discovery does not tell of its group"
             )),
-        }
+        })
     }
 }
 
@@ -390,6 +421,7 @@ async fn probe(
         resource.version(),
         resource.plural()
     );
+    let began = clock.now();
     loop {
         let request = Request::get(&path)
             .header(
@@ -404,7 +436,13 @@ async fn probe(
             Ok(response) if response.status() != StatusCode::NOT_FOUND => return (resource, uid),
             // A server that does not answer will tell those who list, in their own words.
             Err(_) => return (resource, uid),
-            Ok(_) => clock.sleep_until(clock.now() + PROBE_AGAIN).await,
+            Ok(_) => {
+                let now = clock.now();
+                // So it is noticed late by a part of the time that it took.
+                let pause = now.saturating_since(began) / 4;
+                let [least, most] = PROBE_AGAIN;
+                clock.sleep_until(now + pause.clamp(least, most)).await;
+            }
         }
     }
 }

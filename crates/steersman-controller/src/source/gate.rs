@@ -72,6 +72,15 @@ impl<R: RequestKey> Intake<R> {
         }
         self.queue.add_with(key, how);
     }
+
+    /// Takes out keys, wherever they wait.
+    pub(crate) fn purge(&self, matches: impl Fn(&R) -> bool) {
+        // The gate first: what passes it meanwhile is in the queue then.
+        if let Some(gate) = &self.gate {
+            gate.waiting.purge(&matches);
+        }
+        self.queue.purge(matches);
+    }
 }
 
 impl<R: RequestKey> Gate<R> {

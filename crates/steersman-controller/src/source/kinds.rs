@@ -23,6 +23,8 @@ pub(crate) struct KindSource<R: RequestKey> {
     awaits_scope: bool,
     /// Where its objects can be seen while it runs.
     primaries: Option<Arc<Primaries>>,
+    /// The keys of the controller are those of its objects.
+    is_primary: bool,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
@@ -72,6 +74,7 @@ impl<R: RequestKey> KindSource<R> {
             on_event: Arc::new(on_event),
             awaits_scope: false,
             primaries: None,
+            is_primary: false,
         }
     }
 
@@ -79,6 +82,14 @@ impl<R: RequestKey> KindSource<R> {
     pub(crate) fn showing(self, primaries: &Arc<Primaries>) -> Self {
         Self {
             primaries: Some(Arc::clone(primaries)),
+            ..self
+        }
+    }
+
+    /// The same, of the kind that the controller is about.
+    pub(crate) fn primary(self) -> Self {
+        Self {
+            is_primary: true,
             ..self
         }
     }
@@ -122,6 +133,7 @@ impl<R: RequestKey> KindSource<R> {
             spec: self.spec,
             awaits_scope: self.awaits_scope,
             primaries: self.primaries,
+            is_primary: self.is_primary,
         }
     }
 
@@ -152,6 +164,7 @@ impl<R: RequestKey> KindSource<R> {
         report: &(impl Fn(SourceState) + Send + Sync),
     ) {
         let mut presence = cluster.presence(&self.spec.resource, wishes.poll_every);
+        let mut is_known = false;
         loop {
             let sighting = presence.now();
             match sighting.presence {
@@ -165,19 +178,26 @@ impl<R: RequestKey> KindSource<R> {
                         () = self.watch_present(cluster, intake, wishes, report) => return,
                     }
                     cluster.cache().end_idle(&self.spec.resource);
+                    if self.is_primary {
+                        intake.purge(|key| key.cluster() == Some(cluster.name()));
+                    }
                 }
                 Presence::Absent => {
+                    is_known = true;
                     report(SourceState::Dormant {
                         reason: sighting.reason.to_string(),
                     });
                     presence.when(|now| *now != sighting).await;
                 }
                 Presence::Unknown => {
-                    report(SourceState::Trouble {
-                        reason: sighting.reason.to_string(),
-                        absent: false,
-                        was_ready: false,
-                    });
+                    // What was absent counts as absent until something else is known.
+                    if !is_known {
+                        report(SourceState::Trouble {
+                            reason: sighting.reason.to_string(),
+                            absent: false,
+                            was_ready: false,
+                        });
+                    }
                     presence.when(|now| *now != sighting).await;
                 }
             }
@@ -349,6 +369,7 @@ impl<R: RequestKey> Clone for KindSource<R> {
             on_event: Arc::clone(&self.on_event),
             awaits_scope: self.awaits_scope,
             primaries: self.primaries.clone(),
+            is_primary: self.is_primary,
         }
     }
 }
