@@ -216,6 +216,7 @@ impl Manager {
         let deadline = clock.now() + grace;
         let departure = self.0.surroundings.fleet().depart(name);
         let departing = Departing(departure.ok_or_else(|| RemoveError::Unknown { name: name.clone() })?);
+        departing.0.cluster().drain();
         self.0.dismiss(name, deadline);
         tokio::select! {
             biased;

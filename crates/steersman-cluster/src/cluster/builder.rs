@@ -12,6 +12,7 @@ use http::HeaderValue;
 use kube::Config;
 use steersman_cache::{IndexConflict, Surroundings};
 use steersman_core::{Clock, Random, Spawner, TokioClock};
+use tokio::sync::watch;
 
 use super::{
     Cluster, ClusterName, Inner,
@@ -277,6 +278,7 @@ impl ClusterBuilder {
             cache,
             surroundings,
             presences,
+            draining: watch::Sender::default(),
             closing: OnceLock::new(),
             _home: home,
         })))

@@ -290,12 +290,26 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, awaited: &Aw
             Err(Unready::waiting_for(missing))
         }
     });
+    remark_on_all(readyz, surroundings);
     let warmth = Arc::clone(warmth);
     let warm = readyz.add_sync("warm", move || warmth.check());
     // The names are free: this is the first who adds any.
     for check in [running, caches, warm].into_iter().flatten() {
         check.forever();
     }
+}
+
+/// How each cluster and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
+/// that can be reached, and what needs it is red by itself.
+fn remark_on_all(readyz: &Checks, surroundings: &RunSurroundings) {
+    let (fleet, standings) = (surroundings.fleet().clone(), surroundings.standings().clone());
+    readyz.remark(move || {
+        let clusters = fleet.all_and_leaving().into_iter();
+        let clusters = clusters.map(|cluster| format!("cluster {}: {}", cluster.name(), cluster.state()));
+        let runnables = standings.all().into_iter();
+        let runnables = runnables.map(|(name, standing)| format!("runnable {name}: {standing}"));
+        clusters.chain(runnables).collect()
+    });
 }
 
 /// The HTTP endpoints of a manager. They are bound when it is made, and served while it runs.
