@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Typed reads and mappings, in each representation.
 
-use std::{error::Error, fs, sync::Arc};
+use std::{
+    env,
+    error::Error,
+    fs,
+    process::{Command, Stdio},
+    sync::Arc,
+};
 
 use bench_protocol::participant::{self, Start, Told, rounded, variable};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use serde::Deserialize;
 use steersman_cache::{Object, Query, Representation, StoreOptions, store};
 use steersman_core::ObjectKey;
+
+/// Which representation this process is about; none in the first one.
+const STORE: &str = "BENCH_STORE";
 
 /// What reads and mappings here need of a Pod.
 #[derive(Deserialize)]
@@ -67,23 +76,38 @@ fn controller(namespace: &str, owners: &[OwnerReference]) -> Option<ObjectKey> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let Ok(name) = env::var(STORE) else {
+        return each_in_its_own_process();
+    };
     let told = Told::from_environment();
-    let _driver = participant::lifeline();
+    let _parent = participant::lifeline();
     let text = fs::read(variable("BENCH_PODS"))?;
     let pods: Vec<&[u8]> = text
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
         .collect();
     let events: usize = variable("BENCH_EVENTS").parse()?;
-    measure::<Pod>(&told, "bytes", Representation::bytes(), &pods, events)?;
-    measure::<Pod>(&told, "decoded", Representation::decoded::<Pod>(), &pods, events)?;
-    measure::<Placed>(
-        &told,
-        "projection",
-        Representation::projection::<Placed>(),
-        &pods,
-        events,
-    )
+    let projection = Representation::projection::<Placed>;
+    match name.as_str() {
+        "decoded" => measure::<Pod>(&told, &name, Representation::decoded::<Pod>(), &pods, events),
+        "projection" => measure::<Placed>(&told, &name, projection(), &pods, events),
+        _ => measure::<Pod>(&told, &name, Representation::bytes(), &pods, events),
+    }
+}
+
+/// Each representation has a process of its own, as each peer has: what one leaves of the heap is not the next one's.
+fn each_in_its_own_process() -> Result<(), Box<dyn Error>> {
+    let _driver = participant::lifeline();
+    for name in ["bytes", "decoded", "projection"] {
+        let mut child = Command::new(env::current_exe()?);
+        let mut child = child.env(STORE, name).stdin(Stdio::piped()).spawn()?;
+        // It ends when this does; to wait would close it.
+        let _lifeline = child.stdin.take();
+        if !child.wait()?.success() {
+            return Err(format!("{name} failed").into());
+        }
+    }
+    Ok(())
 }
 
 fn measure<K: Look>(
