@@ -295,6 +295,31 @@ async fn a_kind_can_be_watched_as_a_projection_of_it(fixture: Fixture) {
     mapping.stop(GRACE).await.unwrap();
 }
 
+// R160
+#[steersman_testing::test]
+async fn a_change_that_a_predicate_panics_over_passes_and_is_counted(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let calls = Calls::new();
+    let fragile = Predicate::<ConfigMap>::new(|occurrence: &Occurrence<'_, ConfigMap>| {
+        assert!(occurrence.object().name() != "strange", "out of order");
+        occurrence.object().name() == "wanted"
+    });
+    let controller = Controller::of::<ConfigMap>("maps")
+        .when(fragile)
+        .build(&stage.cluster, calls.only());
+    let running = stage.run(&controller);
+    for name in ["strange", "other", "wanted"] {
+        let map = config_map(&fixture, name, "1");
+        stage.live().create(&map).await.unwrap();
+    }
+    calls.reach("strange", 1).await;
+    calls.reach("wanted", 1).await;
+    assert_eq!(calls.count("other"), 0);
+    let [informer] = stage.cluster.cache().informers().try_into().unwrap();
+    assert_eq!(informer.stats().panicked_handlers, [("maps".to_owned(), 1)]);
+    running.stop(GRACE).await.unwrap();
+}
+
 // R58
 #[steersman_testing::test]
 async fn an_owner_outside_of_namespaces_is_found_also_if_its_kind_is_known_by_name_only(fixture: Fixture) {
