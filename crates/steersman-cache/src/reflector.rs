@@ -20,7 +20,7 @@ mod trouble;
 use std::{sync::Arc, time::Duration};
 
 use kube::client::Client;
-use steersman_core::{Clock, Random};
+use steersman_core::{Clock, Moment, Random};
 
 pub use options::ReflectorOptions;
 pub use trouble::Trouble;
@@ -124,9 +124,12 @@ impl<S: Sink> Reflector<S> {
     pub(crate) async fn run(mut self) {
         let mut stream = None;
         let mut needs_list = true;
+        let mut relist_at = None;
         loop {
             let result = if needs_list {
-                self.synchronise().await.map(|opened| {
+                let listed = self.synchronise().await;
+                relist_at = self.next_relist();
+                listed.map(|opened| {
                     stream = opened;
                     needs_list = false;
                 })
@@ -135,7 +138,21 @@ impl<S: Sink> Reflector<S> {
                 needs_list = true;
                 Ok(())
             } else {
-                self.follow(stream.take()).await
+                let clock = Arc::clone(&self.clock);
+                let due = async {
+                    match relist_at {
+                        Some(moment) => clock.sleep_until(moment).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    result = self.follow(stream.take()) => result,
+                    () = due => {
+                        needs_list = true;
+                        Ok(())
+                    }
+                }
             };
             if let Err(trouble) = result {
                 // Whatever it was, the history may have a hole, except where the watch could not even be asked for.
@@ -143,6 +160,11 @@ impl<S: Sink> Reflector<S> {
                 self.wait_out(trouble).await;
             }
         }
+    }
+
+    fn next_relist(&self) -> Option<Moment> {
+        let interval = self.options.relist_after(self.random.fraction());
+        interval.map(|interval| self.clock.now() + interval)
     }
 
     async fn wait_out(&mut self, trouble: Trouble) {

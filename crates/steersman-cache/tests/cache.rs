@@ -7,12 +7,13 @@ mod support;
 
 use std::{sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steersman_cache::{Cache, InformerOptions, Missing, Query, ReadError, Resource, Scope};
 use steersman_core::TestClock;
 use steersman_testing::{
     FaultProxy, Fixture,
-    proxy::{Ended, Exchange},
+    proxy::{Ended, Exchange, Fault, Matching},
 };
 use support::{
     Heard, Maps, cache, config_maps, here, is_list, names, next_deadline, requests, surroundings_at, through,
@@ -95,7 +96,10 @@ async fn guarantee_2_of_fifty_kinds_only_the_one_that_is_used_is_listed(fixture:
         .kind(config_maps(), here(&fixture), InformerOptions::default())
         .build();
     let reader = cache.reader(Missing::Refuse);
-    reader.get::<Secret>(fixture.namespace(), "a").await.unwrap_err();
+    let got = reader.get::<Secret>(fixture.namespace(), "a").await;
+    assert!(matches!(got, Err(ReadError::NotCached { resource }) if resource == secrets()));
+    let listed = reader.list::<Secret>(&Query::new()).await;
+    assert!(matches!(listed, Err(ReadError::NotCached { resource }) if resource == secrets()));
     assert_eq!(proxy.exchanges().len(), 0);
     cache.informer(&config_maps()).synced().await;
     let [request] = proxy.exchanges().try_into().unwrap();
@@ -283,6 +287,40 @@ async fn guarantee_4_readers_do_not_read_from_a_removed_informer(fixture: Fixtur
             .is_some()
     );
     assert_eq!(requests(&proxy, "configmaps").len(), 2);
+}
+
+#[steersman_testing::test]
+async fn a_read_waits_until_the_informer_is_in_sync_or_has_a_reason_not_to_be(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let reader = cache.reader(Missing::Start);
+    let get = || reader.get::<ConfigMap>(fixture.namespace(), "a");
+    let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
+    let (mut first, mut second) = (Box::pin(get()), Box::pin(get()));
+    assert!(first.as_mut().now_or_never().is_none());
+    stall.hit().await;
+    assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+    // Who does not want to wait any longer lets it go, and keeps no other from waiting.
+    drop(first);
+    cache.remove(&config_maps());
+    assert!(matches!(second.await, Err(ReadError::NotCached { .. })));
+    drop(stall);
+
+    let forbidden = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(403));
+    match get().await {
+        Err(ReadError::NotSynced { resource, reason }) => {
+            assert_eq!(resource, config_maps());
+            assert!(reason.to_string().contains("forbidden"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let here = Query::new().namespace(fixture.namespace());
+    let listed = reader.list::<ConfigMap>(&here).await;
+    assert!(matches!(listed, Err(ReadError::NotSynced { .. })));
+    drop(forbidden);
+    cache.informer(&config_maps()).synced().await;
+    assert!(get().await.unwrap().is_none(), "it knows now that there is none");
+    assert!(reader.list::<ConfigMap>(&here).await.unwrap().is_empty());
 }
 
 // R144

@@ -387,6 +387,13 @@ impl<R: RequestKey> Plan<R> {
         purged
     }
 
+    /// Counts a panic of something else than a reconcile.
+    pub(crate) fn count_panic(&self) {
+        if let Some(series) = self.series.get() {
+            series.other_panics.inc();
+        }
+    }
+
     /// Whether its reconciler remembers something of keys.
     pub(crate) fn remembers(&self) -> bool {
         self.memory.is_some()

@@ -12,7 +12,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_queue::{Add, Queue};
 
-use crate::{Occurrence, Request, RequestKey, source::Intake};
+use crate::{Occurrence, Request, RequestKey, reconciler::Chain, source::Intake};
 
 /// The priority of what is not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;
@@ -158,7 +158,11 @@ where
 pub struct Related<F>(F);
 
 /// Enqueues what a pure function makes of an object: of what it is, and of what it was before, so that one who is not
-/// meant any more is woken too. An object that cannot be decoded is left out, and counted by its store.
+/// meant any more is woken too.
+///
+/// An object that cannot be decoded is left out. That is logged with its key, and counted as
+/// `steersman_cache_decode_failures_total`. A function that panics has said nothing about the object until that changes
+/// again; that is logged and counted, too, as `steersman_cache_handler_panics_total`.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Secret;
@@ -190,8 +194,15 @@ where
 {
     fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         for object in occurrence.states() {
-            if let Ok(object) = object.decoded::<T>() {
-                (self.0)(&object).into_iter().for_each(|key| enqueue.add(key));
+            match object.decoded::<T>() {
+                Ok(object) => (self.0)(&object).into_iter().for_each(|key| enqueue.add(key)),
+                Err(error) => tracing::warn!(
+                    controller = enqueue.queue().name(),
+                    cluster = %enqueue.cluster(),
+                    key = %object.key(),
+                    error = %Chain(&error.into()),
+                    "an object is left out that cannot be decoded: nobody is woken because of it"
+                ),
             }
         }
     }

@@ -52,6 +52,7 @@ struct Families {
     terminal_errors: Family<ControllerLabels, Counter>,
     panics: Family<ControllerLabels, Counter>,
     timeouts: Family<ControllerLabels, Counter>,
+    other_panics: Family<ControllerLabels, Counter>,
     hot_loops: Family<ControllerLabels, Counter>,
     seconds: Family<ControllerLabels, Histogram, fn() -> Histogram>,
     workers: Family<ControllerLabels, Gauge>,
@@ -125,6 +126,8 @@ pub(crate) struct Series {
     pub(crate) terminal_errors: Counter,
     pub(crate) panics: Counter,
     pub(crate) timeouts: Counter,
+    /// Of sources, and of workers outside of a reconcile.
+    pub(crate) other_panics: Counter,
     pub(crate) hot_loops: Counter,
     pub(crate) workers: Gauge<i64, AtomicI64>,
     pub(crate) active: Gauge<i64, AtomicI64>,
@@ -147,6 +150,7 @@ impl Metrics {
             terminal_errors: Family::default(),
             panics: Family::default(),
             timeouts: Family::default(),
+            other_panics: Family::default(),
             hot_loops: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             workers: Family::default(),
@@ -214,6 +218,11 @@ impl Metrics {
         );
         runtime.register("active_workers", "Workers that are busy", families.active.clone());
         registry.register(
+            "steersman_controller_panics",
+            "Panics of sources, and of workers outside of a reconcile",
+            families.other_panics.clone(),
+        );
+        registry.register(
             "reconcile_hot_loop",
             "Reconciles that were slowed down because the controller wakes itself by what it writes",
             families.hot_loops.clone(),
@@ -269,6 +278,7 @@ impl Metrics {
             terminal_errors: families.terminal_errors.get_or_create_owned(&labels),
             panics: families.panics.get_or_create_owned(&labels),
             timeouts: families.timeouts.get_or_create_owned(&labels),
+            other_panics: families.other_panics.get_or_create_owned(&labels),
             hot_loops: families.hot_loops.get_or_create_owned(&labels),
             workers: families.workers.get_or_create_owned(&labels),
             active: families.active.get_or_create_owned(&labels),
@@ -349,6 +359,7 @@ impl Drop for Series {
             &families.terminal_errors,
             &families.panics,
             &families.timeouts,
+            &families.other_panics,
             &families.hot_loops,
         ] {
             family.remove(labels);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which changes matter.
 //!
-//! A predicate drops changes before they become keys. It saves reconciles, not memory. All of the ready-made ones look
-//! at the header only, and let creations, deletions and replays pass: only an update can be without consequence.
+//! A predicate drops changes before they become keys. It saves reconciles, not memory. The ready-made ones let creations,
+//! deletions and what is said again of an object pass: only an update can be without consequence. They look at the header
+//! only. There are two exceptions: [`resource_version_changed`] drops what a resync says again, and [`object_is`] looks at
+//! whole objects, whatever has become of them.
+//!
+//! A change that a predicate panics over passes.
 
 use std::{fmt, sync::Arc};
 
@@ -94,8 +98,8 @@ pub fn annotations_changed<T: 'static>() -> Predicate<T> {
     on_update(|old, new| !old.annotations().eq(new.annotations()))
 }
 
-/// Everything but replays: what a resync or the first list says again of an object that did not change. With it, a
-/// controller that starts looks only at what changes from then on.
+/// Everything but what a resync says again of an object that did not change. What is there when a controller starts still
+/// passes: nobody has looked at it yet.
 #[must_use]
 pub fn resource_version_changed<T: 'static>() -> Predicate<T> {
     Predicate::new(|occurrence| match occurrence.event() {
@@ -194,6 +198,11 @@ mod tests {
         assert!(admits(&generation_changed(), &resynced));
         let changed = update(&json!({}), &json!({"resourceVersion": "2"}));
         assert!(admits(&resource_version_changed(), &changed));
+        let first = Event::Added {
+            object: object(&json!({})),
+            initial: true,
+        };
+        assert!(admits(&resource_version_changed(), &first));
     }
 
     #[test]

@@ -222,6 +222,7 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
             });
         };
         let (name, message) = (source.name(), message(&*panic));
+        plan.count_panic();
         tracing::error!(controller = %plan.name, source = name, panic = message, "a source panicked; it begins anew");
         cx.update(|state| SourceState::Trouble {
             reason: format!("{name}: it panicked: {message}"),

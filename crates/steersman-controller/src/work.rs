@@ -239,6 +239,7 @@ impl<R: RequestKey> Drop for Workers<R> {
 async fn keep_serving<R: RequestKey>(outfit: Arc<Outfit<R>>) {
     while AssertUnwindSafe(outfit.serve()).catch_unwind().await.is_err() {
         outfit.tell_if_closing();
+        outfit.plan.count_panic();
         tracing::error!(controller = %outfit.plan.name, "a worker panicked outside of a reconcile; it goes on in a second");
         outfit.clock.sleep_until(outfit.clock.now() + REST).await;
     }

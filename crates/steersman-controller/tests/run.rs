@@ -17,10 +17,16 @@ use std::{
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
 use steersman_cache::Resource;
+use steersman_cluster::Fence;
 use steersman_controller::{
-    Context, Controller, Options, Request, RequestKey, RunError, Source, SourceContext, dynamic, handle_fn,
-    kind,
+    Context, Controller, LeadershipKeeper, Options, Request, RequestKey, RunError, Source, SourceContext,
+    dynamic, handle_fn, kind,
 };
 use steersman_core::{Action, Clock, ObjectKey};
 use steersman_queue::Add;
@@ -401,6 +407,86 @@ async fn a_strict_controller_ends_at_once_with_name_and_reason(fixture: Fixture)
 }
 
 #[steersman_testing::test]
+async fn a_strict_controller_that_has_begun_waits_for_a_source_in_trouble(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let stage = Stage::through(&fixture, &proxy).await;
+    let calls = Calls::new();
+    let strict = Controller::of::<ConfigMap>("strict")
+        .options(Options::new().strict(true))
+        .build(&stage.cluster, calls.only());
+    let running = stage.run(&strict);
+    stage.stands("strict", |is| is == "ready").await;
+    let unplugged = proxy.unplug();
+    stage.stands("strict", |is| is.starts_with("degraded")).await;
+    strict.enqueue(request(&fixture, "a"));
+    calls.reach("a", 1).await;
+    drop(unplugged);
+    stage.stands("strict", |is| is == "ready").await;
+    running.stop(GRACE).await.unwrap();
+}
+
+// R68
+#[steersman_testing::test]
+async fn every_client_of_a_context_passes_the_fence_of_its_term(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let stage = Stage::through(&fixture, &proxy).await;
+    let other = support::cluster_through(&fixture, &proxy, "other")
+        .build()
+        .await
+        .unwrap();
+    stage.surroundings.fleet().insert(other).unwrap();
+    let (calls, go_on) = (Calls::new(), Arc::new(Notify::new()));
+    let reconciler = {
+        let go_on = Arc::clone(&go_on);
+        calls.then(move |key: ObjectKey, cx: Context, time| {
+            let go_on = Arc::clone(&go_on);
+            async move {
+                let value = |way: &str| json!({"metadata": {"labels": {way: time.to_string()}}});
+                // A raw client that somebody made earlier is not free of it either.
+                let maps: Api<ConfigMap> = Api::namespaced(cx.kube(), key.namespace());
+                let (own, other) = (cx.client().clone(), cx.client_of(&"other".into()).unwrap());
+                if time == 2 {
+                    go_on.notified().await;
+                }
+                let raw = Patch::Merge(value("raw"));
+                let raw = maps.patch(key.name(), &PatchParams::default(), &raw).await;
+                let own = own.patch::<ConfigMap>(&key, &Patch::Merge(value("own"))).await;
+                let other = other
+                    .patch::<ConfigMap>(&key, &Patch::Merge(value("other")))
+                    .await;
+                match time {
+                    1 => assert!(raw.is_ok() && own.is_ok() && other.is_ok()),
+                    _ => assert!(raw.is_err() && own.is_err() && other.is_err()),
+                }
+                Ok(Action::await_change())
+            }
+        })
+    };
+    let direct = fixture_client(&fixture);
+    direct.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    let controller = Controller::<ObjectKey>::named("keys").build(&stage.cluster, reconciler);
+    let (fence_keeper, fence) = Fence::new(Arc::clone(&stage.clock));
+    fence_keeper.open_until(None);
+    let (keeper, leadership) = LeadershipKeeper::new();
+    keeper.grant(fence);
+    let running = controller.clone().spawn(&stage.context_led("keys", leadership));
+    controller.enqueue(key(&fixture, "a"));
+    until(|| stage.reconciled("keys", "success") == 1).await;
+    controller.enqueue(key(&fixture, "a"));
+    calls.reach("a", 2).await;
+    fence_keeper.close("the time is up");
+    go_on.notify_one();
+    until(|| stage.reconciled("keys", "success") == 2).await;
+    assert_eq!(
+        stage.count("controller_runtime_reconcile_panics_total", "keys"),
+        0
+    );
+    let writes = proxy.exchanges().into_iter().filter(|one| one.is_write());
+    assert_eq!(writes.count(), 3);
+    running.stop(GRACE).await.unwrap();
+}
+
+#[steersman_testing::test]
 async fn a_source_that_is_not_in_sync_in_time_is_named_and_waited_for(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let clock = steersman_core::TestClock::new();
@@ -483,6 +569,7 @@ async fn a_source_that_breaks_begins_anew_and_one_that_ends_is_not_waited_for(fi
     })
     .await;
     stage.stands("fragile", |is| is == "ready").await;
+    assert_eq!(stage.count("steersman_controller_panics_total", "fragile"), 2);
     running.stop(GRACE).await.unwrap();
 }
 
@@ -536,6 +623,7 @@ async fn a_worker_that_breaks_outside_of_a_reconcile_goes_on(fixture: Fixture) {
         stage.count("controller_runtime_reconcile_panics_total", "cursed"),
         1
     );
+    assert_eq!(stage.count("steersman_controller_panics_total", "cursed"), 1);
     assert_eq!(
         stage.count("controller_runtime_max_concurrent_reconciles", "cursed"),
         1

@@ -17,12 +17,13 @@ use steersman_controller::{
     handle_fn, kind, labels_changed, metadata, object_is, projection, related, related_header,
     resource_version_changed, stream,
 };
-use steersman_core::{ObjectKey, TestClock};
+use steersman_core::{Action, ObjectKey, TestClock};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Fault, Matching},
 };
 use support::{Calls, GRACE, Stage, config_map, delete, key, let_go_on, object, secret, until};
+use tokio::sync::Semaphore;
 
 /// A map that says whose it is.
 fn child(fixture: &Fixture, name: &str, owners: &Value) -> ConfigMap {
@@ -111,6 +112,60 @@ async fn what_is_not_news_has_low_priority(fixture: Fixture) {
     };
     assert_eq!(priorities("old"), [LOW_PRIORITY, 0, 0]);
     assert_eq!(priorities("new")[..2], [0, LOW_PRIORITY]);
+    running.stop(GRACE).await.unwrap();
+}
+
+// R114
+#[steersman_testing::test]
+async fn what_is_new_does_not_wait_for_a_resync(fixture: Fixture) {
+    let (clock, stage) = Stage::timed(&fixture).await;
+    let client = stage.live();
+    for number in 0..20 {
+        let map = config_map(&fixture, &format!("old-{number}"), "1");
+        client.create(&map).await.unwrap();
+    }
+    let (calls, gate) = (Calls::new(), Arc::new(Semaphore::new(20)));
+    let reconciler = {
+        let gate = Arc::clone(&gate);
+        calls.then(move |_: Request, _, _| {
+            let gate = Arc::clone(&gate);
+            async move {
+                gate.acquire().await?.forget();
+                Ok(Action::await_change())
+            }
+        })
+    };
+    let controller = Controller::of::<ConfigMap>("maps")
+        .resync(Duration::from_secs(600))
+        .build(&stage.cluster, reconciler);
+    let running = stage.run(&controller);
+    until(|| calls.all().len() == 20 && controller.depth() == Default::default()).await;
+    // All of them again, and the one worker is held up with the first.
+    until(|| {
+        clock.advance(Duration::from_secs(1));
+        controller.depth().ready() == 19
+    })
+    .await;
+    client.create(&config_map(&fixture, "new", "1")).await.unwrap();
+    client.update(&config_map(&fixture, "old-7", "2")).await.unwrap();
+    until(|| controller.depth().ready() == 20).await;
+    let informer = stage.cluster.cache().informer(&Resource::of::<ConfigMap>());
+    until(|| {
+        let map = informer.store().get(fixture.namespace(), "old-7").unwrap();
+        map.decoded::<ConfigMap>().unwrap().data.as_ref().unwrap()["value"] == "2"
+    })
+    .await;
+    let_go_on().await;
+    gate.add_permits(3);
+    calls.when(|calls| calls.len() >= 20 + 4).await;
+    let all = calls.all();
+    // The one that was under way may have been the one that changed.
+    let next: BTreeSet<_> = all[21..23].iter().map(|call| call.key.as_str()).collect();
+    let named = |name: &str| key(&fixture, name).to_string();
+    let (new, changed) = (named("new"), named("old-7"));
+    assert!(next.contains(&*new), "{next:?}");
+    assert!(next.contains(&*changed), "{next:?}");
+    gate.add_permits(100);
     running.stop(GRACE).await.unwrap();
 }
 
@@ -293,6 +348,31 @@ async fn a_kind_can_be_watched_as_a_projection_of_it(fixture: Fixture) {
         one.stop(GRACE).await.unwrap();
     }
     mapping.stop(GRACE).await.unwrap();
+}
+
+// R160
+#[steersman_testing::test]
+async fn a_change_that_a_predicate_panics_over_passes_and_is_counted(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let calls = Calls::new();
+    let fragile = Predicate::<ConfigMap>::new(|occurrence: &Occurrence<'_, ConfigMap>| {
+        assert!(occurrence.object().name() != "strange", "out of order");
+        occurrence.object().name() == "wanted"
+    });
+    let controller = Controller::of::<ConfigMap>("maps")
+        .when(fragile)
+        .build(&stage.cluster, calls.only());
+    let running = stage.run(&controller);
+    for name in ["strange", "other", "wanted"] {
+        let map = config_map(&fixture, name, "1");
+        stage.live().create(&map).await.unwrap();
+    }
+    calls.reach("strange", 1).await;
+    calls.reach("wanted", 1).await;
+    assert_eq!(calls.count("other"), 0);
+    let [informer] = stage.cluster.cache().informers().try_into().unwrap();
+    assert_eq!(informer.stats().panicked_handlers, [("maps".to_owned(), 1)]);
+    running.stop(GRACE).await.unwrap();
 }
 
 // R58

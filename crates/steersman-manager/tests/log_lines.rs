@@ -17,10 +17,11 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use steersman_controller::{
-    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, reconcile_fn, run_fn, terminal,
+    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, projection, reconcile_fn, related,
+    run_fn, terminal,
 };
 use steersman_core::{Action, ObjectKey};
-use steersman_manager::{LogFormat, LogHandle, LogLevel, Logging, Manager};
+use steersman_manager::{Exposition, LogFormat, LogHandle, LogLevel, Logging, Manager};
 use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
@@ -265,6 +266,73 @@ async fn a_controller_that_wakes_itself_is_named_once(fixture: Fixture) {
         lines(&name).iter().filter(|line| line["level"] == "warn").count(),
         1
     );
+}
+
+/// A map of which some are not.
+#[derive(serde::Deserialize)]
+struct Numbered {
+    data: Number,
+}
+
+#[derive(serde::Deserialize)]
+struct Number {
+    number: String,
+}
+
+// R160, R165
+#[steersman_testing::test]
+async fn what_a_mapping_cannot_read_or_breaks_over_is_said_and_counted(fixture: Fixture) {
+    logs();
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .build()
+        .await
+        .unwrap();
+    let (name, log) = (unique(&fixture, "mapping"), Log::new());
+    let namespace = fixture.namespace().to_owned();
+    let by_number = related(move |map: &Numbered| {
+        let number: u32 = map.data.number.parse().unwrap();
+        Some(Request::new(
+            "default".into(),
+            ObjectKey::new(&namespace, &number.to_string()),
+        ))
+    });
+    Controller::named(&name)
+        .watches(projection::<ConfigMap, Numbered>(), by_number)
+        .run_on(&manager, log.clone())
+        .unwrap();
+    let running = run(&manager);
+    let client = manager.client().unwrap();
+    for (map, data) in [
+        ("unreadable", json!({"value": "1"})),
+        ("breaking", json!({"number": "none"})),
+        ("fine", json!({"number": "7"})),
+    ] {
+        let mut object = config_map(&fixture, map, "");
+        object.data = serde_json::from_value(data).unwrap();
+        client.create(&object).await.unwrap();
+    }
+    log.when(|entries| entries.iter().any(|(request, _)| request.name() == "7"))
+        .await;
+    let warning = line(&name, |line| line["level"] == "warn").await;
+    assert_eq!(warning["key"], format!("{}/unreadable", fixture.namespace()));
+    assert!(warning["error"].as_str().unwrap().contains("data"), "{warning}");
+    let mut lines = LINES.get().unwrap().subscribe();
+    let is_meant = |line: &Value| line["handler"] == *name && line["level"] == "error";
+    let lines = lines.wait_for(|lines| lines.iter().any(is_meant)).await.unwrap();
+    let broken = lines.iter().find(|line| is_meant(line)).unwrap().clone();
+    drop(lines);
+    assert_eq!(broken["key"], format!("{}/breaking", fixture.namespace()));
+    let text = manager.metrics().encode(Exposition::Text);
+    for expected in [
+        "steersman_cache_decode_failures_total{cluster=\"default\",kind=\"configmaps/v1\"} 1.0".to_owned(),
+        format!(
+            "steersman_cache_handler_panics_total{{cluster=\"default\",handler=\"{name}\",kind=\"configmaps/v1\"}} 1.0"
+        ),
+    ] {
+        assert!(text.lines().any(|line| line == expected), "{expected}\n{text}");
+    }
+    running.stop().await.unwrap();
 }
 
 /// Waits for a line about this runnable.

@@ -189,7 +189,10 @@ impl Dispatch {
         if result.is_err() {
             let key = event.object().key();
             handler.figures().panicked.fetch_add(1, Relaxed);
-            tracing::error!(%resource, handler = name, %key, "a handler panicked; the event is lost to it");
+            tracing::error!(
+                %resource, handler = name, %key,
+                "a handler panicked; what it has not done about this event is not done before the next one"
+            );
         }
         if took >= SLOW {
             handler.figures().slow.fetch_add(1, Relaxed);

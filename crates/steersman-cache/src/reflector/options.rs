@@ -11,6 +11,7 @@ pub struct ReflectorOptions {
     streaming: bool,
     compressed: bool,
     poll: Option<Duration>,
+    relist: Option<Duration>,
     watch_timeout: Duration,
     initial_events_limit: Duration,
     answer_limit: Duration,
@@ -23,6 +24,7 @@ impl Default for ReflectorOptions {
             streaming: true,
             compressed: false,
             poll: None,
+            relist: None,
             watch_timeout: Duration::from_secs(300),
             initial_events_limit: Duration::from_secs(10),
             answer_limit: Duration::from_secs(60),
@@ -52,6 +54,14 @@ impl ReflectorOptions {
     /// Lists at this interval instead of watching, for resources that cannot be watched. Default: off.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.poll = Some(interval);
+        self
+    }
+
+    /// Lists anew at about this interval besides, for those who want to be sure even of servers and proxies that lose
+    /// events: what differs is told as if it had just happened. Each costs a whole list, and changes wait until it is
+    /// there. Default: off, because a watch either tells everything or breaks.
+    pub fn relist(mut self, interval: Duration) -> Self {
+        self.relist = Some(interval);
         self
     }
 
@@ -89,6 +99,11 @@ impl ReflectorOptions {
 
     pub(super) fn poll_interval(&self) -> Option<Duration> {
         self.poll
+    }
+
+    /// A tenth up or down, so that not all lists come at once.
+    pub(super) fn relist_after(&self, chance: f64) -> Option<Duration> {
+        self.relist.map(|interval| interval.mul_f64(0.9 + 0.2 * chance))
     }
 
     /// Spread by chance, so that watches opened together do not end together.

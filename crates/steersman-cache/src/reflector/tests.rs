@@ -610,3 +610,37 @@ async fn a_resource_that_cannot_be_watched_is_listed_at_an_interval() {
     assert_eq!(scene.told().await, ["begin", "listed b", "end 6"]);
     assert!(scene.requests().iter().all(|request| !request.contains("watch")));
 }
+
+// R114
+#[tokio::test]
+async fn an_event_that_was_lost_is_made_up_for_by_a_list_where_that_is_asked_for() {
+    let every = Duration::from_secs(600);
+    let scene = Scene::start(
+        paged().relist(every),
+        [
+            list(&["a", "b"], 5, ""),
+            watch_of(&[bookmark(6, false)], End::Never),
+        ],
+    );
+    assert_eq!(
+        scene.told().await,
+        ["begin", "listed a", "listed b", "end 5", "progressed 6"]
+    );
+    // `b` went and `c` came, and the watch says nothing of it.
+    scene.then(list(&["a", "c"], 9, ""));
+    scene.then(watch_of(&[event("MODIFIED", "c", 10)], End::Never));
+    let mut waits = Vec::new();
+    let mut told = Vec::new();
+    while told.is_empty() {
+        waits.push(scene.wait().await);
+        told = scene.told().await;
+    }
+    assert_eq!(told, ["begin", "listed a", "listed c", "end 9", "changed c"]);
+    let waited: Duration = waits.iter().sum();
+    assert!(
+        waited >= every.mul_f64(0.9) && waited <= every.mul_f64(1.1),
+        "{waits:?}"
+    );
+    assert_ne!(waited, every, "not all come at once");
+    assert_eq!(scene.trouble(), None);
+}

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kinds as sources: an informer of each cluster, and a handler on it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use steersman_cache::{Event, Health, Held, Query, Registration, Resource, Scope, Store, Trouble};
 use steersman_cluster::{Cluster, ClusterName};
@@ -57,9 +61,16 @@ impl<R: RequestKey> KindSource<R> {
         } = kind;
         let on_event = move |event: &Event, cluster: &ClusterName, intake: &Intake<R>| {
             let occurrence = Occurrence::<T>::new(event, cluster);
-            if predicates.iter().all(|predicate| predicate.admits(&occurrence)) {
+            let judged = catch_unwind(AssertUnwindSafe(|| {
+                predicates.iter().all(|predicate| predicate.admits(&occurrence))
+            }));
+            // What nobody can judge passes: a reconcile too many does no harm.
+            if *judged.as_ref().unwrap_or(&true) {
                 let mut enqueue = Enqueue::of_change(intake, cluster, occurrence.is_replay());
                 handler.handle(&occurrence, &mut enqueue);
+            }
+            if let Err(panic) = judged {
+                resume_unwind(panic); // The informer counts and names it.
             }
         };
         Self {

@@ -73,8 +73,12 @@ impl Stage {
     }
 
     pub fn context(&self, name: &str) -> RunContext {
-        self.surroundings
-            .context(name, Leadership::always(), self.stop.clone())
+        self.context_led(name, Leadership::always())
+    }
+
+    /// For one whose leadership the test keeps.
+    pub fn context_led(&self, name: &str, leadership: Leadership) -> RunContext {
+        self.surroundings.context(name, leadership, self.stop.clone())
     }
 
     /// Waits until the one of this name stands so, and says how.

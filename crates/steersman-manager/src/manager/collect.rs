@@ -31,7 +31,7 @@ struct Collected {
 /// A figure of an informer: its name, what it means, whether it only grows, and where it is.
 type Figure = (&'static str, &'static str, MetricType, fn(&Stats) -> f64);
 
-const FIGURES: [Figure; 9] = [
+const FIGURES: [Figure; 10] = [
     (
         "steersman_cache_objects",
         "Objects in the cache",
@@ -86,6 +86,28 @@ const FIGURES: [Figure; 9] = [
         MetricType::Counter,
         |stats| stats.invalid as f64,
     ),
+    (
+        "steersman_cache_decode_failures",
+        "How often an object did not have the shape that somebody asked for",
+        MetricType::Counter,
+        |stats| stats.decode_failures as f64,
+    ),
+];
+
+/// A figure of the handlers of an informer.
+type HandlerFigure = (&'static str, &'static str, fn(&Stats) -> &[(String, u64)]);
+
+const HANDLER_FIGURES: [HandlerFigure; 2] = [
+    (
+        "steersman_cache_slow_handlers",
+        "Handlers that were slow, by how often",
+        |stats| &stats.slow_handlers,
+    ),
+    (
+        "steersman_cache_handler_panics",
+        "Handlers and predicates that panicked, by how often",
+        |stats| &stats.panicked_handlers,
+    ),
 ];
 
 impl Collector for Collected {
@@ -118,17 +140,17 @@ impl Collected {
                 sample(metric.encode_family(&labels)?, metric_type, figure(stats))?;
             }
         }
-        let help = "Handlers that were slow, by how often";
-        let mut metric =
-            encoder.encode_descriptor("steersman_cache_slow_handlers", help, None, MetricType::Counter)?;
-        for (cluster, kind, stats) in &informers {
-            for (handler, times) in &stats.slow_handlers {
-                let labels = [
-                    ("cluster", cluster.as_str()),
-                    ("kind", kind.as_str()),
-                    ("handler", handler.as_str()),
-                ];
-                sample(metric.encode_family(&labels)?, MetricType::Counter, *times as f64)?;
+        for (name, help, figure) in HANDLER_FIGURES {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (cluster, kind, stats) in &informers {
+                for (handler, times) in figure(stats) {
+                    let labels = [
+                        ("cluster", cluster.as_str()),
+                        ("kind", kind.as_str()),
+                        ("handler", handler.as_str()),
+                    ];
+                    sample(metric.encode_family(&labels)?, MetricType::Counter, *times as f64)?;
+                }
             }
         }
         Ok(())
