@@ -8,15 +8,16 @@ mod support;
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::poll;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, PostParams};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::api::{Api, Patch, PostParams};
+use serde_json::json;
 use steersman_cluster::{Closed, Cluster, DeleteOptions, Fence, FenceKeeper};
 use steersman_core::{Clock, TestClock};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Ended, Exchange, Fault, Matching},
 };
-use support::{builder, config_map, key, next_deadline, parameter};
+use support::{builder, config_map, key, next_deadline, object, parameter};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -66,7 +67,19 @@ async fn guarantee_1_no_attempt_starts_behind_a_closed_fence(fixture: Fixture) {
     );
 
     clock.advance(LEASE);
+    let web: Deployment = object(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": fixture.namespace()},
+        "status": {"replicas": 1},
+    }));
+    let status = Patch::Merge(json!({"status": {"replicas": 2}}));
     let errors = [
+        client.update_status(&web).await.unwrap_err(),
+        client.apply_status(&web).await.unwrap_err(),
+        client
+            .patch_status::<Deployment>(&key(&fixture, "web"), &status)
+            .await
+            .unwrap_err(),
         client.update(&map).await.unwrap_err(),
         client.apply(&map).await.unwrap_err(),
         client.create(&map).await.unwrap_err(),

@@ -27,6 +27,9 @@ use crate::{
 /// How long what is stopped by its condition has to end.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// How long others wait for a condition to be told before they do without.
+const TELLING: Duration = Duration::from_secs(120);
+
 /// A runnable that runs only while a condition holds. It is a runnable, so conditions nest.
 ///
 /// ```no_run
@@ -143,6 +146,8 @@ impl Runnable for Conditional {
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let mut sightings = self.condition.watch(cx.clock());
         let (mut phase, mut is_known) = (Phase::Resting, false);
+        let mut late = cx.clock().sleep_until(cx.clock().now() + TELLING);
+        let mut is_late = false;
         cx.stand(Standing::Waiting {
             on: vec![self.condition.name().to_owned()],
         });
@@ -161,6 +166,10 @@ impl Runnable for Conditional {
                     result?;
                     tracing::info!(name = self.inner.name(), "has ended by itself; it runs again when its condition holds anew");
                     cx.ready();
+                }
+                () = &mut late, if !is_known && !is_late => {
+                    is_late = true;
+                    cx.settle();
                 }
                 Some(sighting) = sightings.next() => {
                     is_known |= sighting.presence != Presence::Unknown;

@@ -70,9 +70,9 @@ async fn lead<R: RequestKey>(
     let (deadline, result) = loop {
         tokio::select! {
             biased;
-            deadline = cx.stop().requested() => break (Some(deadline), Some(Ok(()))),
-            // What is in flight has as long as the fence lets it write.
+            // What is in flight has as long as the fence lets it write, also where the whole is to end.
             () = term.ended() => break (None, None),
+            deadline = cx.stop().requested() => break (Some(deadline), Some(Ok(()))),
             error = workers.failed() => break (Some(Moment::ORIGIN), Some(Err(error))),
             _ = members.changed() => outfit.dismiss_absent(),
             () = sources.keep_standing(cx) => {}
@@ -167,7 +167,10 @@ impl Sources {
                         return Ok(()); // All sources have ended by themselves.
                     }
                 }
-                () = &mut limit, if !is_late => is_late = true,
+                () = &mut limit, if !is_late => {
+                    is_late = true;
+                    cx.settle();
+                }
             }
         }
     }

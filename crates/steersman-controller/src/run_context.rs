@@ -150,6 +150,12 @@ impl RunContext {
         self.place.set(standing);
     }
 
+    /// Says that it had its time to become ready, and that others need not wait for it any longer: those that decide
+    /// whether this replica is warm. Who was [ready](Self::ready) or dormant once has no need to.
+    pub fn settle(&self) {
+        self.place.settle();
+    }
+
     /// Says that it begins, and why.
     pub(crate) fn begins_because(&self, reason: &str) {
         self.place.begins_because(reason);

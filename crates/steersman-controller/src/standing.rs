@@ -2,7 +2,7 @@
 //! How those that run stand, for readiness and for people.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -60,8 +60,14 @@ pub struct Standings(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    entries: Mutex<BTreeMap<String, Standing>>,
+    board: Mutex<Board>,
     changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    entries: BTreeMap<String, Standing>,
+    settled: BTreeSet<String>,
 }
 
 /// The place of one on the board. Dropping it takes it off.
@@ -87,6 +93,7 @@ impl Standings {
             board: self.clone(),
             has_begun: AtomicBool::new(false),
         };
+        self.lock().settled.remove(name);
         place.set(Standing::Waiting {
             on: vec!["its start".to_owned()],
         });
@@ -96,13 +103,13 @@ impl Standings {
     /// How all stand, by name.
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, Standing> {
-        self.lock().clone()
+        self.lock().entries.clone()
     }
 
     /// How the one of this name stands.
     #[must_use]
     pub fn of(&self, name: &str) -> Option<Standing> {
-        self.lock().get(name).cloned()
+        self.lock().entries.get(name).cloned()
     }
 
     /// Waits until `condition` holds.
@@ -110,6 +117,24 @@ impl Standings {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn when(&self, mut condition: impl FnMut(&BTreeMap<String, Standing>) -> bool) {
+        self.look(|board| condition(&board.entries)).await;
+    }
+
+    /// The names of those that need not be waited for any more: they were ready once, or the time for that is over.
+    #[must_use]
+    pub fn settled(&self) -> BTreeSet<String> {
+        self.lock().settled.clone()
+    }
+
+    /// Waits until `condition` holds of those that need not be waited for any more.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn when_settled(&self, mut condition: impl FnMut(&BTreeSet<String>) -> bool) {
+        self.look(|board| condition(&board.settled)).await;
+    }
+
+    async fn look(&self, mut condition: impl FnMut(&Board) -> bool) {
         let mut changed = self.0.changed.subscribe();
         loop {
             changed.mark_unchanged();
@@ -119,16 +144,16 @@ impl Standings {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Standing>> {
-        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.0.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Place {
     /// Says how it stands. A transition is logged, with one line that people see by default.
     pub fn set(&self, standing: Standing) {
-        let mut entries = self.board.lock();
-        let before = entries.get(&self.name);
+        let mut board = self.board.lock();
+        let before = board.entries.get(&self.name);
         if before == Some(&standing) {
             return;
         }
@@ -147,8 +172,17 @@ impl Place {
             standing if is_told => tracing::debug!(name = self.name, "{standing}"),
             standing => tracing::info!(name = self.name, "{standing}"),
         }
-        entries.insert(self.name.clone(), standing);
-        drop(entries);
+        if standing.is_ready() {
+            board.settled.insert(self.name.clone());
+        }
+        board.entries.insert(self.name.clone(), standing);
+        drop(board);
+        self.board.0.changed.send_replace(());
+    }
+
+    /// Says that nobody need wait any longer until it is ready: it may be in trouble for good.
+    pub(crate) fn settle(&self) {
+        self.board.lock().settled.insert(self.name.clone());
         self.board.0.changed.send_replace(());
     }
 
@@ -161,7 +195,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.board.lock().remove(&self.name);
+        let mut board = self.board.lock();
+        board.entries.remove(&self.name);
+        board.settled.remove(&self.name);
+        drop(board);
         self.board.0.changed.send_replace(());
     }
 }
@@ -183,5 +220,26 @@ mod tests {
         assert!(ready.as_mut().now_or_never().is_some());
         drop(place);
         assert!(board.all().is_empty());
+    }
+
+    #[test]
+    fn who_was_ready_once_or_had_its_time_is_settled() {
+        let board = Standings::new();
+        let (web, late) = (board.place("web"), board.place("late"));
+        assert!(board.settled().is_empty());
+        web.set(Standing::Ready);
+        let trouble = Standing::Degraded {
+            reason: "forbidden".to_owned(),
+        };
+        web.set(trouble.clone());
+        late.set(trouble);
+        let mut settled = Box::pin(board.when_settled(|settled| settled.len() == 2));
+        assert!(settled.as_mut().now_or_never().is_none());
+        late.settle();
+        assert!(settled.as_mut().now_or_never().is_some());
+        drop(web);
+        assert!(board.settled().iter().eq(["late"]));
+        let _again = board.place("late");
+        assert!(board.settled().is_empty());
     }
 }

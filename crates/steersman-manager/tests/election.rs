@@ -598,3 +598,48 @@ async fn without_a_namespace_and_outside_of_a_pod_it_says_what_to_do(fixture: Fi
         "it is not known in which namespace the lease `web` is: run in a Pod, or say it with `Election::namespace`"
     );
 }
+
+#[steersman_testing::test]
+async fn a_namespace_that_is_missing_is_named_and_tried_at_the_retry_period(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let missing = format!("{}-later", fixture.namespace());
+    let cluster = managed::cluster_through(&fixture, &proxy, "default").await;
+    let election = steady(&fixture, "one").namespace(&missing);
+    let manager = Manager::builder()
+        .cluster(cluster)
+        .election(election)
+        .build()
+        .await
+        .unwrap();
+    let running = managed::run(&manager);
+    let named = format!("namespaces \"{missing}\" not found");
+    let lease = format!("lease {missing}/{LEASE}");
+    let is_named = |standing: &Standing| standing.to_string().contains(&named);
+    let standings = manager.standings();
+    standings.when(|all| all.get(&lease).is_some_and(is_named)).await;
+    let made = |all: &[Exchange]| {
+        let made = all
+            .iter()
+            .filter(|one| one.method == "POST" && is_about_lease(one));
+        made.map(|one| one.arrived).collect::<Vec<_>>()
+    };
+    let tries = proxy
+        .wait_for(|all| Some(made(all)).filter(|made| made.len() >= 4))
+        .await;
+    let pauses: Vec<_> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let is_long = |pause: &Duration| *pause >= Duration::from_millis(300);
+    assert!(pauses.iter().all(is_long), "{pauses:?}");
+    let standing = standings.of(&lease).unwrap();
+    assert!(is_named(&standing), "{standing}");
+
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(fixture.client());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": missing}})).unwrap();
+    namespaces.create(&Default::default(), &namespace).await.unwrap();
+    manager.elected().await;
+    assert_eq!(standings.of(&lease), Some(Standing::Ready));
+    running.stop().await.unwrap();
+    namespaces
+        .delete(&missing, &DeleteParams::default())
+        .await
+        .unwrap();
+}

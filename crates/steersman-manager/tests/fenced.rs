@@ -10,9 +10,10 @@ use std::{sync::Arc, thread, time::Duration};
 
 use elected::{Replica, create_map, figure, is_about_lease, lease, leases, short, steady, until, user};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ObjectMeta, Patch, PatchParams};
 use managed::Running;
 use serde_json::json;
+use steersman_cluster::EventType;
 use steersman_controller::{BoxError, Context, Controller, Reconciler, Request};
 use steersman_core::{Action, Spawner, TestClock};
 use steersman_manager::Manager;
@@ -60,6 +61,18 @@ impl Reconciler for Writer {
             let patch = Patch::Merge(json!({"data": {"written": format!("{}", *told.borrow())}}));
             let written = cx.client().patch::<ConfigMap>(request.key(), &patch).await;
             let outcome = written.map(|_| ()).map_err(|error| error.is_fenced());
+            let reason = format!("Written{}", *told.borrow());
+            let map = ConfigMap {
+                metadata: ObjectMeta {
+                    name: Some(request.name().to_owned()),
+                    namespace: Some(request.namespace().to_owned()),
+                    ..ObjectMeta::default()
+                },
+                ..ConfigMap::default()
+            };
+            cx.recorder()
+                .event(&map, EventType::Normal, &reason, "Writing", "");
+            cx.recorder().flush().await;
             self.wrote.send_modify(|wrote| wrote.push(outcome));
         }
     }
@@ -122,6 +135,12 @@ fn patches(proxy: &FaultProxy) -> Vec<Exchange> {
     all.filter(|one| one.method == "PATCH").collect()
 }
 
+fn events(proxy: &FaultProxy) -> usize {
+    let all = proxy.exchanges().into_iter();
+    all.filter(|one| one.is_write() && one.path.ends_with("/events"))
+        .count()
+}
+
 // R68
 #[steersman_testing::test]
 async fn guarantee_1_a_machine_that_was_suspended_writes_nothing_when_it_wakes_up(fixture: Fixture) {
@@ -131,12 +150,14 @@ async fn guarantee_1_a_machine_that_was_suspended_writes_nothing_when_it_wakes_u
         told.contains("timeout=10000ms"),
         "the server knows how long: {told}"
     );
+    assert_eq!(events(&stage.proxy), 1);
     // No timer counts this.
     stage.clock.suspend(RENEW);
     assert!(!stage.replica.manager.is_leading());
     stage.tell.send_replace(2);
     assert_eq!(stage.writer.outcome(1).await, Err(true));
     assert_eq!(patches(&stage.proxy).len(), 1);
+    assert_eq!(events(&stage.proxy), 1, "events are writes, too");
     // The election notices with its next timer, before it sends anything. Nobody took the lease, so it leads again.
     let renewals = |all: &[Exchange]| {
         all.iter()
@@ -156,13 +177,12 @@ async fn guarantee_1_a_machine_that_was_suspended_writes_nothing_when_it_wakes_u
     stage.running.stop().await.unwrap();
 }
 
-// R68
-#[steersman_testing::test]
-async fn guarantee_1_a_write_that_is_under_way_is_given_up_at_the_deadline(fixture: Fixture) {
-    let stage = stage(&fixture).await;
+/// Shows that a write without an answer is given up when renewals fail in this way.
+async fn is_given_up_at_the_deadline(fixture: &Fixture, renewals: Fault) {
+    let stage = stage(fixture).await;
     let refused = stage
         .proxy
-        .inject(Matching::method("PUT").path("/leases"), Fault::answer(503));
+        .inject(Matching::method("PUT").path("/leases"), renewals);
     let held = stage.proxy.inject(Matching::method("PATCH"), Fault::stall());
     stage.tell.send_replace(2);
     held.hit().await;
@@ -176,8 +196,20 @@ async fn guarantee_1_a_write_that_is_under_way_is_given_up_at_the_deadline(fixtu
         (write?.ended == Some(Ended::ClientGone)).then_some(())
     };
     stage.proxy.wait_for(given_up).await;
-    drop(held);
+    drop((held, refused));
     stage.running.stop().await.unwrap();
+}
+
+// R68
+#[steersman_testing::test]
+async fn guarantee_1_a_write_that_is_under_way_is_given_up_at_the_deadline(fixture: Fixture) {
+    is_given_up_at_the_deadline(&fixture, Fault::answer(503)).await;
+}
+
+// R68
+#[steersman_testing::test]
+async fn guarantee_1_also_if_renewals_are_not_answered_at_all(fixture: Fixture) {
+    is_given_up_at_the_deadline(&fixture, Fault::stall()).await;
 }
 
 // R177

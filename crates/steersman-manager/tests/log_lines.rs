@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod kinds;
 mod managed;
 mod support;
 
@@ -17,8 +18,8 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use steersman_controller::{
-    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, projection, reconcile_fn, related,
-    run_fn, terminal,
+    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, Standing, dynamic, projection,
+    reconcile_fn, related, run_fn, terminal,
 };
 use steersman_core::{Action, ObjectKey};
 use steersman_manager::{Exposition, LogFormat, LogHandle, LogLevel, Logging, Manager};
@@ -28,6 +29,7 @@ use steersman_testing::{
 };
 use tokio::sync::watch;
 
+use kinds::{TestKind, Uids};
 use managed::{Log, cluster, cluster_through, config_map, key, run, until};
 
 /// All lines so far.
@@ -445,4 +447,51 @@ async fn a_config_map_that_may_not_be_read_does_no_harm(fixture: Fixture) {
         .await
         .unwrap();
     running.stop().await.unwrap();
+}
+
+// R38
+#[steersman_testing::test]
+async fn a_kind_that_comes_or_goes_is_one_line_with_the_reason(fixture: Fixture) {
+    logs();
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .build()
+        .await
+        .unwrap();
+    let (name, widgets) = (unique(&fixture, "widgets"), TestKind::new(&fixture, "Widget"));
+    let seen = Uids::of(&widgets);
+    Controller::of_kind(&name, dynamic(widgets.resource.clone()))
+        .when_installed()
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    let client = cluster(&fixture).await.live();
+    let dormant = async || {
+        let is_dormant = |standing: &Standing| matches!(standing, Standing::Dormant { .. });
+        let standings = manager.standings();
+        standings.when(|all| all.get(&name).is_some_and(is_dormant)).await;
+    };
+    let running = run(&manager);
+    dormant().await;
+    for _ in 0..2 {
+        widgets.install().await;
+        widgets.apply(&client, "one").await;
+        seen.saw("one").await;
+        widgets.uninstall().await;
+        dormant().await;
+        seen.clear();
+    }
+    running.stop().await.unwrap();
+    let lines = LINES.get().unwrap().borrow().clone();
+    let said = lines
+        .iter()
+        .filter(|line| line["name"] == *name && line["level"] != "debug")
+        .map(|line| (line["msg"].as_str().unwrap(), line["reason"].as_str()));
+    let gone = format!("dormant: {} is not installed", widgets.resource);
+    let there = format!("{} is installed", widgets.resource);
+    let (gone, starting) = (
+        (gone.as_str(), None),
+        ("starting, because its condition holds", Some(there.as_str())),
+    );
+    let said: Vec<_> = said.collect();
+    assert_eq!(said, [gone, starting, gone, starting, gone]);
 }

@@ -6,7 +6,10 @@
 mod elected;
 mod managed;
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Secret},
+};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use steersman_controller::{BoxError, Controller, Needs, RunContext, Standing, run_fn};
@@ -161,5 +164,33 @@ async fn with_one_lease_for_all_a_runnable_is_led_by_who_leads(fixture: Fixture)
     assert!(!one.manager.leads("maps"));
     one.manager.elected().await;
     assert!(one.manager.leads("maps"));
+    running.stop().await.unwrap();
+}
+
+// R85, R177
+#[steersman_testing::test]
+async fn a_standby_opens_no_watch_for_what_is_not_warm(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    create_map(&fixture, "a").await;
+    let (one, _) = replica(&fixture, &proxy, "one").await;
+    let (secrets, lease) = (managed::Log::new(), "operator-secrets");
+    let held = json!({
+        "metadata": {"name": lease, "namespace": fixture.namespace()},
+        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600},
+    });
+    let held = serde_json::from_value(held).unwrap();
+    leases(&fixture).create(&Default::default(), &held).await.unwrap();
+    Controller::of::<Secret>("secrets")
+        .run_on(&one.manager, secrets)
+        .unwrap();
+    let running = one.run();
+    // All that runs at the start has begun.
+    signed(&fixture, "a", "one").await;
+    let of_secrets = |exchange: &Exchange| exchange.path.ends_with("/secrets");
+    assert!(!one.requests(&proxy).iter().any(of_secrets));
+    give(&fixture, lease, "").await;
+    proxy
+        .wait_for(|all| all.iter().any(of_secrets).then_some(()))
+        .await;
     running.stop().await.unwrap();
 }

@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::DeleteParams;
 use managed::Log;
 use steersman_controller::{BoxError, Controller, Needs, Options, RunContext, Standing, run_fn};
-use steersman_manager::{Addresses, ManagerBuilder, RunError};
+use steersman_manager::{Addresses, Election, Manager, ManagerBuilder, RunError};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Exchange, Fault, Matching},
@@ -210,12 +210,14 @@ async fn readiness_waits_for_warmth_and_names_the_kind_while_the_process_is_heal
         "{body}"
     );
     assert_eq!(probe(&addresses, "/healthz").await, (200, "ok".to_owned()));
-    // A warm-up that takes too long is called so.
+    // A warm-up that takes too long is called so. It is not waited for any more, and still not ready.
     until(async || {
-        let (_, warm) = probe(&addresses, "/readyz/warm").await;
-        warm.contains("maps: degraded: configmaps/v1 not in sync in time")
+        let (status, body) = probe(&addresses, "/readyz").await;
+        let said = "[-]runnables failed: maps: degraded: configmaps/v1 not in sync in time";
+        status == 500 && body.contains(said) && body.contains("[+]warm ok")
     })
     .await;
+    assert_eq!(probe(&addresses, "/readyz/warm").await, (200, "ok".to_owned()));
     drop(stall);
     until(async || probe(&addresses, "/readyz").await.0 == 200).await;
     assert_eq!(probe(&addresses, "/readyz/warm").await, (200, "ok".to_owned()));
@@ -280,6 +282,44 @@ async fn a_warm_up_that_is_forbidden_is_retried_unready_or_ends_the_run_if_stric
         until(async || probe(&addresses, "/readyz").await.0 == 200).await;
         running.stop().await.unwrap();
     }
+}
+
+/// Shows that a replica which may not read a kind leaves a lease to others only until its time for that is over.
+async fn leads_without(fixture: &Fixture, election: Election, leads: impl Fn(&Manager) -> bool) {
+    let proxy = fixture.proxy().await;
+    let _forbidden = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::answer(403));
+    // Nobody lives to see the end of its patience.
+    let election = election.cold_patience(Duration::from_secs(3600));
+    let one = Replica::new(fixture, &proxy, election, "one", probed).await;
+    Controller::of::<ConfigMap>("maps")
+        .warm()
+        .sync_timeout(Duration::from_millis(500))
+        .run_on(&one.manager, Log::new())
+        .unwrap();
+    let addresses = one.manager.addresses();
+    let running = one.run();
+    until(async || leads(&one.manager)).await;
+    let (status, body) = probe(&addresses, "/readyz").await;
+    assert_eq!(status, 500, "{body}");
+    assert!(
+        body.contains("[-]runnables failed: maps: degraded: configmaps/v1: "),
+        "{body}"
+    );
+    assert!(body.contains("[+]warm ok"), "{body}");
+    running.stop().await.unwrap();
+}
+
+// R90
+#[steersman_testing::test]
+async fn what_is_forbidden_past_the_sync_timeout_counts_as_warm(fixture: Fixture) {
+    leads_without(&fixture, steady(&fixture, "one"), Manager::is_leading).await;
+}
+
+// R90, R177
+#[steersman_testing::test]
+async fn so_it_does_with_a_lease_for_each_runnable(fixture: Fixture) {
+    let election = steady(&fixture, "one").per_runnable();
+    leads_without(&fixture, election, |manager| manager.leads("maps")).await;
 }
 
 // R85, R91

@@ -112,7 +112,6 @@ impl Elector {
                     continue;
                 }
             }
-            self.place.set(Standing::Ready);
             if !self.wait_for_turn(&mut sight, &mut may_watch).await {
                 continue;
             }
@@ -124,7 +123,7 @@ impl Elector {
             // Not cut short when told to go: one who does not wait for the answer does not know what it has.
             match self.lock.write(sight.lease(), &record).await {
                 Ok(lease) => return Some(Won { lease, sent }),
-                Err(error) if is_overtaken(&error) => {
+                Err(error) if is_overtaken(&error, sight.lease()) => {
                     tracing::debug!(lease = %self.name(), "another one was quicker");
                 }
                 Err(error) => {
@@ -147,6 +146,7 @@ impl Elector {
                 Turn::Take => return true,
                 Turn::Wait(until) => until,
             };
+            self.place.set(Standing::Ready);
             if look_again.is_some_and(|moment| now >= moment) {
                 return false;
             }
@@ -187,6 +187,7 @@ impl Elector {
         let (fence_keeper, fence) = Fence::new(Arc::clone(&self.clock));
         fence_keeper.open_for(self.settings.timing.renew, won.sent);
         tracing::info!(lease = %self.name(), identity = self.settings.identity, "leading");
+        self.place.set(Standing::Ready);
         let term = Granted::new(&self.keeper, fence, &self.figures);
         let end = self.hold(&fence_keeper, won).await;
         match &end {
@@ -241,7 +242,7 @@ impl Elector {
         record.renewed = micro_time(self.clock.wall());
         match self.lock.write(Some(lease), &record).await {
             Ok(renewed) => return Renewal::Done(renewed),
-            Err(error) if !is_overtaken(&error) => return Renewal::Failed(error),
+            Err(error) if !is_overtaken(&error, Some(lease)) => return Renewal::Failed(error),
             Err(_) => {}
         }
         self.figures.slow_path();
@@ -282,7 +283,7 @@ impl Elector {
                     transitions: found.transitions,
                 };
                 match self.lock.write(Some(&lease), &record).await {
-                    Err(error) if is_overtaken(&error) => match self.lock.get().await? {
+                    Err(error) if is_overtaken(&error, Some(&lease)) => match self.lock.get().await? {
                         Some(now) => lease = now,
                         None => return Ok(()),
                     },
@@ -419,9 +420,10 @@ impl Drop for Granted {
     }
 }
 
-/// Whether somebody else changed the lease since it was seen.
-fn is_overtaken(error: &Error) -> bool {
-    error.is_conflict() || error.is_already_exists() || error.is_not_found()
+/// Whether somebody else changed the lease since it was seen so. One that is made cannot be missing: what is not found
+/// then is its namespace.
+fn is_overtaken(error: &Error, seen: Option<&DynamicObject>) -> bool {
+    error.is_conflict() || error.is_already_exists() || (seen.is_some() && error.is_not_found())
 }
 
 /// Waits until it may not contend any more.

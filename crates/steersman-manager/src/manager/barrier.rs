@@ -44,7 +44,8 @@ impl Drop for Place<'_> {
 /// Fills the caches that were declared, all at the same time, and waits for them as far as that makes sense.
 pub(super) async fn fill_caches(inner: &Inner) -> Vec<Held> {
     // Where there is an election, those who need leadership have their caches once they lead.
-    let is_early = |runnable: &BoxRunnable| inner.election.is_none() || runnable.needs() != Needs::Leadership;
+    let is_contested = inner.election.is_some() || inner.own_leases.is_some();
+    let is_early = |runnable: &BoxRunnable| !is_contested || runnable.needs() != Needs::Leadership;
     let runnables = inner.runnables().into_iter().filter(is_early);
     let wanted: Vec<Wanted> = runnables.flat_map(|runnable| runnable.caches()).collect();
     let held: Vec<Held> = wanted.iter().map(Wanted::informer).collect();

@@ -148,10 +148,12 @@ impl Contest<'_> {
     /// Runs it all the time. It asks itself for a term before it acts.
     async fn run_warm(&mut self) -> Result<(), BoxError> {
         let name = self.own.inner.name();
-        let is_ready = |all: &BTreeMap<String, Standing>| all.get(name).is_some_and(Standing::is_ready);
         let warm = &self.warm;
         let warming = async {
-            self.own.standings.when(is_ready).await;
+            self.own
+                .standings
+                .when_settled(|settled| settled.contains(name))
+                .await;
             warm.send_replace(true);
             std::future::pending::<()>().await;
         };

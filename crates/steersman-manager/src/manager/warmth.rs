@@ -9,8 +9,9 @@ use tokio::sync::watch;
 use super::Inner;
 use crate::Unready;
 
-/// Warm means: the caches that were declared are filled, or their time is over, and all that warms up was ready once. Who
-/// is in trouble after that has something that gets old, and takes over all the same: a leader may be in the same trouble.
+/// Warm means: the caches that were declared are filled, or their time is over, and all that warms up was ready once, or
+/// its time is over: what is forbidden or cannot be reached is so for others, too, and nobody is better off if the lease
+/// is left to them. Who is in trouble after it was ready has something that gets old, and takes over all the same.
 #[derive(Debug)]
 pub(crate) struct Warmth {
     is_warm: watch::Sender<bool>,
@@ -55,29 +56,23 @@ impl Warmth {
     pub(super) async fn keep(&self, inner: &Inner) {
         let (mut added, mut filled) = (inner.changed.subscribe(), self.filled.subscribe());
         let standings = inner.surroundings.standings();
-        let mut were_ready = BTreeSet::new();
         loop {
             added.mark_unchanged();
             let is_filled = *filled.borrow_and_update();
-            let all = standings.all();
-            were_ready.retain(|name| all.contains_key(name));
-            were_ready.extend(
-                all.iter()
-                    .filter(|(_, one)| one.is_ready())
-                    .map(|(name, _)| name.clone()),
-            );
+            let settled = standings.settled();
             let mut warming = warming(inner);
-            warming.retain(|name| !were_ready.contains(name));
+            warming.retain(|name| !settled.contains(name));
             let missing = |all: &BTreeMap<String, Standing>| match is_filled {
                 true => not_ready(&warming, all),
                 false => Some("caches are being filled".to_owned()),
             };
-            let known = missing(&all);
+            let known = missing(&standings.all());
             self.set(known.clone());
             tokio::select! {
                 biased;
                 _ = added.changed() => {}
                 _ = filled.changed() => {}
+                () = standings.when_settled(|settled| !warming.is_disjoint(settled)) => {}
                 () = standings.when(|all| missing(all) != known) => {}
             }
         }
