@@ -33,6 +33,12 @@ pub enum Standing {
 }
 
 impl Standing {
+    pub(crate) fn its_start() -> Self {
+        Self::Waiting {
+            on: vec!["its start".to_owned()],
+        }
+    }
+
     /// Whether a replica in which something stands so can take traffic and leadership.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -81,9 +87,7 @@ impl Standings {
             name: name.to_owned(),
             board: self.clone(),
         };
-        place.set(Standing::Waiting {
-            on: vec!["its start".to_owned()],
-        });
+        place.set(Standing::its_start());
         place
     }
 
@@ -133,6 +137,17 @@ impl Place {
         entries.insert(self.name.clone(), standing);
         drop(entries);
         self.board.0.changed.send_replace(());
+    }
+}
+
+impl Place {
+    /// Waits until it does not wait for anything any more.
+    pub(crate) async fn begun(&self) {
+        let is_waiting = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
+        let board = &self.board;
+        board
+            .when(|all| !all.get(&self.name).is_some_and(is_waiting))
+            .await;
     }
 }
 

@@ -25,6 +25,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     facts::{Definition, Facts, Service, Trust, Verdict},
+    pending,
     told::Told,
     unknown,
 };
@@ -107,9 +108,7 @@ impl Tracker {
     ) -> (Asked, watch::Receiver<Sighting>) {
         let mut asked = tracker.shared.asked();
         let entry = asked.entry(resource.clone()).or_insert_with(|| Entry {
-            told: Told::new(unknown(format!(
-                "whether {resource} is installed is not known yet"
-            ))),
+            told: Told::new(pending(resource)),
             intervals: BTreeMap::new(),
         });
         *entry.intervals.entry(interval).or_default() += 1;
@@ -320,11 +319,11 @@ impl Follower {
                             open.unconfirmed.push(confirmed);
                             // One of which nothing was known may have been there all the time: not to know is not to
                             // be absent.
-                            let until_then = match entry.told.now().presence {
-                                Presence::Unknown => Presence::Unknown,
-                                _ => Presence::Absent,
-                            };
-                            Sighting::new(until_then, format!("{resource} is about to be served"))
+                            let reason = format!("{resource} is about to be served");
+                            match entry.told.now().presence {
+                                Presence::Unknown => Sighting::pending(reason),
+                                _ => Sighting::new(Presence::Absent, reason),
+                            }
                         }
                     }
                     _ => sighting,
@@ -346,7 +345,7 @@ impl Follower {
     /// What discovery says about a kind.
     fn discovered(&self, resource: &Resource, ask: &Ask) -> Sighting {
         let Some(Discovered { trouble, .. }) = &self.discovered else {
-            return unknown(format!("whether {resource} is installed is not known yet"));
+            return pending(resource);
         };
         if let Some(trouble) = trouble {
             return unknown(format!(
@@ -356,6 +355,8 @@ impl Follower {
         match self.mapper.presence(ask) {
             Presence::Present => Sighting::new(Presence::Present, format!("{resource} is served")),
             Presence::Absent => Sighting::new(Presence::Absent, format!("{resource} is not served")),
+            // It is asked about at once.
+            Presence::Unknown if !self.mapper.was_asked(ask) => pending(resource),
             Presence::Unknown => unknown(format!(
                 "whether {resource} is installed cannot be told: discovery does not tell of its group"
             )),

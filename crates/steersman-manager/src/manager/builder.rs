@@ -180,11 +180,8 @@ impl ManagerBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.unwrap_or_else(Spawner::current);
         let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(seed_by_chance)));
-        let surroundings = Arc::new(RunSurroundings::new(
-            Arc::clone(&clock),
-            Arc::clone(&random),
-            spawner,
-        ));
+        let surroundings = RunSurroundings::new(Arc::clone(&clock), Arc::clone(&random), spawner);
+        let surroundings = Arc::new(surroundings.with_fill_limit(self.barrier));
         let mut clusters = self.clusters;
         if clusters.is_empty() && !self.without_cluster {
             let inferred = Cluster::builder(ClusterName::default())
