@@ -21,7 +21,7 @@ use steersman_core::{Presence, Sighting};
 
 use crate::{
     BoxError, BoxRunnable, Condition, Needs, RunContext, Runnable, Standing, StopHandle, Wanted,
-    reconciler::Chain,
+    reconciler::Chain, run_filled,
 };
 
 /// How long what is stopped by its condition has to end.
@@ -91,7 +91,7 @@ impl Conditional {
         let (stop, child) = cx.child();
         cx.begins_because(&sighting.reason);
         Running {
-            future: Box::pin(self.inner.run(child)),
+            future: Box::pin(run_filled(&self.inner, child, cx.clock().now() + cx.fill_limit())),
             stop,
             incarnation: sighting.incarnation.clone(),
         }
@@ -128,9 +128,14 @@ impl Runnable for Conditional {
         self.inner.needs()
     }
 
-    /// None: what is wrapped fills its caches itself, once its condition holds.
+    /// Those of what is wrapped, where all that the condition asks for is that kinds are installed. On other conditions
+    /// they are filled when the condition holds.
     fn caches(&self) -> Vec<Wanted> {
-        Vec::new()
+        let Some(kinds) = self.condition.kinds() else {
+            return Vec::new();
+        };
+        let caches = self.inner.caches().into_iter();
+        caches.map(|wanted| wanted.given(kinds)).collect()
     }
 
     fn clusters(&self) -> Vec<ClusterName> {

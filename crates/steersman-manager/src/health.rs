@@ -100,7 +100,7 @@ impl Unready {
     /// A reason that everybody may read who can reach the port, in place of `reason withheld`.
     pub fn public(reason: impl Into<String>) -> Self {
         // The list has one line for each check.
-        Self(Reason::Public(one_line(reason.into())))
+        Self(Reason::Public(one_line(&reason.into())))
     }
 
     /// Publicly waiting for these: `waiting for pods/v1, webs.example.com/v1`.
@@ -188,7 +188,7 @@ impl Checks {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let lines = remarks.iter().flat_map(|lines| lines());
-        lines.map(one_line).collect()
+        lines.map(|line| one_line(&line)).collect()
     }
 
     /// Answers `path`, `path/` and `path/<check>`.
@@ -235,7 +235,7 @@ impl Checks {
     }
 }
 
-fn one_line(text: String) -> String {
+fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 

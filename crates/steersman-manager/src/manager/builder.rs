@@ -180,11 +180,8 @@ impl ManagerBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.unwrap_or_else(Spawner::current);
         let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
-        let surroundings = Arc::new(RunSurroundings::new(
-            Arc::clone(&clock),
-            Arc::clone(&random),
-            spawner,
-        ));
+        let surroundings = RunSurroundings::new(Arc::clone(&clock), Arc::clone(&random), spawner);
+        let surroundings = Arc::new(surroundings.with_fill_limit(self.barrier));
         let mut clusters = self.clusters;
         if clusters.is_empty() && !self.without_cluster {
             let inferred = Cluster::builder(ClusterName::default())
