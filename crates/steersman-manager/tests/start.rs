@@ -9,7 +9,7 @@ mod support;
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use steersman_cache::Resource;
+use steersman_cache::{Resource, Scope};
 use steersman_cluster::Cluster;
 use steersman_controller::{
     BoxError, Controller, Needs, RunContext, Runnable, Standing, Wanted, handle_fn, kind, run_fn,
@@ -409,19 +409,49 @@ async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: F
     })
     .await;
     let address = manager.addresses().metrics.unwrap();
+    // Another part of the same kind has its own series.
+    let (maps, some) = (Resource::of::<ConfigMap>(), Scope::all().labels("app=web"));
+    let labelled = pair.far_cluster.cache().informer_in(&maps, &some);
+    labelled.synced().await;
+    let cached = |cluster: &str, figure: &str| {
+        let scope = format!("namespaces={}", fixture.namespace());
+        format!(r#"steersman_cache_{figure}{{cluster="{cluster}",kind="configmaps/v1",scope="{scope}"}} "#)
+    };
+    let figures = [
+        "objects",
+        "bytes",
+        "decoded_bytes",
+        "synced",
+        "last_event_age_seconds",
+        "events_total",
+        "lists_total",
+        "relists_total",
+        "watches_total",
+        "watch_restarts_total",
+        "invalid_objects_total",
+        "decode_failures_total",
+    ];
+    let figures = figures.map(|figure| cached("far", figure));
+    let caches = [
+        cached("near", "objects") + "1",
+        cached("far", "objects") + "1",
+        cached("far", "synced") + "1",
+        cached("far", "relists_total") + "0",
+        r#"steersman_cache_objects{cluster="far",kind="configmaps/v1",scope="labels=app=web"} 0"#.to_owned(),
+    ];
     let expected = [
         r#"controller_runtime_reconcile_total{controller="near",result="success"} 1"#,
         r#"controller_runtime_reconcile_total{controller="far",result="success"} 1"#,
         r#"controller_runtime_max_concurrent_reconciles{controller="far"} 1"#,
-        r#"steersman_cache_objects{cluster="near",kind="configmaps/v1"} 1"#,
-        r#"steersman_cache_objects{cluster="far",kind="configmaps/v1"} 1"#,
         r#"steersman_runnable_state{name="near",state="ready"} 1"#,
         r#"workqueue_adds_total{controller="near",name="near"} 1"#,
         "rest_client_requests_total{",
     ];
     loop {
         let metrics = get(address, "/metrics").await.body;
-        if expected.iter().all(|series| metrics.contains(series)) {
+        let expected = expected.iter().copied().chain(caches.iter().map(String::as_str));
+        let mut expected = expected.chain(figures.iter().map(String::as_str));
+        if expected.all(|series| metrics.contains(series)) {
             break;
         }
     }

@@ -31,7 +31,7 @@ struct Collected {
 /// A figure of an informer: its name, what it means, whether it only grows, and where it is.
 type Figure = (&'static str, &'static str, MetricType, fn(&Stats) -> f64);
 
-const FIGURES: [Figure; 10] = [
+const FIGURES: [Figure; 12] = [
     (
         "steersman_cache_objects",
         "Objects in the cache",
@@ -75,6 +75,18 @@ const FIGURES: [Figure; 10] = [
         |stats| stats.lists as f64,
     ),
     (
+        "steersman_cache_relists",
+        "Lists that were begun after a first one was complete",
+        MetricType::Counter,
+        |stats| stats.relists as f64,
+    ),
+    (
+        "steersman_cache_watch_restarts",
+        "Watches that were opened after the first",
+        MetricType::Counter,
+        |stats| stats.watch_restarts as f64,
+    ),
+    (
         "steersman_cache_watches",
         "Watches that were opened",
         MetricType::Counter,
@@ -110,6 +122,34 @@ const HANDLER_FIGURES: [HandlerFigure; 2] = [
     ),
 ];
 
+/// The figures of an informer, and what it is about. A kind may have several, each of another part of it.
+struct Informed {
+    cluster: String,
+    kind: String,
+    scope: String,
+    stats: Stats,
+}
+
+impl Informed {
+    fn of(cluster: &Cluster) -> impl Iterator<Item = Self> {
+        let informers = cluster.cache().informers().into_iter();
+        informers.map(|informer| Self {
+            cluster: cluster.name().to_string(),
+            kind: informer.resource().to_string(),
+            scope: informer.scope().to_string(),
+            stats: informer.stats(),
+        })
+    }
+
+    fn labels(&self) -> [(&str, &str); 3] {
+        [
+            ("cluster", &self.cluster),
+            ("kind", &self.kind),
+            ("scope", &self.scope),
+        ]
+    }
+}
+
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         // A cluster that is being let go is shown until it is closed.
@@ -124,31 +164,20 @@ impl Collector for Collected {
 
 impl Collected {
     fn caches(&self, clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let informers: Vec<(String, String, Stats)> = clusters
-            .iter()
-            .flat_map(|cluster| {
-                let name = cluster.name().to_string();
-                let informers = cluster.cache().informers().into_iter();
-                informers
-                    .map(move |informer| (name.clone(), informer.resource().to_string(), informer.stats()))
-            })
-            .collect();
+        let informers: Vec<Informed> = clusters.iter().flat_map(Informed::of).collect();
         for (name, help, metric_type, figure) in FIGURES {
             let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
-            for (cluster, kind, stats) in &informers {
-                let labels = [("cluster", cluster.as_str()), ("kind", kind.as_str())];
-                sample(metric.encode_family(&labels)?, metric_type, figure(stats))?;
+            for informer in &informers {
+                let value = figure(&informer.stats);
+                sample(metric.encode_family(&informer.labels())?, metric_type, value)?;
             }
         }
         for (name, help, figure) in HANDLER_FIGURES {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (cluster, kind, stats) in &informers {
-                for (handler, times) in figure(stats) {
-                    let labels = [
-                        ("cluster", cluster.as_str()),
-                        ("kind", kind.as_str()),
-                        ("handler", handler.as_str()),
-                    ];
+            for informer in &informers {
+                for (handler, times) in figure(&informer.stats) {
+                    let [cluster, kind, scope] = informer.labels();
+                    let labels = [cluster, kind, scope, ("handler", handler.as_str())];
                     sample(metric.encode_family(&labels)?, MetricType::Counter, *times as f64)?;
                 }
             }
