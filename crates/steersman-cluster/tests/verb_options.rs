@@ -238,8 +238,8 @@ async fn subresources_of_kinds_that_no_type_is_known_of_are_read_and_written(fix
         .await
         .unwrap();
     assert_eq!(applied.status.unwrap().conditions.unwrap_or_default().len(), 0);
-    let written = requests(&proxy).into_iter().filter(|one| one.is_write());
-    let last = written.last().unwrap();
+    let mut written = requests(&proxy).into_iter().filter(|one| one.is_write());
+    let last = written.next_back().unwrap();
     assert!(last.path.ends_with("/deployments/a/status"), "{}", last.path);
 }
 

@@ -339,14 +339,15 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 unknown_scope = Some((parent.resource, parent.namespaced));
             }
         }
-        Controller(Arc::new(Plan::new(
+        let plan = Plan::new(
             (name.into(), home),
             sources,
             BoxReconciler::new(reconciler),
             (options, queue),
             (hot_loops, series),
-            (unknown_scope, memory),
-        )))
+            unknown_scope,
+        );
+        Controller(Arc::new(plan.remembering(memory)))
     }
 }
 
