@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is measured of clusters and their caches, asked for when somebody scrapes.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, ops::Add, sync::Arc};
 
 use prometheus_client::{
     collector::Collector,
@@ -28,8 +28,15 @@ struct Collected {
     standings: Standings,
 }
 
-/// A figure of an informer: its name, what it means, whether it only grows, and where it is.
-type Figure = (&'static str, &'static str, MetricType, fn(&Stats) -> f64);
+/// A figure of an informer: its name, what it means, whether it only grows, where it is, and what it is of several that
+/// hold different parts of one kind.
+type Figure = (
+    &'static str,
+    &'static str,
+    MetricType,
+    fn(&Stats) -> f64,
+    fn(f64, f64) -> f64,
+);
 
 const FIGURES: [Figure; 9] = [
     (
@@ -37,54 +44,63 @@ const FIGURES: [Figure; 9] = [
         "Objects in the cache",
         MetricType::Gauge,
         |stats| stats.objects as f64,
+        f64::add,
     ),
     (
         "steersman_cache_bytes",
         "Bytes that they take",
         MetricType::Gauge,
         |stats| stats.bytes as f64,
+        f64::add,
     ),
     (
         "steersman_cache_decoded_bytes",
         "Bytes of objects that are kept decoded besides",
         MetricType::Gauge,
         |stats| stats.decoded_bytes as f64,
+        f64::add,
     ),
     (
         "steersman_cache_synced",
         "Whether the cache has seen a whole list",
         MetricType::Gauge,
         |stats| f64::from(u8::from(stats.synced)),
+        f64::min,
     ),
     (
         "steersman_cache_last_event_age_seconds",
         "Time since the last event, zero before the first",
         MetricType::Gauge,
         |stats| stats.silent_for.unwrap_or_default().as_secs_f64(),
+        f64::max,
     ),
     (
         "steersman_cache_events",
         "Events that were handed on",
         MetricType::Counter,
         |stats| stats.events as f64,
+        f64::add,
     ),
     (
         "steersman_cache_lists",
         "Lists that were begun",
         MetricType::Counter,
         |stats| stats.lists as f64,
+        f64::add,
     ),
     (
         "steersman_cache_watches",
         "Watches that were opened",
         MetricType::Counter,
         |stats| stats.watches as f64,
+        f64::add,
     ),
     (
         "steersman_cache_invalid_objects",
         "Objects that could not be read",
         MetricType::Counter,
         |stats| stats.invalid as f64,
+        f64::add,
     ),
 ];
 
@@ -102,33 +118,37 @@ impl Collector for Collected {
 
 impl Collected {
     fn caches(&self, clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let informers: Vec<(String, String, Stats)> = clusters
-            .iter()
-            .flat_map(|cluster| {
-                let name = cluster.name().to_string();
-                let informers = cluster.cache().informers().into_iter();
-                informers
-                    .map(move |informer| (name.clone(), informer.resource().to_string(), informer.stats()))
-            })
-            .collect();
-        for (name, help, metric_type, figure) in FIGURES {
+        // Several informers may hold parts of one kind: a series is there once.
+        let mut informers: BTreeMap<(String, String), Vec<Stats>> = BTreeMap::new();
+        for cluster in clusters {
+            for informer in cluster.cache().informers() {
+                let labels = (cluster.name().to_string(), informer.resource().to_string());
+                informers.entry(labels).or_default().push(informer.stats());
+            }
+        }
+        for (name, help, metric_type, figure, of_several) in FIGURES {
             let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
-            for (cluster, kind, stats) in &informers {
+            for ((cluster, kind), parts) in &informers {
                 let labels = [("cluster", cluster.as_str()), ("kind", kind.as_str())];
-                sample(metric.encode_family(&labels)?, metric_type, figure(stats))?;
+                let value = parts.iter().map(figure).reduce(of_several).unwrap_or_default();
+                sample(metric.encode_family(&labels)?, metric_type, value)?;
             }
         }
         let help = "Handlers that were slow, by how often";
         let mut metric =
             encoder.encode_descriptor("steersman_cache_slow_handlers", help, None, MetricType::Counter)?;
-        for (cluster, kind, stats) in &informers {
-            for (handler, times) in &stats.slow_handlers {
+        for ((cluster, kind), parts) in &informers {
+            let mut slow: BTreeMap<&str, u64> = BTreeMap::new();
+            for (handler, times) in parts.iter().flat_map(|stats| &stats.slow_handlers) {
+                *slow.entry(handler.as_str()).or_default() += *times;
+            }
+            for (handler, times) in slow {
                 let labels = [
                     ("cluster", cluster.as_str()),
                     ("kind", kind.as_str()),
-                    ("handler", handler.as_str()),
+                    ("handler", handler),
                 ];
-                sample(metric.encode_family(&labels)?, MetricType::Counter, *times as f64)?;
+                sample(metric.encode_family(&labels)?, MetricType::Counter, times as f64)?;
             }
         }
         Ok(())
@@ -169,22 +189,20 @@ fn states(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
 fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Requests to API servers by code, method and host";
     let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
-    for cluster in clusters {
-        for count in cluster.requests() {
-            let code = count
-                .code
-                .map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-            let labels = [
-                ("code", code.as_str()),
-                ("method", count.method.as_str()),
-                ("host", count.host.as_str()),
-            ];
-            sample(
-                metric.encode_family(&labels)?,
-                MetricType::Counter,
-                count.count as f64,
-            )?;
-        }
+    // Two clusters may be one host, such as two services in this process: a series is there once.
+    let mut counts: BTreeMap<_, u64> = BTreeMap::new();
+    for count in clusters.iter().flat_map(Cluster::requests) {
+        let labels = (count.host, count.method, count.code);
+        *counts.entry(labels).or_default() += count.count;
+    }
+    for ((host, method, code), count) in counts {
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+        let labels = [
+            ("code", code.as_str()),
+            ("method", method.as_str()),
+            ("host", host.as_str()),
+        ];
+        sample(metric.encode_family(&labels)?, MetricType::Counter, count as f64)?;
     }
     let help = "Requests that were repeated";
     let mut metric =
