@@ -43,12 +43,8 @@ impl Pair {
         let direct = Cluster::new(server.endpoint().config(server.admin()).unwrap()).unwrap();
         let home: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
         direct.live().create(&home).await.unwrap();
-        let manager = Manager::builder()
-            .cluster(near.clone())
-            .cluster(far.clone())
-            .build()
-            .await
-            .unwrap();
+        let manager = Manager::builder().cluster(near.clone()).build().await.unwrap();
+        manager.add(far.clone()).unwrap();
         mirror::add(&manager, &far).unwrap();
         Self {
             reference: near.live(),

@@ -198,6 +198,13 @@ impl Cluster {
         self.0.events.counts()
     }
 
+    /// Ends those informers that nobody holds, and that linger in case somebody comes back.
+    pub fn end_idle(&self) {
+        for informer in self.0.cache.informers() {
+            self.0.cache.end_idle(informer.resource());
+        }
+    }
+
     /// Says that it is being let go, which is what its [state](Self::state) is from now on. Nothing is refused: those who
     /// use it may finish, until it is [closed](Self::close).
     pub fn drain(&self) {

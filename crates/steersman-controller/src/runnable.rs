@@ -3,7 +3,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use steersman_cluster::ClusterName;
+use steersman_cluster::{Cluster, ClusterName};
 
 use crate::{BoxError, RunContext, Wanted};
 
@@ -50,6 +50,11 @@ pub trait Runnable: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The cluster that it is. A host takes it among its clusters, so that others can work on it. Default: it is none.
+    fn as_cluster(&self) -> Option<&Cluster> {
+        None
+    }
+
     /// What it was about is gone: a run that follows is to begin as if it were the first. Default: there is nothing to
     /// forget.
     fn forget(&self) {}
@@ -83,6 +88,7 @@ trait Erased: Send + Sync {
     fn needs(&self) -> Needs;
     fn caches(&self) -> Vec<Wanted>;
     fn clusters(&self) -> Vec<ClusterName>;
+    fn as_cluster(&self) -> Option<&Cluster>;
     fn forget(&self);
     fn run(&self, cx: RunContext) -> Running<'_>;
 }
@@ -102,6 +108,10 @@ impl<T: Runnable> Erased for T {
 
     fn clusters(&self) -> Vec<ClusterName> {
         Runnable::clusters(self)
+    }
+
+    fn as_cluster(&self) -> Option<&Cluster> {
+        Runnable::as_cluster(self)
     }
 
     fn forget(&self) {
@@ -137,6 +147,10 @@ impl Runnable for BoxRunnable {
         self.0.clusters()
     }
 
+    fn as_cluster(&self) -> Option<&Cluster> {
+        self.0.as_cluster()
+    }
+
     fn forget(&self) {
         self.0.forget();
     }
@@ -149,6 +163,29 @@ impl Runnable for BoxRunnable {
 impl fmt::Debug for BoxRunnable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("BoxRunnable").field(&self.0.name()).finish()
+    }
+}
+
+/// A cluster connects by itself when somebody asks it for something. Its run ends, when it is told to, with what nobody
+/// holds any more of its cache.
+impl Runnable for Cluster {
+    fn name(&self) -> &str {
+        self.name().as_str()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::Nothing
+    }
+
+    fn as_cluster(&self) -> Option<&Cluster> {
+        Some(self)
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        cx.ready();
+        cx.stop().requested().await;
+        self.end_idle();
+        Ok(())
     }
 }
 

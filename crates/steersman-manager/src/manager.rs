@@ -11,12 +11,17 @@
 //! 3. What fails ends the run, with its name and error. What fails after that is logged.
 //! 4. Runnables and clusters can be added before and while it runs. Once it is stopping they are refused.
 //! 5. The run ends when all that ran has ended, or the grace period is over; then the error names who is late.
-//! 6. A run can follow another. Two at the same time are refused.
+//! 6. A run can follow another. Two at the same time are refused. A process hears signals once, so that
+//!    [`Manager::run`] is for its last run; those before it are [`Manager::run_until`].
 //! 7. What needs leadership runs while this replica leads: it is stopped when that ends, and run again when it begins
 //!    again. What warms up runs all the time, and acts while it leads; see [`Election`](crate::Election).
 //! 8. A cluster that is removed gets no new work; what is in flight may end within the grace period; then its client
 //!    refuses. Runnables that cannot do without it are stopped and let go; nobody else waits for that.
 //! 9. A runnable whose name is disabled is taken in and never runs.
+//!
+//! # Not promised
+//! A phase for webhooks, which would be served before caches are filled: it comes with them. Until then such a server is
+//! one's own, or a runnable that needs nothing.
 
 mod barrier;
 mod builder;
@@ -179,7 +184,8 @@ impl Manager {
         self.0.surroundings.fleet().get(name)
     }
 
-    /// Takes a runnable in, which starts with the others, or at once if the manager runs.
+    /// Takes a runnable in, which starts with the others, or at once if the manager runs. A cluster is one, too: see
+    /// [`add_cluster`](Self::add_cluster).
     ///
     /// # Errors
     /// When there is one of this name, or the manager is stopping.
@@ -187,7 +193,8 @@ impl Manager {
         Host::add(self, BoxRunnable::new(runnable))
     }
 
-    /// Takes a cluster in. Controllers that work on every cluster begin with it at once.
+    /// Takes a cluster in. Controllers that work on every cluster begin with it at once. When the manager stops, what
+    /// nobody holds any more of its cache ends; connections that wait for the next request close with its last handle.
     ///
     /// # Errors
     /// When there is one of this name, or the manager is stopping.
@@ -319,8 +326,11 @@ impl Manager {
 
     /// Runs until SIGTERM or SIGINT comes, or something fails. A second signal exits at once.
     ///
+    /// [Signals](crate::Signals) are installed once in a process. Whoever wants to run again after this has ended installs
+    /// them and hands their end to [`run_until`](Self::run_until) each time.
+    ///
     /// # Errors
-    /// When something fails, or does not end in time.
+    /// When something fails, or does not end in time; and when signals were installed in this process before.
     ///
     /// # Cancel safety
     /// If it is dropped, everything is cancelled.
@@ -444,6 +454,9 @@ impl Host for Manager {
     }
 
     fn add(&self, runnable: BoxRunnable) -> Result<(), HostError> {
+        if let Some(cluster) = runnable.as_cluster() {
+            return self.add_cluster(cluster.clone());
+        }
         let name = runnable.name().to_owned();
         let mut registry = self.0.lock();
         if matches!(registry.state, State::Stopping) {

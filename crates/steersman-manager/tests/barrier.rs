@@ -26,7 +26,7 @@ use steersman_testing::{
 };
 
 use kinds::{TestKind, Uids};
-use managed::{Log, Steps, cluster, cluster_through, let_go_on, run, until};
+use managed::{Log, Steps, cluster, cluster_builder, cluster_through, let_go_on, run, until};
 use support::{HERE, get};
 
 /// The limit does not pass during a test: what goes on does so for another reason.
@@ -121,13 +121,13 @@ async fn guarantee_2_what_is_absent_or_cannot_be_told_does_not_hold_the_start(fi
     running.stop().await.unwrap();
 }
 
-// R49
+// R49, R70, R74
 #[steersman_testing::test]
 async fn guarantee_2_every_cluster_holds_the_start_of_a_controller_on_all(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let far = cluster_through(&fixture, &proxy, "far").await;
-    let manager = patient(cluster(&fixture).await).cluster(far);
-    let manager = manager.build().await.unwrap();
+    let manager = patient(cluster(&fixture).await).build().await.unwrap();
+    manager.add(far).unwrap();
     Controller::of::<ConfigMap>("everywhere")
         .on_every_cluster()
         .run_on(&manager, Log::new())
@@ -268,4 +268,70 @@ async fn a_stop_is_heard_by_who_waits_for_its_caches(fixture: Fixture) {
     stall.hit().await;
     running.stop().await.unwrap();
     assert!(reading.steps.all().is_empty());
+}
+
+/// Reads from a cache that it names when it is told to end.
+struct Farewell(Reading);
+
+impl Runnable for Farewell {
+    fn name(&self) -> &str {
+        "farewell"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::Nothing
+    }
+
+    fn caches(&self) -> Vec<Wanted> {
+        self.0.caches()
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        cx.ready();
+        cx.stop().requested().await;
+        let informer = self.0.cluster.cache().informer(&Resource::of::<ConfigMap>());
+        self.0.steps.add(format!("in sync: {}", informer.health().synced));
+        Ok(())
+    }
+}
+
+// R45
+#[steersman_testing::test]
+async fn guarantee_1_caches_end_after_those_who_named_them(fixture: Fixture) {
+    // Nothing lingers there, so that a cache is there because somebody holds it.
+    let cluster = cluster(&fixture).await;
+    let manager = patient(cluster.clone()).build().await.unwrap();
+    let farewell = Farewell(Reading::new(&cluster));
+    let steps = farewell.0.steps.clone();
+    manager.add(farewell).unwrap();
+    let running = run(&manager);
+    ready(&manager, "farewell").await;
+    let_go_on().await;
+    running.stop().await.unwrap();
+    assert_eq!(steps.all(), ["in sync: true"]);
+    assert!(cluster.cache().informers().is_empty());
+}
+
+// R59
+#[steersman_testing::test]
+async fn a_stop_ends_what_lingers_and_connections_close_with_the_last_handle(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let lingering = cluster_builder(&fixture, "far")
+        .config(proxy.endpoint().config(fixture.admin()).unwrap())
+        .cache(|cache| cache.linger(FAR_AWAY));
+    let far = lingering.build().await.unwrap();
+    let manager = patient(cluster(&fixture).await).build().await.unwrap();
+    manager.add(far.clone()).unwrap();
+    Controller::of::<ConfigMap>("far")
+        .on(&far)
+        .run_on(&manager, Log::new())
+        .unwrap();
+    let running = run(&manager);
+    ready(&manager, "far").await;
+    running.stop().await.unwrap();
+    proxy
+        .wait_for(|all| all.iter().all(|one| !one.is_open()).then_some(()))
+        .await;
+    drop((manager, far));
+    proxy.has_connections(0).await;
 }

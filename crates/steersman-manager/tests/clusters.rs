@@ -147,3 +147,38 @@ async fn a_cluster_is_seen_to_drain_until_it_is_removed(fixture: Fixture) {
     assert!(!readyz(&manager).await.1.contains("cluster far"));
     running.stop().await.unwrap();
 }
+
+// R118
+#[steersman_testing::test]
+async fn no_series_is_there_twice(fixture: Fixture) {
+    // Both are on one host, and each keeps two parts of its maps.
+    let near = cluster_builder(&fixture, "near").build().await.unwrap();
+    let far = cluster_builder(&fixture, "far").build().await.unwrap();
+    let manager = Manager::builder()
+        .cluster(near.clone())
+        .cluster(far.clone())
+        .metrics(|server| server.address(HERE))
+        .build()
+        .await
+        .unwrap();
+    let running = run(&manager);
+    let maps = Resource::of::<ConfigMap>();
+    let mut held = Vec::new();
+    for cache in [near.cache(), far.cache()] {
+        let part = cache.scope(&maps).labels("tier=front");
+        held.extend([cache.informer(&maps), cache.informer_in(&maps, &part)]);
+    }
+    for informer in &held {
+        informer.synced().await;
+    }
+    let metrics = get(manager.addresses().metrics.unwrap(), "/metrics").await.body;
+    let mut series: Vec<&str> = metrics
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.rsplit_once(' ')?.0))
+        .collect();
+    series.sort_unstable();
+    let twice: Vec<_> = series.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    running.stop().await.unwrap();
+}

@@ -21,7 +21,7 @@ use steersman_controller::{
     BoxError, Context, Controller, Handlers, Needs, Request, RunContext, Standing, dynamic, projection,
     reconcile_fn, related, run_fn, terminal,
 };
-use steersman_core::{Action, ObjectKey};
+use steersman_core::{Action, ObjectKey, TestClock};
 use steersman_manager::{Exposition, LogFormat, LogHandle, LogLevel, Logging, Manager};
 use steersman_testing::{
     Fixture,
@@ -326,11 +326,13 @@ async fn what_a_mapping_cannot_read_or_breaks_over_is_said_and_counted(fixture: 
     drop(lines);
     assert_eq!(broken["key"], format!("{}/breaking", fixture.namespace()));
     let text = manager.metrics().encode(Exposition::Text);
+    let about = format!(
+        "kind=\"configmaps/v1\",scope=\"namespaces={}\"}} 1.0",
+        fixture.namespace()
+    );
     for expected in [
-        "steersman_cache_decode_failures_total{cluster=\"default\",kind=\"configmaps/v1\"} 1.0".to_owned(),
-        format!(
-            "steersman_cache_handler_panics_total{{cluster=\"default\",handler=\"{name}\",kind=\"configmaps/v1\"}} 1.0"
-        ),
+        format!("steersman_cache_decode_failures_total{{cluster=\"default\",{about}"),
+        format!("steersman_cache_handler_panics_total{{cluster=\"default\",handler=\"{name}\",{about}"),
     ] {
         assert!(text.lines().any(|line| line == expected), "{expected}\n{text}");
     }
@@ -494,4 +496,68 @@ async fn a_kind_that_comes_or_goes_is_one_line_with_the_reason(fixture: Fixture)
     );
     let said: Vec<_> = said.collect();
     assert_eq!(said, [gone, starting, gone, starting, gone]);
+}
+
+/// Waits for a line that says this, and of which something holds.
+async fn saying(message: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
+    let mut lines = LINES.get().unwrap().subscribe();
+    let is_meant = |line: &&Value| line["msg"] == message && is_meant(line);
+    let found = lines
+        .wait_for(|lines| lines.iter().any(|line| is_meant(&line)))
+        .await
+        .unwrap();
+    found.iter().find(is_meant).unwrap().clone()
+}
+
+#[steersman_testing::test]
+async fn of_two_that_fail_at_once_one_ends_the_run_and_the_other_is_in_the_log(fixture: Fixture) {
+    logs();
+    let manager = Manager::builder().without_cluster().build().await.unwrap();
+    let names = ["one", "two"].map(|name| unique(&fixture, name));
+    for name in &names {
+        let failing = run_fn(name.clone(), async |_: RunContext| Err("it is broken".into()));
+        manager.add(failing).unwrap();
+    }
+    let error = run(&manager).ended().await.unwrap_err().to_string();
+    let (ending, other) = match error.contains(&names[0]) {
+        true => (&names[0], &names[1]),
+        false => (&names[1], &names[0]),
+    };
+    saying("failed; the run ends", |line| line["name"] == ending.as_str()).await;
+    let lost = saying("failed after the run was to end", |line| {
+        line["name"] == other.as_str()
+    });
+    assert_eq!(lost.await["error"], "it is broken");
+}
+
+// R71
+#[steersman_testing::test]
+async fn a_cache_that_is_stuck_is_named(fixture: Fixture) {
+    logs();
+    let proxy = fixture.proxy().await;
+    let clock = TestClock::new();
+    let name = unique(&fixture, "stuck");
+    let stuck = managed::cluster_builder(&fixture, &name)
+        .config(proxy.endpoint().config(fixture.admin()).unwrap())
+        .clock(Arc::new(clock.clone()));
+    let manager = Manager::builder()
+        .cluster(stuck.build().await.unwrap())
+        .clock(Arc::new(clock.clone()))
+        .barrier(Duration::from_secs(20))
+        .build()
+        .await
+        .unwrap();
+    Controller::of::<ConfigMap>(name.clone())
+        .run_on(&manager, Log::new())
+        .unwrap();
+    let stall = proxy.inject(Matching::any(), Fault::stall());
+    let running = run(&manager);
+    stall.hit().await;
+    clock.advance(Duration::from_secs(20));
+    let named = format!("configmaps/v1 (cluster {name})");
+    saying("not in sync in time; the others start without them", |line| {
+        line["late"].to_string().contains(&named)
+    })
+    .await;
+    running.stop().await.unwrap();
 }

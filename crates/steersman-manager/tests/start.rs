@@ -3,12 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod elected;
 mod managed;
 mod support;
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Secret},
+};
+use kube::{Api, api::ListParams};
 use steersman_cache::{Resource, Scope};
 use steersman_cluster::Cluster;
 use steersman_controller::{
@@ -280,7 +285,7 @@ async fn any_runnable_may_name_caches_that_it_needs(fixture: Fixture) {
     running.stop().await.unwrap();
 }
 
-// R61, R70
+// R61, R70, R74
 #[steersman_testing::test]
 async fn a_cluster_and_its_controller_may_come_while_the_manager_runs(fixture: Fixture) {
     let manager = Manager::builder()
@@ -291,7 +296,7 @@ async fn a_cluster_and_its_controller_may_come_while_the_manager_runs(fixture: F
     let running = run(&manager);
     manager.elected().await;
     let late = managed::cluster_builder(&fixture, "late").build().await.unwrap();
-    manager.add_cluster(late.clone()).unwrap();
+    manager.add(late.clone()).unwrap();
     let log = Log::new();
     Controller::of::<ConfigMap>("late")
         .on(&late)
@@ -383,6 +388,7 @@ async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: F
     let pair = Pair::new(&fixture).await;
     let manager = pair
         .builder
+        .election(elected::steady(&fixture, "one"))
         .metrics(|server| server.address(HERE))
         .build()
         .await
@@ -456,9 +462,15 @@ async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: F
         }
     }
     running.stop().await.unwrap();
-    // A cached read asks nobody.
+    // One lease for all, in the first cluster; besides that a cached read asks nobody.
+    let leases = Api::<Lease>::namespaced(fixture.client(), fixture.namespace());
+    let leases = leases.list(&ListParams::default()).await.unwrap();
+    assert_eq!(leases.items.len(), 1);
     for proxy in [&pair.near, &pair.far] {
-        let all = proxy.exchanges();
+        let mut all = proxy.exchanges();
+        let sent = all.len();
+        all.retain(|one| !one.path.contains("/leases"));
+        assert_eq!(all.len() < sent, std::ptr::eq(proxy, &pair.near));
         assert!(all.iter().all(|one| one.is_watch() || one.is_write()), "{all:?}");
     }
 }

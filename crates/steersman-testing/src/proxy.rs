@@ -171,6 +171,12 @@ impl FaultProxy {
         let _ = self.shared.wire.open().wait_for(|open| *open == count).await;
     }
 
+    /// How many connections are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        *self.shared.wire.open().borrow()
+    }
+
     /// Every request so far, in the order of arrival.
     #[must_use]
     pub fn exchanges(&self) -> Vec<Exchange> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is measured of clusters and their caches, asked for when somebody scrapes.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use prometheus_client::{
     collector::Collector,
@@ -220,22 +220,20 @@ fn states(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
 fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Requests to API servers by code, method and host";
     let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
-    for cluster in clusters {
-        for count in cluster.requests() {
-            let code = count
-                .code
-                .map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-            let labels = [
-                ("code", code.as_str()),
-                ("method", count.method.as_str()),
-                ("host", count.host.as_str()),
-            ];
-            sample(
-                metric.encode_family(&labels)?,
-                MetricType::Counter,
-                count.count as f64,
-            )?;
-        }
+    // Two clusters may be one host, such as two services in this process: a series is there once.
+    let mut counts: BTreeMap<_, u64> = BTreeMap::new();
+    for count in clusters.iter().flat_map(Cluster::requests) {
+        let labels = (count.host, count.method, count.code);
+        *counts.entry(labels).or_default() += count.count;
+    }
+    for ((host, method, code), count) in counts {
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+        let labels = [
+            ("code", code.as_str()),
+            ("method", method.as_str()),
+            ("host", host.as_str()),
+        ];
+        sample(metric.encode_family(&labels)?, MetricType::Counter, count as f64)?;
     }
     let help = "Requests that were repeated";
     let mut metric =

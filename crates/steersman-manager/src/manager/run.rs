@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
-use steersman_cluster::Fence;
+use steersman_cluster::{Cluster, Fence};
 use steersman_controller::{Leadership, LeadershipKeeper, Needs, Runnable, Stop, StopHandle, Term};
 use steersman_core::Moment;
 
@@ -45,6 +45,13 @@ pub(super) async fn run(
     for Failure { name, error } in supervisor.unheard() {
         tracing::error!(name, error = %chain(&*error), "failed after the run was to end");
     }
+    // All that ran has let go of its caches.
+    inner
+        .surroundings
+        .fleet()
+        .all()
+        .iter()
+        .for_each(Cluster::end_idle);
     endpoints.end(deadline, &clock).await;
     if unfinished.is_empty() {
         return ended;
