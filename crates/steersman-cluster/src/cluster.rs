@@ -48,6 +48,7 @@ use std::{
 use kube::Config;
 use steersman_cache::{Cache, Missing, Reader, Resource, Surroundings};
 use steersman_core::{Clock, Task};
+use tokio::sync::watch;
 
 pub use self::{
     builder::{ClusterBuilder, ConnectError},
@@ -96,6 +97,7 @@ pub(crate) struct Inner {
     cache: Cache,
     surroundings: Surroundings,
     presences: Arc<Presences>,
+    draining: watch::Sender<bool>,
     /// Ends the informers.
     closing: OnceLock<Task>,
     _home: Option<Home>,
@@ -194,6 +196,12 @@ impl Cluster {
     #[must_use]
     pub fn events(&self) -> EventCounts {
         self.0.events.counts()
+    }
+
+    /// Says that it is being let go, which is what its [state](Self::state) is from now on. Nothing is refused: those who
+    /// use it may finish, until it is [closed](Self::close).
+    pub fn drain(&self) {
+        self.0.draining.send_replace(true);
     }
 
     /// Refuses every request from now on, and ends all informers soon. It cannot be opened again: make a new one.

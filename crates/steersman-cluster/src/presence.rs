@@ -146,3 +146,7 @@ impl fmt::Debug for PresenceWatch {
 fn unknown(reason: impl Into<Arc<str>>) -> Sighting {
     Sighting::new(Presence::Unknown, reason)
 }
+
+fn pending(resource: &Resource) -> Sighting {
+    Sighting::pending(format!("whether {resource} is installed is not known yet"))
+}

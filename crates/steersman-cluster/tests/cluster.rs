@@ -244,11 +244,14 @@ async fn guarantee_5_the_state_says_how_it_stands(fixture: Fixture) {
     cluster.state_when(ClusterState::is_ready).await;
     assert!(informer.health().synced);
 
+    // One that is being let go is in use until it is closed.
+    let is_draining = |state: &ClusterState| *state == ClusterState::Draining;
+    let told = cluster.state_when(is_draining);
+    let (state, ()) = tokio::join!(told, async { cluster.drain() });
+    assert_eq!(state.to_string(), "draining");
+    assert!(!cluster.is_closed() && informer.health().synced);
     cluster.close("the test is over");
-    assert_eq!(
-        cluster.state_when(|state| *state == ClusterState::Draining).await,
-        ClusterState::Draining
-    );
+    assert_eq!(cluster.state(), ClusterState::Draining);
 }
 
 /// Does nothing unless it is run by the test below, with an environment of its own.

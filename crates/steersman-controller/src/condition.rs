@@ -13,7 +13,7 @@ use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, Moment, ObjectKey, Presence, Sighting};
 use tokio::sync::watch;
 
-use crate::{BoxError, KnownKind, reconciler::Chain};
+use crate::{BoxError, KnownKind, filling::Installed, reconciler::Chain};
 
 /// Says whether something should run. It is cheap to clone.
 ///
@@ -35,6 +35,8 @@ use crate::{BoxError, KnownKind, reconciler::Chain};
 pub struct Condition {
     name: Arc<str>,
     clusters: Vec<ClusterName>,
+    /// The kinds that have to be installed, where that is all that it is about.
+    kinds: Option<Vec<Installed>>,
     watch: Arc<Watching>,
 }
 
@@ -95,8 +97,9 @@ impl Condition {
     #[must_use]
     pub fn present(cluster: &Cluster, resource: Resource, poll_every: Duration) -> Self {
         let name = format!("{resource} is installed");
+        let kind = Installed::new(cluster, &resource, poll_every);
         let (cluster, named) = (cluster.clone(), cluster.name().clone());
-        Self::new(name.into(), vec![named], move |_| {
+        let watched = Self::new(name.into(), vec![named], move |_| {
             let presence = cluster.presence(&resource, poll_every);
             let first = Some(presence.now());
             let sightings = stream::unfold((presence, first), |(mut presence, first)| async move {
@@ -107,7 +110,11 @@ impl Condition {
                 Some((sighting, (presence, None)))
             });
             sightings.boxed()
-        })
+        });
+        Self {
+            kinds: Some(vec![kind]),
+            ..watched
+        }
     }
 
     /// An object is there. The condition watches that one object.
@@ -144,6 +151,7 @@ impl Condition {
         Self {
             name,
             clusters,
+            kinds: None,
             watch: Arc::new(watch),
         }
     }
@@ -151,7 +159,11 @@ impl Condition {
     /// Both hold.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        self.combine(other, "and", Sighting::and)
+        let kinds = self.kinds.clone().zip(other.kinds.clone());
+        Self {
+            kinds: kinds.map(|(one, other)| [one, other].concat()),
+            ..self.combine(other, "and", Sighting::and)
+        }
     }
 
     /// One of them holds, or both.
@@ -167,6 +179,7 @@ impl Condition {
             name,
             clusters,
             watch,
+            ..
         } = self;
         Self::new(name, clusters, move |clock| {
             debounce(watch(clock), Arc::clone(clock), lasting)
@@ -182,6 +195,11 @@ impl Condition {
     /// The clusters that it is about.
     pub(crate) fn clusters(&self) -> &[ClusterName] {
         &self.clusters
+    }
+
+    /// The kinds that have to be installed, where that is all that it is about.
+    pub(crate) fn kinds(&self) -> Option<&[Installed]> {
+        self.kinds.as_deref()
     }
 
     /// Watches it, for one run.
@@ -218,7 +236,7 @@ impl fmt::Debug for Condition {
 }
 
 fn unknown() -> Sighting {
-    Sighting::new(Presence::Unknown, "nothing is known yet")
+    Sighting::pending("nothing is known yet")
 }
 
 /// What two say together. One that ends stays as it was.

@@ -21,14 +21,11 @@ use steersman_core::{Presence, Sighting};
 
 use crate::{
     BoxError, BoxRunnable, Condition, Needs, RunContext, Runnable, Standing, StopHandle, Wanted,
-    reconciler::Chain,
+    reconciler::Chain, run_filled,
 };
 
 /// How long what is stopped by its condition has to end.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// How long others wait for a condition to be told before they do without.
-const TELLING: Duration = Duration::from_secs(120);
 
 /// A runnable that runs only while a condition holds. It is a runnable, so conditions nest.
 ///
@@ -91,7 +88,7 @@ impl Conditional {
         let (stop, child) = cx.child();
         cx.begins_because(&sighting.reason);
         Running {
-            future: Box::pin(self.inner.run(child)),
+            future: Box::pin(run_filled(&self.inner, child, cx.clock().now() + cx.fill_limit())),
             stop,
             incarnation: sighting.incarnation.clone(),
         }
@@ -128,9 +125,14 @@ impl Runnable for Conditional {
         self.inner.needs()
     }
 
-    /// None: what is wrapped fills its caches itself, once its condition holds.
+    /// Those of what is wrapped, where all that the condition asks for is that kinds are installed. On other conditions
+    /// they are filled when the condition holds.
     fn caches(&self) -> Vec<Wanted> {
-        Vec::new()
+        let Some(kinds) = self.condition.kinds() else {
+            return Vec::new();
+        };
+        let caches = self.inner.caches().into_iter();
+        caches.map(|wanted| wanted.given(kinds)).collect()
     }
 
     fn clusters(&self) -> Vec<ClusterName> {
@@ -146,7 +148,8 @@ impl Runnable for Conditional {
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let mut sightings = self.condition.watch(cx.clock());
         let (mut phase, mut is_known) = (Phase::Resting, false);
-        let mut late = cx.clock().sleep_until(cx.clock().now() + TELLING);
+        // So long a condition is waited for that nobody can tell.
+        let mut late = cx.clock().sleep_until(cx.clock().now() + cx.fill_limit());
         let mut is_late = false;
         cx.stand(Standing::Waiting {
             on: vec![self.condition.name().to_owned()],

@@ -285,10 +285,8 @@ impl<R: RequestKey> Runnable for Controller<R> {
 
     fn caches(&self) -> Vec<Wanted> {
         let kinds = self.0.sources.iter().filter_map(|source| source.kind());
-        kinds
-            .filter(|kind| kind.presence == WhenAbsent::Mistake)
-            .filter_map(|kind| Some(kind.wanted(kind.cluster(&self.0.home)?)))
-            .collect()
+        let poll_every = self.0.options.polled_every();
+        kinds.map(|kind| kind.wanted(&self.0.home, poll_every)).collect()
     }
 
     fn clusters(&self) -> Vec<ClusterName> {

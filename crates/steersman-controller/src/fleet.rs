@@ -118,6 +118,18 @@ impl Fleet {
             .collect()
     }
 
+    /// All of them and those that departed and are not let go yet, by name. Of several that had one name, the last.
+    #[must_use]
+    pub fn all_and_leaving(&self) -> Vec<Cluster> {
+        let members = self.0.borrow();
+        let each = members.leaving.iter().chain(members.present.values());
+        let by_name: BTreeMap<_, _> = each.map(|member| (member.cluster.name(), member)).collect();
+        by_name
+            .into_values()
+            .map(|member| member.cluster.clone())
+            .collect()
+    }
+
     /// Says that somebody works on the cluster of this name.
     pub(crate) fn visit(&self, name: &ClusterName) -> Option<Visit> {
         // Counted before the fleet can change, so that whoever departs does not miss it.
@@ -225,6 +237,7 @@ impl fmt::Debug for Fleet {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use steersman_cluster::ClusterState;
 
     use super::*;
 
@@ -252,8 +265,9 @@ mod tests {
         assert!(fleet.visit(&name).is_none());
         drop(visit);
         assert!(departure.vacated().now_or_never().is_some());
+        assert_eq!(fleet.all_and_leaving().len(), 1);
         drop(departure);
-        assert!(!fleet.is_leaving(&name));
+        assert!(!fleet.is_leaving(&name) && fleet.all_and_leaving().is_empty());
     }
 
     #[tokio::test]
@@ -262,7 +276,16 @@ mod tests {
         fleet.insert(cluster("a")).unwrap();
         let visit = fleet.visit(&name).unwrap();
         let _departure = fleet.depart(&name).unwrap();
-        fleet.insert(cluster("a")).unwrap();
+        let next = cluster("a");
+        next.drain();
+        fleet.insert(next).unwrap();
+        let shown = fleet.all_and_leaving();
+        assert_eq!(shown.len(), 1, "a name is shown once");
+        assert_eq!(
+            shown[0].state(),
+            ClusterState::Draining,
+            "as the one that came last"
+        );
         assert!(!fleet.is_there(&visit));
         assert!(fleet.is_there(&fleet.visit(&name).unwrap()));
     }

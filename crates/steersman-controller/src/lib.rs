@@ -18,6 +18,7 @@ mod conditional;
 mod context;
 mod controller;
 mod engagement;
+mod filling;
 mod fleet;
 mod handler;
 mod handlers;
@@ -49,6 +50,7 @@ pub use condition::Condition;
 pub use conditional::Conditional;
 pub use context::Context;
 pub use controller::{Controller, RunError, RunningController};
+pub use filling::{Filling, Wanted, run_filled};
 pub use fleet::{Departure, Fleet, NameTaken};
 pub use handler::{
     Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, Related, RelatedHeader, SameObject, handle_fn,
@@ -73,7 +75,7 @@ pub use reconciler::{
 };
 pub use request::{Request, RequestKey};
 pub use run_context::{RunContext, RunSurroundings};
-pub use runnable::{BoxRunnable, Needs, RunFn, Runnable, Wanted, run_fn};
+pub use runnable::{BoxRunnable, Needs, RunFn, Runnable, run_fn};
 pub use source::{
     Channel, Sender, Source, SourceContext, SourceState, Stream, Timer, channel, every, stream,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What something that runs is handed.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use steersman_cluster::{Client, Fence};
 use steersman_core::{Clock, Random, Spawner};
@@ -26,7 +26,11 @@ pub struct RunSurroundings {
     fleet: Fleet,
     metrics: Metrics,
     standings: Standings,
+    fill_limit: Duration,
 }
+
+/// How long caches are waited for, unless something else is said.
+const FILL_LIMIT: Duration = Duration::from_secs(120);
 
 impl RunSurroundings {
     /// Without clusters, metrics or anybody who runs yet.
@@ -39,6 +43,16 @@ impl RunSurroundings {
             fleet: Fleet::new(),
             metrics: Metrics::new(),
             standings: Standings::new(),
+            fill_limit: FILL_LIMIT,
+        }
+    }
+
+    /// The longest time for which caches are waited for before something begins that reads from them. Default: 2 min.
+    #[must_use]
+    pub fn with_fill_limit(self, limit: Duration) -> Self {
+        Self {
+            fill_limit: limit,
+            ..self
         }
     }
 
@@ -159,6 +173,17 @@ impl RunContext {
     /// Says that it begins, and why.
     pub(crate) fn begins_because(&self, reason: &str) {
         self.place.begins_because(reason);
+    }
+
+    /// Waits until it does not say any more that it waits for something.
+    pub(crate) async fn begun(&self) {
+        self.place.begun().await;
+    }
+
+    /// The longest time for which caches are waited for.
+    #[must_use]
+    pub fn fill_limit(&self) -> Duration {
+        self.surroundings.fill_limit
     }
 
     /// The same, where somebody else says who may act.

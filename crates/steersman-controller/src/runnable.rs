@@ -3,10 +3,9 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use steersman_cache::{Resource, Scope};
-use steersman_cluster::{Cluster, ClusterName};
+use steersman_cluster::ClusterName;
 
-use crate::{BoxError, RunContext};
+use crate::{BoxError, RunContext, Wanted};
 
 /// Something that runs until it is told to stop, and can run again after that.
 ///
@@ -40,7 +39,8 @@ pub trait Runnable: Send + Sync + 'static {
         Needs::Leadership
     }
 
-    /// The caches that are to be filled before anything begins that uses them. Default: none.
+    /// The caches that are to be filled before it begins, whenever that is, and kept while it runs. A manager waits for
+    /// those of all that it knows when it starts. Default: none.
     fn caches(&self) -> Vec<Wanted> {
         Vec::new()
     }
@@ -70,48 +70,6 @@ pub enum Needs {
     /// In every replica: it fills caches and queues, says that it is [ready](RunContext::ready), and acts only while
     /// it holds a [term](RunContext::leadership).
     WarmUp,
-}
-
-/// Objects that somebody will read from a cache.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    pub(crate) cluster: Cluster,
-    pub(crate) resource: Resource,
-    pub(crate) scope: Option<Scope>,
-}
-
-impl Wanted {
-    /// The objects of a resource as the cluster's cache is set up for it, or a part of them.
-    #[must_use]
-    pub fn new(cluster: Cluster, resource: Resource, scope: Option<Scope>) -> Self {
-        Self {
-            cluster,
-            resource,
-            scope,
-        }
-    }
-
-    /// The cluster that they are in.
-    #[must_use]
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// Their resource.
-    #[must_use]
-    pub fn resource(&self) -> &Resource {
-        &self.resource
-    }
-
-    /// Starts the informer, or takes a share in it.
-    #[must_use]
-    pub fn informer(&self) -> steersman_cache::Held {
-        let cache = self.cluster.cache();
-        match &self.scope {
-            Some(scope) => cache.informer_in(&self.resource, scope),
-            None => cache.informer(&self.resource),
-        }
-    }
 }
 
 /// A runnable whose type is not known any more. Clones are the same one.

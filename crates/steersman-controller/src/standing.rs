@@ -36,6 +36,12 @@ pub enum Standing {
 }
 
 impl Standing {
+    pub(crate) fn its_start() -> Self {
+        Self::Waiting {
+            on: vec!["its start".to_owned()],
+        }
+    }
+
     /// Whether a replica in which something stands so can take traffic and leadership.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -94,9 +100,7 @@ impl Standings {
             has_begun: AtomicBool::new(false),
         };
         self.lock().settled.remove(name);
-        place.set(Standing::Waiting {
-            on: vec!["its start".to_owned()],
-        });
+        place.set(Standing::its_start());
         place
     }
 
@@ -190,6 +194,17 @@ impl Place {
     pub(crate) fn begins_because(&self, reason: &str) {
         self.has_begun.store(true, Ordering::Relaxed);
         tracing::info!(name = self.name, reason, "starting, because its condition holds");
+    }
+}
+
+impl Place {
+    /// Waits until it does not wait for anything any more.
+    pub(crate) async fn begun(&self) {
+        let is_waiting = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
+        let board = &self.board;
+        board
+            .when(|all| !all.get(&self.name).is_some_and(is_waiting))
+            .await;
     }
 }
 

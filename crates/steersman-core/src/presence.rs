@@ -82,6 +82,8 @@ pub struct Sighting {
     pub incarnation: Option<Arc<str>>,
     /// Why, in words for people.
     pub reason: Arc<str>,
+    /// Whether it is unknown because an answer is on its way, and not because there is trouble.
+    pub is_pending: bool,
 }
 
 impl Sighting {
@@ -91,6 +93,15 @@ impl Sighting {
             presence,
             incarnation: None,
             reason: reason.into(),
+            is_pending: false,
+        }
+    }
+
+    /// Unknown until an answer comes that is on its way.
+    pub fn pending(reason: impl Into<Arc<str>>) -> Self {
+        Self {
+            is_pending: true,
+            ..Self::new(Presence::Unknown, reason)
         }
     }
 
@@ -142,7 +153,10 @@ impl Sighting {
             (true, _) => Arc::clone(&self.reason),
             _ => Arc::clone(&other.reason),
         };
-        Self::new(presence, reason)
+        Self {
+            is_pending: presence == Presence::Unknown && (self.is_pending || other.is_pending),
+            ..Self::new(presence, reason)
+        }
     }
 }
 
@@ -154,7 +168,7 @@ impl Not for Sighting {
         Self {
             presence: !self.presence,
             incarnation: None,
-            reason: self.reason,
+            ..self
         }
     }
 }
@@ -199,5 +213,15 @@ mod tests {
         assert_eq!(&*there.or(&gone).reason, "webs are installed");
         let both = there.and(&Sighting::new(Present, "gadgets are installed").incarnation("2"));
         assert_eq!(both.incarnation.as_deref(), Some("1+2"));
+    }
+
+    #[test]
+    fn an_answer_is_awaited_where_it_decides() {
+        let (asked, there) = (
+            Sighting::pending("not known yet"),
+            Sighting::new(Present, "there"),
+        );
+        assert!(asked.and(&there).is_pending && (!asked.clone()).is_pending);
+        assert!(!asked.or(&there).is_pending && !asked.and(&!there).is_pending);
     }
 }

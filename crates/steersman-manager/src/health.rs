@@ -18,7 +18,8 @@
 //! 3. A check may be added and removed at any time.
 //! 4. Where there is no check, there is `ping`, which passes.
 //! 5. A check that is set apart is asked by its own path only.
-//! 6. Paths are answered with and without a slash at the end, and nothing is redirected.
+//! 6. Remarks stand below the checks of every list and decide nothing, such as `cluster far: degraded: …`.
+//! 7. Paths are answered with and without a slash at the end, and nothing is redirected.
 //!
 //! # Not promised
 //! That a check ends: one that hangs keeps the probe waiting, which the kubelet takes for a failure.
@@ -37,6 +38,7 @@ use crate::{BoxError, Handler, Registered, RouteError, Routes, serve::causes};
 
 type Checking = Pin<Box<dyn Future<Output = Result<(), Unready>> + Send>>;
 type Check = Arc<dyn Fn() -> Checking + Send + Sync>;
+type Remark = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 type Named = Mutex<BTreeMap<String, Entry>>;
 
 #[derive(Clone)]
@@ -62,7 +64,10 @@ struct Entry {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Checks(Arc<Named>);
+pub struct Checks {
+    named: Arc<Named>,
+    remarks: Arc<Mutex<Vec<Remark>>>,
+}
 
 /// Why a check failed.
 ///
@@ -95,7 +100,7 @@ impl Unready {
     /// A reason that everybody may read who can reach the port, in place of `reason withheld`.
     pub fn public(reason: impl Into<String>) -> Self {
         // The list has one line for each check.
-        Self(Reason::Public(reason.into().replace(['\n', '\r'], " ")))
+        Self(Reason::Public(one_line(&reason.into())))
     }
 
     /// Publicly waiting for these: `waiting for pods/v1, webs.example.com/v1`.
@@ -164,9 +169,26 @@ impl Checks {
 
     /// Takes a check out of the list, so that it is asked by its own path only.
     pub(crate) fn set_apart(&self, name: &str) {
-        if let Some(entry) = lock(&self.0).get_mut(name) {
+        if let Some(entry) = lock(&self.named).get_mut(name) {
             entry.is_apart = true;
         }
+    }
+
+    /// Shows lines with every list, which decide nothing: what people want to know beside what probes have to.
+    pub(crate) fn remark(&self, lines: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
+        remarks.push(Arc::new(lines));
+    }
+
+    /// The remarks of now, one line each.
+    fn remarks(&self) -> Vec<String> {
+        let remarks = self
+            .remarks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let lines = remarks.iter().flat_map(|lines| lines());
+        lines.map(|line| one_line(&line)).collect()
     }
 
     /// Answers `path`, `path/` and `path/<check>`.
@@ -187,14 +209,14 @@ impl Checks {
     }
 
     fn insert(&self, name: String, check: Check) -> Result<Registered, Duplicate> {
-        match lock(&self.0).entry(name.clone()) {
+        match lock(&self.named).entry(name.clone()) {
             btree_map::Entry::Occupied(_) => return Err(Duplicate { name }),
             btree_map::Entry::Vacant(vacant) => vacant.insert(Entry {
                 check,
                 is_apart: false,
             }),
         };
-        let checks: Weak<Named> = Arc::downgrade(&self.0);
+        let checks: Weak<Named> = Arc::downgrade(&self.named);
         Ok(Registered::new(move || {
             if let Some(checks) = checks.upgrade() {
                 let removed = lock(&checks).remove(&name);
@@ -206,11 +228,15 @@ impl Checks {
 
     /// Those that are there now. They are asked without the lock.
     fn all(&self) -> Vec<(String, Entry)> {
-        let all = lock(&self.0);
+        let all = lock(&self.named);
         all.iter()
             .map(|(name, entry)| (name.clone(), entry.clone()))
             .collect()
     }
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
 }
 
 fn lock(checks: &Named) -> MutexGuard<'_, BTreeMap<String, Entry>> {
@@ -219,6 +245,6 @@ fn lock(checks: &Named) -> MutexGuard<'_, BTreeMap<String, Entry>> {
 
 impl fmt::Debug for Checks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(lock(&self.0).keys()).finish()
+        f.debug_set().entries(lock(&self.named).keys()).finish()
     }
 }

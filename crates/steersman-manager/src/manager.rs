@@ -6,7 +6,8 @@
 //!    leadership. Stop: what needs leadership or warms up, what needs none, caches, HTTP, under one deadline; each is told
 //!    when those before it have ended.
 //! 2. Nothing runs before each kind that was declared before the run is in sync, or known to be absent, forbidden or
-//!    unreachable, or the limit of the barrier has passed.
+//!    unreachable, or the limit of the barrier has passed. What is added later, waits for a condition or needs leadership
+//!    waits for its own caches in the same way when its time comes, and nobody else does.
 //! 3. What fails ends the run, with its name and error. What fails after that is logged.
 //! 4. Runnables and clusters can be added before and while it runs. Once it is stopping they are refused.
 //! 5. The run ends when all that ran has ended, or the grace period is over; then the error names who is late.
@@ -216,6 +217,7 @@ impl Manager {
         let deadline = clock.now() + grace;
         let departure = self.0.surroundings.fleet().depart(name);
         let departing = Departing(departure.ok_or_else(|| RemoveError::Unknown { name: name.clone() })?);
+        departing.0.cluster().drain();
         self.0.dismiss(name, deadline);
         tokio::select! {
             biased;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, panic::AssertUnwindSafe, pin::pin, sync::Arc, t
 
 use futures::{FutureExt, future::select_all, poll};
 use steersman_controller::{
-    BoxError, BoxRunnable, Leadership, RunSurroundings, Runnable, Stop, StopHandle, Term,
+    BoxError, BoxRunnable, Leadership, RunSurroundings, Runnable, Stop, StopHandle, Term, run_filled,
 };
 use steersman_core::{Clock, Moment, Task};
 use tokio::sync::{mpsc, watch};
@@ -61,12 +61,13 @@ impl Supervisor {
         }
     }
 
-    /// Runs it, unless it runs or has run already. The term, if there is one, is held until it has really ended.
+    /// Runs it, unless it runs or has run already, as soon as it has the caches that it wants, for which it waits until a
+    /// moment. Nobody else waits for that. The term, if there is one, is held until it has really ended.
     pub(crate) fn start(
         &mut self,
         runnable: &BoxRunnable,
         (leadership, term): (&Leadership, Option<Term>),
-        stop: &Stop,
+        (stop, deadline): (&Stop, Moment),
     ) {
         let name = runnable.name().to_owned();
         if self.running.contains_key(&name) {
@@ -81,7 +82,7 @@ impl Supervisor {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
             let (ending, _term) = (Ending(sender), term);
             tracing::debug!(name = called, "starting");
-            let mut running = pin!(AssertUnwindSafe(async { runnable.run(cx).await }).catch_unwind());
+            let mut running = pin!(AssertUnwindSafe(run_filled(&runnable, cx, deadline)).catch_unwind());
             let result = match poll!(running.as_mut()) {
                 Poll::Ready(result) => result,
                 Poll::Pending => {

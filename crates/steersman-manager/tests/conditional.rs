@@ -16,10 +16,7 @@ use steersman_controller::{
     Condition, Conditional, Controller, RunContext, Standing, dynamic, related_header, run_fn,
 };
 use steersman_manager::{Manager, RunError};
-use steersman_testing::{
-    Fixture,
-    proxy::{Exchange, Fault, Matching},
-};
+use steersman_testing::{Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
 use kinds::{TestKind, Uids};
@@ -95,32 +92,6 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
         Some(watch),
         "another controller's watch was disturbed"
     );
-    running.stop().await.unwrap();
-}
-
-#[steersman_testing::test]
-async fn a_kind_that_was_there_before_the_start_is_waited_for(fixture: Fixture) {
-    let proxy = fixture.proxy().await;
-    let widgets = TestKind::new(&fixture, "Widget");
-    widgets.install().await;
-    // The server does not say yet whether it answers for the kind.
-    let stall = proxy.inject(Matching::method("GET").path("/widgets"), Fault::stall());
-    let cluster = cluster_through(&fixture, &proxy, "default").await;
-    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
-    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
-        .when_installed()
-        .run_on(&manager, Uids::of(&widgets))
-        .unwrap();
-    let running = run(&manager);
-    stall.hit().await;
-    let standing = manager.standings().of("widgets").unwrap();
-    assert!(!standing.is_ready(), "{standing}");
-    drop(stall);
-    let is_ready = |standing: &Standing| *standing == Standing::Ready;
-    let standings = manager.standings();
-    standings
-        .when(|all| all.get("widgets").is_some_and(is_ready))
-        .await;
     running.stop().await.unwrap();
 }
 

@@ -14,6 +14,7 @@ use http::HeaderValue;
 use kube::Config;
 use steersman_cache::{IndexConflict, Surroundings};
 use steersman_core::{Clock, Random, Spawner, TokioClock};
+use tokio::sync::watch;
 
 use super::{
     Cluster, ClusterName, Inner,
@@ -279,6 +280,7 @@ impl ClusterBuilder {
             cache,
             surroundings,
             presences,
+            draining: watch::Sender::default(),
             closing: OnceLock::new(),
             _home: home,
         })))

@@ -24,11 +24,26 @@ pub enum ClusterState {
         /// What it is.
         reason: Arc<str>,
     },
-    /// It was closed.
+    /// It is being let go: it was told to [drain](Cluster::drain), or was closed.
     Draining,
 }
 
 impl ClusterState {
+    /// The names of all states.
+    pub const NAMES: [&'static str; 5] = ["connecting", "syncing", "ready", "degraded", "draining"];
+
+    /// What it is called, without the reason.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Syncing => "syncing",
+            Self::Ready => "ready",
+            Self::Degraded { .. } => "degraded",
+            Self::Draining => "draining",
+        }
+    }
+
     /// Whether everything is as it should be.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -38,12 +53,10 @@ impl ClusterState {
 
 impl fmt::Display for ClusterState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
         match self {
-            Self::Connecting => f.write_str("connecting"),
-            Self::Syncing => f.write_str("syncing"),
-            Self::Ready => f.write_str("ready"),
-            Self::Degraded { reason } => write!(f, "degraded: {reason}"),
-            Self::Draining => f.write_str("draining"),
+            Self::Degraded { reason } => write!(f, ": {reason}"),
+            _ => Ok(()),
         }
     }
 }
@@ -63,9 +76,11 @@ impl Cluster {
         // Subscribed before the first look, so that nothing is missed in between.
         let mut contact = self.0.line.meter.contact();
         let mut informers = self.0.cache.changes();
+        let mut draining = self.0.draining.subscribe();
         loop {
             contact.mark_unchanged();
             informers.mark_unchanged();
+            draining.mark_unchanged();
             let (seen, state) = self.0.look();
             if condition(&state) {
                 return state;
@@ -83,6 +98,7 @@ impl Cluster {
                 biased;
                 // The last state that there is: whoever waits for another one waits for good.
                 _ = self.0.line.gate.closed(), if state != ClusterState::Draining => {}
+                _ = draining.changed() => {}
                 _ = contact.changed() => {}
                 _ = informers.changed() => {}
                 _ = any_health => {}
@@ -103,7 +119,7 @@ impl Inner {
             // One that somebody has ended says nothing any more.
             .filter(|(_, health)| !health.ended)
             .collect();
-        let state = if self.line.gate.check().is_err() {
+        let state = if *self.draining.borrow() || self.line.gate.check().is_err() {
             ClusterState::Draining
         } else {
             state_of(&self.line.meter.contact().borrow(), &seen)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use steersman_cache::Resource;
 use steersman_core::{Presence, Sighting};
 
-use super::unknown;
+use super::{pending, unknown};
 
 /// What a CustomResourceDefinition says about presence.
 #[derive(Deserialize)]
@@ -165,9 +165,7 @@ impl Facts {
     pub(super) fn judge(&self, resource: &Resource) -> Verdict {
         match &self.trust_definitions {
             Trust::NotYet => {
-                return Verdict::Known(unknown(format!(
-                    "whether {resource} is installed is not known yet"
-                )));
+                return Verdict::Known(pending(resource));
             }
             Trust::Lost(reason) => {
                 return Verdict::Known(unknown(format!(

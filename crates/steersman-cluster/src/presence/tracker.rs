@@ -29,6 +29,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     facts::{Definition, Facts, Service, Trust, Verdict},
+    pending,
     told::Told,
     unknown,
 };
@@ -112,9 +113,7 @@ impl Tracker {
     ) -> (Asked, watch::Receiver<Sighting>) {
         let mut asked = tracker.shared.asked();
         let entry = asked.entry(resource.clone()).or_insert_with(|| Entry {
-            told: Told::new(unknown(format!(
-                "whether {resource} is installed is not known yet"
-            ))),
+            told: Told::new(pending(resource)),
             intervals: BTreeMap::new(),
         });
         *entry.intervals.entry(interval).or_default() += 1;
@@ -334,8 +333,12 @@ impl Follower {
                     let ask = Ask::plural(resource.group(), resource.plural()).version(resource.version());
                     match self.discovered(resource, &ask) {
                         Some(sighting) => entry.told.tell(sighting),
+                        None if entry.told.now().presence == Presence::Unknown => {
+                            entry.told.tell(pending(resource));
+                            open.is_new = true;
+                        }
                         // It stays as it was told until discovery answers.
-                        None => open.is_new |= entry.told.now().presence == Presence::Unknown,
+                        None => {}
                     }
                     open.ask.push(ask);
                     continue;
@@ -350,11 +353,11 @@ impl Follower {
                             open.unconfirmed.insert(confirmed);
                             // One of which nothing was known may have been there all the time: not to know is not to
                             // be absent.
-                            let until_then = match entry.told.now().presence {
-                                Presence::Unknown => Presence::Unknown,
-                                _ => Presence::Absent,
-                            };
-                            Sighting::new(until_then, format!("{resource} is about to be served"))
+                            let reason = format!("{resource} is about to be served");
+                            match entry.told.now().presence {
+                                Presence::Unknown => Sighting::pending(reason),
+                                _ => Sighting::new(Presence::Absent, reason),
+                            }
                         }
                     }
                     _ => sighting,

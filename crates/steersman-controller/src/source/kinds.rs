@@ -209,7 +209,7 @@ impl<R: RequestKey> KindSource<R> {
         replays.iter_mut().for_each(watch::Receiver::mark_unchanged);
         let mut before = None;
         while !cluster.is_closed() {
-            let informer = self.spec.wanted(cluster).informer();
+            let informer = self.spec.wanted(cluster, wishes.poll_every).informer(cluster);
             let (name, handler) = (intake.queue().name(), Arc::clone(&handle));
             let handler = move |event: &Event| handler(event);
             let registration = match self.spec.resync {
@@ -323,14 +323,22 @@ impl KindSpec {
         }
     }
 
-    /// What of the kind is wanted in this cluster.
-    pub(crate) fn wanted(&self, cluster: &Cluster) -> Wanted {
-        let scope = match (&self.scope, self.metadata_only) {
-            (scope, false) => scope.clone(),
-            (Some(scope), true) => Some(scope.clone().metadata_only()),
-            (None, true) => Some(cluster.cache().scope(&self.resource).metadata_only()),
+    /// What of the kind is wanted, by those whose own cluster this is. Where it may be absent, that is looked at at this
+    /// interval.
+    pub(crate) fn wanted(&self, home: &Cluster, poll_every: Duration) -> Wanted {
+        let wanted = Wanted::of(
+            self.cluster(home).cloned(),
+            self.resource.clone(),
+            self.scope.clone(),
+        );
+        let wanted = match self.metadata_only {
+            true => wanted.metadata_only(),
+            false => wanted,
         };
-        Wanted::new(cluster.clone(), self.resource.clone(), scope)
+        match self.presence {
+            WhenAbsent::Mistake => wanted,
+            WhenAbsent::DoWithout | WhenAbsent::Rest => wanted.polled(poll_every),
+        }
     }
 
     pub(crate) fn is_everywhere(&self) -> bool {

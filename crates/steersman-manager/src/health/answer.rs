@@ -18,7 +18,7 @@ pub(super) async fn answer(checks: &Checks, name: &str, query: &str) -> Answer {
     let all = checks.all();
     let name = decoded(name.trim_end_matches('/'));
     if name.is_empty() {
-        return list(all, query).await;
+        return list(all, checks, query).await;
     }
     let found = all.iter().find(|(known, _)| *known == name);
     match found {
@@ -38,7 +38,7 @@ fn one(result: Result<(), Unready>) -> Answer {
     }
 }
 
-async fn list(mut all: Vec<(String, Entry)>, query: &str) -> Answer {
+async fn list(mut all: Vec<(String, Entry)>, checks: &Checks, query: &str) -> Answer {
     all.retain(|(_, entry)| !entry.is_apart);
     let mut excluded: BTreeSet<String> = BTreeSet::new();
     let mut verbose = false;
@@ -89,6 +89,9 @@ async fn list(mut all: Vec<(String, Entry)>, query: &str) -> Answer {
             body,
             "warn: some health checks cannot be excluded: no matches for {unknown}"
         );
+    }
+    for remark in checks.remarks() {
+        let _ = writeln!(body, "{remark}");
     }
     match (failed, verbose) {
         (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, body + "healthz check failed\n"),

@@ -180,11 +180,8 @@ impl ManagerBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.unwrap_or_else(Spawner::current);
         let random = Arc::new(Random::from_seed(self.seed.unwrap_or_else(seed_by_chance)));
-        let surroundings = Arc::new(RunSurroundings::new(
-            Arc::clone(&clock),
-            Arc::clone(&random),
-            spawner,
-        ));
+        let surroundings = RunSurroundings::new(Arc::clone(&clock), Arc::clone(&random), spawner);
+        let surroundings = Arc::new(surroundings.with_fill_limit(self.barrier));
         let mut clusters = self.clusters;
         if clusters.is_empty() && !self.without_cluster {
             let inferred = Cluster::builder(ClusterName::default())
@@ -290,12 +287,34 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, awaited: &Aw
             Err(Unready::waiting_for(missing))
         }
     });
+    remark_on_all(readyz, surroundings);
     let warmth = Arc::clone(warmth);
     let warm = readyz.add_sync("warm", move || warmth.check());
     // The names are free: this is the first who adds any.
     for check in [running, caches, warm].into_iter().flatten() {
         check.forever();
     }
+}
+
+/// How each cluster, kind and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
+/// that can be reached, and what needs it is red by itself.
+fn remark_on_all(readyz: &Checks, surroundings: &RunSurroundings) {
+    let (fleet, standings) = (surroundings.fleet().clone(), surroundings.standings().clone());
+    readyz.remark(move || {
+        let clusters = fleet.all_and_leaving().into_iter();
+        let clusters = clusters.flat_map(|cluster| {
+            let mut kinds: Vec<String> = cluster
+                .presences()
+                .into_iter()
+                .map(|(kind, sighting)| format!("kind {kind} (cluster {}): {sighting}", cluster.name()))
+                .collect();
+            kinds.sort();
+            std::iter::once(format!("cluster {}: {}", cluster.name(), cluster.state())).chain(kinds)
+        });
+        let runnables = standings.all().into_iter();
+        let runnables = runnables.map(|(name, standing)| format!("runnable {name}: {standing}"));
+        clusters.chain(runnables).collect()
+    });
 }
 
 fn seed_by_chance() -> u64 {

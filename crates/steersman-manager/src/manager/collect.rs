@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use steersman_cache::Stats;
-use steersman_cluster::Cluster;
+use steersman_cluster::{Cluster, ClusterState};
 use steersman_controller::{Fleet, RunSurroundings, Standing, Standings};
 use steersman_core::Presence;
 
@@ -90,7 +90,9 @@ const FIGURES: [Figure; 9] = [
 
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let clusters = self.fleet.all();
+        // A cluster that is being let go is shown until it is closed.
+        let clusters = self.fleet.all_and_leaving();
+        states(&clusters, &mut encoder)?;
         self.caches(&clusters, &mut encoder)?;
         requests(&clusters, &mut encoder)?;
         presences(&clusters, &mut encoder)?;
@@ -148,6 +150,20 @@ impl Collected {
         }
         Ok(())
     }
+}
+
+fn states(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "How it stands with a cluster: 1 for the state it is in, 0 for the others";
+    let mut metric = encoder.encode_descriptor("steersman_cluster_state", help, None, MetricType::Gauge)?;
+    for cluster in clusters {
+        let state = cluster.state();
+        for name in ClusterState::NAMES {
+            let labels = [("cluster", cluster.name().as_str()), ("state", name)];
+            let value = f64::from(u8::from(name == state.name()));
+            sample(metric.encode_family(&labels)?, MetricType::Gauge, value)?;
+        }
+    }
+    Ok(())
 }
 
 fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use steersman_cluster::ClusterName;
 use steersman_controller::{
     BoxError, BoxRunnable, Leadership, LeadershipKeeper, Needs, RunContext, Runnable, Standing, Standings,
-    Term, Wanted,
+    Term, Wanted, run_filled,
 };
 use steersman_core::Moment;
 use tokio::sync::watch;
@@ -121,8 +121,12 @@ impl Runnable for OwnLease {
         self.inner.needs()
     }
 
+    /// What waits for its lease has its caches once it leads.
     fn caches(&self) -> Vec<Wanted> {
-        self.inner.caches()
+        match self.inner.needs() {
+            Needs::Leadership => Vec::new(),
+            _ => self.inner.caches(),
+        }
     }
 
     fn clusters(&self) -> Vec<ClusterName> {
@@ -187,7 +191,8 @@ impl Contest<'_> {
     /// Runs it until the term ends, which gives nothing. Then it has no time: nobody lets it write any more.
     async fn lead(&mut self, term: Term) -> Option<Result<(), BoxError>> {
         let (handle, child) = self.cx.child();
-        let running = self.own.inner.run(child);
+        let deadline = child.clock().now() + child.fill_limit();
+        let running = run_filled(&self.own.inner, child, deadline);
         let result = tokio::select! {
             biased;
             () = term.ended() => None,

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
 use steersman_cluster::Fence;
-use steersman_controller::{Leadership, LeadershipKeeper, Needs, Runnable, Standing, Stop, StopHandle, Term};
+use steersman_controller::{Leadership, LeadershipKeeper, Needs, Runnable, Stop, StopHandle, Term};
 use steersman_core::Moment;
 
 use super::{Inner, RunError, State, barrier};
@@ -96,11 +96,15 @@ async fn work(
         return Ok(());
     };
     inner.warn_of_unknown_names();
-    let mut held = tokio::select! {
+    let clock = inner.surroundings.clock();
+    let deadline = clock.now() + inner.barrier;
+    let filling = tokio::select! {
         biased;
         error = lost(inner, &mut campaign) => return Err(error),
-        held = barrier::fill_caches(inner) => held,
+        filling = barrier::fill_caches(inner, deadline) => filling,
     };
+    // Until those have shares of their own that start first. They have waited already.
+    let mut first = Some((filling, deadline));
     inner.warmth.filled();
     if inner.election.is_none() {
         // Whoever runs leads: nobody contends.
@@ -118,7 +122,13 @@ async fn work(
             term = None;
         }
         term = term.or_else(|| leadership.try_term());
-        start_due(inner, supervisor, (&leadership, term.as_ref()), stop).await;
+        let deadline = match &first {
+            Some((_, deadline)) => *deadline,
+            None => clock.now() + inner.barrier,
+        };
+        let due = (stop, deadline);
+        start_due(inner, supervisor, (&leadership, term.as_ref()), due).await;
+        first = None;
         tokio::select! {
             biased;
             change = supervisor.changed() => if let Change::Failed(Failure { name, error }) = change {
@@ -131,17 +141,8 @@ async fn work(
             }
             _ = changed.changed() => {}
             () = turn(&leadership, term.as_ref()) => {}
-            // Those who run have their own shares by then.
-            () = begun(inner), if !held.is_empty() => held.clear(),
         }
     }
-}
-
-/// Waits until nobody waits for something that it needs to begin.
-async fn begun(inner: &Inner) {
-    let is_waiting = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
-    let standings = inner.surroundings.standings();
-    standings.when(|all| !all.values().any(is_waiting)).await;
 }
 
 /// Waits until the election has come to an end by itself.
@@ -174,19 +175,20 @@ async fn start_due(
     inner: &Inner,
     supervisor: &mut Supervisor,
     (leadership, term): (&Leadership, Option<&Term>),
-    stop: &Stop,
+    // Caches that they want are waited for until then.
+    due: (&Stop, Moment),
 ) {
     let runnables = inner.runnables();
     for phase in [Needs::Nothing, Needs::WarmUp, Needs::Leadership] {
         for runnable in runnables.iter().filter(|runnable| runnable.needs() == phase) {
             match (phase, term) {
                 // Whoever leads.
-                (Needs::Nothing, _) => supervisor.start(runnable, (&Leadership::always(), None), stop),
+                (Needs::Nothing, _) => supervisor.start(runnable, (&Leadership::always(), None), due),
                 (Needs::Leadership, None) => {}
                 (Needs::Leadership, Some(term)) => {
-                    supervisor.start(runnable, (leadership, Some(term.clone())), stop);
+                    supervisor.start(runnable, (leadership, Some(term.clone())), due);
                 }
-                _ => supervisor.start(runnable, (leadership, None), stop),
+                _ => supervisor.start(runnable, (leadership, None), due),
             }
         }
         supervisor.begun().await;

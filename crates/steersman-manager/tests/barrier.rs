@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Caches are filled before those begin that read from them, at the start and later.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod elected;
+mod kinds;
+mod managed;
+mod support;
+
+use std::time::Duration;
+
+use futures::stream;
+use k8s_openapi::api::core::v1::ConfigMap;
+use steersman_cache::Resource;
+use steersman_cluster::Cluster;
+use steersman_controller::{
+    BoxError, Condition, Conditional, Controller, Needs, RunContext, Runnable, Standing, Wanted, dynamic,
+    run_fn,
+};
+use steersman_core::{Presence, Sighting};
+use steersman_manager::{Manager, ManagerBuilder};
+use steersman_testing::{
+    FaultProxy, Fixture,
+    proxy::{Fault, Injected, Matching},
+};
+
+use kinds::{TestKind, Uids};
+use managed::{Log, Steps, cluster, cluster_through, let_go_on, run, until};
+use support::{HERE, get};
+
+/// The limit does not pass during a test: what goes on does so for another reason.
+const FAR_AWAY: Duration = Duration::from_secs(3600);
+
+fn patient(cluster: Cluster) -> ManagerBuilder {
+    Manager::builder().cluster(cluster).barrier(FAR_AWAY).health(HERE)
+}
+
+/// Says when it runs.
+fn task(name: &str, steps: &Steps) -> impl Runnable {
+    let (steps, called) = (steps.clone(), name.to_owned());
+    let run = move |cx: RunContext| {
+        steps.add(called.clone());
+        async move {
+            cx.stop().requested().await;
+            Ok::<(), BoxError>(())
+        }
+    };
+    run_fn(name, run).needing(Needs::Nothing)
+}
+
+async fn ready(manager: &Manager, name: &str) {
+    let is_ready = |standing: &Standing| *standing == Standing::Ready;
+    let standings = manager.standings();
+    standings.when(|all| all.get(name).is_some_and(is_ready)).await;
+}
+
+/// What `/readyz` says that caches wait for.
+async fn waiting(manager: &Manager) -> String {
+    get(manager.addresses().health.unwrap(), "/readyz/caches")
+        .await
+        .body
+}
+
+// R49
+#[steersman_testing::test]
+async fn guarantee_2_a_kind_that_may_be_absent_and_is_not_holds_the_start(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let widgets = TestKind::new(&fixture, "Widget");
+    widgets.install().await;
+    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    for is_whole in [true, false] {
+        let manager = patient(cluster.clone()).build().await.unwrap();
+        let kind = dynamic(widgets.resource.clone());
+        let reconciler = Uids::of(&widgets);
+        match is_whole {
+            true => Controller::of_kind("widgets", kind.when_installed()).run_on(&manager, reconciler),
+            false => Controller::of_kind("widgets", kind.optional()).run_on(&manager, reconciler),
+        }
+        .unwrap();
+        let steps = Steps::new();
+        manager.add(task("plain", &steps)).unwrap();
+        // The server does not say yet whether it answers for the kind.
+        let stall = proxy.inject(Matching::method("GET").path("/widgets"), Fault::stall());
+        let running = run(&manager);
+        stall.hit().await;
+        assert!(waiting(&manager).await.contains(&widgets.resource.to_string()));
+        let_go_on().await;
+        assert!(steps.all().is_empty() && manager.standings().all().is_empty());
+        drop(stall);
+        steps.saw("plain").await;
+        ready(&manager, "widgets").await;
+        running.stop().await.unwrap();
+    }
+}
+
+// R49, R168
+#[steersman_testing::test]
+async fn guarantee_2_what_is_absent_or_cannot_be_told_does_not_hold_the_start(fixture: Fixture) {
+    let (near, far) = (fixture.proxy().await, fixture.proxy().await);
+    let _unplugged = far.unplug();
+    let far = cluster_through(&fixture, &far, "far").await;
+    let near = cluster_through(&fixture, &near, "near").await;
+    let manager = patient(near.clone()).cluster(far.clone()).build().await.unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    for cluster in [&near, &far] {
+        Controller::of_kind(cluster.name().to_string(), dynamic(widgets.resource.clone()))
+            .on(cluster)
+            .when_installed()
+            .run_on(&manager, Uids::of(&widgets))
+            .unwrap();
+    }
+    let steps = Steps::new();
+    manager.add(task("plain", &steps)).unwrap();
+    let running = run(&manager);
+    steps.saw("plain").await;
+    let standings = manager.standings();
+    standings
+        .when(|all| matches!(all.get("near"), Some(Standing::Dormant { .. })))
+        .await;
+    running.stop().await.unwrap();
+}
+
+// R49
+#[steersman_testing::test]
+async fn guarantee_2_every_cluster_holds_the_start_of_a_controller_on_all(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let far = cluster_through(&fixture, &proxy, "far").await;
+    let manager = patient(cluster(&fixture).await).cluster(far);
+    let manager = manager.build().await.unwrap();
+    Controller::of::<ConfigMap>("everywhere")
+        .on_every_cluster()
+        .run_on(&manager, Log::new())
+        .unwrap();
+    let steps = Steps::new();
+    manager.add(task("plain", &steps)).unwrap();
+    let stall = proxy.inject(Matching::any(), Fault::stall());
+    let running = run(&manager);
+    stall.hit().await;
+    until_waiting_for_far_alone(&manager).await;
+    assert!(steps.all().is_empty());
+    drop(stall);
+    steps.saw("plain").await;
+    ready(&manager, "everywhere").await;
+    running.stop().await.unwrap();
+}
+
+async fn until_waiting_for_far_alone(manager: &Manager) {
+    let expected = "internal server error: waiting for configmaps/v1 (cluster far)\n";
+    while waiting(manager).await != expected {}
+}
+
+/// Reads from a cache that it names, and from no other.
+#[derive(Clone)]
+struct Reading {
+    cluster: Cluster,
+    steps: Steps,
+}
+
+impl Reading {
+    fn new(cluster: &Cluster) -> Self {
+        Self {
+            cluster: cluster.clone(),
+            steps: Steps::new(),
+        }
+    }
+
+    /// What it found when it began.
+    async fn found(&self) -> Vec<String> {
+        until(|| !self.steps.all().is_empty()).await;
+        self.steps.all()
+    }
+}
+
+impl Runnable for Reading {
+    fn name(&self) -> &str {
+        "reading"
+    }
+
+    fn caches(&self) -> Vec<Wanted> {
+        let maps = Resource::of::<ConfigMap>();
+        vec![Wanted::new(self.cluster.clone(), maps, None)]
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        let informer = self.cluster.cache().informer(&Resource::of::<ConfigMap>());
+        self.steps.add(format!("in sync: {}", informer.health().synced));
+        cx.ready();
+        cx.stop().requested().await;
+        Ok(())
+    }
+}
+
+fn stalled_maps(proxy: &FaultProxy) -> Injected {
+    proxy.inject(Matching::any().path("/configmaps"), Fault::stall())
+}
+
+// R70
+#[steersman_testing::test]
+async fn what_is_added_later_begins_when_its_caches_are_filled_and_nobody_else_waits(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    let manager = patient(cluster.clone()).build().await.unwrap();
+    let running = run(&manager);
+    manager.elected().await;
+    let stall = stalled_maps(&proxy);
+    let (reading, steps) = (Reading::new(&cluster), Steps::new());
+    manager.add(reading.clone()).unwrap();
+    stall.hit().await;
+    let standings = manager.standings();
+    let names_it =
+        |standing: &Standing| standing.to_string() == "waiting for configmaps/v1 (cluster default)";
+    standings
+        .when(|all| all.get("reading").is_some_and(names_it))
+        .await;
+    manager.add(task("plain", &steps)).unwrap();
+    steps.saw("plain").await;
+    assert!(reading.steps.all().is_empty());
+    drop(stall);
+    assert_eq!(reading.found().await, ["in sync: true"]);
+    running.stop().await.unwrap();
+}
+
+// R70
+#[steersman_testing::test]
+async fn what_needs_leadership_has_its_caches_when_it_leads(fixture: Fixture) {
+    let elections = [
+        elected::steady(&fixture, "one"),
+        elected::steady(&fixture, "two").per_runnable(),
+    ];
+    for election in elections {
+        let cluster = cluster(&fixture).await;
+        let manager = patient(cluster.clone()).election(election).build().await.unwrap();
+        let reading = Reading::new(&cluster);
+        manager.add(reading.clone()).unwrap();
+        let running = run(&manager);
+        assert_eq!(reading.found().await, ["in sync: true"]);
+        running.stop().await.unwrap();
+    }
+}
+
+// R70
+#[steersman_testing::test]
+async fn what_runs_on_a_condition_has_its_caches_when_the_condition_holds(fixture: Fixture) {
+    let cluster = cluster(&fixture).await;
+    let manager = patient(cluster.clone()).build().await.unwrap();
+    let reading = Reading::new(&cluster);
+    let holds = Condition::from_stream("it is time", || {
+        stream::iter([Sighting::new(Presence::Present, "it is")])
+    });
+    manager.add(Conditional::new(reading.clone(), holds)).unwrap();
+    let running = run(&manager);
+    assert_eq!(reading.found().await, ["in sync: true"]);
+    running.stop().await.unwrap();
+}
+
+// R70
+#[steersman_testing::test]
+async fn a_stop_is_heard_by_who_waits_for_its_caches(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    let manager = patient(cluster.clone()).grace(FAR_AWAY).build().await.unwrap();
+    let running = run(&manager);
+    manager.elected().await;
+    let stall = stalled_maps(&proxy);
+    let reading = Reading::new(&cluster);
+    manager.add(reading.clone()).unwrap();
+    stall.hit().await;
+    running.stop().await.unwrap();
+    assert!(reading.steps.all().is_empty());
+}
