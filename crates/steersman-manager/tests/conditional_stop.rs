@@ -328,3 +328,46 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
     seen.saw("two").await;
     running.stop().await.unwrap();
 }
+
+// R2, R37
+#[steersman_testing::test]
+async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let config = proxy.endpoint().config(fixture.admin()).unwrap();
+    let (watched, _refused) = polling(cluster_builder(&fixture, "default").config(config), &proxy).await;
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = Uids::of(&widgets);
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .poll_every(Duration::from_secs(3600))
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    let running = run(&manager);
+    let first = seen.saw("one").await;
+
+    // The server ends the watch of a kind that is gone, and does not know it any more.
+    widgets.uninstall().await;
+    proxy
+        .wait_for(|all| {
+            let mut asked = all.iter().filter(|one| one.path.ends_with("/widgets"));
+            asked.any(|one| one.status == Some(404)).then_some(())
+        })
+        .await;
+    managed::let_go_on().await;
+    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+
+    // What comes back before anybody asked is the same kind for all that is known, and has other objects.
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    until(|| {
+        let seen = seen.seen();
+        seen.iter()
+            .any(|(_, uid)| uid.as_ref().is_some_and(|uid| *uid != first))
+    })
+    .await;
+    running.stop().await.unwrap();
+}
