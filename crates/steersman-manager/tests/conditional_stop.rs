@@ -11,12 +11,12 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Api, api::PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, POLL_EVERY};
 use steersman_controller::{
     BoxError, Condition, Conditional, Context, Controller, Reconciler, Request, Standing, dynamic,
-    related_header,
+    reconcile_fn, related_header,
 };
 use steersman_core::{Action, Presence};
 use steersman_manager::Manager;
@@ -369,5 +369,51 @@ async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
             .any(|(_, uid)| uid.as_ref().is_some_and(|uid| *uid != first))
     })
     .await;
+    running.stop().await.unwrap();
+}
+
+// R171
+#[steersman_testing::test]
+async fn a_kind_that_comes_back_with_another_schema_is_read_by_that(fixture: Fixture) {
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .build()
+        .await
+        .unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let sizes = Arc::new(watch::Sender::new(Value::Null));
+    let (resource, told) = (widgets.resource.clone(), Arc::clone(&sizes));
+    let reconciler = reconcile_fn(move |request: Request, cx: Context| {
+        let (resource, told) = (resource.clone(), Arc::clone(&told));
+        async move {
+            if let Some(found) = cx.client().of(&resource).get(request.key()).await? {
+                told.send_replace(found.data["size"].clone());
+            }
+            Ok::<_, BoxError>(Action::await_change())
+        }
+    });
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let running = run(&manager);
+    for (kind, size) in [
+        ("integer", json!(7)),
+        ("string", json!("seven")),
+        ("integer", json!(8)),
+    ] {
+        let schema = json!({"type": "object", "properties": {"size": {"type": kind}}});
+        widgets.install_with("Namespaced", schema).await;
+        let mut one = widgets.object("one");
+        one.data = json!({"size": size});
+        while let Err(error) = client.of(&widgets.resource).apply(&one).await {
+            assert!(error.is_absent() || error.is_not_found(), "{error:?}");
+            tokio::task::yield_now().await;
+        }
+        sizes.subscribe().wait_for(|found| *found == size).await.unwrap();
+        widgets.uninstall().await;
+        stands(&manager, "widgets", is_dormant).await;
+    }
     running.stop().await.unwrap();
 }
