@@ -282,3 +282,54 @@ async fn a_kind_that_nobody_follows_any_more_is_not_asked_for(fixture: Fixture) 
     drop(presence);
     is_not_asked_for(&fixture, &clock, &unknown).await;
 }
+
+// R24
+#[steersman_testing::test]
+async fn discovery_is_asked_at_the_shortest_interval_with_the_tag_of_its_last_answer(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let _refused = ["/customresourcedefinitions", "/apiservices"]
+        .map(|path| proxy.inject(Matching::any().path(path), Fault::answer(403)));
+    let clock = TestClock::new();
+    let cluster = support::builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let mut slow = cluster.presence(&widgets(&fixture), Duration::from_secs(30));
+    slow.when(|sighting| sighting.is_absent()).await;
+    assert_eq!(of_discovery(&proxy.exchanges()), 1);
+    // After how many seconds it is asked again, and what the server says.
+    let next_question = async || {
+        let before = of_discovery(&proxy.exchanges());
+        for seconds in 1.. {
+            clock.advance(Duration::from_secs(1));
+            // Time enough to ask, if it is time to.
+            for _ in 0..5 {
+                fixture.client().apiserver_version().await.unwrap();
+            }
+            if of_discovery(&proxy.exchanges()) > before {
+                let answered = |all: &[Exchange]| all.iter().rfind(|one| one.path == "/apis")?.status;
+                return (seconds, proxy.wait_for(answered).await);
+            }
+        }
+        unreachable!("it is asked some time")
+    };
+    // A second or two go by until an answer has been read.
+    let is_about = |(found, status): (u32, u16), seconds: u32| {
+        assert!(
+            (seconds..seconds + 3).contains(&found),
+            "{found} s instead of {seconds} s"
+        );
+        // Whoever else defines kinds at a shared server gives it something new to say.
+        if fixture.embedded_server().is_some() {
+            assert_eq!(status, 304);
+        }
+    };
+    is_about(next_question().await, 30);
+    let gadgets = Resource::new(fixture.group(), "v1", "Gadget", "gadgets");
+    let quick = cluster.presence(&gadgets, Duration::from_secs(10));
+    is_about(next_question().await, 10);
+    is_about(next_question().await, 10);
+    drop(quick);
+    is_about(next_question().await, 30);
+}

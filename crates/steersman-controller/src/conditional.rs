@@ -27,9 +27,6 @@ use crate::{
 /// How long what is stopped by its condition has to end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long others wait for a condition to be told before they do without.
-const TELLING: Duration = Duration::from_secs(120);
-
 /// A runnable that runs only while a condition holds. It is a runnable, so conditions nest.
 ///
 /// ```no_run
@@ -151,7 +148,8 @@ impl Runnable for Conditional {
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let mut sightings = self.condition.watch(cx.clock());
         let (mut phase, mut is_known) = (Phase::Resting, false);
-        let mut late = cx.clock().sleep_until(cx.clock().now() + TELLING);
+        // So long a condition is waited for that nobody can tell.
+        let mut late = cx.clock().sleep_until(cx.clock().now() + cx.fill_limit());
         let mut is_late = false;
         cx.stand(Standing::Waiting {
             on: vec![self.condition.name().to_owned()],

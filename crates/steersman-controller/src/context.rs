@@ -97,7 +97,8 @@ impl Context {
         self.engagement.client.kube()
     }
 
-    /// The request's cluster.
+    /// The request's cluster. It is that of the whole manager: what its own [client](Cluster::client) writes passes no
+    /// fence. For writes there is [`client`](Self::client).
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.engagement.cluster

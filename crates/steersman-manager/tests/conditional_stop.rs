@@ -11,12 +11,12 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Api, api::PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, POLL_EVERY};
 use steersman_controller::{
     BoxError, Condition, Conditional, Context, Controller, Reconciler, Request, Standing, dynamic,
-    related_header,
+    reconcile_fn, related_header,
 };
 use steersman_core::{Action, Presence};
 use steersman_manager::Manager;
@@ -326,5 +326,94 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
     widgets.install().await;
     widgets.apply(&client, "two").await;
     seen.saw("two").await;
+    running.stop().await.unwrap();
+}
+
+// R2, R37
+#[steersman_testing::test]
+async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let config = proxy.endpoint().config(fixture.admin()).unwrap();
+    let (watched, _refused) = polling(cluster_builder(&fixture, "default").config(config), &proxy).await;
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let seen = Uids::of(&widgets);
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .poll_every(Duration::from_secs(3600))
+        .run_on(&manager, seen.clone())
+        .unwrap();
+    let running = run(&manager);
+    let first = seen.saw("one").await;
+
+    // The server ends the watch of a kind that is gone, and does not know it any more.
+    widgets.uninstall().await;
+    proxy
+        .wait_for(|all| {
+            let mut asked = all.iter().filter(|one| one.path.ends_with("/widgets"));
+            asked.any(|one| one.status == Some(404)).then_some(())
+        })
+        .await;
+    managed::let_go_on().await;
+    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+
+    // What comes back before anybody asked is the same kind for all that is known, and has other objects.
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    until(|| {
+        let seen = seen.seen();
+        seen.iter()
+            .any(|(_, uid)| uid.as_ref().is_some_and(|uid| *uid != first))
+    })
+    .await;
+    running.stop().await.unwrap();
+}
+
+// R171
+#[steersman_testing::test]
+async fn a_kind_that_comes_back_with_another_schema_is_read_by_that(fixture: Fixture) {
+    let client = cluster(&fixture).await.live();
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .build()
+        .await
+        .unwrap();
+    let widgets = TestKind::new(&fixture, "Widget");
+    let sizes = Arc::new(watch::Sender::new(Value::Null));
+    let (resource, told) = (widgets.resource.clone(), Arc::clone(&sizes));
+    let reconciler = reconcile_fn(move |request: Request, cx: Context| {
+        let (resource, told) = (resource.clone(), Arc::clone(&told));
+        async move {
+            if let Some(found) = cx.client().of(&resource).get(request.key()).await? {
+                told.send_replace(found.data["size"].clone());
+            }
+            Ok::<_, BoxError>(Action::await_change())
+        }
+    });
+    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
+        .when_installed()
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let running = run(&manager);
+    for (kind, size) in [
+        ("integer", json!(7)),
+        ("string", json!("seven")),
+        ("integer", json!(8)),
+    ] {
+        let schema = json!({"type": "object", "properties": {"size": {"type": kind}}});
+        widgets.install_with("Namespaced", schema).await;
+        let mut one = widgets.object("one");
+        one.data = json!({"size": size});
+        while let Err(error) = client.of(&widgets.resource).apply(&one).await {
+            assert!(error.is_absent() || error.is_not_found(), "{error:?}");
+            tokio::task::yield_now().await;
+        }
+        sizes.subscribe().wait_for(|found| *found == size).await.unwrap();
+        widgets.uninstall().await;
+        stands(&manager, "widgets", is_dormant).await;
+    }
     running.stop().await.unwrap();
 }

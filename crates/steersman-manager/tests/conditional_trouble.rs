@@ -351,6 +351,17 @@ async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: 
     seen.saw("one").await;
     assert_eq!(probe(&manager, "/readyz").await.0, 200);
 
+    let shown = async |line: String| {
+        let (_, body) = probe(&manager, "/readyz?verbose").await;
+        assert!(body.lines().any(|found| found == line), "{line}\n{body}");
+    };
+    let kind = &widgets.resource;
+    shown(format!(
+        "kind {kind} (cluster default): present: {kind} is installed"
+    ))
+    .await;
+    shown("runnable widgets: ready".to_owned()).await;
+
     // While it runs: it goes on.
     let broken = proxy.inject(definitions(), Fault::answer(503));
     proxy.cut(&definitions(), Cut::Clean);
@@ -365,17 +376,22 @@ async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: 
     widgets.uninstall().await;
     stands(&manager, "widgets", is_dormant).await;
     assert_eq!(probe(&manager, "/readyz").await.0, 200);
+    shown(format!(
+        "kind {kind} (cluster default): absent: {kind} is not installed"
+    ))
+    .await;
+    shown(format!("runnable widgets: dormant: {kind} is not installed")).await;
     let metrics = manager.metrics().encode(Exposition::Text);
-    let shown = |series: &str, name: &str, value: &str| {
+    let counted = |series: &str, name: &str, value: &str| {
         let mut lines = metrics.lines().filter(|line| line.starts_with(series));
         lines.any(|line| line.contains(name) && line.ends_with(value))
     };
     assert!(
-        shown("steersman_runnable_state{", "widgets", r#"state="dormant"} 1.0"#),
+        counted("steersman_runnable_state{", "widgets", r#"state="dormant"} 1.0"#),
         "{metrics}"
     );
     assert!(
-        shown("steersman_kind_presence{", fixture.group(), "} 0.0"),
+        counted("steersman_kind_presence{", fixture.group(), "} 0.0"),
         "{metrics}"
     );
     running.stop().await.unwrap();

@@ -333,8 +333,12 @@ impl Follower {
                     let ask = Ask::plural(resource.group(), resource.plural()).version(resource.version());
                     match self.discovered(resource, &ask) {
                         Some(sighting) => entry.told.tell(sighting),
+                        None if entry.told.now().presence == Presence::Unknown => {
+                            entry.told.tell(pending(resource));
+                            open.is_new = true;
+                        }
                         // It stays as it was told until discovery answers.
-                        None => open.is_new |= entry.told.now().presence == Presence::Unknown,
+                        None => {}
                     }
                     open.ask.push(ask);
                     continue;

@@ -232,6 +232,7 @@ impl<R: RequestKey> KindSource<R> {
         // Those of before are of no interest: everything is new now.
         replays.iter_mut().for_each(watch::Receiver::mark_unchanged);
         let mut before = None;
+        let may_be_absent = self.spec.presence != WhenAbsent::Mistake;
         while !cluster.is_closed() {
             let informer = self.spec.wanted(cluster, wishes.poll_every).informer(cluster);
             let primaries = self.primaries.as_ref();
@@ -244,7 +245,7 @@ impl<R: RequestKey> KindSource<R> {
             };
             tokio::select! {
                 biased;
-                () = follow(&informer, &registration, report) => {}
+                () = follow(&informer, &registration, may_be_absent, report) => {}
                 () = make_up(&mut before, &informer, &registration, &*handle) => {}
                 () = replay(replays.as_mut(), &informer, &registration, &*handle) => {}
             }
@@ -256,7 +257,12 @@ impl<R: RequestKey> KindSource<R> {
 }
 
 /// Says how an informer stands, until somebody ends it.
-async fn follow(informer: &Held, registration: &Registration, report: &(impl Fn(SourceState) + Send + Sync)) {
+async fn follow(
+    informer: &Held,
+    registration: &Registration,
+    may_be_absent: bool,
+    report: &(impl Fn(SourceState) + Send + Sync),
+) {
     let mut seen: Option<Health> = None;
     loop {
         let health = informer
@@ -271,7 +277,7 @@ async fn follow(informer: &Held, registration: &Registration, report: &(impl Fn(
         if health.synced && health.trouble.is_none() && !registration.is_synced() {
             registration.synced().await;
         }
-        report(state_of(&health, registration, informer));
+        report(state_of(&health, registration, may_be_absent, informer));
         seen = Some(health);
     }
 }
@@ -326,8 +332,17 @@ async fn replay(
     std::future::pending().await
 }
 
-fn state_of(health: &Health, registration: &Registration, informer: &Held) -> SourceState {
+fn state_of(
+    health: &Health,
+    registration: &Registration,
+    may_be_absent: bool,
+    informer: &Held,
+) -> SourceState {
     match &health.trouble {
+        // The watch may tell of it sooner than those who follow whether the kind is there.
+        Some(trouble) if may_be_absent && **trouble == Trouble::Absent => SourceState::Dormant {
+            reason: format!("{}: {trouble}", informer.resource()),
+        },
         Some(trouble) => SourceState::Trouble {
             reason: format!("{}: {trouble}", informer.resource()),
             absent: **trouble == Trouble::Absent,

@@ -7,7 +7,7 @@
 //! standing: look, watch, wait ──▶ take ──▶ leading: renew, move the fence ──▶ told to go: give up the lease
 //! ```
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
 use kube::core::DynamicObject;
@@ -372,11 +372,8 @@ impl Elector {
         }
     }
 
-    fn jittered(&self) -> std::time::Duration {
-        self.settings
-            .timing
-            .retry
-            .mul_f64(1.0 + JITTER * self.random.fraction())
+    fn jittered(&self) -> Duration {
+        jittered(self.settings.timing.retry, &self.random)
     }
 
     fn in_trouble(&self, error: &Error) {
@@ -420,6 +417,11 @@ impl Drop for Granted {
     }
 }
 
+/// A time that is longer by some chance, so that replicas do not ask all at once.
+fn jittered(time: Duration, random: &Random) -> Duration {
+    time.mul_f64(1.0 + JITTER * random.fraction())
+}
+
 /// Whether somebody else changed the lease since it was seen so. One that is made cannot be missing: what is not found
 /// then is its namespace.
 fn is_overtaken(error: &Error, seen: Option<&DynamicObject>) -> bool {
@@ -450,5 +452,25 @@ async fn next(watching: &mut Option<Watching>) -> Option<Result<Told, Error>> {
     match watching {
         Some(watching) => watching.next().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_that_poll_do_not_ask_all_at_once() {
+        let retry = Duration::from_secs(2);
+        let pauses = |seed| {
+            let random = Random::from_seed(seed);
+            (0..100).map(|_| jittered(retry, &random)).collect::<Vec<_>>()
+        };
+        let (one, other) = (pauses(1), pauses(2));
+        let longest = retry.mul_f64(1.0 + JITTER);
+        let (least, most) = (*one.iter().min().unwrap(), *one.iter().max().unwrap());
+        assert!(retry <= least && most <= longest, "{least:?} to {most:?}");
+        assert!(most - least > retry, "{least:?} to {most:?}: they hardly differ");
+        assert_ne!(one, other);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who a replica is, and where.
 
-use std::io;
+use std::{io, path::Path};
 
 use steersman_core::Random;
 
@@ -57,9 +57,13 @@ fn number_of(text: &str) -> u32 {
 }
 
 pub(super) fn pod_namespace() -> io::Result<String> {
-    let text = std::fs::read_to_string(NAMESPACE_FILE)?;
+    namespace_in(Path::new(NAMESPACE_FILE))
+}
+
+fn namespace_in(file: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(file)?;
     match text.trim() {
-        "" => Err(io::Error::other(format!("{NAMESPACE_FILE} is empty"))),
+        "" => Err(io::Error::other(format!("{} is empty", file.display()))),
         namespace => Ok(namespace.to_owned()),
     }
 }
@@ -79,6 +83,18 @@ mod tests {
             let is_taken = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || one == '-';
             assert!(name.chars().all(is_taken), "{name}");
         }
+    }
+
+    #[test]
+    fn the_namespace_of_a_pod_is_what_its_file_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("namespace");
+        assert_eq!(namespace_in(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::write(&file, "operators\n").unwrap();
+        assert_eq!(namespace_in(&file).unwrap(), "operators");
+        std::fs::write(&file, " \n").unwrap();
+        let error = namespace_in(&file).unwrap_err().to_string();
+        assert!(error.ends_with("namespace is empty"), "{error}");
     }
 
     #[test]

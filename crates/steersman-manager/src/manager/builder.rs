@@ -296,13 +296,21 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, awaited: &Aw
     }
 }
 
-/// How each cluster and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
+/// How each cluster, kind and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
 /// that can be reached, and what needs it is red by itself.
 fn remark_on_all(readyz: &Checks, surroundings: &RunSurroundings) {
     let (fleet, standings) = (surroundings.fleet().clone(), surroundings.standings().clone());
     readyz.remark(move || {
         let clusters = fleet.all_and_leaving().into_iter();
-        let clusters = clusters.map(|cluster| format!("cluster {}: {}", cluster.name(), cluster.state()));
+        let clusters = clusters.flat_map(|cluster| {
+            let mut kinds: Vec<String> = cluster
+                .presences()
+                .into_iter()
+                .map(|(kind, sighting)| format!("kind {kind} (cluster {}): {sighting}", cluster.name()))
+                .collect();
+            kinds.sort();
+            std::iter::once(format!("cluster {}: {}", cluster.name(), cluster.state())).chain(kinds)
+        });
         let runnables = standings.all().into_iter();
         let runnables = runnables.map(|(name, standing)| format!("runnable {name}: {standing}"));
         clusters.chain(runnables).collect()

@@ -54,9 +54,17 @@ impl TestKind {
 
     /// Installs it with this scope.
     pub async fn install_as(&self, scope: &str) {
+        self.install_with(
+            scope,
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        )
+        .await;
+    }
+
+    /// Installs it with this scope and schema.
+    pub async fn install_with(&self, scope: &str, schema: Value) {
         let kind = self.resource.kind();
-        let schema =
-            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let schema = json!({"openAPIV3Schema": schema});
         let definition: CustomResourceDefinition = serde_json::from_value(json!({
             "metadata": {"name": self.definition_name()},
             "spec": {
