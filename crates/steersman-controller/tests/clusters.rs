@@ -77,6 +77,7 @@ async fn an_object_is_reconciled_in_each_cluster_with_the_client_of_that_cluster
     map.metadata.labels = Some([("app".to_owned(), "test".to_owned())].into());
     direct.live().create(&map).await.unwrap();
     // Two of the first, and after it is gone two more.
+    calls.reach("a", 2).await;
     until(|| stage.reconciled("maps", "success") == 2).await;
     delete::<ConfigMap>(&direct.live(), &key(&fixture, "a")).await;
     until(|| stage.reconciled("maps", "success") == 4).await;

@@ -377,6 +377,8 @@ async fn guarantee_5_one_that_takes_too_long_keeps_no_other_from_running(fixture
         .create(&config_map(&fixture, "a", "1"))
         .await
         .unwrap();
+    // Time must not pass for the server that tells of it.
+    calls.reach("hanging:a", 1).await;
     until(|| {
         clock.advance(Duration::from_millis(100));
         calls.count("hanging:a") >= 3

@@ -471,6 +471,7 @@ async fn every_client_of_a_context_passes_the_fence_of_its_term(fixture: Fixture
     keeper.grant(fence);
     let running = controller.clone().spawn(&stage.context_led("keys", leadership));
     controller.enqueue(key(&fixture, "a"));
+    calls.reach("a", 1).await;
     until(|| stage.reconciled("keys", "success") == 1).await;
     controller.enqueue(key(&fixture, "a"));
     calls.reach("a", 2).await;

@@ -90,7 +90,8 @@ impl<K: KnownType> Calling<K> {
         request: &Request,
         cx: Context,
     ) -> Result<Conclusion, BoxError> {
-        let object = cx.client().get::<K>(request.key()).await?;
+        let reading = async { Ok(cx.client().get::<K>(request.key()).await?) };
+        let object = within_limit(&cx, reading).await?;
         let (series, start) = (named.series(&cx), cx.clock().now());
         let handling = async { (named.call)(request.clone(), object, cx.clone()).await };
         let handling = within_limit(&cx, handling);
@@ -146,11 +147,11 @@ impl<K: KnownType> Calling<K> {
     }
 }
 
-/// Lets a handler work as long as it may.
-async fn within_limit(
+/// Lets a part of the work of a handler take as long as it may.
+async fn within_limit<T>(
     cx: &Context,
-    handling: impl Future<Output = Result<Action, BoxError>>,
-) -> Result<Action, BoxError> {
+    handling: impl Future<Output = Result<T, BoxError>>,
+) -> Result<T, BoxError> {
     let Some(limit) = cx.handler_limit() else {
         return handling.await;
     };

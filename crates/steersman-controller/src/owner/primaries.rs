@@ -56,11 +56,8 @@ impl Primaries {
 impl Drop for Showing {
     fn drop(&mut self) {
         let mut shown = self.primaries.0.write().unwrap_or_else(PoisonError::into_inner);
-        if shown
-            .stores
-            .get(&self.cluster)
-            .is_some_and(|(number, _)| *number == self.number)
-        {
+        let found = shown.stores.get(&self.cluster);
+        if found.is_some_and(|(number, _)| *number == self.number) {
             shown.stores.remove(&self.cluster);
         }
     }
