@@ -2,7 +2,11 @@
 //! The tests that the manual and the README show: here they are run, there they are only compiled.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(unreachable_pub, reason = "it is the code of those who write operators")]
+#![allow(
+    unreachable_pub,
+    clippy::large_futures,
+    reason = "it is the code of those who write operators"
+)]
 
 #[path = "manual/getting_started.rs"]
 mod getting_started;
