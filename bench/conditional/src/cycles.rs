@@ -37,7 +37,7 @@ pub(crate) async fn run(server: &Server, cycles: usize) -> Result<(), String> {
     let client = server.endpoint().client(server.admin()).map_err(words)?;
     let widgets = Widgets::new(client);
     heard(&mut lines, "rests").await?;
-    let (start, mut readings) = (Start::now(), Vec::new());
+    let (start, mut readings, mut tasks) = (Start::now(), Vec::new(), Vec::new());
     for _ in 0..cycles {
         let mut definition = widgets.install().await?;
         widgets.apply_many(OBJECTS).await?;
@@ -46,6 +46,8 @@ pub(crate) async fn run(server: &Server, cycles: usize) -> Result<(), String> {
         definition.gone().await?;
         let resident: f64 = heard(&mut lines, "resident ").await?.parse().map_err(words)?;
         readings.push(resident);
+        let alive: usize = heard(&mut lines, "tasks ").await?.parse().map_err(words)?;
+        tasks.push(alive);
     }
     // What is allocated once is there after the first fifth.
     let mut steady = readings.split_off(readings.len().div_ceil(5));
@@ -53,6 +55,8 @@ pub(crate) async fn run(server: &Server, cycles: usize) -> Result<(), String> {
     let (Some(least), Some(most)) = (steady.first(), steady.last()) else {
         return Err("there were too few installs".to_owned());
     };
+    // There is one of each reading.
+    let (tasks_before, tasks_after) = (tasks[tasks.len() / 5], tasks[tasks.len() - 1]);
     let plateau = steady[steady.len() / 2];
     Told::new("conditional", server.who(), cycles)
         .row(start.taken())
@@ -60,10 +64,18 @@ pub(crate) async fn run(server: &Server, cycles: usize) -> Result<(), String> {
         .with("resident_mb", rounded(plateau))
         .with("least_mb", rounded(*least))
         .with("most_mb", rounded(*most))
+        .with("tasks_before", tasks_before)
+        .with("tasks_after", tasks_after)
         .print();
     if *most > plateau * 1.1 || *least < plateau * 0.9 {
         return Err(format!(
             "memory is not flat: {least} to {most} MB around {plateau} MB"
+        ));
+    }
+    // Connections that are kept for the next request come and go. A task for each install would be more of them.
+    if tasks_after > tasks_before + cycles / 2 {
+        return Err(format!(
+            "tasks are left behind: {tasks_before} became {tasks_after}"
         ));
     }
     Ok(())
@@ -91,5 +103,7 @@ pub(crate) async fn operate() -> Result<(), String> {
         operator.rests().await;
         operator.forget();
         say(&format!("resident {}", resident_mb()));
+        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        say(&format!("tasks {tasks}"));
     }
 }
