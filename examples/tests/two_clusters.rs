@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use serde_json::json;
 use steersman_cluster::{Client, Cluster, DeleteOptions};
@@ -12,7 +14,7 @@ use steersman_core::ObjectKey;
 use steersman_examples::mirror;
 use steersman_manager::Manager;
 use steersman_testing::{
-    FaultProxy, Fixture, OwnServerOptions,
+    FaultProxy, Fixture, OwnServer, OwnServerOptions,
     proxy::{Fault, Matching},
 };
 use support::{cluster, eventually, run};
@@ -23,36 +25,68 @@ struct Pair {
     mirror: Client,
     manager: Manager,
     proxy: FaultProxy,
-    server: steersman_testing::OwnServer,
+    server: OwnServer,
 }
 
 impl Pair {
     /// The reference is the server of the test, the mirror a server of its own, behind a proxy.
     async fn new(fixture: &Fixture) -> Self {
+        Self::with_own(Own::Mirror, fixture).await
+    }
+
+    /// One of the two is a server of its own, behind a proxy.
+    async fn with_own(own: Own, fixture: &Fixture) -> Self {
         let server = fixture.own_server(OwnServerOptions::default()).await;
         let proxy = FaultProxy::start(server.endpoint()).await.unwrap();
-        let namespace = fixture.namespace();
-        let near = cluster(fixture.endpoint(), fixture.admin(), "reference", namespace)
-            .build()
-            .await
-            .unwrap();
-        let far = cluster(proxy.endpoint(), server.admin(), "mirror", namespace)
-            .build()
-            .await
-            .unwrap();
-        let direct = Cluster::new(server.endpoint().config(server.admin()).unwrap()).unwrap();
-        let home: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
-        direct.live().create(&home).await.unwrap();
+        let shared = (fixture.endpoint(), fixture.admin());
+        let away = (proxy.endpoint(), server.admin());
+        let (near, far) = match own {
+            Own::Reference => (away, shared),
+            Own::Mirror => (shared, away),
+        };
+        let build = async |(endpoint, admin), name| {
+            let builder = cluster(endpoint, admin, name, fixture.namespace());
+            builder.build().await.unwrap()
+        };
+        let (near, far) = (build(near, "reference").await, build(far, "mirror").await);
+        let direct = look_at(&server);
+        let home = json!({"metadata": {"name": fixture.namespace()}});
+        let home: Namespace = serde_json::from_value(home).unwrap();
+        direct.create(&home).await.unwrap();
         let manager = Manager::builder().cluster(near.clone()).build().await.unwrap();
         manager.add(far.clone()).unwrap();
         mirror::add(&manager, &far).unwrap();
+        let (reference, mirror) = match own {
+            Own::Reference => (direct, far.live()),
+            Own::Mirror => (near.live(), direct),
+        };
         Self {
-            reference: near.live(),
-            mirror: direct.live(),
+            reference,
+            mirror,
             manager,
             proxy,
             server,
         }
+    }
+
+    /// Waits until the mirroring is said to miss a server, and then for as long as one is to be away.
+    async fn misses_one(&self) {
+        let is_named = |is: &str| is.starts_with("degraded: secrets/v1: unreachable");
+        let standings = self.manager.standings();
+        let missing = standings.when(|all| {
+            let is = all.get("secret-mirror").map(ToString::to_string);
+            is.is_some_and(|is| is_named(&is))
+        });
+        missing.await;
+        let seconds = std::env::var("STEERSMAN_AWAY_SECONDS").ok();
+        if let Some(seconds) = seconds.and_then(|seconds| seconds.parse().ok()) {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+    }
+
+    async fn is_ready(&self) {
+        let standings = self.manager.standings();
+        standings.when(|all| all["secret-mirror"].is_ready()).await;
     }
 
     /// Waits until it is in the mirror.
@@ -63,6 +97,18 @@ impl Pair {
     async fn is_mirrored(&self, key: &ObjectKey) -> bool {
         self.mirror.get::<Secret>(key).await.unwrap().is_some()
     }
+}
+
+/// Which of the two has a server of its own, which can be stopped.
+enum Own {
+    Reference,
+    Mirror,
+}
+
+/// One who asks a server directly.
+fn look_at(server: &OwnServer) -> Client {
+    let config = server.endpoint().config(server.admin()).unwrap();
+    Cluster::new(config).unwrap().live()
 }
 
 fn secret(fixture: &Fixture, name: &str, value: &str) -> Secret {
@@ -180,22 +226,33 @@ async fn a_mirror_that_is_away_for_a_while_is_caught_up_with(fixture: Fixture) {
     for name in ["b", "c"] {
         pair.reference.create(&secret(&fixture, name, "1")).await.unwrap();
     }
-    let standings = pair.manager.standings();
-    let is_named = |is: &str| is.starts_with("degraded: secrets/v1: unreachable");
-    standings
-        .when(|all| {
-            all.get("secret-mirror")
-                .is_some_and(|is| is_named(&is.to_string()))
-        })
-        .await;
+    pair.misses_one().await;
     pair.server.restart().await.unwrap();
-    pair.mirror = Cluster::new(pair.server.endpoint().config(pair.server.admin()).unwrap())
-        .unwrap()
-        .live();
+    pair.mirror = look_at(&pair.server);
     for name in ["a", "b", "c"] {
         pair.mirrors(&key(&fixture, name)).await;
     }
-    let standings = pair.manager.standings();
-    standings.when(|all| all["secret-mirror"].is_ready()).await;
+    pair.is_ready().await;
+    running.stop().await;
+}
+
+// R72
+#[steersman_testing::test]
+async fn while_the_reference_is_away_copies_are_kept_and_then_what_is_new_follows(fixture: Fixture) {
+    let mut pair = Pair::with_own(Own::Reference, &fixture).await;
+    let a = key(&fixture, "a");
+    pair.reference.create(&secret(&fixture, "a", "1")).await.unwrap();
+    let running = run(&pair.manager);
+    pair.mirrors(&a).await;
+    pair.server.stop();
+    pair.misses_one().await;
+    // What was seen of the reference is known, so that a copy that goes is made again.
+    delete(&pair.mirror, &a).await;
+    pair.mirrors(&a).await;
+    pair.server.restart().await.unwrap();
+    pair.reference = look_at(&pair.server);
+    pair.reference.create(&secret(&fixture, "b", "1")).await.unwrap();
+    pair.mirrors(&key(&fixture, "b")).await;
+    pair.is_ready().await;
     running.stop().await;
 }

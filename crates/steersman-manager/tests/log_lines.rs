@@ -21,7 +21,7 @@ use steersman_controller::{
     BoxError, Context, Controller, Handlers, Needs, Request, RunContext, Standing, dynamic, projection,
     reconcile_fn, related, run_fn, terminal,
 };
-use steersman_core::{Action, ObjectKey, TestClock};
+use steersman_core::{Action, Clock, ObjectKey, TestClock};
 use steersman_manager::{Exposition, LogFormat, LogHandle, LogLevel, Logging, Manager};
 use steersman_testing::{
     Fixture,
@@ -551,9 +551,16 @@ async fn a_cache_that_is_stuck_is_named(fixture: Fixture) {
         .run_on(&manager, Log::new())
         .unwrap();
     let stall = proxy.inject(Matching::any(), Fault::stall());
+    let limit = clock.now() + Duration::from_secs(20);
     let running = run(&manager);
     stall.hit().await;
-    clock.advance(Duration::from_secs(20));
+    // Not before somebody waits for it.
+    while clock.now() < limit {
+        match clock.next_deadline() {
+            Some(deadline) if deadline <= limit => clock.advance_to(deadline),
+            _ => tokio::task::yield_now().await,
+        }
+    }
     let named = format!("configmaps/v1 (cluster {name})");
     saying("not in sync in time; the others start without them", |line| {
         line["late"].to_string().contains(&named)

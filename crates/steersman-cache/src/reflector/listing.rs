@@ -91,7 +91,7 @@ impl<S: Sink> Reflector<S> {
             .is_known()
             .then(|| ("resourceVersion", self.revision.as_str()));
         let query = self.watch_query(&initial.into_iter().chain(floor).collect::<Vec<_>>());
-        let mut stream = match self.open(&query, self.options.initial_events_limit()).await {
+        let mut stream = match self.open(&query, self.options.answer_limit()).await {
             // How servers that do not have it say so: they refuse the parameters.
             Err(Trouble::Refused { code: 400 | 422, .. }) => return Err(NoStream::Unsupported),
             Err(

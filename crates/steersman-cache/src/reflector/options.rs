@@ -27,7 +27,7 @@ impl Default for ReflectorOptions {
             relist: None,
             watch_timeout: Duration::from_secs(300),
             initial_events_limit: Duration::from_secs(10),
-            answer_limit: Duration::from_secs(60),
+            answer_limit: Duration::from_secs(75),
         }
     }
 }
@@ -79,7 +79,8 @@ impl ReflectorOptions {
         self
     }
 
-    /// So long may an answer or a list be silent before the server is taken for gone. Default: 60 s.
+    /// So long may an answer or a list be silent before the server is taken for gone. Default: 75 s, because servers give
+    /// up after 60 s by themselves, and say so.
     pub fn answer_within(mut self, limit: Duration) -> Self {
         self.answer_limit = limit;
         self

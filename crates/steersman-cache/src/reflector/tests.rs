@@ -586,11 +586,11 @@ async fn a_silent_list_is_given_up_in_time() {
         ..answer(200, r#"{"items":["#)
     };
     let scene = Scene::start(paged(), [stalled, list(&["a"], 5, ""), watch_of(&[], End::Never)]);
-    assert_eq!(scene.wait().await, Duration::from_secs(60));
+    assert_eq!(scene.wait().await, Duration::from_secs(75));
     assert_eq!(
         scene.trouble(),
         Some(Trouble::Silent {
-            limit: Duration::from_secs(60)
+            limit: Duration::from_secs(75)
         })
     );
     scene.wait().await;
