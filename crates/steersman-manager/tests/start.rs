@@ -416,7 +416,8 @@ async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: F
     .await;
     let address = manager.addresses().metrics.unwrap();
     // Another part of the same kind has its own series.
-    let (maps, some) = (Resource::of::<ConfigMap>(), Scope::all().labels("app=web"));
+    let selector = format!("app={}", fixture.namespace());
+    let (maps, some) = (Resource::of::<ConfigMap>(), Scope::all().labels(&selector));
     let labelled = pair.far_cluster.cache().informer_in(&maps, &some);
     labelled.synced().await;
     let cached = |cluster: &str, figure: &str| {
@@ -443,7 +444,9 @@ async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: F
         cached("far", "objects") + "1",
         cached("far", "synced") + "1",
         cached("far", "relists_total") + "0",
-        r#"steersman_cache_objects{cluster="far",kind="configmaps/v1",scope="labels=app=web"} 0"#.to_owned(),
+        format!(
+            r#"steersman_cache_objects{{cluster="far",kind="configmaps/v1",scope="labels={selector}"}} 0"#
+        ),
     ];
     let expected = [
         r#"controller_runtime_reconcile_total{controller="near",result="success"} 1"#,
