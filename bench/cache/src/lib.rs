@@ -7,7 +7,7 @@ use kube::Config;
 use steersman_cache::Surroundings;
 use steersman_core::{Random, Spawner, TokioClock};
 
-/// The surroundings of an informer that runs on this thread's runtime, as the manual advises for large caches.
+/// The surroundings of an informer that runs on this thread's runtime, as that of a `Cluster` does on its own.
 ///
 /// # Errors
 /// When there is no configuration.
