@@ -213,11 +213,6 @@ impl Object {
         is(self.places.name, name) && is_in_namespace
     }
 
-    /// Always true: what is kept lives. It is asked before the name is compared, so that the two waits for memory are one.
-    pub(crate) fn keeps_alive(&self) -> bool {
-        self.kept.as_ref().is_none_or(|kept| Arc::strong_count(kept) > 0)
-    }
-
     /// The value at a place, as it is written.
     fn json(&self, place: Place) -> &[u8] {
         let start = place as usize;

@@ -296,7 +296,7 @@ impl State {
                 && slot
                     .object
                     .as_ref()
-                    .is_some_and(|object| object.keeps_alive() & object.is_named(namespace, name))
+                    .is_some_and(|object| object.is_named(namespace, name))
         };
         self.table.find(spread(hash), is_it).copied()
     }
