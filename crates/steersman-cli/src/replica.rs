@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use steersman_cluster::ClusterName;
+use steersman_cluster::{Cluster, ClusterName};
 use steersman_controller::Standing;
 use steersman_core::{Clock, TokioClock};
 use steersman_examples::site;
@@ -78,7 +78,13 @@ async fn run(name: &str) -> Result<(), Fatal> {
         .lease_duration(LEASE_DURATION)
         .renew_deadline(RENEW_DEADLINE)
         .retry_period(RETRY_PERIOD);
-    let manager = Manager::builder().election(election).build().await?;
+    // By its name the demo tells this replica's requests from those of the others.
+    let home = Cluster::builder(ClusterName::default()).user_agent(name);
+    let manager = Manager::builder()
+        .cluster(home.build().await?)
+        .election(election)
+        .build()
+        .await?;
     tokio::select! {
         biased;
         ended = site::run(&manager) => ended,

@@ -8,7 +8,7 @@ mod command;
 
 use std::{collections::BTreeMap, net::TcpListener, process::Command};
 
-use command::{Place, line_with, said};
+use command::{Place, said};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -76,16 +76,16 @@ fn guarantee_1_every_step_comes_true_and_is_measured() {
 fn guarantee_2_a_step_that_does_not_come_true_is_named() {
     let place = Place::new();
     let mut demo = place.start(&["demo", "--fast"]);
-    line_with(&demo.stdout, "3/7");
+    demo.says("3/7");
     // Without replicas, no child comes back.
     for (id, line) in place.processes() {
         if line.contains(" replica ") {
             kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
         }
     }
-    let error = line_with(&demo.stderr, "did not come true");
+    let error = demo.complains("did not come true");
     assert!(error.contains("error: step `"), "{error}");
-    line_with(&demo.stderr, "because: ");
+    demo.complains("because: ");
     assert_eq!(demo.ended().code(), Some(1));
     place.is_left_clean();
 }
@@ -103,7 +103,7 @@ fn guarantee_3_killing_the_demo_at_any_moment_leaves_no_process_and_no_file() {
     ] {
         let place = Place::new();
         let mut demo = place.start(&["demo"]);
-        line_with(&demo.stdout, moment);
+        demo.says(moment);
         demo.send(Signal::KILL);
         demo.ended();
         place.is_left_clean();
@@ -114,7 +114,7 @@ fn guarantee_3_killing_the_demo_at_any_moment_leaves_no_process_and_no_file() {
 fn guarantee_3_ctrl_c_ends_everything_before_the_demo_itself() {
     let place = Place::new();
     let mut demo = place.start(&["demo"]);
-    line_with(&demo.stdout, "2/7");
+    demo.says("2/7");
     demo.send(Signal::INT);
     assert_eq!(demo.ended().code(), Some(130));
     assert!(place.leftovers().is_empty(), "{:?}", place.leftovers());
@@ -159,8 +159,8 @@ fn kubectl_plays_with_a_demo_that_waits() {
     };
     let place = Place::new();
     let mut demo = place.start(&["demo"]);
-    let kubeconfig = line_with(&demo.stdout, "kubeconfig: ").replace("kubeconfig: ", "");
-    line_with(&demo.stdout, "Your turn");
+    let kubeconfig = demo.says("kubeconfig: ").replace("kubeconfig: ", "");
+    demo.says("Your turn");
     let run = |arguments: &[&str]| {
         let output = Command::new(&kubectl)
             .args(["--kubeconfig", &kubeconfig])

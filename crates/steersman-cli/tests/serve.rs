@@ -8,7 +8,7 @@ mod command;
 
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::Path};
 
-use command::{Place, line_with, said};
+use command::{Place, said};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api, Client, Config, ResourceExt,
@@ -74,8 +74,8 @@ async fn manifests_are_there_from_the_start_and_requests_are_shown() {
         kubeconfig.to_str().unwrap(),
     ];
     let mut server = place.start(&arguments);
-    line_with(&server.stdout, kubeconfig.to_str().unwrap());
-    line_with(&server.stderr, "loaded  4 objects");
+    server.says(kubeconfig.to_str().unwrap());
+    server.complains("loaded  4 objects");
 
     let client = client(&kubeconfig).await;
     let boats = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Boat"));
@@ -83,10 +83,10 @@ async fn manifests_are_there_from_the_start_and_requests_are_shown() {
     assert_eq!(boats.get("dinghy").await.unwrap().data["spec"]["oars"], 2);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     assert_eq!(maps.get("tides").await.unwrap().data.unwrap()["high"], "noon");
-    let line = line_with(&server.stdout, "/api/v1/namespaces/default/configmaps/tides");
+    let line = server.says("/api/v1/namespaces/default/configmaps/tides");
     assert!(line.starts_with("GET    200"), "{line}");
     maps.get("missing").await.unwrap_err();
-    let line = line_with(&server.stdout, "configmaps/missing");
+    let line = server.says("configmaps/missing");
     assert!(line.starts_with("GET    404"), "{line}");
 
     let mode = fs::metadata(&kubeconfig).unwrap().permissions().mode();
@@ -100,7 +100,7 @@ async fn manifests_are_there_from_the_start_and_requests_are_shown() {
 async fn a_server_without_options_has_a_temporary_kubeconfig_that_goes_with_it() {
     let place = Place::new();
     let mut server = place.start(&["serve"]);
-    let kubeconfig = line_with(&server.stdout, "kubeconfig");
+    let kubeconfig = server.says("kubeconfig");
     let client = client(Path::new(&kubeconfig)).await;
     let namespaces: Api<Namespace> = Api::all(client);
     let found = namespaces.list(&ListParams::default()).await.unwrap();
@@ -136,7 +136,7 @@ fn a_kubeconfig_of_ours_is_written_over_and_another_file_is_not() {
     let ours = place.path().join("ours");
     for _ in 0..2 {
         let mut server = place.start(&["serve", "--kubeconfig", ours.to_str().unwrap()]);
-        line_with(&server.stdout, "ours");
+        server.says("ours");
         // It cannot remove its file.
         server.send(Signal::KILL);
         server.ended();

@@ -22,8 +22,8 @@ pub(crate) struct Requests(Arc<Mutex<Noted>>);
 struct Noted {
     /// Each list and watch of such a kind, in order.
     reads: Vec<String>,
-    /// Each write, in order.
-    writes: Vec<String>,
+    /// Each write in order, with the name of the replica.
+    writes: Vec<(String, String)>,
 }
 
 impl Requests {
@@ -34,7 +34,7 @@ impl Requests {
         }
         match exchange.method.as_str() {
             "GET" => self.note_read(exchange.uri),
-            method => self.note_write(method, exchange.uri),
+            method => self.note_write(exchange.user_agent, method, exchange.uri),
         }
     }
 
@@ -45,8 +45,9 @@ impl Requests {
         }
     }
 
-    fn note_write(&self, method: &str, uri: &Uri) {
-        self.lock().writes.push(format!("{method} {}", uri.path()));
+    fn note_write(&self, replica: &str, method: &str, uri: &Uri) {
+        let write = format!("{method} {}", uri.path());
+        self.lock().writes.push((replica.to_owned(), write));
     }
 
     /// How many lists and watches there were.
@@ -59,10 +60,13 @@ impl Requests {
         self.lock().writes.len()
     }
 
-    /// Fails if a replica has written anything since then before it wrote to a lease.
-    pub(crate) fn ensure_lease_first(&self, writes: usize) -> Result<(), StepError> {
+    /// Fails if anybody has written anything since then before it wrote to a lease. What the dead one had sent may still
+    /// be on its way, and does not count.
+    pub(crate) fn ensure_lease_first(&self, writes: usize, dead: &str) -> Result<(), StepError> {
         let noted = self.lock();
-        let first = noted.writes.get(writes).map_or("nothing", String::as_str);
+        let mut since = noted.writes.iter().skip(writes);
+        let first = since.find(|(replica, _)| replica != dead);
+        let first = first.map_or("nothing", |(_, write)| write);
         ensure(
             first.contains("/leases"),
             format_args!("the first write was not to the lease: {first}"),
@@ -104,18 +108,17 @@ mod tests {
     #[test]
     fn a_write_before_the_one_to_the_lease_is_told() {
         let requests = Requests::default();
-        requests.note_write(
-            "PATCH",
-            &Uri::from_static("/api/v1/namespaces/default/configmaps/a"),
-        );
-        let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/site";
-        requests.note_write("PUT", &Uri::from_static(lease));
-        requests.ensure_lease_first(1).unwrap();
-        let error = requests.ensure_lease_first(0).unwrap_err().to_string();
+        let map = Uri::from_static("/api/v1/namespaces/default/configmaps/a");
+        let lease = Uri::from_static("/apis/coordination.k8s.io/v1/namespaces/default/leases/site");
+        requests.note_write("one", "PATCH", &map);
+        requests.note_write("two", "PUT", &lease);
+        requests.ensure_lease_first(1, "one").unwrap();
+        requests.ensure_lease_first(0, "one").unwrap();
+        let error = requests.ensure_lease_first(0, "three").unwrap_err().to_string();
         assert!(
             error.contains("PATCH /api/v1/namespaces/default/configmaps/a"),
             "{error}"
         );
-        requests.ensure_lease_first(2).unwrap_err();
+        requests.ensure_lease_first(2, "one").unwrap_err();
     }
 }

@@ -128,11 +128,22 @@ pub fn eventually(holds: impl Fn() -> bool, otherwise: impl Fn() -> String) {
 /// The command while it runs. A failed test leaves none behind.
 pub struct Running {
     child: Child,
-    pub stdout: mpsc::Receiver<String>,
-    pub stderr: mpsc::Receiver<String>,
+    stdout: mpsc::Receiver<String>,
+    stderr: mpsc::Receiver<String>,
 }
 
 impl Running {
+    /// Waits for a line on standard output that has this in it.
+    pub fn says(&self, what: &str) -> String {
+        let otherwise = || self.stderr.try_iter().collect::<Vec<_>>().join("\n");
+        line_with(&self.stdout, what).unwrap_or_else(|heard| panic!("{heard}\n{}", otherwise()))
+    }
+
+    /// Waits for a line on standard error that has this in it.
+    pub fn complains(&self, what: &str) -> String {
+        line_with(&self.stderr, what).unwrap_or_else(|heard| panic!("{heard}"))
+    }
+
     pub fn send(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -149,14 +160,14 @@ impl Drop for Running {
     }
 }
 
-/// Waits for a line that has this in it.
-pub fn line_with(lines: &mpsc::Receiver<String>, what: &str) -> String {
+/// Waits for a line that has this in it; says what was heard instead.
+fn line_with(lines: &mpsc::Receiver<String>, what: &str) -> Result<String, String> {
     let mut heard = Vec::new();
     loop {
         match lines.recv_timeout(LIMIT) {
-            Ok(line) if line.contains(what) => return line,
+            Ok(line) if line.contains(what) => return Ok(line),
             Ok(line) => heard.push(line),
-            Err(_) => panic!("no line has `{what}`:\n{}", heard.join("\n")),
+            Err(_) => return Err(format!("no line has `{what}`:\n{}", heard.join("\n"))),
         }
     }
 }

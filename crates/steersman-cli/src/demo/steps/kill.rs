@@ -55,7 +55,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         vacant.push(taken.saturating_since(killed));
         first.push(stage.since(taken));
         stage.requests.ensure_only(reads)?;
-        stage.requests.ensure_lease_first(writes)?;
+        stage.requests.ensure_lease_first(writes, &dead)?;
         is_ready(stage, &web).await?;
         account.note(format!(
             "{dead} is dead; {heir} leads and serves the Web that was applied after the kill"
