@@ -39,6 +39,7 @@ mod reader;
 mod representation;
 mod select;
 mod state;
+mod values;
 mod writer;
 
 use std::{fmt, sync::Arc};
@@ -100,7 +101,7 @@ impl StoreOptions {
 pub fn store(options: StoreOptions) -> (StoreWriter, Store) {
     let inner = Arc::new(Inner {
         sharing: options.representation.sharing(),
-        state: RwLock::new(State::new(options.seed)),
+        state: RwLock::new(State::new(options.seed, options.representation.keeps_values())),
         representation: options.representation,
         transform: options.transform,
     });
@@ -140,7 +141,7 @@ impl Inner {
 
     /// Whether an object is kept as it comes.
     fn is_plain(&self) -> bool {
-        self.transform.is_none() && self.representation.is_plain()
+        self.transform.is_none() && !self.representation.keeps_values()
     }
 
     // A panic under the lock can only be one of ours, and leaves at worst one object out of an index.

@@ -8,7 +8,9 @@ use std::{
 
 use kube::core::Expression;
 use proptest::prelude::*;
-use steersman_cache::{Index, Object, Overlay, Query, Store, StoreOptions, StoreWriter, store};
+use steersman_cache::{
+    Index, Object, Overlay, Query, Representation, Store, StoreOptions, StoreWriter, store,
+};
 use steersman_core::TestClock;
 
 /// Everything that a test can tell of an object.
@@ -110,7 +112,7 @@ impl Thing {
     }
 }
 
-#[derive(serde::Deserialize)]
+#[derive(Debug, PartialEq, serde::Deserialize)]
 struct Values {
     values: Vec<u8>,
 }
@@ -159,6 +161,9 @@ impl Ask {
         let listed = store.list(&self.query(index));
         let found: BTreeSet<_> = listed.iter().map(|object| describe(object)).collect();
         prop_assert_eq!(found.len(), listed.len(), "nothing is there twice");
+        let typed: Result<Vec<_>, _> = store.list_as::<Values>(&self.query(index)).collect();
+        let untyped: Result<Vec<_>, _> = listed.iter().map(|object| object.decoded::<Values>()).collect();
+        prop_assert_eq!(typed.expect("they are"), untyped.expect("they are"));
         match self.limit {
             None => prop_assert_eq!(found, wanted),
             Some(limit) => {
@@ -243,8 +248,11 @@ fn run(
 proptest! {
     // R121 R128
     #[test]
-    fn a_store_is_what_a_map_would_be(steps in prop::collection::vec(step(), 1..120)) {
-        let (mut writer, store) = store(StoreOptions::new());
+    fn a_store_is_what_a_map_would_be(
+        steps in prop::collection::vec(step(), 1..120),
+        representation in prop::sample::select(vec![Representation::bytes(), Representation::decoded::<Values>()]),
+    ) {
+        let (mut writer, store) = store(StoreOptions::new().representation(representation));
         let index = by_value();
         let mut model = Model::new();
         let mut seen = None;
@@ -256,6 +264,8 @@ proptest! {
             for thing in model.values() {
                 let found = store.get(&thing.namespace, &thing.name).expect("the model has it");
                 prop_assert_eq!(found.resource_version(), thing.revision.to_string());
+                let typed = store.get_as::<Values>(&thing.namespace, &thing.name).expect("it is one");
+                prop_assert_eq!(&typed.expect("the model has it").values, &thing.values);
             }
         }
         Ask::default().check(&store, &model, &index)?;

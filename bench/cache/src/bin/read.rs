@@ -143,8 +143,8 @@ fn measure<K: Look>(
 
     let (start, mut sum, ops) = (Start::now(), 0, 20);
     for _ in 0..ops {
-        for pod in store.list(&Query::new()) {
-            sum += pod.decoded::<K>()?.node();
+        for pod in store.list_as::<K>(&Query::new()) {
+            sum += pod?.node();
         }
     }
     print("list", ops, start, sum);

@@ -153,8 +153,9 @@ impl Object {
         self.partial = true;
     }
 
-    pub(crate) fn has_kept(&self) -> bool {
-        self.kept.is_some()
+    /// What the representation of the kind keeps.
+    pub(crate) fn kept(&self) -> Option<&Shared> {
+        self.kept.as_ref()
     }
 
     pub(super) fn slot(&self) -> MutexGuard<'_, Slot> {

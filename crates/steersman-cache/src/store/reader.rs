@@ -40,8 +40,7 @@ impl Store {
     {
         if self.layer().is_none() {
             let state = self.inner.read();
-            let found = state.get(namespace, name);
-            if let Some(value) = found.and_then(|object| object.at_hand()) {
+            if let Some(value) = state.get_value(namespace, name) {
                 return Ok(Some(value));
             }
         }
@@ -80,7 +79,18 @@ impl Store {
     where
         K: DeserializeOwned + Send + Sync + 'static,
     {
-        self.list(query).into_iter().map(|object| object.decoded())
+        let found = if self.is_simple(query) {
+            self.inner.prepare(query);
+            let (state, mut found) = (self.inner.read(), Vec::new());
+            state.visit(query, |slot, object| {
+                found.push(state.value(slot).ok_or_else(|| Arc::clone(object)));
+            });
+            found
+        } else {
+            self.list(query).into_iter().map(Err).collect()
+        };
+        let value_of = |found: Result<Arc<K>, Arc<Object>>| found.or_else(|object| object.decoded());
+        found.into_iter().map(value_of)
     }
 
     /// The keys of the objects that a query wants.
@@ -94,12 +104,11 @@ impl Store {
     /// Shows each object that a query wants, without making a list of them. `show` runs under the lock: it must be
     /// quick, and must not ask this store.
     pub fn for_each(&self, query: &Query, mut show: impl FnMut(&Arc<Object>)) {
-        let is_simple = self.layer().is_none() && query.terms().is_empty();
-        if !is_simple {
+        if !self.is_simple(query) {
             return self.list(query).iter().for_each(show);
         }
         self.inner.prepare(query);
-        self.inner.read().visit(query, &mut show);
+        self.inner.read().visit(query, |_, object| show(object));
     }
 
     /// How many objects there are, without what was only written.
@@ -202,6 +211,11 @@ impl Store {
     /// Shows what the store itself holds, for those who compare it with something of theirs.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
         look(&self.inner.read())
+    }
+
+    /// Whether what the store itself holds answers a query, and no function of a user runs for it.
+    fn is_simple(&self, query: &Query) -> bool {
+        self.layer().is_none() && query.terms().is_empty()
     }
 
     fn layer(&self) -> Option<&Arc<Layer>> {

@@ -18,10 +18,10 @@ use crate::{
 /// | | memory per object | typed read |
 /// |---|---|---|
 /// | [`bytes`](Self::bytes) | its JSON + 240 B | decodes, unless somebody holds the value |
-/// | [`decoded`](Self::decoded) | that + the value, some 10 times the JSON | a pointer |
+/// | [`decoded`](Self::decoded) | its JSON + 320 B + the value, some 10 times the JSON | a pointer |
 /// | [`budget`](Self::budget) | its JSON + 240 B, and the budget in all | a pointer for those used last |
-/// | [`projection`](Self::projection) | that + the projection | a pointer for the projection, decodes others |
-/// | [`projection_only`](Self::projection_only) | header + projection | a pointer for the projection, an error for others |
+/// | [`projection`](Self::projection) | its JSON + 320 B + the projection | a pointer for the projection, decodes others |
+/// | [`projection_only`](Self::projection_only) | its metadata + 320 B + the projection | a pointer for the projection, an error for others |
 ///
 /// An object that cannot be decoded is kept as bytes and counted; reading it gives the error.
 #[derive(Clone)]
@@ -101,9 +101,9 @@ impl Representation {
         }))
     }
 
-    /// Whether there is nothing to do when an object comes.
-    pub(super) fn is_plain(&self) -> bool {
-        !matches!(self.form, Form::Kept { .. })
+    /// Whether there is a value for each object, made when it comes.
+    pub(super) fn keeps_values(&self) -> bool {
+        matches!(self.form, Form::Kept { .. })
     }
 
     /// Gives an object that is about to be stored the form in which it is kept.

@@ -49,13 +49,13 @@ impl State {
 
     pub(super) fn select(&self, query: &Query) -> Selected {
         let mut objects = Vec::new();
-        let is_partial = self.visit(query, |object| objects.push(Arc::clone(object)));
+        let is_partial = self.visit(query, |_, object| objects.push(Arc::clone(object)));
         Selected { objects, is_partial }
     }
 
     /// Shows what the query wants in the order of slots, and says whether it has terms that are still to be tried; then
     /// no limit is kept to.
-    pub(super) fn visit(&self, query: &Query, mut show: impl FnMut(&Arc<Object>)) -> bool {
+    pub(super) fn visit(&self, query: &Query, mut show: impl FnMut(u32, &Arc<Object>)) -> bool {
         let terms = self.terms(query);
         let is_partial = terms.len() < query.terms().len();
         let limit = if is_partial { usize::MAX } else { query.limited() };
@@ -70,11 +70,11 @@ impl State {
                     .into_iter()
                     .filter_map(|slot| Some((slot, self.object(slot)?)));
                 let wanted = found.filter(|(slot, object)| is_wanted(*slot, object));
-                wanted.take(limit).for_each(|(_, object)| show(object));
+                wanted.take(limit).for_each(|(slot, object)| show(slot, object));
             }
             None => {
                 let wanted = self.objects().filter(|(slot, object)| is_wanted(*slot, object));
-                wanted.take(limit).for_each(|(_, object)| show(object));
+                wanted.take(limit).for_each(|(slot, object)| show(slot, object));
             }
         }
         is_partial

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a store holds: objects in slots, a table of their keys, and indexes over the slots.
 //!
-//! The table keeps slot numbers and finds the keys in the bytes of the objects, so that no key is there twice. A
-//! slot remembers the hash of its key, so that a growing table does not touch the objects.
+//! The table keeps slot numbers and finds the keys in the bytes of the objects, so that no key is there twice, unless the
+//! store keeps decoded values and has room for [`Values`]. A slot remembers the hash of its key, so that a growing table
+//! does not touch the objects.
 
 use std::{
     cmp::Ordering,
@@ -13,13 +14,18 @@ use std::{
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use super::indexes::{Functions, Indexes, Values};
+use super::{
+    indexes::{self, Functions, Indexes},
+    values::Values,
+};
 use crate::{Index, IndexConflict, Object, index::IndexValue, overlay::Layer, revision::compare};
 
 pub(crate) struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
     table: HashTable<u32>,
+    /// If values are kept.
+    values: Option<Values>,
     hasher: FixedState,
     pub(super) indexes: Indexes,
     bytes: usize,
@@ -34,7 +40,8 @@ pub(crate) struct State {
     layers: Vec<Arc<Layer>>,
 }
 
-#[derive(Debug)]
+/// By default a free one.
+#[derive(Debug, Default)]
 pub(super) struct Slot {
     object: Option<Arc<Object>>,
     hash: u32,
@@ -52,12 +59,13 @@ pub(super) enum Stored {
 }
 
 impl State {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, keeps_values: bool) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self {
             slots: Vec::new(),
             free: Vec::new(),
             table: HashTable::new(),
+            values: keeps_values.then(Values::default),
             hasher: hasher.clone(),
             indexes: Indexes::new(hasher),
             bytes: 0,
@@ -114,6 +122,17 @@ impl State {
         self.object(slot)
     }
 
+    /// The value that is kept for a key, if it is a `K`.
+    pub(super) fn get_value<K: Send + Sync + 'static>(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        let values = self.values.as_ref()?;
+        values.get(self.find(self.hash(namespace, name), namespace, name)?)
+    }
+
+    /// The value that is kept in a slot, if it is a `K`.
+    pub(super) fn value<K: Send + Sync + 'static>(&self, slot: u32) -> Option<Arc<K>> {
+        self.values.as_ref()?.get(slot)
+    }
+
     pub(super) fn object(&self, slot: u32) -> Option<&Arc<Object>> {
         self.slots.get(slot as usize)?.object.as_ref()
     }
@@ -153,7 +172,7 @@ impl State {
         &mut self,
         object: &Arc<Object>,
         functions: &Functions,
-        values: Option<Values>,
+        values: Option<indexes::Values>,
     ) -> Stored {
         self.indexes.forget_unwanted();
         let stored = self.store(Arc::clone(object));
@@ -190,25 +209,25 @@ impl State {
                 return Stored::Refused;
             }
             let weighs = weight(&object);
+            if let Some(values) = &mut self.values {
+                values.replace(slot, object.kept().cloned());
+            }
             let old = found.object.replace(object);
             self.account(weighs, old.as_deref().map_or((0, 0), weight));
             return Stored::Now { slot, old };
         }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            u32::try_from(self.slots.len() - 1).expect("four billion objects do not fit into memory")
+        });
+        if let Some(values) = &mut self.values {
+            values.insert(slot, namespace, name, object.kept().cloned());
+        }
         let weighs = weight(&object);
-        let new = Slot {
+        self.slots[slot as usize] = Slot {
             object: Some(object),
             hash,
             epoch: self.epoch,
-        };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = new;
-                slot
-            }
-            None => {
-                self.slots.push(new);
-                u32::try_from(self.slots.len() - 1).expect("four billion objects do not fit into memory")
-            }
         };
         let slots = &self.slots;
         self.table
@@ -254,6 +273,7 @@ impl State {
         let slots = std::mem::take(&mut self.slots);
         self.free = Vec::new();
         self.table = HashTable::new();
+        self.values = self.values.is_some().then(Values::default);
         self.indexes.clear();
         self.revision.clear();
         self.is_replacing = false;
@@ -278,6 +298,9 @@ impl State {
             entry.remove();
         }
         self.free.push(slot);
+        if let Some(values) = &mut self.values {
+            values.remove(slot);
+        }
         self.indexes.remove(slot);
         self.account((0, 0), weight(&object));
         self.tell(|layer| layer.went(&object));
@@ -290,14 +313,13 @@ impl State {
     }
 
     fn find(&self, hash: u32, namespace: &str, name: &str) -> Option<u32> {
-        let is_it = |slot: &u32| {
-            let slot = &self.slots[*slot as usize];
-            slot.hash == hash
-                && slot
-                    .object
-                    .as_ref()
-                    .is_some_and(|object| object.is_named(namespace, name))
+        let is_named = |slot: u32| match &self.values {
+            Some(values) => values.is_named(slot, namespace, name),
+            None => self
+                .object(slot)
+                .is_some_and(|object| object.is_named(namespace, name)),
         };
+        let is_it = |slot: &u32| self.slots[*slot as usize].hash == hash && is_named(*slot);
         self.table.find(spread(hash), is_it).copied()
     }
 
@@ -317,7 +339,7 @@ fn occupied(slots: &[Slot]) -> impl Iterator<Item = (u32, &Arc<Object>)> {
 /// The bytes of an object, and those of them that are kept decoded.
 fn weight(object: &Object) -> (usize, usize) {
     let bytes = object.bytes().len();
-    (bytes, if object.has_kept() { bytes } else { 0 })
+    (bytes, if object.kept().is_some() { bytes } else { 0 })
 }
 
 /// Whether `stored` is the same as `object` or newer. Without revisions, the content decides.
@@ -362,7 +384,7 @@ mod tests {
 
     #[test]
     fn an_object_that_goes_leaves_nothing_in_the_indexes() {
-        let mut state = State::new(0);
+        let mut state = State::new(0, false);
         state.index_namespaces();
         let json = br#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
         let object = Arc::new(Object::from_slice(json).unwrap());
