@@ -16,12 +16,13 @@
 //! 5. A definition that was made anew is another incarnation, also if nobody saw it absent. Where definitions may not be
 //!    watched, that cannot be told between two questions. A permission to watch them that comes or goes makes no other
 //!    incarnation.
-//! 6. A kind is called present once the server answers for it: after a definition is Established that takes some more
-//!    milliseconds.
+//! 6. A kind is called present once the server is ready for those who watch it: after a definition is Established that
+//!    takes some more milliseconds, and whoever asks too early may be told to come back in a second.
 //! 7. As long as somebody asks, a cached read of a kind that is known to be absent says so without a request.
 //! 8. When the last who asks is gone, the watches close.
 
 mod facts;
+mod probe;
 mod told;
 mod tracker;
 

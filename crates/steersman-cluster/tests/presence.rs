@@ -216,15 +216,20 @@ async fn guarantee_1_so_is_one_of_a_version_that_a_service_has(fixture: Fixture)
 
 /// A kind that is defined, and of which the server does not know yet.
 async fn about_to_be_served(fixture: &Fixture, proxy: &FaultProxy) -> (TestClock, Cluster, Injected) {
+    not_ready(fixture, proxy, Fault::answer(404)).await
+}
+
+/// A kind that is defined, and with which the server is not ready.
+async fn not_ready(fixture: &Fixture, proxy: &FaultProxy, fault: Fault) -> (TestClock, Cluster, Injected) {
     let clock = TestClock::new();
     let cluster = support::builder(fixture, proxy)
         .clock(Arc::new(clock.clone()))
         .build()
         .await
         .unwrap();
-    let unknown = proxy.inject(Matching::method("GET").path("/widgets"), Fault::answer(404));
+    let refused = proxy.inject(Matching::method("GET").path("/widgets"), fault);
     install(fixture).await;
-    (clock, cluster, unknown)
+    (clock, cluster, refused)
 }
 
 /// Lets much time pass, and shows that nobody asks for the kind any more.
@@ -244,18 +249,41 @@ async fn is_not_asked_for(fixture: &Fixture, clock: &TestClock, unknown: &Inject
 async fn guarantee_6_a_server_that_does_not_answer_for_a_kind_yet_is_asked_again_within_50_ms(
     fixture: Fixture,
 ) {
-    let proxy = fixture.proxy().await;
-    let (clock, cluster, unknown) = about_to_be_served(&fixture, &proxy).await;
-    let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
-    for asked in 1..=2 {
-        unknown.hit_times(asked).await;
-        assert!(!presence.now().is_present());
-        clock.advance_to(next_deadline(&clock, Duration::from_millis(50)).await);
+    // It does not know the kind yet, or knows it and does not take watches of it.
+    for fault in [Fault::answer(404), Fault::initializing()] {
+        let proxy = fixture.proxy().await;
+        let (clock, cluster, refused) = not_ready(&fixture, &proxy, fault).await;
+        let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
+        for asked in 1..=2 {
+            refused.hit_times(asked).await;
+            assert!(!presence.now().is_present());
+            clock.advance_to(next_deadline(&clock, Duration::from_millis(50)).await);
+        }
+        refused.hit_times(3).await;
+        drop(refused);
+        // The server itself may not be ready yet.
+        let asked_again = async {
+            loop {
+                clock.advance_to(next_deadline(&clock, Duration::from_secs(1)).await);
+            }
+        };
+        tokio::select! {
+            _ = presence.when(|sighting| sighting.is_present()) => {}
+            () = asked_again => {}
+        }
+        uninstall(&fixture).await;
+        presence.when(|sighting| sighting.is_absent()).await;
     }
-    unknown.hit_times(3).await;
-    drop(unknown);
-    clock.advance_to(next_deadline(&clock, Duration::from_millis(50)).await);
+}
+
+#[steersman_testing::test]
+async fn guarantee_6_a_server_that_is_busy_has_answered(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let busy = Fault::answer_retry_after(429, 1);
+    let (_clock, cluster, refused) = not_ready(&fixture, &proxy, busy).await;
+    let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
     presence.when(|sighting| sighting.is_present()).await;
+    assert_eq!(refused.hits(), 1);
 }
 
 // R2

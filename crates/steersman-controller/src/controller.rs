@@ -10,6 +10,7 @@
 //!    kept.
 //! 6. A source in trouble holds up only its own controller.
 
+mod late_series;
 mod plan;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
@@ -18,7 +19,10 @@ use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::Task;
 use steersman_queue::{Add, Depth, Status};
 
-pub(crate) use self::plan::{LateSeries, Memory, Plan};
+pub(crate) use self::{
+    late_series::LateSeries,
+    plan::{Memory, Plan},
+};
 use crate::{
     BoxError, Condition, Needs, Request, RequestKey, RunContext, Runnable, StopHandle, Wanted,
     builder::{Builder, NoPrimary},

@@ -53,8 +53,9 @@ async fn series_have_the_names_and_buckets_of_controller_runtime(fixture: Fixtur
     let controller = Controller::<ObjectKey>::named("keys")
         .workers(2)
         .build(&stage.cluster, reconciler);
-    let running = stage.run(&controller);
+    // What is there before the run counts, too.
     controller.enqueue(key(&fixture, "a"));
+    let running = stage.run(&controller);
     calls.reach("a", 1).await;
     clock.advance(Duration::from_secs(2));
     controller.enqueue(key(&fixture, "b"));

@@ -13,12 +13,10 @@ use futures::{
     future::{AbortHandle, Abortable, BoxFuture, abortable},
     stream::FuturesUnordered,
 };
-use http::{Request, StatusCode, header};
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
-use kube::client::Body;
 use serde::de::DeserializeOwned;
 use steersman_cache::{
     Event, Health, Informer, InformerOptions, Registration, Representation, Resource, Scope, StoreOptions,
@@ -30,14 +28,11 @@ use tokio::sync::{Notify, watch};
 use super::{
     facts::{Definition, Facts, Service, Trust, Verdict},
     pending,
+    probe::probe,
     told::Told,
     unknown,
 };
 use crate::{Ask, Mapper};
-
-/// How long to wait until a server is asked again that does not answer for a kind although it is established: at least, and
-/// at most where it has not for long.
-const PROBE_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 /// The one who learns. What it runs ends with it.
 pub(super) struct Tracker {
@@ -289,7 +284,11 @@ impl Follower {
             let entry = self.probing.entry((resource.clone(), Arc::clone(&uid)));
             entry.or_insert_with(|| {
                 let (client, clock) = (self.client.clone(), Arc::clone(&self.clock));
-                let (probe, handle) = abortable(probe(client, clock, resource, uid).boxed());
+                let probe = async move {
+                    probe(&client, clock.as_ref(), &resource).await;
+                    (resource, uid)
+                };
+                let (probe, handle) = abortable(probe.boxed());
                 probing.push(probe);
                 handle
             });
@@ -409,45 +408,6 @@ async fn renew(mapper: Mapper, asks: Vec<Ask>) -> Option<Arc<str>> {
     let error = mapper.renew(&asks).await.err()?;
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
     Some(format!("{error}{}", cause.unwrap_or_default()).into())
-}
-
-/// Waits until a server answers for a kind. Whatever it says but that there is no such kind will do.
-async fn probe(
-    client: kube::Client,
-    clock: Arc<dyn Clock>,
-    resource: Resource,
-    uid: Arc<str>,
-) -> (Resource, Arc<str>) {
-    let path = format!(
-        "/apis/{}/{}/{}?limit=1",
-        resource.group(),
-        resource.version(),
-        resource.plural()
-    );
-    let began = clock.now();
-    loop {
-        let request = Request::get(&path)
-            .header(
-                header::ACCEPT,
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            )
-            .body(Body::empty());
-        let Ok(request) = request else {
-            return (resource, uid);
-        };
-        match client.send(request).await {
-            Ok(response) if response.status() != StatusCode::NOT_FOUND => return (resource, uid),
-            // A server that does not answer will tell those who list, in their own words.
-            Err(_) => return (resource, uid),
-            Ok(_) => {
-                let now = clock.now();
-                // So it is noticed late by a part of the time that it took.
-                let pause = now.saturating_since(began) / 4;
-                let [least, most] = PROBE_AGAIN;
-                clock.sleep_until(now + pause.clamp(least, most)).await;
-            }
-        }
-    }
 }
 
 fn differs(now: &Health, before: &Health) -> bool {

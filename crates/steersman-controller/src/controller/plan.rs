@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use steersman_cluster::{Cluster, ClusterName};
 use steersman_queue::Queue;
 use tokio::sync::watch;
 
+use super::LateSeries;
 use crate::{
     BoxReconciler, Metrics, Options, RequestKey, RunError,
     hot_loop::HotLoops,
@@ -177,45 +178,9 @@ impl<R: RequestKey> Plan<R> {
 
     /// The series of this controller: those of the host that runs it first.
     pub(crate) fn series(&self, metrics: &Metrics) -> &Series {
-        self.series.0.get_or_init(|| {
+        self.series.get_or_init(|| {
             let queue = Arc::downgrade(&self.queue);
             metrics.series(&self.name, queue as std::sync::Weak<dyn Queued>)
         })
-    }
-}
-
-/// Series that are known once a host runs the controller.
-#[derive(Debug, Default)]
-pub(crate) struct LateSeries(OnceLock<Series>);
-
-impl LateSeries {
-    pub(crate) fn get(&self) -> Option<&Series> {
-        self.0.get()
-    }
-}
-
-impl steersman_queue::Metrics for LateSeries {
-    fn added(&self, keys: u64) {
-        if let Some(series) = self.get() {
-            series.added(keys);
-        }
-    }
-
-    fn taken(&self, queued: Duration) {
-        if let Some(series) = self.get() {
-            series.taken(queued);
-        }
-    }
-
-    fn finished(&self, worked: Duration) {
-        if let Some(series) = self.get() {
-            series.finished(worked);
-        }
-    }
-
-    fn retried(&self) {
-        if let Some(series) = self.get() {
-            series.retried();
-        }
     }
 }

@@ -107,6 +107,7 @@ pub struct Fault(pub(super) Kind);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Answer { code: u16, retry_after: Option<u64> },
+    Initializing,
     ErrorEvent { code: u16 },
     DropResponse,
     Delay(Duration),
@@ -144,6 +145,12 @@ impl Fault {
             code,
             retry_after: Some(seconds),
         })
+    }
+
+    /// Answers 429 as a server does that still fills the memory from which it answers watches of a kind.
+    #[must_use]
+    pub fn initializing() -> Self {
+        Self(Kind::Initializing)
     }
 
     /// Answers 200 and one `ERROR` event with this code, which is how a server says 410 to a watch.

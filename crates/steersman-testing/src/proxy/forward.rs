@@ -97,6 +97,7 @@ pub(super) async fn forward(
 
     match fault {
         Some(&Kind::Answer { code, retry_after }) => return Ok(answer(&recorder, code, retry_after)),
+        Some(&Kind::Initializing) => return Ok(initializing(&recorder)),
         Some(&Kind::ErrorEvent { code }) => return Ok(error_event(&recorder, code)),
         Some(&Kind::Delay(delay)) => time::sleep(delay).await,
         _ => {}
@@ -130,7 +131,18 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 fn answer(recorder: &Recorder, code: u16, retry_after: Option<u64>) -> Response<Body> {
-    let mut response = whole(recorder, code, &status(code));
+    refusal(recorder, code, &status(code), retry_after)
+}
+
+fn initializing(recorder: &Recorder) -> Response<Body> {
+    let mut body = status(429);
+    body["message"] = "storage is (re)initializing".into();
+    body["details"] = json!({"retryAfterSeconds": 1});
+    refusal(recorder, 429, &body, Some(1))
+}
+
+fn refusal(recorder: &Recorder, code: u16, body: &Value, retry_after: Option<u64>) -> Response<Body> {
+    let mut response = whole(recorder, code, body);
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Waits until a server is ready for those who watch a kind that it says is established.
+//!
+//! A server that shows a definition as established may not serve the kind yet (404), or may still fill the memory from
+//! which it answers watches. Watches are then refused for a second (429), however soon it would be ready, so that an
+//! informer that starts at once is that second late. Asking for a watch from the beginning of time finds out about both: a
+//! server that is ready says at once that it does not remember so much.
+
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::{client::Body, core::Status};
+use steersman_cache::Resource;
+use steersman_core::Clock;
+
+/// How long to wait until the server is asked again: at least, and at most where it has not been ready for long.
+const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// How much of a refusal is read.
+const REFUSAL_MAX: usize = 1 << 12;
+
+/// What a server says whose memory of a kind is being filled.
+const FILLING: &str = "storage is (re)initializing";
+
+/// Returns when the server has answered for the kind, whatever it said but that it is not ready.
+pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &Resource) {
+    let began = clock.now();
+    while !is_ready(client, resource).await {
+        let now = clock.now();
+        // So it is noticed late by a part of the time that it took.
+        let pause = now.saturating_since(began) / 4;
+        let [least, most] = AGAIN;
+        clock.sleep_until(now + pause.clamp(least, most)).await;
+    }
+}
+
+async fn is_ready(client: &kube::Client, resource: &Resource) -> bool {
+    let path = format!(
+        "/apis/{}/{}/{}?watch=true&resourceVersion=1&timeoutSeconds=1",
+        resource.group(),
+        resource.version(),
+        resource.plural()
+    );
+    // A server that does not answer will tell those who list, in their own words.
+    let Ok(request) = Request::get(&path).body(Body::empty()) else {
+        return true;
+    };
+    match client.send(request).await {
+        Ok(response) => match response.status() {
+            StatusCode::NOT_FOUND => false,
+            // Any other reason to wait is for those who list, too.
+            StatusCode::TOO_MANY_REQUESTS => !is_filling(response).await,
+            _ => true,
+        },
+        Err(_) => true,
+    }
+}
+
+async fn is_filling(response: Response<Body>) -> bool {
+    let body = Limited::new(response.into_body(), REFUSAL_MAX).collect().await;
+    let status = body.ok().map(|body| serde_json::from_slice(&body.to_bytes()));
+    matches!(status, Some(Ok(Status { message, .. })) if message.contains(FILLING))
+}
