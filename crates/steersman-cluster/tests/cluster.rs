@@ -15,7 +15,7 @@ use steersman_cluster::{Ask, Cluster, ClusterState, ConnectError};
 use steersman_core::Spawner;
 use steersman_testing::{
     Fixture,
-    proxy::{Ended, Fault, Matching},
+    proxy::{Ended, Exchange, Fault, Matching},
 };
 use support::{builder, cluster, config_map, key, names};
 
@@ -254,7 +254,7 @@ async fn guarantee_5_the_state_says_how_it_stands(fixture: Fixture) {
     assert_eq!(cluster.state(), ClusterState::Draining);
 }
 
-/// Does nothing unless it is run by the test below, with an environment of its own.
+/// Does nothing unless it is run by one of the tests below, with an environment of its own.
 #[test]
 fn infers_its_cluster() {
     if std::env::var_os("INFERRING").is_none() {
@@ -292,6 +292,60 @@ async fn the_environment_says_which_cluster_is_meant(fixture: Fixture) {
         !output.status.success() && said.contains("Infer(Explicit("),
         "{said}"
     );
+}
+
+/// What a container of a Pod has, on a file system of its own; then the program.
+const IN_A_POD: &str = r#"
+set -e
+mount -t tmpfs none "$(realpath /var/run)"
+mkdir -p /var/run/secrets/kubernetes.io
+cp -r "$ACCOUNT" /var/run/secrets/kubernetes.io/serviceaccount
+echo mounted
+exec "$@"
+"#;
+
+#[cfg(target_os = "linux")]
+#[steersman_testing::test]
+async fn in_a_pod_the_service_account_says_which_cluster_is_meant(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let account = fixture.user("account").await;
+    proxy.announce(account.identity());
+    let directory = tempfile::tempdir().unwrap();
+    let (token, ca) = (account.identity().token(), proxy.endpoint().ca_pem());
+    for (name, text) in [
+        ("token", token),
+        ("ca.crt", ca),
+        ("namespace", fixture.namespace()),
+    ] {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let (host, port) = proxy.endpoint().url().rsplit_once(':').unwrap();
+    let mut program = Command::new("unshare");
+    program
+        .args(["--map-root-user", "--mount", "sh", "-c", IN_A_POD, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "infers_its_cluster"])
+        .env("INFERRING", "1")
+        .env("ACCOUNT", directory.path())
+        .env("KUBERNETES_SERVICE_HOST", host.trim_start_matches("https://"))
+        .env("KUBERNETES_SERVICE_PORT", port)
+        // No configuration of whoever runs the test.
+        .env("HOME", directory.path())
+        .env_remove("KUBECONFIG");
+    let output = tokio::task::spawn_blocking(move || program.output())
+        .await
+        .unwrap();
+    let Some(output) = output.ok().filter(|output| output.stdout.starts_with(b"mounted")) else {
+        println!(
+            "left out: this system lets nobody have a file system of his own (`unshare --map-root-user --mount`)"
+        );
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    let asked = proxy.exchanges();
+    let by_account = |one: &Exchange| one.identity.as_deref() == Some(account.identity().name());
+    assert!(!asked.is_empty() && asked.iter().all(by_account), "{asked:?}");
 }
 
 #[test]
