@@ -67,7 +67,11 @@ pub trait Runnable: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Needs {
-    /// In every replica, all the time.
+    /// In every replica, from before caches are filled until after they end: what a cluster itself may ask before it
+    /// answers, such as a webhook that converts objects. Caches wait for its first step, which is up to the first `await`
+    /// that has to wait: by then it should listen.
+    NoCaches,
+    /// In every replica, all the time, once caches are filled.
     Nothing,
     /// While this replica leads. It is stopped when that ends, and run again when it begins again. What it writes should
     /// pass the fence; see [`RunContext::fenced`].

@@ -2,10 +2,10 @@
 //! Runs everything that a controller process has, in order, and ends it in order.
 //!
 //! # Guarantees
-//! 1. Start: HTTP endpoints, caches of all clusters (together), what needs no leadership, what warms up, then what needs
-//!    leadership. Stop: what needs leadership or warms up, what needs none, caches, HTTP, under one deadline; each is told
-//!    when those before it have ended.
-//! 2. Nothing runs before each kind that was declared before the run is in sync, or known to be absent, forbidden or
+//! 1. Start: HTTP endpoints, what needs [no caches](Needs::NoCaches) such as webhooks, caches of all clusters (together),
+//!    what needs no leadership, what warms up, then what needs leadership. Stop: what needs leadership or warms up, what
+//!    needs none, caches, what needs no caches, HTTP, under one deadline; each is told when those before it have ended.
+//! 2. Nothing else runs before each kind that was declared before the run is in sync, or known to be absent, forbidden or
 //!    unreachable, or the limit of the barrier has passed. What is added later, waits for a condition or needs leadership
 //!    waits for its own caches in the same way when its time comes, and nobody else does.
 //! 3. What fails ends the run, with its name and error. What fails after that is logged.
@@ -18,10 +18,6 @@
 //! 8. A cluster that is removed gets no new work; what is in flight may end within the grace period; then its client
 //!    refuses. Runnables that cannot do without it are stopped and let go; nobody else waits for that.
 //! 9. A runnable whose name is disabled is taken in and never runs.
-//!
-//! # Not promised
-//! A phase for webhooks, which would be served before caches are filled: it comes with them. Until then such a server is
-//! one's own, or a runnable that needs nothing.
 
 mod barrier;
 mod builder;
@@ -401,7 +397,7 @@ impl Inner {
     /// Gives a runnable a lease of its own, if it is to have one.
     fn with_lease(&self, runnable: BoxRunnable) -> BoxRunnable {
         match &self.own_leases {
-            Some(settings) if runnable.needs() != Needs::Nothing => {
+            Some(settings) if matches!(runnable.needs(), Needs::Leadership | Needs::WarmUp) => {
                 let standings = self.surroundings.standings();
                 let own = OwnLease::new(runnable, settings, standings, &self.metrics, &self.leads);
                 BoxRunnable::new(own)

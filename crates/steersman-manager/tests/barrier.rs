@@ -8,7 +8,7 @@ mod kinds;
 mod managed;
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -19,10 +19,10 @@ use steersman_controller::{
     run_fn,
 };
 use steersman_core::{Presence, Sighting};
-use steersman_manager::{Manager, ManagerBuilder};
+use steersman_manager::{Manager, ManagerBuilder, RunError};
 use steersman_testing::{
     FaultProxy, Fixture,
-    proxy::{Fault, Injected, Matching},
+    proxy::{Exchange, Fault, Injected, Matching},
 };
 
 use kinds::{TestKind, Uids};
@@ -38,6 +38,10 @@ fn patient(cluster: Cluster) -> ManagerBuilder {
 
 /// Says when it runs.
 fn task(name: &str, steps: &Steps) -> impl Runnable {
+    needing(Needs::Nothing, name, steps)
+}
+
+fn needing(needs: Needs, name: &str, steps: &Steps) -> impl Runnable {
     let (steps, called) = (steps.clone(), name.to_owned());
     let run = move |cx: RunContext| {
         steps.add(called.clone());
@@ -46,7 +50,7 @@ fn task(name: &str, steps: &Steps) -> impl Runnable {
             Ok::<(), BoxError>(())
         }
     };
-    run_fn(name, run).needing(Needs::Nothing)
+    run_fn(name, run).needing(needs)
 }
 
 async fn ready(manager: &Manager, name: &str) {
@@ -92,6 +96,66 @@ async fn guarantee_2_a_kind_that_may_be_absent_and_is_not_holds_the_start(fixtur
         ready(&manager, "widgets").await;
         running.stop().await.unwrap();
     }
+}
+
+#[steersman_testing::test]
+async fn guarantee_1_what_a_cluster_asks_is_there_before_caches_and_after_them(fixture: Fixture) {
+    let proxy = Arc::new(fixture.proxy().await);
+    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    let manager = patient(cluster).build().await.unwrap();
+    Controller::of::<ConfigMap>("maps")
+        .run_on(&manager, Log::new())
+        .unwrap();
+    let (steps, seen) = (Steps::new(), Arc::clone(&proxy));
+    manager.add(needing(Needs::NoCaches, "webhook", &steps)).unwrap();
+    // Nothing is read by the time that this one is there.
+    let first = run_fn("looks", move |cx: RunContext| {
+        assert!(seen.exchanges().is_empty());
+        let seen = Arc::clone(&seen);
+        async move {
+            cx.stop().requested().await;
+            let is_open = |all: &[_]| all.iter().any(|one: &Exchange| one.is_watch() && one.is_open());
+            seen.wait_for(|all| (!is_open(all)).then_some(())).await;
+            Ok(())
+        }
+    });
+    manager.add(first.needing(Needs::NoCaches)).unwrap();
+    manager.add(task("plain", &steps)).unwrap();
+    let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
+    let running = run(&manager);
+    stall.hit().await;
+    assert_eq!(steps.all(), ["webhook"]);
+    drop(stall);
+    steps.saw("plain").await;
+    // It ends only if the watches have ended before.
+    running.stop().await.unwrap();
+}
+
+#[steersman_testing::test]
+async fn guarantee_3_a_webhook_that_fails_ends_a_run_whose_caches_are_not_filled(fixture: Fixture) {
+    let proxy = Arc::new(fixture.proxy().await);
+    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    let manager = patient(cluster).build().await.unwrap();
+    Controller::of::<ConfigMap>("maps")
+        .run_on(&manager, Log::new())
+        .unwrap();
+    let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
+    let asked = Arc::clone(&proxy);
+    let webhook = run_fn("webhook", move |_: RunContext| {
+        let asked = Arc::clone(&asked);
+        async move {
+            let is_asked = |all: &[Exchange]| all.iter().any(|one| one.path.ends_with("/configmaps"));
+            asked.wait_for(|all| is_asked(all).then_some(())).await;
+            Err::<(), BoxError>("its port is gone".into())
+        }
+    });
+    manager.add(webhook.needing(Needs::NoCaches)).unwrap();
+    let error = run(&manager).ended().await.unwrap_err();
+    assert!(
+        matches!(&error, RunError::Runnable { name, .. } if name == "webhook"),
+        "{error}"
+    );
+    drop(stall);
 }
 
 // R49, R168

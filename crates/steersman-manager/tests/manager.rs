@@ -139,6 +139,7 @@ async fn guarantee_1_what_needs_leadership_starts_last_and_ends_first() {
     manager.add(task("a-leader", &steps, Needs::Leadership)).unwrap();
     manager.add(task("b-warm", &steps, Needs::WarmUp)).unwrap();
     manager.add(task("c-always", &steps, Needs::Nothing)).unwrap();
+    manager.add(task("b-webhook", &steps, Needs::NoCaches)).unwrap();
     // It takes its time to end, and the others are told only after that.
     let (go_on, ending) = (Arc::new(Notify::new()), steps.clone());
     let slow = {
@@ -159,6 +160,7 @@ async fn guarantee_1_what_needs_leadership_starts_last_and_ends_first() {
     for name in ["a-leader", "b-warm", "c-always"] {
         steps.saw(&format!("{name} starts")).await;
     }
+    assert_eq!(steps.all()[0], "b-webhook starts");
     running.tell();
     steps.saw("d-slow is told").await;
     steps.saw("a-leader ends").await;
@@ -168,7 +170,11 @@ async fn guarantee_1_what_needs_leadership_starts_last_and_ends_first() {
     go_on.notify_one();
     running.ended().await.unwrap();
     let all = steps.all();
-    assert_eq!(all.last().unwrap(), "c-always ends", "{all:?}");
+    assert_eq!(
+        all[all.len() - 2..],
+        ["c-always ends", "b-webhook ends"],
+        "{all:?}"
+    );
 }
 
 // R67

@@ -45,13 +45,6 @@ pub(super) async fn run(
     for Failure { name, error } in supervisor.unheard() {
         tracing::error!(name, error = %chain(&*error), "failed after the run was to end");
     }
-    // All that ran has let go of its caches.
-    inner
-        .surroundings
-        .fleet()
-        .all()
-        .iter()
-        .for_each(Cluster::end_idle);
     endpoints.end(deadline, &clock).await;
     if unfinished.is_empty() {
         return ended;
@@ -64,6 +57,12 @@ pub(super) async fn run(
 }
 
 impl RunError {
+    /// The end of a run because something that ran has failed.
+    fn of_failure(Failure { name, error }: Failure) -> Self {
+        tracing::error!(name, error = %chain(&*error), "failed; the run ends");
+        Self::Runnable { name, source: error }
+    }
+
     /// The end of a run because of how its election ended.
     pub(super) fn of_loss(loss: Loss, lease: &str) -> Self {
         match loss {
@@ -105,8 +104,11 @@ async fn work(
     inner.warn_of_unknown_names();
     let clock = inner.surroundings.clock();
     let deadline = clock.now() + inner.barrier;
+    let due = (stop, deadline);
+    start_phase(inner, supervisor, Needs::NoCaches, (&leadership, None), due).await;
     let filling = tokio::select! {
         biased;
+        failure = failed(supervisor) => return Err(failure),
         error = lost(inner, &mut campaign) => return Err(error),
         filling = barrier::fill_caches(inner, deadline) => filling,
     };
@@ -138,9 +140,8 @@ async fn work(
         first = None;
         tokio::select! {
             biased;
-            change = supervisor.changed() => if let Change::Failed(Failure { name, error }) = change {
-                tracing::error!(name, error = %chain(&*error), "failed; the run ends");
-                return Err(RunError::Runnable { name, source: error });
+            change = supervisor.changed() => if let Change::Failed(failure) = change {
+                return Err(RunError::of_failure(failure));
             },
             error = lost(inner, &mut campaign) => {
                 step_down(inner, supervisor).await;
@@ -148,6 +149,15 @@ async fn work(
             }
             _ = changed.changed() => {}
             () = turn(&leadership, term.as_ref()) => {}
+        }
+    }
+}
+
+/// Waits until something that runs has failed.
+async fn failed(supervisor: &mut Supervisor) -> RunError {
+    loop {
+        if let Change::Failed(failure) = supervisor.changed().await {
+            return RunError::of_failure(failure);
         }
     }
 }
@@ -181,25 +191,38 @@ async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
 async fn start_due(
     inner: &Inner,
     supervisor: &mut Supervisor,
-    (leadership, term): (&Leadership, Option<&Term>),
+    turn: (&Leadership, Option<&Term>),
     // Caches that they want are waited for until then.
     due: (&Stop, Moment),
 ) {
-    let runnables = inner.runnables();
-    for phase in [Needs::Nothing, Needs::WarmUp, Needs::Leadership] {
-        for runnable in runnables.iter().filter(|runnable| runnable.needs() == phase) {
-            match (phase, term) {
-                // Whoever leads.
-                (Needs::Nothing, _) => supervisor.start(runnable, (&Leadership::always(), None), due),
-                (Needs::Leadership, None) => {}
-                (Needs::Leadership, Some(term)) => {
-                    supervisor.start(runnable, (leadership, Some(term.clone())), due);
-                }
-                _ => supervisor.start(runnable, (leadership, None), due),
-            }
-        }
-        supervisor.begun().await;
+    let phases = [Needs::NoCaches, Needs::Nothing, Needs::WarmUp, Needs::Leadership];
+    for phase in phases {
+        start_phase(inner, supervisor, phase, turn, due).await;
     }
+}
+
+async fn start_phase(
+    inner: &Inner,
+    supervisor: &mut Supervisor,
+    phase: Needs,
+    (leadership, term): (&Leadership, Option<&Term>),
+    due: (&Stop, Moment),
+) {
+    let runnables = inner.runnables();
+    for runnable in runnables.iter().filter(|runnable| runnable.needs() == phase) {
+        match (phase, term) {
+            // Whoever leads.
+            (Needs::NoCaches | Needs::Nothing, _) => {
+                supervisor.start(runnable, (&Leadership::always(), None), due);
+            }
+            (Needs::Leadership, None) => {}
+            (Needs::Leadership, Some(term)) => {
+                supervisor.start(runnable, (leadership, Some(term.clone())), due);
+            }
+            _ => supervisor.start(runnable, (leadership, None), due),
+        }
+    }
+    supervisor.begun().await;
 }
 
 /// The names of those that need something.
@@ -219,7 +242,7 @@ async fn wind_down(
     deadline: Moment,
 ) -> Vec<String> {
     // What warms up works as a leader, too, as long as this replica is one.
-    let leaders = names(inner, |needs| needs != Needs::Nothing);
+    let leaders = names(inner, |needs| matches!(needs, Needs::Leadership | Needs::WarmUp));
     let mut unfinished = supervisor.stop(deadline, |name| leaders.contains(name)).await;
     keeper.revoke();
     let clock = inner.surroundings.clock();
@@ -237,6 +260,11 @@ async fn wind_down(
         }
         campaign.resign(is_vacated && election.settings.release).await;
     }
+    let served = names(inner, |needs| needs == Needs::NoCaches);
+    unfinished.extend(supervisor.stop(deadline, |name| !served.contains(name)).await);
+    // All that used caches has let go of them.
+    let clusters = inner.surroundings.fleet().all();
+    clusters.iter().for_each(Cluster::end_idle);
     unfinished.extend(supervisor.stop(deadline, |_| true).await);
     unfinished
 }
