@@ -44,6 +44,9 @@ struct Ask {
     namespace: Option<String>,
     tier: Option<u8>,
     not_tier: Option<u8>,
+    /// One of these two tiers.
+    tiers: Option<(u8, u8)>,
+    has_tier: bool,
     values: Vec<u8>,
     limit: Option<usize>,
 }
@@ -70,16 +73,21 @@ fn ask() -> impl Strategy<Value = Ask> {
         prop::option::of("[abc]"),
         prop::option::of(0_u8..3),
         prop::option::of(0_u8..3),
+        (prop::option::of((0_u8..3, 0_u8..3)), any::<bool>()),
         prop::collection::vec(0_u8..4, 0..3),
         prop::option::of(0_usize..4),
     )
-        .prop_map(|(namespace, tier, not_tier, values, limit)| Ask {
-            namespace,
-            tier,
-            not_tier,
-            values,
-            limit,
-        })
+        .prop_map(
+            |(namespace, tier, not_tier, (tiers, has_tier), values, limit)| Ask {
+                namespace,
+                tier,
+                not_tier,
+                tiers,
+                has_tier,
+                values,
+                limit,
+            },
+        )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -133,6 +141,13 @@ impl Ask {
         if let Some(tier) = self.not_tier {
             query = query.labels(Expression::NotEqual("tier".into(), tier.to_string()));
         }
+        if let Some((one, other)) = self.tiers {
+            let tiers = [one.to_string(), other.to_string()].into();
+            query = query.labels(Expression::In("tier".into(), tiers));
+        }
+        if self.has_tier {
+            query = query.labels(Expression::Exists("tier".into()));
+        }
         for value in &self.values {
             query = query.index(index, *value);
         }
@@ -148,6 +163,10 @@ impl Ask {
             .is_none_or(|namespace| *namespace == thing.namespace)
             && self.tier.is_none_or(|tier| thing.tier == Some(tier))
             && self.not_tier.is_none_or(|tier| thing.tier != Some(tier))
+            && self
+                .tiers
+                .is_none_or(|(one, other)| [Some(one), Some(other)].contains(&thing.tier))
+            && (!self.has_tier || thing.tier.is_some())
             && self.values.iter().all(|value| thing.values.contains(value))
     }
 

@@ -116,6 +116,14 @@ impl<V: Hash + Eq> Postings<V> {
         std::iter::successors(entry(head), move |found| entry(found.next)).map(|found| found.slot)
     }
 
+    /// The slots that have any value.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = u32> {
+        let numbered = self.slots.iter().enumerate();
+        numbered
+            .filter(|(_, first)| **first != NIL)
+            .map(|(slot, _)| slot as u32)
+    }
+
     /// Whether a slot has this value.
     pub(crate) fn has<Q>(&self, slot: u32, value: &Q) -> bool
     where

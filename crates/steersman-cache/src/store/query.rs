@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a reader asks a store for.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use kube::core::{Expression, Selector};
 
+use super::postings::Postings;
 use crate::{
     Object,
     index::{Equals, Index, IndexValue, Term},
@@ -12,9 +13,9 @@ use crate::{
 
 /// Which objects are wanted. Everything that is said must hold; an empty query wants all.
 ///
-/// A namespace, a label that equals something, and an index are looked up; the store makes an index of namespaces and
-/// of a label when it is asked for one the first time. The smallest of the lookups is then looked through for the
-/// rest. A query without any looks at every object.
+/// A namespace, a label that equals something, is one of several or is there at all, and an index are looked up; the store
+/// makes an index of namespaces and of a label when it is asked for one the first time. The smallest of the lookups is then
+/// looked through for the rest. A query without any looks at every object.
 ///
 /// ```
 /// use kube::core::{Expression, Selector};
@@ -114,8 +115,9 @@ impl Query {
         !self.terms.is_empty()
     }
 
-    pub(super) fn wanted_labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.labels.iter().filter_map(equality)
+    /// What can be looked up in an index of a label.
+    pub(super) fn wanted_labels(&self) -> impl Iterator<Item = (&str, Sought<'_>)> {
+        self.labels.iter().filter_map(sought)
     }
 
     pub(super) fn terms(&self) -> &[Arc<dyn Term>] {
@@ -136,11 +138,42 @@ impl Query {
     }
 }
 
-fn equality(expression: &Expression) -> Option<(&str, &str)> {
+/// What an index is asked for. A slot has at most one of the values.
+pub(super) enum Sought<'a> {
+    One(&'a str),
+    OneOf(&'a BTreeSet<String>),
+    Any,
+}
+
+impl Sought<'_> {
+    /// How many slots there are.
+    pub(super) fn count(&self, postings: &Postings<Box<str>>) -> usize {
+        match self {
+            Self::One(value) => postings.count(*value),
+            Self::OneOf(values) => values.iter().map(|value| postings.count(value.as_str())).sum(),
+            Self::Any => postings.occupied().count(),
+        }
+    }
+
+    pub(super) fn slots(&self, postings: &Postings<Box<str>>) -> Vec<u32> {
+        match self {
+            Self::One(value) => postings.slots(*value).collect(),
+            Self::OneOf(values) => {
+                let slots = values.iter().flat_map(|value| postings.slots(value.as_str()));
+                slots.collect()
+            }
+            Self::Any => postings.occupied().collect(),
+        }
+    }
+}
+
+fn sought(expression: &Expression) -> Option<(&str, Sought<'_>)> {
     match expression {
-        Expression::Equal(key, value) => Some((key, value)),
-        Expression::In(key, values) if values.len() == 1 => Some((key, values.first()?)),
-        _ => None,
+        Expression::Equal(key, value) => Some((key, Sought::One(value))),
+        Expression::In(key, values) => Some((key, Sought::OneOf(values))),
+        Expression::Exists(key) => Some((key, Sought::Any)),
+        // Most objects do not have it, or have another.
+        Expression::NotIn(..) | Expression::NotEqual(..) | Expression::DoesNotExist(_) => None,
     }
 }
 

@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{query::Query, state::State};
+use super::{
+    query::{Query, Sought},
+    state::State,
+};
 use crate::{
     Object,
     index::{AnyKept, Term},
@@ -94,24 +97,24 @@ impl State {
     fn smallest(&self, query: &Query, terms: &[(&dyn AnyKept, &dyn Term)]) -> Option<Vec<u32>> {
         let namespace = query
             .wanted_namespace()
-            .and_then(|namespace| Some((self.indexes.namespaces()?, namespace)));
+            .and_then(|namespace| Some((self.indexes.namespaces()?, Sought::One(namespace))));
         let labels = query
             .wanted_labels()
-            .filter_map(|(key, value)| Some((self.indexes.label(key)?, value)));
+            .filter_map(|(key, sought)| Some((self.indexes.label(key)?, sought)));
         let of_header = namespace
             .into_iter()
             .chain(labels)
-            .map(|(postings, value)| (postings.count(value), postings, value))
+            .map(|(postings, sought)| (sought.count(postings), postings, sought))
             .min_by_key(|(count, ..)| *count);
         let of_terms = terms
             .iter()
             .filter_map(|(kept, term)| Some((term.count(*kept)?, *kept, *term)))
             .min_by_key(|(count, ..)| *count);
         match (of_header, of_terms) {
-            (Some((fewer, postings, value)), terms)
+            (Some((fewer, postings, sought)), terms)
                 if terms.as_ref().is_none_or(|(count, ..)| fewer <= *count) =>
             {
-                Some(postings.slots(value).collect())
+                Some(sought.slots(postings))
             }
             (_, Some((_, kept, term))) => Some(term.slots(kept).collect()),
             _ => None,
