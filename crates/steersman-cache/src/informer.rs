@@ -101,6 +101,7 @@ impl Surroundings {
 pub struct InformerOptions {
     reflector: ReflectorOptions,
     store: StoreOptions,
+    resync: Option<Duration>,
 }
 
 impl InformerOptions {
@@ -115,6 +116,13 @@ impl InformerOptions {
         self.store = options;
         self
     }
+
+    /// At which interval handlers that do not ask for one of their own see every object again, up to a tenth later. Default:
+    /// not at all.
+    pub fn resync(mut self, every: Duration) -> Self {
+        self.resync = Some(every);
+        self
+    }
 }
 
 /// A handle on an informer. Clones share it; it ends with the last one.
@@ -126,6 +134,7 @@ struct Shared {
     resource: Resource,
     surroundings: Surroundings,
     reflector: ReflectorOptions,
+    resync: Option<Duration>,
     store: Store,
     dispatch: Arc<Dispatch>,
     board: Arc<Board>,
@@ -155,6 +164,7 @@ impl Informer {
             resource,
             surroundings: surroundings.clone(),
             reflector: options.reflector,
+            resync: options.resync,
             store,
             board: Board::new(),
             running: Mutex::new(Running {
@@ -272,12 +282,13 @@ impl Informer {
         self.health().ended
     }
 
-    /// Calls `handler` for every object that is there and for every change from now on, until the registration drops.
+    /// Calls `handler` for every object that is there and for every change from now on, until the registration drops; and
+    /// again for every object at the [interval](InformerOptions::resync) that the informer has, if any.
     pub fn handle(&self, name: &str, handler: impl Handler) -> Registration {
-        self.register(name, Box::new(handler), None)
+        self.register(name, Box::new(handler), self.0.resync)
     }
 
-    /// As [`Self::handle`], and for every object again at about this interval.
+    /// As [`Self::handle`], with an interval of its own.
     pub fn handle_with_resync(&self, name: &str, every: Duration, handler: impl Handler) -> Registration {
         self.register(name, Box::new(handler), Some(every))
     }
@@ -289,7 +300,7 @@ impl Informer {
         Subscription::new(self.handle(name, subscriber), queue)
     }
 
-    /// As [`Self::subscribe`], and every object again at about this interval.
+    /// As [`Self::subscribe`], with an interval of its own at which every object comes again.
     #[must_use]
     pub fn subscribe_with_resync(&self, name: &str, lag: usize, every: Duration) -> Subscription {
         let (subscriber, queue) = subscription::subscription(lag);

@@ -49,6 +49,30 @@ async fn each_handler_is_resynced_at_its_own_period(fixture: Fixture) {
     assert_eq!(support::sorted(never.said()), ["initial a", "initial b"]);
 }
 
+// R144
+#[steersman_testing::test]
+async fn a_kind_has_a_period_for_those_who_ask_for_none(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a"]).await;
+    let clock = TestClock::new();
+    let (period, hour) = (Duration::from_secs(10), Duration::from_secs(3600));
+    let informer = Informer::start(
+        &surroundings_at(fixture.client(), Arc::new(clock.clone())),
+        config_maps(),
+        here(&fixture),
+        InformerOptions::default().resync(period),
+    );
+    informer.synced().await;
+    let (usual, own) = (Heard::default(), Heard::default());
+    let _usual = informer.handle("usual", usual.handler());
+    let _own = informer.handle_with_resync("own", hour, own.handler());
+    let longest = period + period / 10;
+    next_deadline(&clock, longest).await;
+    clock.advance(longest);
+    assert_eq!(usual.count(2).await, ["initial a", "resynced a"]);
+    assert_eq!(own.said(), ["initial a"]);
+}
+
 // R125
 #[steersman_testing::test]
 async fn a_change_waits_for_no_resync(fixture: Fixture) {
