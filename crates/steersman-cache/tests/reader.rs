@@ -144,6 +144,9 @@ async fn a_live_read_is_one_request_and_no_watch(fixture: Fixture) {
             .path
             .ends_with(&format!("/namespaces/{namespace}/configmaps/a"))
     );
+    // The server sends no more than is wanted.
+    assert_eq!(requests[3].query, "labelSelector=tier%3Dfront");
+    assert_eq!(requests[4].query, "limit=1");
     assert!(cache.informers().is_empty());
 }
 

@@ -6,6 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use form_urlencoded::Serializer;
 use http::{Request, header};
 use kube::client::Body;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -58,7 +59,7 @@ pub(super) async fn list(
     query: &Query,
 ) -> Result<Vec<Arc<Object>>, Trouble> {
     let path = resource.path(query.wanted_namespace().unwrap_or_default());
-    let answer = send(surroundings, &path).await?;
+    let answer = send(surroundings, &format!("{path}?{}", parameters(query))).await?;
     let mut response = answer.map_err(|refusal| refusal.trouble())?;
     let mut splitter = ListSplitter::new(LIMIT, Revision::new(""));
     let mut found = Vec::new();
@@ -75,6 +76,20 @@ pub(super) async fn list(
     }
     splitter.finish(&mut item)?;
     Ok(found)
+}
+
+/// As much of a query as a server knows about.
+fn parameters(query: &Query) -> String {
+    let mut parameters = Serializer::new(String::new());
+    let selector = query.label_selector();
+    if !selector.selects_all() {
+        parameters.append_pair("labelSelector", &selector.to_string());
+    }
+    // Of those that it would give, some may not be in the index.
+    if !query.has_index() && query.limited() < usize::MAX {
+        parameters.append_pair("limit", &query.limited().to_string());
+    }
+    parameters.finish()
 }
 
 async fn send(surroundings: &Surroundings, path: &str) -> Result<Result<Response, Refusal>, Trouble> {
