@@ -310,13 +310,14 @@ fn main(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -> Resul
         _ => false,
     };
     let known = target.resource.verbs.iter().any(|known| known == verb.name());
-    if misplaced
-        || !known
-        || (verb == Verb::Create
-            && target.resource.namespaced
-            && target.namespace.is_empty()
-            && !review::is_review(target))
-    {
+    let is_nowhere = verb == Verb::Create
+        && target.resource.namespaced
+        && target.namespace.is_empty()
+        && !review::is_review(target);
+    if is_nowhere && target.resource.custom.is_some() {
+        return Err(Failure::unknown_path());
+    }
+    if misplaced || !known || is_nowhere {
         return Err(Failure::method_not_allowed());
     }
     if review::is_review(target) {

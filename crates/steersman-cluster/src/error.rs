@@ -142,7 +142,15 @@ impl Error {
     /// Whether somebody else changed the object meanwhile: read it again, and try again. It is no reason for alarm.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        self.is_refused(409, "Conflict")
+        self.refusal().is_some_and(|refusal| is_conflict(&refusal.status))
+    }
+
+    /// Whether somebody else owns fields that were applied. It does not pass by itself: take them over with
+    /// [`force`](crate::Client::force), or leave them out.
+    #[must_use]
+    pub fn is_apply_conflict(&self) -> bool {
+        self.refusal()
+            .is_some_and(|refusal| is_apply_conflict(&refusal.status))
     }
 
     /// Whether there is an object of this name already.
@@ -210,6 +218,20 @@ impl Error {
     }
 }
 
+/// Whether a server says that somebody else changed an object meanwhile; for those who ask it through `kube`.
+#[must_use]
+pub fn is_conflict(status: &Status) -> bool {
+    status.reason == "Conflict" && !is_apply_conflict(status)
+}
+
+fn is_apply_conflict(status: &Status) -> bool {
+    let details = status.details.as_ref();
+    details.is_some_and(|details| {
+        let mut causes = details.causes.iter();
+        causes.any(|cause| cause.reason == "FieldManagerConflict")
+    })
+}
+
 impl Refusal {
     /// Whether it says that there is no such kind. If there is no such object, its name is in it.
     pub(crate) fn is_about_a_kind(&self) -> bool {
@@ -221,11 +243,19 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.status.message.as_str(), self.status.reason.as_str()) {
+            // So it answers where nothing is.
+            ("", "") if self.code == 404 => {
+                f.write_str("the server does not have this kind in this place: is it installed, and in a namespace? (404)")
+            }
             ("", "") => write!(f, "the server answers {}", self.code),
             ("", reason) => write!(f, "the server answers {} {reason}", self.code),
             (message, "") => write!(f, "{message} ({})", self.code),
             (message, reason) => write!(f, "{message} ({} {reason})", self.code),
+        }?;
+        if is_apply_conflict(&self.status) {
+            f.write_str(": take these fields over with `force`, or leave them out")?;
         }
+        Ok(())
     }
 }
 
@@ -336,6 +366,23 @@ mod tests {
     fn a_conflict_is_told_by_code_and_reason() {
         let conflict = refused(409, "Conflict", "the object has been modified");
         assert!(conflict.is_conflict() && !conflict.is_already_exists());
+        let mut applied = refused(409, "Conflict", "Apply failed with 1 conflict");
+        if let Error::Refused { refusal, .. } = &mut applied {
+            refusal.status.details = Some(kube::core::response::StatusDetails {
+                causes: vec![kube::core::response::StatusCause {
+                    reason: "FieldManagerConflict".to_owned(),
+                    message: String::new(),
+                    field: ".data".to_owned(),
+                }],
+                ..Default::default()
+            });
+        }
+        assert!(applied.is_apply_conflict() && !applied.is_conflict());
+        assert!(
+            applied
+                .to_string()
+                .ends_with("take these fields over with `force`, or leave them out")
+        );
         let exists = refused(409, "AlreadyExists", "there is one");
         assert!(exists.is_already_exists() && !exists.is_conflict());
         assert!(refused(403, "Forbidden", "").is_forbidden());

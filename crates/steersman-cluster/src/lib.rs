@@ -68,7 +68,7 @@ pub use client::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
 pub use cluster::{
     CacheSettings, Cluster, ClusterBuilder, ClusterName, ClusterState, ConnectError, InferError,
 };
-pub use error::{Call, Error, Refusal};
+pub use error::{Call, Error, Refusal, is_conflict};
 pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::{DeleteParams as DeleteOptions, ValidationDirective as FieldValidation};
 pub use mapper::{Ask, MapError, Mapper, Mapping};

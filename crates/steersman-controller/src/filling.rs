@@ -207,8 +207,15 @@ impl Part {
         let (kind, cluster) = (&self.wanted.resource, self.cluster.name());
         for presence in &mut self.presences {
             let sighting = presence.when(|sighting| !sighting.is_pending).await;
-            if !sighting.is_present() {
+            if sighting.is_absent() {
                 return tracing::debug!(%kind, %cluster, reason = %sighting.reason, "not waited for");
+            }
+            if !sighting.is_present() {
+                let server = self
+                    .cluster
+                    .config()
+                    .map(|config| tracing::field::display(&config.cluster_url));
+                return tracing::warn!(%kind, %cluster, server, reason = %sighting.reason, "not waited for");
             }
         }
         let informer = self

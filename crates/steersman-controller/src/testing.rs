@@ -145,7 +145,7 @@ impl Stand {
     ///
     /// # Panics
     /// When this is no object, or the server does not take it.
-    async fn put(&self, given: Value) {
+    async fn put(&self, case: &str, given: Value) {
         let object: DynamicObject = serde_json::from_value(given).expect("what is given is an object");
         let types = object.types.clone().expect("what is given says its kind");
         let (group, version) = types
@@ -154,10 +154,10 @@ impl Stand {
             .unwrap_or(("", &types.api_version));
         let ask = Ask::kind(group, &types.kind).version(version);
         let mapping = self.cluster.mapper().resolve(&ask).await;
-        let mapping = mapping.unwrap_or_else(|error| panic!("{}: {error}", types.kind));
+        let mapping = mapping.unwrap_or_else(|error| panic!("{case}: {error}: is its CRD installed?"));
         let client = self.cluster.live().of(mapping.resource());
         let made = client.create(&object).await;
-        let mut made = made.unwrap_or_else(|error| panic!("{error}"));
+        let mut made = made.unwrap_or_else(|error| panic!("{case}: {error}"));
         let status = object
             .data
             .get("status")
@@ -165,7 +165,7 @@ impl Stand {
         if let Some(status) = status {
             made.data["status"] = status.clone();
             let written = client.update_status(&made).await;
-            written.unwrap_or_else(|error| panic!("{error}"));
+            written.unwrap_or_else(|error| panic!("{case}: {error}"));
         }
     }
 }
@@ -196,7 +196,8 @@ impl Case {
         }
     }
 
-    /// An object that is there. Said several times, all of them.
+    /// An object that is created before. Said several times, all of them. What earlier cases of the same stand have left is
+    /// there, too.
     ///
     /// # Panics
     /// When it cannot be written as JSON.
@@ -245,7 +246,7 @@ impl Case {
         let request = self.request.or_else(|| self.given.first().map(key_of));
         let request = request.unwrap_or_else(|| panic!("{name}: say what is asked for"));
         for given in self.given {
-            stand.put(given).await;
+            stand.put(name, given).await;
         }
         let outcome = stand.call(request, reconciler).await;
         match (&self.expected, &outcome.result) {

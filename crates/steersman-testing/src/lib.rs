@@ -30,6 +30,7 @@
 mod certificates;
 mod embedded;
 mod endpoint;
+mod eventually;
 mod fixture;
 mod harness;
 mod own_server;
@@ -40,6 +41,7 @@ mod user;
 
 pub use embedded::EmbeddedServer;
 pub use endpoint::{ClientError, Endpoint, Identity};
+pub use eventually::eventually;
 pub use fixture::Fixture;
 pub use harness::{Outcome, SHARED_SERVER_VARIABLE, ServerKind, SharedServer, TEST_LIMIT, run};
 pub use own_server::{OwnServer, OwnServerOptions};

@@ -13,7 +13,7 @@
 //!
 //!     async fn reconcile(&self, map: Arc<ConfigMap>, cx: Context) -> Result<Action, Self::Error> {
 //!         let deployment: Deployment = wanted(&map);
-//!         cx.client().apply(&deployment).await?;
+//!         cx.client().force().apply(&deployment).await?;
 //!         Ok(Action::await_change())
 //!     }
 //! }
@@ -48,31 +48,9 @@ pub use steersman_cluster as cluster;
 pub use steersman_controller as controller;
 pub use steersman_core as core;
 pub use steersman_manager as manager;
+/// What can go wrong in the `main` of an operator, shown as people read it.
+pub use steersman_manager::Fatal as Error;
 pub use steersman_queue as queue;
-
-/// What can go wrong in the `main` of an operator.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The manager cannot be made.
-    #[error(transparent)]
-    Build(#[from] steersman_manager::BuildError),
-    /// Something cannot be added to it.
-    #[error(transparent)]
-    Host(#[from] steersman_controller::HostError),
-    /// A cluster cannot be added to it.
-    #[error(transparent)]
-    Cluster(#[from] steersman_controller::NameTaken),
-    /// A cluster cannot be connected to.
-    #[error(transparent)]
-    Connect(#[from] steersman_cluster::ConnectError),
-    /// The run failed.
-    #[error(transparent)]
-    Run(#[from] steersman_manager::RunError),
-    /// Log lines cannot be set up.
-    #[error(transparent)]
-    Logging(#[from] steersman_manager::LoggingError),
-}
 
 /// The README's examples compile.
 #[cfg(doctest)]

@@ -116,10 +116,15 @@ impl Trouble {
     }
 
     pub(crate) fn unreachable(error: &dyn std::error::Error) -> Self {
-        let causes = std::iter::successors(error.source(), |cause| cause.source());
-        Self::Unreachable {
-            reason: causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
+        let mut reason = error.to_string();
+        for cause in std::iter::successors(error.source(), |cause| cause.source()) {
+            let cause = cause.to_string();
+            // Some say themselves what caused them.
+            if !reason.ends_with(&cause) {
+                reason = format!("{reason}: {cause}");
+            }
         }
+        Self::Unreachable { reason }
     }
 
     /// How long the server asks to wait.

@@ -6,7 +6,7 @@ use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::FutureExt;
 use steersman_core::{Action, Next};
 use steersman_queue::{Finished, Item, Outcome};
-use tracing::Instrument;
+use tracing::{Instrument, field::debug};
 
 use super::Outfit;
 use crate::{
@@ -119,7 +119,11 @@ impl<R: RequestKey> Outfit<R> {
                 let key = item.key().to_string();
                 let finished = item.finish(Outcome::retry(format_args!("panic: {message}")));
                 if self.plan.options.recovers_panics() {
-                    tracing::error!(panic = message, next_try = ?finished.delay(), "the reconcile panicked and will be tried again");
+                    tracing::error!(
+                        panic = message,
+                        next_try = finished.delay().map(debug),
+                        "the reconcile panicked and will be tried again"
+                    );
                 } else {
                     tracing::error!(panic = message, "the reconcile panicked");
                     self.panicked.send_replace(Some((key, message)));
@@ -130,7 +134,11 @@ impl<R: RequestKey> Outfit<R> {
                 series.errors.inc();
                 series.timeouts.inc();
                 let finished = item.finish(Outcome::retry(format_args!("it took longer than {limit:?}")));
-                tracing::warn!(?limit, next_try = ?finished.delay(), "the reconcile took too long and will be tried again");
+                tracing::warn!(
+                    ?limit,
+                    next_try = finished.delay().map(debug),
+                    "the reconcile took too long and will be tried again"
+                );
             }
             Result::Dismissed => item.done(),
         }
@@ -150,23 +158,23 @@ impl<R: RequestKey> Outfit<R> {
             Some(asked) => Outcome::retry_after(&text, asked.delay()),
             None => Outcome::retry(&text),
         });
-        let (attempt, next_try) = (finished.failures(), finished.delay());
+        let (attempt, next_try) = (finished.failures(), finished.delay().map(debug));
         if is_quiet(error) {
-            tracing::debug!(error = %text, attempt, ?next_try, "the reconcile will be tried again");
+            tracing::debug!(error = %text, attempt, next_try, "the reconcile will be tried again");
         } else {
-            tracing::warn!(error = %text, attempt, ?next_try, "the reconcile failed and will be tried again");
+            tracing::warn!(error = %text, attempt, next_try, "the reconcile failed and will be tried again");
         }
     }
 }
 
-/// Conflicts belong to the business, and so does a write that came after the end of a term. Handlers have said for
+/// That somebody was quicker belongs to the business, and so does a write that came after the end of a term. Handlers have said for
 /// themselves what went wrong.
 pub(crate) fn is_quiet(error: &BoxError) -> bool {
     let ours = caused_by::<steersman_cluster::Error>(error);
     let theirs = caused_by::<kube::Error>(error);
     ours.is_some_and(|error| error.is_conflict() || error.is_fenced())
         || caused_by::<HandlersFailed>(error).is_some()
-        || matches!(theirs, Some(kube::Error::Api(status)) if status.code == 409 && status.reason == "Conflict")
+        || matches!(theirs, Some(kube::Error::Api(status)) if steersman_cluster::is_conflict(status))
 }
 
 /// What a panic said.
