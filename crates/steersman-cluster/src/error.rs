@@ -368,14 +368,9 @@ mod tests {
         assert!(conflict.is_conflict() && !conflict.is_already_exists());
         let mut applied = refused(409, "Conflict", "Apply failed with 1 conflict");
         if let Error::Refused { refusal, .. } = &mut applied {
-            refusal.status.details = Some(kube::core::response::StatusDetails {
-                causes: vec![kube::core::response::StatusCause {
-                    reason: "FieldManagerConflict".to_owned(),
-                    message: String::new(),
-                    field: ".data".to_owned(),
-                }],
-                ..Default::default()
-            });
+            let causes =
+                serde_json::json!({"causes": [{"reason": "FieldManagerConflict", "field": ".data"}]});
+            refusal.status.details = serde_json::from_value(causes).unwrap();
         }
         assert!(applied.is_apply_conflict() && !applied.is_conflict());
         assert!(

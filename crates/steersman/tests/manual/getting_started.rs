@@ -3,12 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{CustomResource, CustomResourceExt, Resource, core::ObjectMeta};
+use kube::{CustomResource, Resource, core::ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use steersman::prelude::*;
-use steersman_testing::Fixture;
+use steersman::controller::Builder;
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced)]
@@ -35,10 +33,20 @@ impl ObjectReconciler<Greeting> for Greeter {
             )])),
             ..ConfigMap::default()
         };
-        cx.client().apply(&map).await?;
+        cx.client().force().apply(&map).await?;
         Ok(Action::await_change())
     }
 }
+
+fn controller() -> Builder<Request, Greeting> {
+    Controller::of::<Greeting>("greetings")
+        .owns(kind::<ConfigMap>())
+        .when_installed()
+}
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::CustomResourceExt;
+use steersman::prelude::*;
+use steersman_testing::{Fixture, eventually};
 
 #[steersman_testing::test]
 async fn a_greeting_becomes_a_config_map(fixture: Fixture) {
@@ -49,9 +57,8 @@ async fn a_greeting_becomes_a_config_map(fixture: Fixture) {
         .await
         .unwrap();
     let manager = Manager::builder().cluster(cluster).build().await.unwrap();
-    Controller::of::<Greeting>("greetings")
+    controller()
         .namespace(fixture.namespace())
-        .owns(kind::<ConfigMap>())
         .run_on(&manager, objects(Greeter))
         .unwrap();
 
@@ -66,9 +73,10 @@ async fn a_greeting_becomes_a_config_map(fixture: Fixture) {
         greeting.metadata.namespace = Some(fixture.namespace().to_owned());
         client.create(&greeting).await.unwrap();
         let key = ObjectKey::new(fixture.namespace(), "a");
-        while client.get::<ConfigMap>(&key).await.unwrap().is_none() {
-            tokio::task::yield_now().await;
-        }
+        eventually("there is a map", async || {
+            client.get::<ConfigMap>(&key).await.unwrap()
+        })
+        .await;
     };
-    manager.run_until(user).await.unwrap(); // stops in order, once the user has seen it
+    manager.run_until(user).await.unwrap();
 }

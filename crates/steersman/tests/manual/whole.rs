@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A whole operator.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::Patch;
+use kube::{ResourceExt, api::Patch};
 use steersman::prelude::*;
-use steersman_testing::Fixture;
+use steersman_testing::{Fixture, eventually};
 
 async fn mark(request: Request, cx: Context) -> Result<Action, steersman::cluster::Error> {
     if cx.client().get::<ConfigMap>(request.key()).await?.is_some() {
@@ -36,18 +34,11 @@ async fn a_map_is_marked_when_it_comes(fixture: Fixture) {
         map.metadata.namespace = Some(fixture.namespace().to_owned());
         client.create(&map).await.unwrap();
         let key = ObjectKey::new(fixture.namespace(), "a");
-        loop {
+        eventually("the map is marked", async || {
             let map = client.get_required::<ConfigMap>(&key).await.unwrap();
-            if map
-                .metadata
-                .labels
-                .as_ref()
-                .is_some_and(|labels| labels.contains_key("seen"))
-            {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+            map.labels().contains_key("seen").then_some(())
+        })
+        .await;
     };
-    manager.run_until(user).await.unwrap(); // stops in order, once the user has seen it
+    manager.run_until(user).await.unwrap();
 }
