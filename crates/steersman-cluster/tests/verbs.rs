@@ -206,7 +206,7 @@ async fn an_apply_owns_what_it_says_and_takes_over_what_others_own_if_forced(fix
     let other = client.field_owner("other");
     let mine = config_map(&fixture, "a", "second");
     let error = other.apply(&mine).await.unwrap_err();
-    assert!(error.is_conflict(), "{error:?}");
+    assert!(error.is_apply_conflict() && !error.is_conflict(), "{error:?}");
     assert_eq!(value(&other.force().apply(&mine).await.unwrap()), "second");
     // As it was read, with a note of who manages it.
     let read = client
@@ -356,7 +356,10 @@ async fn the_status_is_written_apart(fixture: Fixture) {
     }));
     let deployments = client.of(&Resource::of::<Deployment>());
     let error = deployments.apply_status(&status).await;
-    assert!(error.is_err_and(|error| error.is_conflict()), "others own it");
+    assert!(
+        error.is_err_and(|error| error.is_apply_conflict()),
+        "others own it"
+    );
     let applied = client
         .force()
         .of(&Resource::of::<Deployment>())
