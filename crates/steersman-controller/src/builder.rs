@@ -324,10 +324,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 place: kind.place.clone(),
                 objects: Arc::default(),
             };
-            let mut source = source(kind, &hot_loops).primary();
-            if !owned.is_empty() {
-                source = source.showing(&parent.objects);
-            }
+            let source = source(kind, &hot_loops).primary(&parent.objects);
             let source = match gone {
                 Some(gone) => source.telling_of_the_gone(gone),
                 None => source,

@@ -25,10 +25,8 @@ pub(crate) struct KindSource<R: RequestKey> {
     on_event: OnEvent<R>,
     /// Its keys are known once it is known whether the primary kind is in namespaces.
     awaits_scope: bool,
-    /// Where its objects can be seen while it runs.
+    /// Where its objects can be seen while it runs, if the keys of the controller are those of its objects.
     primaries: Option<Arc<Primaries>>,
-    /// The keys of the controller are those of its objects.
-    is_primary: bool,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
@@ -85,22 +83,13 @@ impl<R: RequestKey> KindSource<R> {
             on_event: Arc::new(on_event),
             awaits_scope: false,
             primaries: None,
-            is_primary: false,
         }
     }
 
-    /// The same, whose objects can be seen there while it runs.
-    pub(crate) fn showing(self, primaries: &Arc<Primaries>) -> Self {
+    /// The same, of the kind that the controller is about, whose objects can be seen there while it runs.
+    pub(crate) fn primary(self, primaries: &Arc<Primaries>) -> Self {
         Self {
             primaries: Some(Arc::clone(primaries)),
-            ..self
-        }
-    }
-
-    /// The same, of the kind that the controller is about.
-    pub(crate) fn primary(self) -> Self {
-        Self {
-            is_primary: true,
             ..self
         }
     }
@@ -144,7 +133,6 @@ impl<R: RequestKey> KindSource<R> {
             spec: self.spec,
             awaits_scope: self.awaits_scope,
             primaries: self.primaries,
-            is_primary: self.is_primary,
         }
     }
 
@@ -189,7 +177,7 @@ impl<R: RequestKey> KindSource<R> {
                         () = self.watch_present(cluster, intake, wishes, report) => return,
                     }
                     cluster.cache().end_idle(&self.spec.resource);
-                    if self.is_primary {
+                    if self.primaries.is_some() {
                         intake.purge(|key| key.cluster() == Some(cluster.name()));
                     }
                 }
@@ -403,7 +391,6 @@ impl<R: RequestKey> Clone for KindSource<R> {
             on_event: Arc::clone(&self.on_event),
             awaits_scope: self.awaits_scope,
             primaries: self.primaries.clone(),
-            is_primary: self.is_primary,
         }
     }
 }
