@@ -16,7 +16,7 @@ use crate::{
     kind::ClusterChoice,
     namespaced::Namespaced,
     owner::{Owners, Primaries},
-    source::{AnySource, Gone, KindSource},
+    source::{self, AnySource, Gone, KindSource},
 };
 
 /// A controller that is being put together; from [`Controller::of`] and its siblings.
@@ -315,7 +315,10 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         let hot_loops = Arc::new(HotLoops::new(resource, Arc::clone(&series)));
         let mut unknown_scope = None;
         if let Some(Primary {
-            kind, source, gone, ..
+            kind,
+            source,
+            to_request,
+            gone,
         }) = primary
         {
             let parent = Parent {
@@ -324,7 +327,11 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 place: kind.place.clone(),
                 objects: Arc::default(),
             };
-            let source = source(kind, &hot_loops).primary(&parent.objects);
+            let source = source(kind, &hot_loops).primary(source::Primary {
+                objects: Arc::clone(&parent.objects),
+                to_request,
+                memory: memory.clone(),
+            });
             let source = match gone {
                 Some(gone) => source.telling_of_the_gone(gone),
                 None => source,

@@ -12,11 +12,10 @@ use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{ObjectKey, Presence, Sighting};
 use tokio::sync::watch;
 
-use super::{Intake, SourceContext, SourceState, Wishes};
+use super::{Intake, Primary, SourceContext, SourceState, Wishes};
 use crate::{
     Enqueue, Handler, Kind, Occurrence, RequestKey, Wanted,
     kind::{ClusterChoice, WhenAbsent},
-    owner::Primaries,
 };
 
 /// A kind and what follows from changes of its objects. Clones are the same.
@@ -25,8 +24,8 @@ pub(crate) struct KindSource<R: RequestKey> {
     on_event: OnEvent<R>,
     /// Its keys are known once it is known whether the primary kind is in namespaces.
     awaits_scope: bool,
-    /// Where its objects can be seen while it runs, if the keys of the controller are those of its objects.
-    primaries: Option<Arc<Primaries>>,
+    /// Known if the keys of the controller are those of its objects.
+    primary: Option<Arc<Primary<R>>>,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
@@ -82,14 +81,14 @@ impl<R: RequestKey> KindSource<R> {
             }),
             on_event: Arc::new(on_event),
             awaits_scope: false,
-            primaries: None,
+            primary: None,
         }
     }
 
-    /// The same, of the kind that the controller is about, whose objects can be seen there while it runs.
-    pub(crate) fn primary(self, primaries: &Arc<Primaries>) -> Self {
+    /// The same, of the kind that the controller is about.
+    pub(crate) fn primary(self, primary: Primary<R>) -> Self {
         Self {
-            primaries: Some(Arc::clone(primaries)),
+            primary: Some(Arc::new(primary)),
             ..self
         }
     }
@@ -132,7 +131,7 @@ impl<R: RequestKey> KindSource<R> {
             on_event: Arc::new(telling),
             spec: self.spec,
             awaits_scope: self.awaits_scope,
-            primaries: self.primaries,
+            primary: self.primary,
         }
     }
 
@@ -177,8 +176,8 @@ impl<R: RequestKey> KindSource<R> {
                         () = self.watch_present(cluster, intake, wishes, report) => return,
                     }
                     cluster.cache().end_idle(&self.spec.resource);
-                    if self.primaries.is_some() {
-                        intake.purge(|key| key.cluster() == Some(cluster.name()));
+                    if let Some(primary) = &self.primary {
+                        primary.left(cluster.name(), intake);
                     }
                 }
                 Presence::Absent => {
@@ -213,8 +212,13 @@ impl<R: RequestKey> KindSource<R> {
     ) {
         let handle = {
             let (intake, name) = (Arc::clone(intake), cluster.name().clone());
-            let on_event = Arc::clone(&self.on_event);
-            Arc::new(move |event: &Event| on_event(event, &name, &intake))
+            let (on_event, primary) = (Arc::clone(&self.on_event), self.primary.clone());
+            Arc::new(move |event: &Event| {
+                if let Some(primary) = primary.as_ref().filter(|_| event.is_deletion()) {
+                    primary.gone(&name, event.object().key(), &intake);
+                }
+                on_event(event, &name, &intake);
+            })
         };
         let mut replays = wishes.replays.clone();
         // Those of before are of no interest: everything is new now.
@@ -223,8 +227,8 @@ impl<R: RequestKey> KindSource<R> {
         let may_be_absent = self.spec.presence != WhenAbsent::Mistake;
         while !cluster.is_closed() {
             let informer = self.spec.wanted(cluster, wishes.poll_every).informer(cluster);
-            let primaries = self.primaries.as_ref();
-            let _showing = primaries.map(|primaries| primaries.show(cluster.name(), informer.store()));
+            let primary = self.primary.as_ref();
+            let _showing = primary.map(|primary| primary.objects.show(cluster.name(), informer.store()));
             let (name, handler) = (intake.queue().name(), Arc::clone(&handle));
             let handler = move |event: &Event| handler(event);
             let registration = match self.spec.resync {
@@ -390,7 +394,7 @@ impl<R: RequestKey> Clone for KindSource<R> {
             spec: Arc::clone(&self.spec),
             on_event: Arc::clone(&self.on_event),
             awaits_scope: self.awaits_scope,
-            primaries: self.primaries.clone(),
+            primary: self.primary.clone(),
         }
     }
 }
