@@ -9,12 +9,13 @@ use std::{
 
 use steersman_cache::{Event, Health, Held, Query, Registration, Resource, Scope, Store, Trouble};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{ObjectKey, Presence, Sighting};
+use steersman_core::{ObjectKey, Presence};
 use tokio::sync::watch;
 
 use super::{Intake, Primary, SourceContext, SourceState, Wishes};
 use crate::{
     Enqueue, Handler, Kind, Occurrence, RequestKey, Wanted,
+    engagement::is_over,
     kind::{ClusterChoice, WhenAbsent},
 };
 
@@ -167,12 +168,9 @@ impl<R: RequestKey> KindSource<R> {
             let sighting = presence.now();
             match sighting.presence {
                 Presence::Present => {
-                    let is_over = |now: &Sighting| {
-                        now.is_absent() || (now.is_present() && now.incarnation != sighting.incarnation)
-                    };
                     tokio::select! {
                         biased;
-                        _ = presence.when(is_over) => {}
+                        _ = presence.when(|now| is_over(&sighting, now)) => {}
                         () = self.watch_present(cluster, intake, wishes, report) => return,
                     }
                     cluster.cache().end_idle(&self.spec.resource);
@@ -347,7 +345,7 @@ fn state_of(
 
 impl KindSpec {
     /// Whether it is watched only while the cluster has it, without holding up the controller.
-    fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         match self.presence {
             WhenAbsent::Mistake => false,
             WhenAbsent::DoWithout => true,

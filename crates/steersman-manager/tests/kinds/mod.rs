@@ -15,8 +15,9 @@ use kube::{
 use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_cluster::Client;
-use steersman_controller::{BoxError, Context, Reconciler, Request};
+use steersman_controller::{BoxError, Context, Controller, Reconciler, Request, dynamic};
 use steersman_core::{Action, ObjectKey};
+use steersman_manager::Manager;
 use steersman_testing::Fixture;
 use tokio::sync::watch;
 
@@ -192,6 +193,16 @@ impl Uids {
         let found = seen.wait_for(|seen| find(seen).is_some()).await.unwrap();
         find(&found).unwrap()
     }
+}
+
+/// Runs a controller of a kind while that is installed, and remembers what it sees.
+pub fn conditional(manager: &Manager, name: &str, kind: &TestKind) -> Uids {
+    let seen = Uids::of(kind);
+    Controller::of_kind(name, dynamic(kind.resource.clone()))
+        .when_installed()
+        .run_on(manager, seen.clone())
+        .unwrap();
+    seen
 }
 
 impl Reconciler for Uids {
