@@ -29,7 +29,7 @@ use steersman_testing::{
 };
 
 use elected::{figure, lease};
-use kinds::{TestKind, Uids, conditional};
+use kinds::{TestKind, Uids, conditional, is_watch};
 use managed::{Log, cluster, cluster_through, config_map, is_dormant, key, manager_of, run, stands};
 
 /// How often a kind comes and goes while others have much to do.
@@ -139,8 +139,7 @@ async fn the_informer_of_a_kind_that_is_gone_does_not_linger(fixture: Fixture) {
         seen.clear();
     }
     // One may be refused, where the server ends a watch before the definition is seen to go.
-    let is_widgets =
-        |one: &&Exchange| one.path.ends_with("/widgets") && one.is_watch() && one.status == Some(200);
+    let is_widgets = |one: &&Exchange| is_watch(one, "widgets") && one.status == Some(200);
     let watches = proxy.exchanges();
     let watches: Vec<_> = watches.iter().filter(is_widgets).collect();
     assert_eq!(watches.len(), 3, "{watches:#?}");

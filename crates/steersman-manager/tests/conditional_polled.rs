@@ -66,7 +66,13 @@ impl Reconciler for Failing {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
-        let object = cx.client().of(&self.resource).get(request.key()).await?;
+        let object = match cx.client().of(&self.resource).get(request.key()).await {
+            // There is no kind at the moment, and so no telling what became of the object.
+            Err(error) if error.is_absent() => {
+                return Ok(Action::requeue_after(Duration::from_millis(10)));
+            }
+            read => read?,
+        };
         let uid = object.and_then(|object| object.metadata.uid.clone());
         let is_there = uid.is_some();
         self.found.send_modify(|found| {
@@ -100,10 +106,11 @@ async fn a_kind_that_is_replaced_between_two_polls_begins_anew_object_by_object(
         .poll_every(AN_HOUR)
         .run_on(&manager, failing.clone())
         .unwrap();
-    // It is asked for once, and discovery may be late.
-    let looked = watched.presence(&widgets.resource, Duration::from_millis(50));
-    { looked }.when(Sighting::is_present).await;
+    // It will be asked for once, and discovery may be late.
+    let mut looked = watched.presence(&widgets.resource, Duration::from_millis(50));
+    looked.when(Sighting::is_present).await;
     let running = run(&manager);
+    drop(looked);
     let former = failing.when(|found| found.len() == 2).await;
     until(|| controller.depth().delayed() == 2).await;
     let known = watched.presences();

@@ -23,7 +23,7 @@ use steersman_testing::{
     proxy::{Cut, Exchange, Fault, Matching},
 };
 
-use kinds::{TestKind, Uids, conditional};
+use kinds::{TestKind, Uids, conditional, is_watch};
 use managed::{
     Log, cluster, cluster_builder, cluster_through, config_map, is_dormant, manager_of, run, stands,
 };
@@ -37,8 +37,7 @@ fn is_degraded(standing: &Standing) -> bool {
 
 /// How often the widgets were listed or watched anew.
 fn watches_of_widgets(exchanges: &[Exchange]) -> usize {
-    let is_watch = |one: &&Exchange| one.path.ends_with("/widgets") && one.is_watch();
-    exchanges.iter().filter(is_watch).count()
+    exchanges.iter().filter(|one| is_watch(one, "widgets")).count()
 }
 
 // R24

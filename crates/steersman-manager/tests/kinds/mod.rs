@@ -18,7 +18,7 @@ use steersman_cluster::Client;
 use steersman_controller::{BoxError, Context, Controller, Reconciler, Request, dynamic};
 use steersman_core::{Action, ObjectKey};
 use steersman_manager::Manager;
-use steersman_testing::Fixture;
+use steersman_testing::{Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
 /// A kind of the test's group.
@@ -153,6 +153,12 @@ impl TestKind {
     pub fn key(&self, name: &str) -> ObjectKey {
         ObjectKey::new(&self.namespace, name)
     }
+}
+
+/// Whether somebody watches objects, and does not only ask whether the server is ready for that.
+pub fn is_watch(exchange: &Exchange, plural: &str) -> bool {
+    let is_question = exchange.query.contains("resourceVersion=1&");
+    exchange.path.ends_with(&format!("/{plural}")) && exchange.is_watch() && !is_question
 }
 
 /// Names of objects, and their uids where they were there.
