@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kinds that are replaced where definitions may not be watched, so that nobody sees it but those who watch the objects.
+//! Kinds that are replaced where definitions may not be watched.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -87,6 +87,25 @@ impl Reconciler for Failing {
             false => Ok(Action::await_change()),
         }
     }
+}
+
+// R171
+#[steersman_testing::test]
+async fn a_poll_finds_that_a_kind_was_replaced_by_one_with_another_scope(fixture: Fixture) {
+    let watched = limited(&fixture).await;
+    let widgets = TestKind::new(&fixture, "Widget");
+    let soon = Duration::from_millis(50);
+    widgets.install().await;
+    let mut presence = watched.presence(&widgets.resource, AN_HOUR);
+    let polled = watched.presence(&widgets.resource, soon);
+    let former = presence.when(Sighting::is_present).await;
+    drop(polled);
+
+    widgets.uninstall().await;
+    widgets.install_as("Cluster").await;
+    let _polled = watched.presence(&widgets.resource, soon);
+    let is_another = |now: &Sighting| now.is_present() && now.incarnation != former.incarnation;
+    presence.when(is_another).await;
 }
 
 // R10, R24, R26, R171
