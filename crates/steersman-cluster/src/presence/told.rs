@@ -98,14 +98,13 @@ impl Told {
 
 impl Incarnation {
     fn may_be(&self, uid: Option<&Arc<str>>, namespaced: Option<bool>) -> bool {
-        let differ = |pair: (bool, bool)| pair.0 != pair.1;
-        let is_other = self
-            .uid
-            .as_ref()
-            .zip(uid)
-            .is_some_and(|(known, uid)| known != uid);
-        !is_other && !self.namespaced.zip(namespaced).is_some_and(differ)
+        may_equal(self.uid.as_ref(), uid) && may_equal(self.namespaced.as_ref(), namespaced.as_ref())
     }
+}
+
+/// What is not known may be anything.
+fn may_equal<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+    one.is_none() || other.is_none() || one == other
 }
 
 #[cfg(test)]
