@@ -14,8 +14,8 @@
 //!    that does not answer. It is never taken for absence.
 //! 4. A kind stays present while its definition is being deleted, until that is gone, since finalizers have to be removed.
 //! 5. A definition that was made anew is another incarnation, also if nobody saw it absent. Where definitions may not be
-//!    watched, that cannot be told between two questions. A permission to watch them that comes or goes makes no other
-//!    incarnation.
+//!    watched, that cannot be told between two questions, unless it has another scope: those who watch the objects see
+//!    them go and come. A permission to watch definitions that comes or goes makes no other incarnation.
 //! 6. A kind is called present once the server is ready for those who watch it: after a definition is Established that
 //!    takes some more milliseconds, and whoever asks too early may be told to come back in a second.
 //! 7. As long as somebody asks, a cached read of a kind that is known to be absent says so without a request.

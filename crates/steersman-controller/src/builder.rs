@@ -16,7 +16,7 @@ use crate::{
     kind::ClusterChoice,
     namespaced::Namespaced,
     owner::{Owners, Primaries},
-    source::{AnySource, Gone, KindSource},
+    source::{self, AnySource, Gone, KindSource},
 };
 
 /// A controller that is being put together; from [`Controller::of`] and its siblings.
@@ -124,8 +124,8 @@ impl<T: 'static> Builder<Request, T> {
 
     /// Objects of the primary kind, and of those that it owns, in every cluster of the manager. The client in the
     /// context is that of the request's cluster. With [`when_installed`](Self::when_installed) each cluster is worked on
-    /// while it has the kind; when that goes there, so do the keys of the cluster, and a reconcile that is under way ends
-    /// by itself.
+    /// while it has the kind. When that goes there, so do the keys of the cluster. A reconcile that is under way there is
+    /// told by [`Context::stop`](crate::Context::stop), and cancelled if it takes longer than 10 s after that.
     pub fn on_every_cluster(self) -> Self {
         self.primary(Kind::on_every_cluster)
     }
@@ -315,7 +315,10 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         let hot_loops = Arc::new(HotLoops::new(resource, Arc::clone(&series)));
         let mut unknown_scope = None;
         if let Some(Primary {
-            kind, source, gone, ..
+            kind,
+            source,
+            to_request,
+            gone,
         }) = primary
         {
             let parent = Parent {
@@ -324,10 +327,11 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 place: kind.place.clone(),
                 objects: Arc::default(),
             };
-            let mut source = source(kind, &hot_loops).primary();
-            if !owned.is_empty() {
-                source = source.showing(&parent.objects);
-            }
+            let source = source(kind, &hot_loops).primary(source::Primary {
+                objects: Arc::clone(&parent.objects),
+                to_request,
+                memory: memory.clone(),
+            });
             let source = match gone {
                 Some(gone) => source.telling_of_the_gone(gone),
                 None => source,

@@ -4,15 +4,18 @@
 //! A condition is a plan, too: each run of what hangs on it makes a stream of sightings from it. A condition that cannot
 //! be told is unknown, which starts nothing and stops nothing.
 
+mod debounce;
+
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use serde::de::DeserializeOwned;
 use steersman_cache::{Event, Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Clock, Moment, ObjectKey, Presence, Sighting};
+use steersman_core::{Clock, ObjectKey, Presence, Sighting};
 use tokio::sync::watch;
 
+use self::debounce::debounce;
 use crate::{BoxError, KnownKind, filling::Installed, reconciler::Chain};
 
 /// Says whether something should run. It is cheap to clone.
@@ -254,65 +257,6 @@ fn either(one: Sightings, other: Sightings, combine: fn(&Sighting, &Sighting) ->
         .boxed()
 }
 
-/// Lets a change pass that has lasted. What is only said in other words is no change.
-fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> Sightings {
-    struct State {
-        sightings: Sightings,
-        told: Option<Sighting>,
-        /// What is new, and when it will have lasted.
-        pending: Option<(Sighting, Moment)>,
-    }
-    let state = State {
-        sightings,
-        told: None,
-        pending: None,
-    };
-    let settled = stream::unfold((state, clock), move |(mut state, clock)| async move {
-        loop {
-            let next = match &state.pending {
-                None => state.sightings.next().await,
-                Some((_, due)) => tokio::select! {
-                    biased;
-                    () = clock.sleep_until(*due) => {
-                        state.told = state.pending.take().map(|(sighting, _)| sighting);
-                        return state.told.clone().map(|told| (told, (state, clock)));
-                    }
-                    next = state.sightings.next() => next,
-                },
-            };
-            match (next, &state.told) {
-                (None, _) if state.pending.is_none() => return None,
-                (None, _) => {
-                    // Nothing can change what is pending any more.
-                    state.sightings = stream::pending().boxed();
-                }
-                (Some(sighting), Some(told)) if !is_same(told, &sighting) => {
-                    let lasts = state
-                        .pending
-                        .take()
-                        .filter(|(before, _)| is_same(before, &sighting));
-                    let due = lasts.map_or_else(|| clock.now() + lasting, |(_, due)| due);
-                    state.pending = Some((sighting, due));
-                }
-                (Some(sighting), told) => {
-                    let is_news = told.as_ref() != Some(&sighting);
-                    state.pending = None;
-                    if is_news {
-                        state.told = Some(sighting.clone());
-                        return Some((sighting, (state, clock)));
-                    }
-                }
-            }
-        }
-    });
-    settled.boxed()
-}
-
-/// Whether two say the same, for whatever reason.
-fn is_same(one: &Sighting, other: &Sighting) -> bool {
-    (one.presence, &one.incarnation) == (other.presence, &other.incarnation)
-}
-
 /// Follows one object.
 fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
     cluster: &Cluster,
@@ -370,7 +314,7 @@ mod tests {
 
     use super::*;
 
-    fn told(name: &'static str) -> (watch::Sender<Presence>, Condition) {
+    pub(super) fn told(name: &'static str) -> (watch::Sender<Presence>, Condition) {
         let (sender, receiver) = watch::channel(Unknown);
         let condition = Condition::from_stream(name, move || {
             let mut receiver = receiver.clone();
@@ -384,13 +328,13 @@ mod tests {
         (sender, condition)
     }
 
-    fn clock() -> (TestClock, Arc<dyn Clock>) {
+    pub(super) fn clock() -> (TestClock, Arc<dyn Clock>) {
         let clock = TestClock::new();
         (clock.clone(), Arc::new(clock))
     }
 
     /// The last of what a stream has to say now.
-    fn newest(sightings: &mut Sightings) -> Option<Presence> {
+    pub(super) fn newest(sightings: &mut Sightings) -> Option<Presence> {
         let mut last = None;
         while let Some(Some(sighting)) = sightings.next().now_or_never() {
             last = Some(sighting.presence);
@@ -422,76 +366,6 @@ mod tests {
             (newest(&mut both), newest(&mut one)),
             (Some(Absent), Some(Absent))
         );
-    }
-
-    #[test]
-    fn a_change_that_does_not_last_is_not_told() {
-        let (time, clock) = clock();
-        let (sender, condition) = told("a");
-        sender.send_replace(Present);
-        let mut settled = condition.debounce(Duration::from_secs(5)).watch(&clock);
-        assert_eq!(newest(&mut settled), Some(Present), "the first counts at once");
-        sender.send_replace(Absent);
-        assert_eq!(newest(&mut settled), None);
-        time.advance(Duration::from_secs(4));
-        sender.send_replace(Present);
-        assert_eq!(newest(&mut settled), None);
-        time.advance(Duration::from_secs(10));
-        assert_eq!(newest(&mut settled), None);
-        sender.send_replace(Absent);
-        assert_eq!(newest(&mut settled), None);
-        time.advance(Duration::from_secs(5));
-        assert_eq!(newest(&mut settled), Some(Absent));
-    }
-
-    #[test]
-    fn a_change_that_lasts_is_told_however_often_it_is_said() {
-        let (time, clock) = clock();
-        let flag = Arc::new(std::sync::atomic::AtomicBool::new(true));
-        let polled = Arc::clone(&flag);
-        let condition = Condition::poll("flag", Duration::from_secs(1), move || {
-            let holds = polled.load(std::sync::atomic::Ordering::Relaxed);
-            async move { Ok::<_, BoxError>(holds) }
-        });
-        let mut settled = condition.debounce(Duration::from_secs(2)).watch(&clock);
-        assert_eq!(newest(&mut settled), Some(Present));
-        flag.store(false, std::sync::atomic::Ordering::Relaxed);
-        let mut told = Vec::new();
-        for _ in 0..5 {
-            time.advance(Duration::from_secs(1));
-            told.extend(newest(&mut settled));
-        }
-        assert_eq!(
-            told,
-            [Absent],
-            "it changed at the first second, and lasted at the third"
-        );
-    }
-
-    #[test]
-    fn a_change_that_lasts_is_told_also_if_its_reason_changes() {
-        let (time, clock) = clock();
-        let (sender, receiver) = watch::channel((Present, 0));
-        let condition = Condition::from_stream("counted", move || {
-            let mut receiver = receiver.clone();
-            receiver.mark_changed();
-            stream::unfold(receiver, |mut receiver| async move {
-                receiver.changed().await.ok()?;
-                let (presence, version) = *receiver.borrow_and_update();
-                Some((Sighting::new(presence, format!("it is at {version}")), receiver))
-            })
-        });
-        let mut settled = condition.debounce(Duration::from_secs(2)).watch(&clock);
-        assert_eq!(newest(&mut settled), Some(Present));
-        let mut told = Vec::new();
-        for version in 1..=4 {
-            sender.send_replace((Absent, version));
-            told.extend(newest(&mut settled));
-            time.advance(Duration::from_secs(1));
-        }
-        told.extend(newest(&mut settled));
-        // The second time it is Absent as before, for another reason.
-        assert_eq!(told, [Absent, Absent]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How long what is stopped by its condition has to end.
-const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// A runnable that runs only while a condition holds. It is a runnable, so conditions nest.
 ///

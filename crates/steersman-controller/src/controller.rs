@@ -9,6 +9,8 @@
 //! 5. When a run is told to stop, what is in flight may end within the grace period; then it is cancelled, and its key is
 //!    kept.
 //! 6. A source in trouble holds up only its own controller.
+//! 7. The failures of an object of the primary kind go with it: its deletion is reconciled at once, and one that gets its
+//!    name begins without them.
 
 mod late_series;
 mod plan;

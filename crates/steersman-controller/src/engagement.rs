@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of a controller as it works on one cluster.
 
+mod stay;
+
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -13,6 +15,7 @@ use steersman_cache::{Object, Resource, Scope};
 use steersman_cluster::RecordedEvent;
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, Recorder};
 
+pub(crate) use self::stay::{Stay, is_over};
 use crate::{Fleet, Metrics, Stop, fleet::Visit};
 
 /// What all reconciles of one run in one cluster share.
@@ -33,6 +36,8 @@ pub(crate) struct Engagement {
     visit: Option<Visit>,
     /// The clients of other clusters that somebody asked for, with what tells a cluster from one that had its name before.
     guests: Mutex<BTreeMap<ClusterName, (u64, Client)>>,
+    /// Nothing, where the work does not end with a kind.
+    stay: Option<Stay>,
 }
 
 impl Engagement {
@@ -59,6 +64,7 @@ impl Engagement {
             fence,
             fleet,
             guests: Mutex::default(),
+            stay: None,
         }
     }
 
@@ -96,12 +102,26 @@ impl Engagement {
         }
     }
 
+    /// The same, which ends with the stay of a kind.
+    pub(crate) fn during(self, stay: Stay) -> Self {
+        Self {
+            stop: stay.end().joined(&self.stop),
+            stay: Some(stay),
+            ..self
+        }
+    }
+
     /// The same, whose cached reads of a resource see a part of it.
     pub(crate) fn narrowed(self, resource: &Resource, scope: &Scope) -> Self {
         Self {
             client: self.client.narrowed(resource, scope),
             ..self
         }
+    }
+
+    /// Whether the kind has gone that it is about.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stay.as_ref().is_some_and(|stay| stay.end().is_requested())
     }
 
     /// Whether work on the cluster may begin.
@@ -112,9 +132,22 @@ impl Engagement {
         }
     }
 
-    /// Lets something end, unless the cluster goes and the grace period after that is over.
+    /// Lets something end, unless the cluster goes, or the kind, and the grace period after that is over.
     pub(crate) async fn unless_dismissed<F: Future>(&self, work: F) -> Option<F::Output> {
-        self.cluster.until_closed(work).await
+        let Some(stay) = &self.stay else {
+            return self.cluster.until_closed(work).await;
+        };
+        let staying = async {
+            tokio::select! {
+                biased;
+                output = work => Some(output),
+                () = stay.outstayed() => {
+                    tracing::warn!("the kind has gone, and the reconcile did not end in time: it is cancelled");
+                    None
+                }
+            }
+        };
+        self.cluster.until_closed(staying).await.flatten()
     }
 
     /// The client of a cluster of the fleet. Informers that its reads start end with this, too.

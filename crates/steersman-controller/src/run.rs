@@ -75,6 +75,7 @@ async fn lead<R: RequestKey>(
             deadline = cx.stop().requested() => break (Some(deadline), Some(Ok(()))),
             error = workers.failed() => break (Some(Moment::ORIGIN), Some(Err(error))),
             _ = members.changed() => outfit.dismiss_absent(),
+            () = outfit.kind_departed() => outfit.dismiss_absent(),
             () = sources.keep_standing(cx) => {}
         }
     };

@@ -13,6 +13,7 @@ mod every;
 mod gate;
 mod kinds;
 mod others;
+mod primary;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 pub(crate) use gate::{Gates, Intake};
 pub(crate) use kinds::{Gone, KindSource, KindSpec};
 pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
+pub(crate) use primary::Primary;
 
 use crate::{Enqueue, Fleet, RequestKey, RunContext};
 

@@ -195,9 +195,7 @@ impl Place {
         self.has_begun.store(true, Ordering::Relaxed);
         tracing::info!(name = self.name, reason, "starting, because its condition holds");
     }
-}
 
-impl Place {
     /// Waits until it does not wait for anything any more.
     pub(crate) async fn begun(&self) {
         let is_waiting = |standing: &Standing| matches!(standing, Standing::Waiting { .. });

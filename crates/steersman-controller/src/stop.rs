@@ -82,8 +82,12 @@ impl Stop {
     #[must_use]
     pub fn child(&self) -> (StopHandle, Self) {
         let (handle, own) = StopHandle::new();
-        let receivers = own.0.into_iter().chain(self.0.iter().cloned()).collect();
-        (handle, Self(receivers))
+        (handle, own.joined(self))
+    }
+
+    /// One that is told with either.
+    pub(crate) fn joined(&self, other: &Self) -> Self {
+        Self(self.0.iter().chain(&other.0).cloned().collect())
     }
 }
 

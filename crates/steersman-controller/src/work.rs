@@ -4,7 +4,8 @@
 //! # Guarantees
 //! 1. There are as many as the controller asks for. One that breaks outside of a reconcile goes on after a second.
 //! 2. A cluster that has departed gets no new work.
-//! 3. When the workers go, in whatever way, the queue is paused and their gauge is zero.
+//! 3. Where the kind goes in one of several clusters, what is in flight there is told, and cancelled after 10 s.
+//! 4. When the workers go, in whatever way, the queue is paused and their gauge is zero.
 
 mod attempt;
 
@@ -25,7 +26,11 @@ use steersman_queue::Depth;
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::attempt::{is_quiet, message};
-use crate::{Fleet, RequestKey, RunContext, RunError, Term, controller::Plan, engagement::Engagement};
+use crate::{
+    Fleet, RequestKey, RunContext, RunError, Term,
+    controller::Plan,
+    engagement::{Engagement, Stay},
+};
 
 /// How long a worker rests that broke outside of a reconcile.
 const REST: Duration = Duration::from_secs(1);
@@ -38,8 +43,9 @@ pub(crate) struct Outfit<R: RequestKey> {
     fleet: Fleet,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
-    home: Arc<Engagement>,
-    others: RwLock<BTreeMap<ClusterName, Arc<Engagement>>>,
+    engagements: RwLock<BTreeMap<ClusterName, Arc<Engagement>>>,
+    /// Hears of each cluster that has lost the kind.
+    departed: Arc<Notify>,
     closing: AtomicBool,
     idle: Notify,
     panicked: watch::Sender<Option<(String, String)>>,
@@ -48,13 +54,13 @@ pub(crate) struct Outfit<R: RequestKey> {
 impl<R: RequestKey> Outfit<R> {
     pub(crate) fn new(plan: &Arc<Plan<R>>, cx: &RunContext, term: Term) -> Self {
         Self {
-            home: engage(plan, &plan.home, &term, cx),
             plan: Arc::clone(plan),
             cx: cx.clone(),
             fleet: cx.fleet().clone(),
             clock: Arc::clone(cx.clock()),
             random: Arc::clone(cx.random()),
-            others: RwLock::default(),
+            engagements: RwLock::default(),
+            departed: Arc::default(),
             closing: AtomicBool::new(false),
             idle: Notify::new(),
             panicked: watch::Sender::new(None),
@@ -70,45 +76,74 @@ impl<R: RequestKey> Outfit<R> {
 
     /// The cluster that a key is about, unless it has gone.
     fn engagement(&self, key: &R) -> Option<Arc<Engagement>> {
-        let Some(name) = key.cluster().filter(|name| *name != self.plan.home.name()) else {
-            return Some(Arc::clone(&self.home));
-        };
-        let known = self.others.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.get(name).filter(|found| found.is_current()) {
+        let name = key.cluster().unwrap_or_else(|| self.plan.home.name());
+        let known = self.engagements.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(name).filter(|found| self.goes_on(found)) {
             return Some(Arc::clone(found));
         }
         drop(known);
         let cluster = self.cluster(name)?;
-        let made = engage(&self.plan, &cluster, &self.term, &self.cx);
-        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        let made = self.engage(&cluster);
+        let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
         // Another worker may have been quicker.
-        let engagement = match others.remove(name).filter(|other| other.is_current()) {
+        let engagement = match all.remove(name).filter(|other| self.goes_on(other)) {
             Some(other) => other,
             None => made,
         };
-        others.insert(name.clone(), Arc::clone(&engagement));
+        all.insert(name.clone(), Arc::clone(&engagement));
         Some(engagement)
     }
 
-    /// The cluster of this name: one of the fleet, or one that a source is bound to.
+    /// Whether new work on its cluster may begin. The controller ends as a whole with its own cluster.
+    fn goes_on(&self, engagement: &Engagement) -> bool {
+        let is_home = engagement.cluster.name() == self.plan.home.name();
+        !engagement.is_over() && (is_home || engagement.is_current())
+    }
+
+    /// The cluster of this name: the own one, one of the fleet, or one that a source is bound to.
     fn cluster(&self, name: &ClusterName) -> Option<Cluster> {
+        if name == self.plan.home.name() {
+            return Some(self.plan.home.clone());
+        }
         self.fleet.get(name).or_else(|| {
             let bound = self.plan.bound_cluster(name)?;
             (!self.fleet.is_leaving(name)).then_some(bound)
         })
     }
 
-    /// Ends the work on clusters that have gone, and forgets their keys.
+    /// Waits until a cluster has lost the kind.
+    pub(crate) async fn kind_departed(&self) {
+        self.departed.notified().await;
+    }
+
+    /// Ends the work on clusters that have gone or lost the kind, and forgets the keys of those that have gone.
     pub(crate) fn dismiss_absent(&self) {
-        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
-        others.retain(|_, engagement| engagement.is_current());
-        others
-            .values()
-            .chain([&self.home])
-            .for_each(|one| one.dismiss_guests());
-        drop(others);
-        let is_gone = |name: &ClusterName| name != self.plan.home.name() && self.cluster(name).is_none();
+        let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, engagement| self.goes_on(engagement));
+        all.values().for_each(|one| one.dismiss_guests());
+        drop(all);
+        let is_gone = |name: &ClusterName| self.cluster(name).is_none();
         self.plan.purge(|key| key.cluster().is_some_and(is_gone));
+    }
+
+    fn engage(&self, cluster: &Cluster) -> Arc<Engagement> {
+        let (plan, cx) = (&self.plan, &self.cx);
+        let (hot_loops, name) = (Arc::clone(&plan.hot_loops), cluster.name().clone());
+        let fence = Some(self.term.fence().clone());
+        let fleet = self.fleet.clone();
+        let mut engagement = Engagement::new(&plan.name, cluster, fence, fleet, cx.stop().clone())
+            .counted(cx.metrics().clone(), plan.options.recovers_panics())
+            .limited(plan.handler_limit());
+        if let Some((resource, scope)) = plan.watched_part(cluster) {
+            engagement = engagement.narrowed(resource, scope);
+        }
+        if let Some(resource) = plan.passing_kind(cluster) {
+            let presence = cluster.presence(resource, plan.options.polled_every());
+            engagement = engagement.during(Stay::follow(presence, cx, &self.departed));
+        }
+        Arc::new(engagement.observed(move |resource, object| {
+            hot_loops.wrote(resource, &name, object);
+        }))
     }
 
     /// Works on keys until the queue ends.
@@ -127,27 +162,6 @@ impl<R: RequestKey> Outfit<R> {
             self.idle.notify_waiters();
         }
     }
-}
-
-fn engage<R: RequestKey>(
-    plan: &Arc<Plan<R>>,
-    cluster: &Cluster,
-    term: &Term,
-    cx: &RunContext,
-) -> Arc<Engagement> {
-    let hot_loops = Arc::clone(&plan.hot_loops);
-    let name = cluster.name().clone();
-    let fence = Some(term.fence().clone());
-    let engagement = Engagement::new(&plan.name, cluster, fence, cx.fleet().clone(), cx.stop().clone());
-    let mut engagement = engagement
-        .counted(cx.metrics().clone(), plan.options.recovers_panics())
-        .limited(plan.handler_limit());
-    if let Some((resource, scope)) = plan.watched_part(cluster) {
-        engagement = engagement.narrowed(resource, scope);
-    }
-    Arc::new(engagement.observed(move |resource, object| {
-        hot_loops.wrote(resource, &name, object);
-    }))
 }
 
 /// The workers of one term.

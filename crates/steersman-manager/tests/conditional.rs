@@ -20,7 +20,7 @@ use steersman_testing::{Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
 use kinds::{TestKind, Uids};
-use managed::{Log, cluster_through, config_map, key, run};
+use managed::{Log, cluster_through, config_map, is_dormant, key, manager_of, run, stands};
 
 /// The requests for a kind's collection.
 fn requests_for(exchanges: &[Exchange], kind: &TestKind) -> usize {
@@ -37,7 +37,7 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let client = fixture_client(&fixture).await;
-    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+    let manager = manager_of(cluster).await;
     let widgets = TestKind::new(&fixture, "Widget");
     let (seen, others) = (Uids::of(&widgets), Log::new());
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
@@ -51,10 +51,7 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
 
     client.create(&config_map(&fixture, "a", "1")).await.unwrap();
     others.saw("a", Some("1")).await;
-    let standings = manager.standings();
-    standings
-        .when(|all| matches!(all.get("widgets"), Some(Standing::Dormant { .. })))
-        .await;
+    stands(&manager, "widgets", is_dormant).await;
     assert_eq!(
         requests_for(&proxy.exchanges(), &widgets),
         0,
@@ -74,9 +71,7 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
         former.push(uid);
         seen.clear();
         widgets.uninstall().await;
-        standings
-            .when(|all| matches!(all.get("widgets"), Some(Standing::Dormant { .. })))
-            .await;
+        stands(&manager, "widgets", is_dormant).await;
         let is_open = |exchange: &Exchange| {
             exchange.path.ends_with("/widgets") && exchange.is_watch() && exchange.is_open()
         };
@@ -161,7 +156,7 @@ async fn a_kind_is_present_until_its_last_finalizer_is_removed(fixture: Fixture)
 async fn a_controller_works_without_an_optional_kind_and_watches_it_once_it_is_there(fixture: Fixture) {
     let cluster = managed::cluster(&fixture).await;
     let client = cluster.live();
-    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+    let manager = manager_of(cluster).await;
     let (gadgets, log) = (TestKind::new(&fixture, "Gadget"), Log::new());
     let of_gadget = related_header(|gadget| Some(gadget.key()));
     Controller::of::<ConfigMap>("maps")
@@ -191,7 +186,7 @@ async fn a_controller_works_without_an_optional_kind_and_watches_it_once_it_is_t
 #[steersman_testing::test]
 async fn without_the_option_a_missing_kind_ends_the_run_with_its_name_and_the_option(fixture: Fixture) {
     let cluster = managed::cluster(&fixture).await;
-    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+    let manager = manager_of(cluster).await;
     let widgets = TestKind::new(&fixture, "Widget");
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .sync_timeout(Duration::from_millis(300))
@@ -255,7 +250,7 @@ async fn where_definitions_may_not_be_watched_discovery_is_polled(fixture: Fixtu
         .await
         .unwrap();
     let client = fixture_client(&fixture).await;
-    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+    let manager = manager_of(cluster).await;
     let widgets = TestKind::new(&fixture, "Widget");
     let seen = Uids::of(&widgets);
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
@@ -264,12 +259,12 @@ async fn where_definitions_may_not_be_watched_discovery_is_polled(fixture: Fixtu
         .run_on(&manager, seen.clone())
         .unwrap();
     let running = run(&manager);
-    dormant(&manager, "widgets").await;
+    stands(&manager, "widgets", is_dormant).await;
     widgets.install().await;
     widgets.apply(&client, "one").await;
     seen.saw("one").await;
     widgets.uninstall().await;
-    dormant(&manager, "widgets").await;
+    stands(&manager, "widgets", is_dormant).await;
     running.stop().await.unwrap();
 }
 
@@ -278,7 +273,7 @@ async fn where_definitions_may_not_be_watched_discovery_is_polled(fixture: Fixtu
 async fn kinds_are_installed_in_any_order(fixture: Fixture) {
     let cluster = managed::cluster(&fixture).await;
     let client = cluster.live();
-    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+    let manager = manager_of(cluster).await;
     let names = ["Alpha", "Beta", "Gamma", "Delta", "Epsilon"];
     let kinds: Vec<_> = names.iter().map(|name| TestKind::new(&fixture, name)).collect();
     let seen: Vec<_> = kinds.iter().map(Uids::of).collect();
@@ -298,7 +293,7 @@ async fn kinds_are_installed_in_any_order(fixture: Fixture) {
     }
     for index in [1, 4] {
         kinds[index].uninstall().await;
-        dormant(&manager, kinds[index].resource.kind()).await;
+        stands(&manager, kinds[index].resource.kind(), is_dormant).await;
     }
     running.stop().await.unwrap();
 }
@@ -315,7 +310,7 @@ impl Scene {
     async fn new(fixture: &Fixture, kind: &str) -> Self {
         let cluster = managed::cluster(fixture).await;
         let client = fixture_client(fixture).await;
-        let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+        let manager = manager_of(cluster).await;
         let kind = TestKind::new(fixture, kind);
         let seen = Uids::of(&kind);
         Controller::of_kind("widgets", dynamic(kind.resource.clone()))
@@ -331,14 +326,8 @@ impl Scene {
     }
 
     async fn dormant(&self) {
-        dormant(&self.manager, "widgets").await;
+        stands(&self.manager, "widgets", is_dormant).await;
     }
-}
-
-/// Waits until a controller rests.
-async fn dormant(manager: &Manager, name: &str) {
-    let is_dormant = |standing: Option<&Standing>| matches!(standing, Some(Standing::Dormant { .. }));
-    manager.standings().when(|all| is_dormant(all.get(name))).await;
 }
 
 /// The number of the one connection by which config maps are watched.

@@ -18,7 +18,7 @@ use steersman_controller::{
     BoxError, Condition, Conditional, Context, Controller, Reconciler, Request, Standing, dynamic,
     reconcile_fn, related_header,
 };
-use steersman_core::{Action, Presence};
+use steersman_core::{Action, Presence, TestClock};
 use steersman_manager::Manager;
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -27,19 +27,7 @@ use steersman_testing::{
 use tokio::sync::watch;
 
 use kinds::{TestKind, Uids};
-use managed::{cluster, cluster_builder, run, until};
-
-/// Waits until a runnable stands so.
-async fn stands(manager: &Manager, name: &str, so: impl Fn(&Standing) -> bool) {
-    manager
-        .standings()
-        .when(|all| all.get(name).is_some_and(&so))
-        .await;
-}
-
-fn is_dormant(standing: &Standing) -> bool {
-    matches!(standing, Standing::Dormant { .. })
-}
+use managed::{cluster, cluster_builder, is_dormant, let_go_on, manager_of, run, stands, until};
 
 fn is_empty(controller: &Controller) -> bool {
     let depth = controller.depth();
@@ -102,11 +90,7 @@ impl Reconciler for Moody {
 #[steersman_testing::test]
 async fn a_key_in_back_off_goes_with_its_kind(fixture: Fixture) {
     let client = cluster(&fixture).await.live();
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let (widgets, moody) = (TestKind::new(&fixture, "Widget"), Moody::default());
     let controller = Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
@@ -132,11 +116,7 @@ async fn a_key_in_back_off_goes_with_its_kind(fixture: Fixture) {
 #[steersman_testing::test]
 async fn so_it_does_with_the_kind_of_its_cluster(fixture: Fixture) {
     let client = cluster(&fixture).await.live();
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let (widgets, moody) = (TestKind::new(&fixture, "Widget"), Moody::default());
     let controller = Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .on_every_cluster()
@@ -160,7 +140,7 @@ async fn so_it_does_with_the_kind_of_its_cluster(fixture: Fixture) {
 async fn what_is_in_flight_when_its_kind_goes_ends_within_the_grace_period_or_is_cancelled(fixture: Fixture) {
     let watched = cluster(&fixture).await;
     let client = watched.live();
-    let manager = Manager::builder().cluster(watched.clone()).build().await.unwrap();
+    let manager = manager_of(watched.clone()).await;
     let (widgets, moody) = (TestKind::new(&fixture, "Widget"), Moody::default());
     let controller = Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .workers(2)
@@ -185,6 +165,60 @@ async fn what_is_in_flight_when_its_kind_goes_ends_within_the_grace_period_or_is
     moody.noted("another").await;
     assert_eq!(moody.count("endless"), 1);
     running.stop().await.unwrap();
+}
+
+// R5, R26, R39
+#[steersman_testing::test]
+async fn so_it_does_where_one_of_several_clusters_loses_the_kind(fixture: Fixture) {
+    let own = fixture.own_server(Default::default()).await;
+    let config = own.endpoint().config(own.admin()).unwrap();
+    let other = Cluster::builder("other").config(config).build().await.unwrap();
+    let watched = cluster(&fixture).await;
+    let clients = [cluster(&fixture).await.live(), other.live()];
+    let here = TestKind::new(&fixture, "Widget");
+    let there = TestKind::at(&fixture, &own.client(), "default", "Widget");
+    let (clock, moody) = (TestClock::new(), Moody::default());
+    let manager = Manager::builder()
+        .cluster(watched.clone())
+        .cluster(other)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let controller = Controller::of_kind("widgets", dynamic(here.resource.clone()))
+        .on_every_cluster()
+        .when_installed()
+        .workers(4)
+        .run_on(&manager, moody.clone())
+        .unwrap();
+    let running = run(&manager);
+    there.install().await;
+    there.apply(&clients[1], "orderly").await;
+    moody.noted("orderly").await;
+    here.install().await;
+    for name in ["endless", "orderly"] {
+        here.apply(&clients[0], name).await;
+    }
+    until(|| controller.depth().in_flight() == 3).await;
+
+    here.uninstall().await;
+    moody.noted("ended in order").await;
+    clock.advance(Duration::from_secs(9));
+    let_go_on().await;
+    assert_eq!(moody.count("cancelled"), 0, "the grace period is not over");
+    clock.advance(Duration::from_secs(1));
+    moody.noted("cancelled").await;
+    // That of the other cluster goes on, and nothing is left of those of this one.
+    until(|| controller.depth().in_flight() == 1).await;
+    assert_eq!(moody.count("ended in order"), 1);
+    until(|| watched.cache().informers().is_empty()).await;
+
+    here.install().await;
+    here.apply(&clients[0], "another").await;
+    moody.noted("another").await;
+    assert_eq!(moody.count("endless"), 1);
+    running.stop().await.unwrap();
+    assert_eq!(moody.count("ended in order"), 2);
 }
 
 /// A cluster that has to poll: nobody may watch definitions or services.
@@ -336,7 +370,7 @@ async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
     let config = proxy.endpoint().config(fixture.admin()).unwrap();
     let (watched, _refused) = polling(cluster_builder(&fixture, "default").config(config), &proxy).await;
     let client = cluster(&fixture).await.live();
-    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let manager = manager_of(watched).await;
     let widgets = TestKind::new(&fixture, "Widget");
     let seen = Uids::of(&widgets);
     widgets.install().await;
@@ -357,7 +391,7 @@ async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
             asked.any(|one| one.status == Some(404)).then_some(())
         })
         .await;
-    managed::let_go_on().await;
+    let_go_on().await;
     assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
 
     // What comes back before anybody asked is the same kind for all that is known, and has other objects.
@@ -376,11 +410,7 @@ async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
 #[steersman_testing::test]
 async fn a_kind_that_comes_back_with_another_schema_is_read_by_that(fixture: Fixture) {
     let client = cluster(&fixture).await.live();
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let widgets = TestKind::new(&fixture, "Widget");
     let sizes = Arc::new(watch::Sender::new(Value::Null));
     let (resource, told) = (widgets.resource.clone(), Arc::clone(&sizes));

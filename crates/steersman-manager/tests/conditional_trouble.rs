@@ -23,23 +23,13 @@ use steersman_testing::{
     proxy::{Cut, Exchange, Fault, Matching},
 };
 
-use kinds::{TestKind, Uids};
-use managed::{Log, cluster, cluster_builder, cluster_through, config_map, run};
+use kinds::{TestKind, Uids, conditional, is_watch};
+use managed::{
+    Log, cluster, cluster_builder, cluster_through, config_map, is_dormant, manager_of, run, stands,
+};
 
 const GROUP: &str = "apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions";
-
-/// Waits until a runnable stands so.
-async fn stands(manager: &Manager, name: &str, so: impl Fn(&Standing) -> bool) {
-    manager
-        .standings()
-        .when(|all| all.get(name).is_some_and(&so))
-        .await;
-}
-
-fn is_dormant(standing: &Standing) -> bool {
-    matches!(standing, Standing::Dormant { .. })
-}
 
 fn is_degraded(standing: &Standing) -> bool {
     matches!(standing, Standing::Degraded { .. })
@@ -47,8 +37,7 @@ fn is_degraded(standing: &Standing) -> bool {
 
 /// How often the widgets were listed or watched anew.
 fn watches_of_widgets(exchanges: &[Exchange]) -> usize {
-    let is_watch = |one: &&Exchange| one.path.ends_with("/widgets") && one.is_watch();
-    exchanges.iter().filter(is_watch).count()
+    exchanges.iter().filter(|one| is_watch(one, "widgets")).count()
 }
 
 // R24
@@ -65,7 +54,7 @@ async fn a_permission_to_watch_definitions_that_goes_and_comes_back_restarts_not
         .await
         .unwrap();
     let client = cluster(&fixture).await.live();
-    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let manager = manager_of(watched).await;
     let widgets = TestKind::new(&fixture, "Widget");
     let seen = Uids::of(&widgets);
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
@@ -215,13 +204,9 @@ async fn a_kind_whose_objects_cannot_be_converted_is_present_and_in_trouble(fixt
     let proxy = fixture.proxy().await;
     let watched = cluster_through(&fixture, &proxy, "default").await;
     let client = cluster(&fixture).await.live();
-    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let manager = manager_of(watched).await;
     let (widgets, maps) = (TestKind::new(&fixture, "Widget"), Log::new());
-    let seen = Uids::of(&widgets);
-    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
-        .when_installed()
-        .run_on(&manager, seen.clone())
-        .unwrap();
+    let seen = conditional(&manager, "widgets", &widgets);
     Controller::of::<ConfigMap>("maps")
         .run_on(&manager, maps.clone())
         .unwrap();
@@ -277,7 +262,7 @@ async fn a_kind_that_comes_back_with_another_scope_is_followed_in_that(fixture: 
         .await
         .unwrap();
     let client = watched.live();
-    let manager = Manager::builder().cluster(watched).build().await.unwrap();
+    let manager = manager_of(watched).await;
     let widgets = TestKind::new(&fixture, "Widget");
     let seen = Uids::of(&widgets);
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
@@ -330,11 +315,7 @@ async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: 
         .await
         .unwrap();
     let widgets = TestKind::new(&fixture, "Widget");
-    let seen = Uids::of(&widgets);
-    Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
-        .when_installed()
-        .run_on(&manager, seen.clone())
-        .unwrap();
+    let seen = conditional(&manager, "widgets", &widgets);
     widgets.install().await;
     widgets.apply(&client, "one").await;
     let running = run(&manager);

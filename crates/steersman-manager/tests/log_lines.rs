@@ -18,8 +18,8 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use steersman_controller::{
-    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, Standing, dynamic, projection,
-    reconcile_fn, related, run_fn, terminal,
+    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, projection, reconcile_fn, related,
+    run_fn, terminal,
 };
 use steersman_core::{Action, Clock, ObjectKey, TestClock};
 use steersman_manager::{Exposition, LogFormat, LogHandle, LogLevel, Logging, Manager};
@@ -29,8 +29,8 @@ use steersman_testing::{
 };
 use tokio::sync::watch;
 
-use kinds::{TestKind, Uids};
-use managed::{Log, cluster, cluster_through, config_map, key, run, until};
+use kinds::{TestKind, conditional};
+use managed::{Log, cluster, cluster_through, config_map, is_dormant, key, manager_of, run, stands, until};
 
 /// All lines so far.
 static LINES: OnceLock<watch::Sender<Vec<Value>>> = OnceLock::new();
@@ -92,11 +92,7 @@ fn unique(fixture: &Fixture, name: &str) -> String {
 #[steersman_testing::test]
 async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) {
     logs();
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let name = unique(&fixture, "failing");
     let times = Arc::new(Mutex::new(0));
     let reconciler = reconcile_fn(move |request: Request, _: Context| {
@@ -143,11 +139,7 @@ async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) 
 #[steersman_testing::test]
 async fn a_failure_of_one_of_several_handlers_names_the_handler(fixture: Fixture) {
     logs();
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let name = unique(&fixture, "handlers");
     let handlers = Handlers::<ConfigMap>::new();
     let failing = |_: Request, _: Option<Arc<ConfigMap>>, cx: Context| {
@@ -188,7 +180,7 @@ async fn conflicts_are_no_cause_for_alarm(fixture: Fixture) {
     logs();
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
-    let manager = Manager::builder().cluster(cluster).build().await.unwrap();
+    let manager = manager_of(cluster).await;
     let name = unique(&fixture, "conflicts");
     let reconciler = reconcile_fn(async |request: Request, cx: Context| {
         let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
@@ -231,11 +223,7 @@ async fn conflicts_are_no_cause_for_alarm(fixture: Fixture) {
 #[steersman_testing::test]
 async fn a_controller_that_wakes_itself_is_named_once(fixture: Fixture) {
     logs();
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let name = unique(&fixture, "stamping");
     let reconciler = reconcile_fn(async |request: Request, cx: Context| {
         let stamp = json!({"data": {"stamp": cx.reconcile_id().to_string()}});
@@ -285,11 +273,7 @@ struct Number {
 #[steersman_testing::test]
 async fn what_a_mapping_cannot_read_or_breaks_over_is_said_and_counted(fixture: Fixture) {
     logs();
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let (name, log) = (unique(&fixture, "mapping"), Log::new());
     let namespace = fixture.namespace().to_owned();
     let by_number = related(move |map: &Numbered| {
@@ -375,11 +359,7 @@ async fn what_fails_after_the_first_failure_is_logged(fixture: Fixture) {
 async fn what_is_logged_follows_a_config_map(fixture: Fixture) {
     let written = Logging::new().filter("info").writer(io::sink).build().unwrap();
     let (_dispatch, handle) = written;
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let settings: ObjectKey = key(&fixture, "settings");
     let level = LogLevel::new(handle.clone(), manager.cluster().unwrap(), settings.clone());
     manager.add(level).unwrap();
@@ -455,23 +435,11 @@ async fn a_config_map_that_may_not_be_read_does_no_harm(fixture: Fixture) {
 #[steersman_testing::test]
 async fn a_kind_that_comes_or_goes_is_one_line_with_the_reason(fixture: Fixture) {
     logs();
-    let manager = Manager::builder()
-        .cluster(cluster(&fixture).await)
-        .build()
-        .await
-        .unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
     let (name, widgets) = (unique(&fixture, "widgets"), TestKind::new(&fixture, "Widget"));
-    let seen = Uids::of(&widgets);
-    Controller::of_kind(&name, dynamic(widgets.resource.clone()))
-        .when_installed()
-        .run_on(&manager, seen.clone())
-        .unwrap();
+    let seen = conditional(&manager, &name, &widgets);
     let client = cluster(&fixture).await.live();
-    let dormant = async || {
-        let is_dormant = |standing: &Standing| matches!(standing, Standing::Dormant { .. });
-        let standings = manager.standings();
-        standings.when(|all| all.get(&name).is_some_and(is_dormant)).await;
-    };
+    let dormant = || stands(&manager, &name, is_dormant);
     let running = run(&manager);
     dormant().await;
     for _ in 0..2 {

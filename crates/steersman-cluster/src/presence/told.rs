@@ -9,7 +9,8 @@ use tokio::sync::watch;
 /// What those know who ask about a kind.
 ///
 /// Definitions have uids, and discovery knows of none. A kind that was called present by one of them and then by the other
-/// is taken for the same, so that nothing starts anew because a permission came or went.
+/// is taken for the same, so that nothing starts anew because a permission came or went. Discovery says whether the objects
+/// are in namespaces, which cannot change of one definition.
 pub(super) struct Told {
     sightings: watch::Sender<Sighting>,
     present: Option<Incarnation>,
@@ -23,6 +24,8 @@ struct Incarnation {
     token: Arc<str>,
     /// That of the definition, where it is known.
     uid: Option<Arc<str>>,
+    /// Whether its objects are in namespaces, where that is known.
+    namespaced: Option<bool>,
 }
 
 impl Told {
@@ -46,15 +49,20 @@ impl Told {
     pub(super) fn is_of(&self, uid: &Arc<str>) -> bool {
         self.present
             .as_ref()
-            .is_some_and(|present| present.may_be(Some(uid)))
+            .is_some_and(|present| present.may_be(Some(uid), None))
     }
 
     /// Tells those who ask, if it is something new.
-    pub(super) fn tell(&mut self, mut sighting: Sighting) {
+    pub(super) fn tell(&mut self, sighting: Sighting) {
+        self.tell_scoped(sighting, None);
+    }
+
+    /// The same, where it is known whether the objects are in namespaces.
+    pub(super) fn tell_scoped(&mut self, mut sighting: Sighting, namespaced: Option<bool>) {
         match sighting.presence {
             Presence::Present => {
                 let uid = sighting.incarnation.take();
-                sighting.incarnation = Some(self.appeared(uid));
+                sighting.incarnation = Some(self.appeared(uid, namespaced));
             }
             Presence::Absent => self.present = None,
             // It may be there as before.
@@ -65,10 +73,11 @@ impl Told {
     }
 
     /// What the incarnation with this uid is called.
-    fn appeared(&mut self, uid: Option<Arc<str>>) -> Arc<str> {
+    fn appeared(&mut self, uid: Option<Arc<str>>, namespaced: Option<bool>) -> Arc<str> {
         match &mut self.present {
-            Some(present) if present.may_be(uid.as_ref()) => {
+            Some(present) if present.may_be(uid.as_ref(), namespaced) => {
                 present.uid = present.uid.take().or(uid);
+                present.namespaced = present.namespaced.or(namespaced);
                 Arc::clone(&present.token)
             }
             present => {
@@ -79,6 +88,7 @@ impl Told {
                 *present = Some(Incarnation {
                     token: Arc::clone(&token),
                     uid,
+                    namespaced,
                 });
                 token
             }
@@ -87,12 +97,14 @@ impl Told {
 }
 
 impl Incarnation {
-    fn may_be(&self, uid: Option<&Arc<str>>) -> bool {
-        match (&self.uid, uid) {
-            (Some(known), Some(uid)) => known == uid,
-            _ => true,
-        }
+    fn may_be(&self, uid: Option<&Arc<str>>, namespaced: Option<bool>) -> bool {
+        may_equal(self.uid.as_ref(), uid) && may_equal(self.namespaced.as_ref(), namespaced.as_ref())
     }
+}
+
+/// What is not known may be anything.
+fn may_equal<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+    one.is_none() || other.is_none() || one == other
 }
 
 #[cfg(test)]
@@ -130,6 +142,17 @@ mod tests {
         assert_eq!(told[0], told[2]);
         assert_eq!(told[0], told[3]);
         assert_ne!(told[0], told[4]);
+    }
+
+    #[test]
+    fn guarantee_5_what_discovery_finds_with_another_scope_is_another_incarnation() {
+        let mut told = Told::new(sighting(Presence::Unknown, None));
+        let found = [Some(true), None, Some(true), Some(false)].map(|namespaced| {
+            told.tell_scoped(sighting(Presence::Present, None), namespaced);
+            told.now().incarnation
+        });
+        assert_eq!([&found[0]; 2], [&found[1], &found[2]]);
+        assert_ne!(found[0], found[3]);
     }
 
     #[test]

@@ -331,7 +331,11 @@ impl Follower {
                 Verdict::Ask => {
                     let ask = Ask::plural(resource.group(), resource.plural()).version(resource.version());
                     match self.discovered(resource, &ask) {
-                        Some(sighting) => entry.told.tell(sighting),
+                        Some(sighting) => {
+                            let known = self.mapper.known(&ask);
+                            let namespaced = known.map(|known| known.is_namespaced());
+                            entry.told.tell_scoped(sighting, namespaced);
+                        }
                         None if entry.told.now().presence == Presence::Unknown => {
                             entry.told.tell(pending(resource));
                             open.is_new = true;

@@ -20,7 +20,7 @@ use crate::{
     hot_loop::HotLoops,
     metrics::{Queued, Series},
     namespaced::Namespaced,
-    source::AnySource,
+    source::{AnySource, KindSpec},
 };
 
 /// What a run is made of.
@@ -156,15 +156,23 @@ impl<R: RequestKey> Plan<R> {
 
     /// The part of the primary kind that is watched in a cluster, where that is not what its cache is set up for.
     pub(crate) fn watched_part(&self, cluster: &Cluster) -> Option<(&Resource, &Scope)> {
+        let kind = self.primary_in(cluster)?;
+        Some((&kind.resource, kind.scope.as_ref()?))
+    }
+
+    /// The primary kind, where the work on a cluster ends with it although the controller goes on.
+    pub(crate) fn passing_kind(&self, cluster: &Cluster) -> Option<&Resource> {
+        let kind = self.primary_in(cluster)?;
+        kind.waits().then_some(&kind.resource)
+    }
+
+    /// The primary kind, if it is watched in this cluster.
+    fn primary_in(&self, cluster: &Cluster) -> Option<&KindSpec> {
         let kind = self.sources.first().and_then(AnySource::kind)?;
         let is_meant = kind
             .cluster(&self.home)
             .is_none_or(|meant| meant.name() == cluster.name());
-        let scope = kind
-            .scope
-            .as_ref()
-            .filter(|_| self.hot_loops.has_primary() && is_meant)?;
-        Some((&kind.resource, scope))
+        Some(kind).filter(|_| self.hot_loops.has_primary() && is_meant)
     }
 
     pub(crate) fn begin(&self) -> Result<OnlyRun<'_>, RunError> {

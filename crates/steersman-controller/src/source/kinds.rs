@@ -9,14 +9,14 @@ use std::{
 
 use steersman_cache::{Event, Health, Held, Query, Registration, Resource, Scope, Store, Trouble};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{ObjectKey, Presence, Sighting};
+use steersman_core::{ObjectKey, Presence};
 use tokio::sync::watch;
 
-use super::{Intake, SourceContext, SourceState, Wishes};
+use super::{Intake, Primary, SourceContext, SourceState, Wishes};
 use crate::{
     Enqueue, Handler, Kind, Occurrence, RequestKey, Wanted,
+    engagement::is_over,
     kind::{ClusterChoice, WhenAbsent},
-    owner::Primaries,
 };
 
 /// A kind and what follows from changes of its objects. Clones are the same.
@@ -25,10 +25,8 @@ pub(crate) struct KindSource<R: RequestKey> {
     on_event: OnEvent<R>,
     /// Its keys are known once it is known whether the primary kind is in namespaces.
     awaits_scope: bool,
-    /// Where its objects can be seen while it runs.
-    primaries: Option<Arc<Primaries>>,
-    /// The keys of the controller are those of its objects.
-    is_primary: bool,
+    /// Known if the keys of the controller are those of its objects.
+    primary: Option<Arc<Primary<R>>>,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
@@ -84,23 +82,14 @@ impl<R: RequestKey> KindSource<R> {
             }),
             on_event: Arc::new(on_event),
             awaits_scope: false,
-            primaries: None,
-            is_primary: false,
-        }
-    }
-
-    /// The same, whose objects can be seen there while it runs.
-    pub(crate) fn showing(self, primaries: &Arc<Primaries>) -> Self {
-        Self {
-            primaries: Some(Arc::clone(primaries)),
-            ..self
+            primary: None,
         }
     }
 
     /// The same, of the kind that the controller is about.
-    pub(crate) fn primary(self) -> Self {
+    pub(crate) fn primary(self, primary: Primary<R>) -> Self {
         Self {
-            is_primary: true,
+            primary: Some(Arc::new(primary)),
             ..self
         }
     }
@@ -143,8 +132,7 @@ impl<R: RequestKey> KindSource<R> {
             on_event: Arc::new(telling),
             spec: self.spec,
             awaits_scope: self.awaits_scope,
-            primaries: self.primaries,
-            is_primary: self.is_primary,
+            primary: self.primary,
         }
     }
 
@@ -180,17 +168,14 @@ impl<R: RequestKey> KindSource<R> {
             let sighting = presence.now();
             match sighting.presence {
                 Presence::Present => {
-                    let is_over = |now: &Sighting| {
-                        now.is_absent() || (now.is_present() && now.incarnation != sighting.incarnation)
-                    };
                     tokio::select! {
                         biased;
-                        _ = presence.when(is_over) => {}
+                        _ = presence.when(|now| is_over(&sighting, now)) => {}
                         () = self.watch_present(cluster, intake, wishes, report) => return,
                     }
                     cluster.cache().end_idle(&self.spec.resource);
-                    if self.is_primary {
-                        intake.purge(|key| key.cluster() == Some(cluster.name()));
+                    if let Some(primary) = &self.primary {
+                        primary.left(cluster.name(), intake);
                     }
                 }
                 Presence::Absent => {
@@ -225,8 +210,13 @@ impl<R: RequestKey> KindSource<R> {
     ) {
         let handle = {
             let (intake, name) = (Arc::clone(intake), cluster.name().clone());
-            let on_event = Arc::clone(&self.on_event);
-            Arc::new(move |event: &Event| on_event(event, &name, &intake))
+            let (on_event, primary) = (Arc::clone(&self.on_event), self.primary.clone());
+            Arc::new(move |event: &Event| {
+                if let Some(primary) = primary.as_ref().filter(|_| event.is_deletion()) {
+                    primary.gone(&name, event.object().key(), &intake);
+                }
+                on_event(event, &name, &intake);
+            })
         };
         let mut replays = wishes.replays.clone();
         // Those of before are of no interest: everything is new now.
@@ -235,8 +225,8 @@ impl<R: RequestKey> KindSource<R> {
         let may_be_absent = self.spec.presence != WhenAbsent::Mistake;
         while !cluster.is_closed() {
             let informer = self.spec.wanted(cluster, wishes.poll_every).informer(cluster);
-            let primaries = self.primaries.as_ref();
-            let _showing = primaries.map(|primaries| primaries.show(cluster.name(), informer.store()));
+            let primary = self.primary.as_ref();
+            let _showing = primary.map(|primary| primary.objects.show(cluster.name(), informer.store()));
             let (name, handler) = (intake.queue().name(), Arc::clone(&handle));
             let handler = move |event: &Event| handler(event);
             let registration = match self.spec.resync {
@@ -355,7 +345,7 @@ fn state_of(
 
 impl KindSpec {
     /// Whether it is watched only while the cluster has it, without holding up the controller.
-    fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         match self.presence {
             WhenAbsent::Mistake => false,
             WhenAbsent::DoWithout => true,
@@ -402,8 +392,7 @@ impl<R: RequestKey> Clone for KindSource<R> {
             spec: Arc::clone(&self.spec),
             on_event: Arc::clone(&self.on_event),
             awaits_scope: self.awaits_scope,
-            primaries: self.primaries.clone(),
-            is_primary: self.is_primary,
+            primary: self.primary.clone(),
         }
     }
 }

@@ -15,9 +15,10 @@ use kube::{
 use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_cluster::Client;
-use steersman_controller::{BoxError, Context, Reconciler, Request};
+use steersman_controller::{BoxError, Context, Controller, Reconciler, Request, dynamic};
 use steersman_core::{Action, ObjectKey};
-use steersman_testing::Fixture;
+use steersman_manager::Manager;
+use steersman_testing::{Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
 /// A kind of the test's group.
@@ -154,6 +155,12 @@ impl TestKind {
     }
 }
 
+/// Whether somebody watches objects, and does not only ask whether the server is ready for that.
+pub fn is_watch(exchange: &Exchange, plural: &str) -> bool {
+    let is_question = exchange.query.contains("resourceVersion=1&");
+    exchange.path.ends_with(&format!("/{plural}")) && exchange.is_watch() && !is_question
+}
+
 /// Names of objects, and their uids where they were there.
 pub type Seen = Vec<(String, Option<String>)>;
 
@@ -192,6 +199,16 @@ impl Uids {
         let found = seen.wait_for(|seen| find(seen).is_some()).await.unwrap();
         find(&found).unwrap()
     }
+}
+
+/// Runs a controller of a kind while that is installed, and remembers what it sees.
+pub fn conditional(manager: &Manager, name: &str, kind: &TestKind) -> Uids {
+    let seen = Uids::of(kind);
+    Controller::of_kind(name, dynamic(kind.resource.clone()))
+        .when_installed()
+        .run_on(manager, seen.clone())
+        .unwrap();
+    seen
 }
 
 impl Reconciler for Uids {

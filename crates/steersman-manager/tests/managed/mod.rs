@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use steersman_cache::{InformerOptions, Scope};
 use steersman_cluster::{Cluster, ClusterBuilder};
-use steersman_controller::{BoxError, Context, Reconciler, Request};
+use steersman_controller::{BoxError, Context, Reconciler, Request, Standing};
 use steersman_core::{Action, ObjectKey, Spawner, Task};
 use steersman_manager::{Manager, RunError};
 use steersman_testing::{FaultProxy, Fixture};
@@ -40,6 +40,23 @@ pub async fn cluster_through(fixture: &Fixture, proxy: &FaultProxy, name: &str) 
         .build()
         .await
         .unwrap()
+}
+
+/// A manager that has this cluster and nothing else.
+pub async fn manager_of(cluster: Cluster) -> Manager {
+    Manager::builder().cluster(cluster).build().await.unwrap()
+}
+
+/// Waits until a runnable stands so.
+pub async fn stands(manager: &Manager, name: &str, so: impl Fn(&Standing) -> bool) {
+    manager
+        .standings()
+        .when(|all| all.get(name).is_some_and(&so))
+        .await;
+}
+
+pub fn is_dormant(standing: &Standing) -> bool {
+    matches!(standing, Standing::Dormant { .. })
 }
 
 pub fn config_map(fixture: &Fixture, name: &str, value: &str) -> ConfigMap {
