@@ -233,6 +233,14 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
+    /// The server has the kind. Those who hear of its objects must not read that it has not.
+    fn found(&self) {
+        self.health.update(|health| {
+            let trouble = health.trouble.take();
+            health.trouble = trouble.filter(|trouble| **trouble != Trouble::Absent);
+        });
+    }
+
     async fn open(&mut self, query: &str, idle: Duration) -> Result<Stream, Trouble> {
         self.health.update(|health| {
             health.watch_restarts += u64::from(health.watches > 0);
@@ -247,6 +255,7 @@ impl<S: Sink> Reflector<S> {
         )
         .await;
         let mut response = response?;
+        self.found();
         response.set_idle(idle);
         Ok(Stream {
             response,

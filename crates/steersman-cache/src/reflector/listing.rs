@@ -185,6 +185,7 @@ impl<S: Sink> Reflector<S> {
         let request = self.request(&query, true);
         let mut response =
             Response::to(&self.client, request, &self.clock, self.options.answer_limit()).await?;
+        self.found();
         let mut splitter = ListSplitter::new(OBJECT_LIMIT, self.revision.clone());
         let sink = &mut self.sink;
         let mut item = |item: Result<Arc<Object>, InvalidObject>| match item {

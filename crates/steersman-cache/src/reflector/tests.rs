@@ -488,6 +488,18 @@ async fn guarantee_4_trouble_has_a_name_and_ends() {
 }
 
 #[tokio::test]
+async fn guarantee_4_a_kind_is_not_absent_while_its_objects_are_told_of() {
+    let begun = watch_of(&[event("ADDED", "a", 6)], End::Never);
+    let scene = Scene::start(ReflectorOptions::default(), [refusal(404), begun]);
+    scene.settle().await;
+    assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    scene.wait().await;
+    assert_eq!(scene.told().await, ["begin", "abandon", "begin", "listed a"]);
+    assert_eq!(scene.trouble(), None);
+    assert!(!scene.health.borrow().synced);
+}
+
+#[tokio::test]
 async fn guarantee_1_a_watch_goes_on_from_the_last_revision() {
     let script = [
         list(&[], 5, ""),

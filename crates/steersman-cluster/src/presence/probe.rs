@@ -17,43 +17,64 @@ use steersman_core::Clock;
 /// How long to wait until the server is asked again: at least, and at most where it has not been ready for long.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
+/// How long the memory of a kind is waited for. It is never filled where objects cannot be converted, which those who list
+/// are told in clearer words.
+const FILLING_AT_MOST: Duration = Duration::from_secs(2);
+
 /// How much of a refusal is read.
 const REFUSAL_MAX: usize = 1 << 12;
 
 /// What a server says whose memory of a kind is being filled.
 const FILLING: &str = "storage is (re)initializing";
 
+/// What a server says of a kind.
+enum Answer {
+    /// There is no such kind.
+    Unknown,
+    /// Its memory of the kind is being filled.
+    Filling,
+    /// Anything else, which those who list will hear in their own words.
+    Ready,
+}
+
 /// Returns when the server has answered for the kind, whatever it said but that it is not ready.
 pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &Resource) {
     let began = clock.now();
-    while !is_ready(client, resource).await {
+    loop {
+        let answer = ask(client, resource).await;
         let now = clock.now();
+        let waited = now.saturating_since(began);
+        match answer {
+            Answer::Ready => return,
+            Answer::Filling if waited >= FILLING_AT_MOST => return,
+            Answer::Filling | Answer::Unknown => {}
+        }
         // So it is noticed late by a part of the time that it took.
-        let pause = now.saturating_since(began) / 4;
         let [least, most] = AGAIN;
-        clock.sleep_until(now + pause.clamp(least, most)).await;
+        clock.sleep_until(now + (waited / 4).clamp(least, most)).await;
     }
 }
 
-async fn is_ready(client: &kube::Client, resource: &Resource) -> bool {
+async fn ask(client: &kube::Client, resource: &Resource) -> Answer {
     let path = format!(
         "/apis/{}/{}/{}?watch=true&resourceVersion=1&timeoutSeconds=1",
         resource.group(),
         resource.version(),
         resource.plural()
     );
-    // A server that does not answer will tell those who list, in their own words.
     let Ok(request) = Request::get(&path).body(Body::empty()) else {
-        return true;
+        return Answer::Ready;
     };
     match client.send(request).await {
-        Ok(response) => match response.status() {
-            StatusCode::NOT_FOUND => false,
-            // Any other reason to wait is for those who list, too.
-            StatusCode::TOO_MANY_REQUESTS => !is_filling(response).await,
-            _ => true,
-        },
-        Err(_) => true,
+        Ok(response) if response.status() == StatusCode::NOT_FOUND => Answer::Unknown,
+        Ok(response) if response.status() == StatusCode::TOO_MANY_REQUESTS => {
+            match is_filling(response).await {
+                true => Answer::Filling,
+                // Any other reason to wait is for those who list, too.
+                false => Answer::Ready,
+            }
+        }
+        Ok(_) | Err(_) => Answer::Ready,
     }
 }
 
