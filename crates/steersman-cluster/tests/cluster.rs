@@ -2,6 +2,7 @@
 //! The life of a cluster: how it stands, how it ends, and that it is alone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "the report says what was left out")]
 
 mod support;
 
