@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Work that follows from writes: definitions, namespaces, garbage collection, the end of events.
+//! Work that follows from writes: definitions, namespaces, garbage collection, protection, the end of events.
 //!
 //! In the real world three processes do this, in their own time. Here it is a queue: writes put work into it, and it is
 //! done either right after the request that called for it, or step by step when a test says so.
@@ -12,6 +12,7 @@
 pub(crate) mod collect;
 pub(crate) mod expiry;
 pub(crate) mod namespaces;
+pub(crate) mod protection;
 
 use std::sync::Arc;
 
@@ -39,6 +40,8 @@ pub(crate) enum Work {
     Owner(StorageId, Arc<str>),
     /// An owner is gone.
     Gone(String),
+    /// A claim or volume is being deleted, and may be used no more.
+    Protected(StorageId, Arc<str>),
     /// A workload, or what it is made of, was written or is due.
     Workload(StorageId, Arc<str>),
 }
@@ -55,6 +58,7 @@ pub(crate) fn step(cx: &mut Context<'_>) -> bool {
         Work::Dependent(storage, key) => collect::dependent(cx, storage, &key),
         Work::Owner(storage, key) => collect::owner(cx, storage, &key),
         Work::Gone(uid) => collect::gone(cx, &uid),
+        Work::Protected(storage, key) => protection::advance(cx, storage, &key),
         Work::Workload(storage, key) => workloads::advance(cx, storage, &key),
     }
     true
@@ -86,6 +90,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     if !cx.state.settings.garbage_collection {
         return;
     }
+    protection::note(cx, resource, &key, &stored);
     if owned {
         push(cx, Work::Dependent(resource.storage, Arc::clone(&key)));
     }
@@ -123,6 +128,7 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
     let key: Arc<str> = Arc::from(key);
     cx.state.owners.note(resource.storage, &key, None);
     if cx.state.settings.garbage_collection {
+        protection::note(cx, resource, &key, removed);
         let uid = removed.text("uid");
         if cx.state.owners.has_dependents(&uid) {
             push(cx, Work::Gone(uid));

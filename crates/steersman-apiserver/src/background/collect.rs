@@ -5,7 +5,8 @@
 //! 1. An object all of whose owners are gone is deleted; one that has an owner left loses the references to the others.
 //! 2. An owner that is deleted in the foreground stays until no dependent blocks it.
 //! 3. An owner that is deleted as an orphaner lets its dependents go first.
-//! 4. An owner is known by its uid: another object of the same name is not it.
+//! 4. A finalizer of the collector's that is done does not take an object away that something else keeps.
+//! 5. An owner is known by its uid: another object of the same name is not it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,7 +20,7 @@ use crate::{
     handler::{
         Target,
         delete::{DeleteOptions, Propagation, remove, set_finalizers},
-        update::finalizers,
+        update::{finalizers, is_done_for},
     },
     managed,
     resource::Resource,
@@ -96,7 +97,7 @@ enum Owner {
 }
 
 /// The resource that a storage belongs to.
-fn resource_of(cx: &Context<'_>, storage: StorageId) -> Option<Arc<Resource>> {
+pub(super) fn resource_of(cx: &Context<'_>, storage: StorageId) -> Option<Arc<Resource>> {
     cx.state
         .registry
         .all()
@@ -282,19 +283,25 @@ fn blocks(cx: &Context<'_>, storage: StorageId, key: &str, uid: &str) -> bool {
     })
 }
 
-/// Takes a finalizer away; the object goes with the last one.
-fn release(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored, finalizer: &str) {
+/// Takes a finalizer away; the object goes if nothing else keeps it.
+pub(super) fn release(
+    cx: &mut Context<'_>,
+    resource: &Arc<Resource>,
+    key: &str,
+    stored: &Stored,
+    finalizer: &str,
+) {
     let mut object = Object::clone(&stored.object());
     let left: Vec<String> = finalizers(&object)
         .into_iter()
         .filter(|name| *name != finalizer)
         .map(str::to_owned)
         .collect();
-    if left.is_empty() {
+    set_finalizers(&mut object, &left);
+    if is_done_for(&Target::of(resource, stored), &object) {
         cx.remove(resource, key);
         return;
     }
-    set_finalizers(&mut object, &left);
     write(cx, resource, key, stored, object);
 }
 

@@ -52,12 +52,11 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
     if !left.is_empty() {
         return;
     }
-    if let Some(Value::Object(spec)) = object.get_mut("spec") {
-        spec.remove("finalizers");
-    }
+    let spec = object.get_mut("spec").and_then(Value::as_object_mut);
+    let is_news = spec.is_some_and(|spec| spec.remove("finalizers").is_some());
     if finalizers(&object).is_empty() {
         cx.remove(&resource, name);
-    } else {
+    } else if is_news {
         cx.state.store.put(resource.storage, name, object, 0);
     }
 }

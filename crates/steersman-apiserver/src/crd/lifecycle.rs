@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the server does about a definition in the background.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Value, json};
 
 use super::{FINALIZER, condition, resource};
 use crate::{
+    background::{self, Work},
     handler::{
         Target,
         delete::{DeleteOptions, remove, set_finalizers},
@@ -101,121 +102,127 @@ fn set_condition(
 /// Accepts the names, or says why not; true if something was written.
 fn accepted_names(cx: &mut Context<'_>, stored: &Stored) -> bool {
     let object = &*stored.object();
-    let names = at(object, &["spec", "names"]).cloned().unwrap_or_default();
-    let conflict = name_conflict(cx, object, &names);
+    let (accepted, conflict) = name_conflict(cx, object);
     let mut new = object.clone();
-    match &conflict {
-        None => {
-            new["status"]["acceptedNames"] = names;
-            set_condition(
-                cx,
-                &mut new,
-                "NamesAccepted",
-                "True",
-                "NoConflicts",
-                "no conflicts found",
-            );
-            if condition(object, "Established").is_none() {
-                set_condition(
-                    cx,
-                    &mut new,
-                    "Established",
-                    "False",
-                    "Installing",
-                    "the initial names have been accepted",
-                );
-            }
-        }
-        Some((reason, message)) => {
-            new["status"]["acceptedNames"] = free_names(cx, object, &names);
-            set_condition(cx, &mut new, "NamesAccepted", "False", reason, message);
-            if condition(object, "Established").is_none() {
-                set_condition(
-                    cx,
-                    &mut new,
-                    "Established",
-                    "False",
-                    "NotAccepted",
-                    "not all names are accepted",
-                );
-            }
-        }
+    new["status"]["acceptedNames"] = accepted;
+    let (status, reason, message) = match &conflict {
+        None => ("True", "NoConflicts", "no conflicts found"),
+        Some((reason, message)) => ("False", *reason, message.as_str()),
+    };
+    set_condition(cx, &mut new, "NamesAccepted", status, reason, message);
+    let installing = ("Installing", "the initial names have been accepted");
+    let refused = ("NotAccepted", "not all names are accepted");
+    let waits = match (condition(object, "Established"), conflict.is_none()) {
+        (Some("True"), _) | (Some(_), false) => None,
+        (_, true) => Some(installing),
+        (None, false) => Some(refused),
+    };
+    if let Some((reason, message)) = waits {
+        set_condition(cx, &mut new, "Established", "False", reason, message);
     }
     if new == *object {
         return false;
     }
     write(cx, stored, new);
+    // Names may have become free.
+    requeue_refused(cx, &text_at(object, &["spec", "group"]));
     true
 }
 
-/// The names that nobody else holds.
-fn free_names(cx: &Context<'_>, object: &Object, names: &Value) -> Value {
-    let mut free = json!({"plural": "", "kind": ""});
-    for key in [
-        "plural",
-        "singular",
-        "kind",
-        "listKind",
-        "shortNames",
-        "categories",
-    ] {
-        let Some(value) = names.get(key) else { continue };
-        if key == "categories" || name_conflict(cx, object, &json!({key: value})).is_none() {
-            free[key] = value.clone();
-        }
-    }
-    free
+fn text_at(object: &Object, path: &[&str]) -> String {
+    at(object, path)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
-/// The first of a definition's names that another one of its group holds.
-fn name_conflict(cx: &Context<'_>, object: &Object, names: &Value) -> Option<(&'static str, String)> {
-    let own = metadata_of(object)
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let group = at(object, &["spec", "group"])
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let text = |key: &str| names.get(key).and_then(Value::as_str).unwrap_or_default();
-    let others = cx
-        .state
-        .registry
-        .all()
-        .iter()
-        .filter(|resource| resource.group == group);
-    let others = others.filter(|resource| {
-        resource
-            .custom
-            .as_ref()
-            .is_none_or(|custom| custom.definition != own)
-    });
-    for other in others {
-        let resources: Vec<&str> = [other.plural.as_str(), other.singular.as_str()]
-            .into_iter()
-            .chain(other.short_names.iter().map(String::as_str))
-            .collect();
-        for (key, reason) in [("plural", "PluralConflict"), ("singular", "SingularConflict")] {
-            if resources.contains(&text(key)) {
-                return Some((reason, format!("{:?} is already in use", text(key))));
-            }
-        }
-        let short = names
-            .get("shortNames")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
-        if let Some(taken) = short.into_iter().find(|name| resources.contains(name)) {
-            return Some(("ShortNamesConflict", format!("{taken:?} is already in use")));
-        }
-        let kinds = [other.kind.as_str(), other.list_kind.as_str()];
-        for (key, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
-            if kinds.contains(&text(key)) {
-                return Some((reason, format!("{:?} is already in use", text(key))));
-            }
-        }
+/// Calls for another look at the definitions of a group that did not get all their names.
+fn requeue_refused(cx: &mut Context<'_>, group: &str) {
+    let refused: Vec<String> = cx
+        .all("apiextensions.k8s.io", "customresourcedefinitions")
+        .filter(|stored| {
+            let object = stored.object();
+            condition(&object, "NamesAccepted") == Some("False")
+                && text_at(&object, &["spec", "group"]) == group
+        })
+        .map(|stored| stored.text("name"))
+        .collect();
+    for name in refused {
+        background::push(cx, Work::Definition(name));
     }
-    None
+}
+
+/// The names that a definition may have, and why not all that it asks for. What was accepted once stays its own until
+/// something better is.
+fn name_conflict(cx: &Context<'_>, object: &Object) -> (Value, Option<(&'static str, String)>) {
+    let group = text_at(object, &["spec", "group"]);
+    let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+    for other in cx.all("apiextensions.k8s.io", "customresourcedefinitions") {
+        let other = other.object();
+        if text_at(&other, &["spec", "group"]) != group {
+            continue;
+        }
+        let names = at(&other, &["status", "acceptedNames"]);
+        let names = names.cloned().unwrap_or_default();
+        resources.extend(["plural", "singular"].map(|key| text_of(&names, key).to_owned()));
+        resources.extend(short_names(&names).map(str::to_owned));
+        kinds.extend(["kind", "listKind"].map(|key| text_of(&names, key).to_owned()));
+    }
+    let wanted = at(object, &["spec", "names"]).cloned().unwrap_or_default();
+    let own = at(object, &["status", "acceptedNames"]);
+    let own = own.cloned().unwrap_or_default();
+    let mut accepted = own.clone();
+    if !accepted.is_object() {
+        accepted = json!({"plural": "", "kind": ""});
+    }
+    let mut conflict = None;
+    let mut settle = |key: &str, reason: &'static str, taken: Vec<String>| {
+        if let [first, rest @ ..] = &taken[..] {
+            conflict = Some((reason, in_use(first, rest)));
+            return;
+        }
+        match (wanted.get(key), accepted.as_object_mut()) {
+            (Some(value), Some(accepted)) => drop(accepted.insert(key.to_owned(), value.clone())),
+            (None, Some(accepted)) => drop(accepted.remove(key)),
+            (_, None) => {}
+        }
+    };
+    let taken = |key: &str, used: &BTreeSet<String>| -> Vec<String> {
+        let name = text_of(&wanted, key);
+        let is_taken = name != text_of(&own, key) && used.contains(name);
+        is_taken.then(|| name.to_owned()).into_iter().collect()
+    };
+    settle("plural", "PluralConflict", taken("plural", &resources));
+    settle("singular", "SingularConflict", taken("singular", &resources));
+    let is_own = |name: &&str| short_names(&own).any(|own| own == *name);
+    let taken_short = short_names(&wanted)
+        .filter(|name| !is_own(name) && resources.contains(*name))
+        .map(str::to_owned)
+        .collect();
+    settle("shortNames", "ShortNamesConflict", taken_short);
+    settle("kind", "KindConflict", taken("kind", &kinds));
+    settle("listKind", "ListKindConflict", taken("listKind", &kinds));
+    settle("categories", "", Vec::new());
+    (accepted, conflict)
+}
+
+fn text_of<'a>(names: &'a Value, key: &str) -> &'a str {
+    names.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn short_names(names: &Value) -> impl Iterator<Item = &str> {
+    let names = names.get("shortNames").and_then(Value::as_array);
+    names.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// One name, or several as Go lists errors.
+fn in_use(first: &str, rest: &[String]) -> String {
+    if rest.is_empty() {
+        return format!("{first:?} is already in use");
+    }
+    let all = std::iter::once(first).chain(rest.iter().map(String::as_str));
+    let all: Vec<String> = all.map(|name| format!("{name:?} is already in use")).collect();
+    format!("[{}]", all.join(", "))
 }
 
 /// Establishes what is accepted; true if something was written.
@@ -294,6 +301,7 @@ fn withdraw(cx: &mut Context<'_>, name: &str) {
     let Some((plural, group)) = name.split_once('.') else {
         return;
     };
+    requeue_refused(cx, group);
     if cx.state.served_definitions.remove(name).is_none() {
         return;
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{checks, defaults};
 use crate::{
+    background::protection,
     crd,
     handler::{Target, delete::DeleteOptions},
     resource::at,
@@ -49,12 +50,9 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
         {
             taints.push(taint);
         }
-    } else if is(target, "", "persistentvolumeclaims") {
+    } else if let Some(finalizer) = protection::finalizer(&target.resource) {
         object.insert("status".to_owned(), json!({"phase": "Pending"}));
-        protect(object, "kubernetes.io/pvc-protection");
-    } else if is(target, "", "persistentvolumes") {
-        object.insert("status".to_owned(), json!({"phase": "Pending"}));
-        protect(object, "kubernetes.io/pv-protection");
+        protect(object, finalizer);
     }
     Ok(())
 }
