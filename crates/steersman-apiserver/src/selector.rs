@@ -381,6 +381,25 @@ pub(crate) fn parse_fields(
     resource: &Resource,
     version: &Version,
 ) -> Result<Vec<FieldRequirement>, String> {
+    let requirements = field_requirements(text)?;
+    for requirement in &requirements {
+        check_selectable(&requirement.field, resource, version)?;
+    }
+    Ok(requirements)
+}
+
+/// The one name that a field selector lets pass, if it can be part of a path.
+pub(crate) fn exact_name(text: &str) -> Option<String> {
+    let selector = Selector {
+        labels: Vec::new(),
+        fields: field_requirements(text).ok()?,
+    };
+    let name = selector.name()?;
+    let is_segment = !matches!(name, "." | "..") && !name.contains(['/', '%']);
+    is_segment.then(|| name.to_owned())
+}
+
+fn field_requirements(text: &str) -> Result<Vec<FieldRequirement>, String> {
     let mut requirements = Vec::new();
     let mut parts = split_fields(text);
     parts.sort_unstable();
@@ -402,9 +421,6 @@ pub(crate) fn parse_fields(
     }
     // Nothing must be nothing: the real server lets that pass.
     requirements.retain(|requirement| !requirement.field.is_empty() || !requirement.value.is_empty());
-    for requirement in &requirements {
-        check_selectable(&requirement.field, resource, version)?;
-    }
     Ok(requirements)
 }
 

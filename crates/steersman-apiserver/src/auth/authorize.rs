@@ -6,6 +6,8 @@ use serde_json::Value;
 use super::{Identity, rbac};
 use crate::{
     handler::Call,
+    route::Verb,
+    selector,
     state::Context,
     status::{Failure, Qualified, Result},
 };
@@ -34,13 +36,20 @@ impl Attributes {
                 ..Self::default()
             };
         };
+        // Who lists or watches one name asks for that object only. Deleting a collection is another matter.
+        let name = match verb {
+            Verb::List | Verb::Watch => {
+                selector::exact_name(call.query.get("fieldSelector").unwrap_or_default())
+            }
+            _ => None,
+        };
         Self {
             verb: verb.name().to_owned(),
             group: path.group,
             resource: path.resource,
             subresource: path.subresource,
             namespace: path.namespace,
-            name: path.name,
+            name: name.unwrap_or(path.name),
             path: None,
         }
     }
