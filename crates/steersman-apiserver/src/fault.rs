@@ -21,7 +21,14 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{auth::Identity, handler::Call, server::Inner, state::Context, store::Object};
+use crate::{
+    auth::Identity,
+    handler::{Call, decode},
+    route::Verb,
+    server::Inner,
+    state::Context,
+    store::Object,
+};
 
 pub use control::Cut;
 use control::{Control, Lever};
@@ -68,7 +75,7 @@ impl When {
         self
     }
 
-    /// Only for the object of this name.
+    /// Only for the object of this name. A create is for the name in its body, if it has one: not a generated one.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -173,10 +180,21 @@ impl About {
             },
             resource: path.resource,
             namespace: path.namespace,
-            name: path.name,
+            name: if verb == Verb::Create && path.name.is_empty() {
+                name_in_body(call)
+            } else {
+                path.name
+            },
             user: call.identity.name().to_owned(),
         })
     }
+}
+
+/// The name of an object that is to be created; empty if it cannot be read.
+fn name_in_body(call: &Call) -> String {
+    let body = decode::value(call, "", &mut Vec::new()).unwrap_or_default();
+    let name = body.pointer("/metadata/name").and_then(Value::as_str);
+    name.unwrap_or_default().to_owned()
 }
 
 #[derive(Debug)]

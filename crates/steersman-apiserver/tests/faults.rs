@@ -48,6 +48,24 @@ async fn guarantee_1_only_the_matching_calls_are_struck_and_counted() {
 }
 
 #[tokio::test]
+async fn a_create_is_matched_by_the_name_in_its_body() {
+    let server = builder().build();
+    server
+        .faults()
+        .inject(When::verb("create").name("a"), Effect::Fail { code: 503 });
+    let post = async |media: &str, body: &str| {
+        let raw = Raw::new("POST", MAPS).header("content-type", media).body(body);
+        raw.send(&server).await.code
+    };
+    let json = "application/json";
+    assert_eq!(post(json, r#"{"metadata":{"name":"a"}}"#).await, 503);
+    assert_eq!(post("application/yaml", "metadata: {name: a}").await, 503);
+    assert_eq!(post(json, r#"{"metadata":{"name":"b"}}"#).await, 201);
+    assert_eq!(post(json, r#"{"metadata":{"generateName":"a"}}"#).await, 201);
+    assert_eq!(post(json, "not JSON").await, 400);
+}
+
+#[tokio::test]
 async fn faults_match_by_name_and_by_user() {
     let server = builder().build();
     server
