@@ -9,6 +9,7 @@
 //! 4. A write that changes nothing but timestamps of managers changes nothing.
 
 mod entries;
+pub(crate) mod scale;
 
 use std::{sync::LazyLock, time::SystemTime};
 

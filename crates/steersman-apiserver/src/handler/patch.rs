@@ -89,7 +89,7 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
 }
 
 /// What a patch makes is no object of its kind.
-fn undecodable(failure: &Failure, patched: &str) -> Failure {
+pub(super) fn undecodable(failure: &Failure, patched: &str) -> Failure {
     let Some((_, error)) = failure.message().split_once(": json: ") else {
         return failure.clone();
     };
@@ -112,7 +112,7 @@ fn check_uid(target: &Target, live: &Object, object: &Object) -> Result<()> {
     }
 }
 
-fn check_options(call: &Call, kind: PatchType) -> Result<()> {
+pub(super) fn check_options(call: &Call, kind: PatchType) -> Result<()> {
     let mut errors = Vec::new();
     if kind == PatchType::Apply {
         if call.query.filled("fieldManager").is_none() {
@@ -238,7 +238,7 @@ fn apply(cx: &mut Context<'_>, call: &Call, target: &Target, options: &WriteOpti
 }
 
 /// Reads the configuration that is applied.
-fn configuration(call: &Call, target: &Target) -> Result<Object> {
+pub(super) fn configuration(call: &Call, target: &Target) -> Result<Object> {
     let value = reader::parse(&call.body, &mut Vec::new()).or_else(|_| reader::parse_yaml(&call.body));
     let unreadable = |error: String| Failure::bad_request(format!("error decoding YAML: {error}"));
     let Value::Object(config) = value.map_err(unreadable)? else {
@@ -256,7 +256,7 @@ fn configuration(call: &Call, target: &Target) -> Result<Object> {
 }
 
 /// The name in a configuration, if there is one, is that of the URL.
-fn check_name(target: &Target, config: &Object) -> Result<()> {
+pub(super) fn check_name(target: &Target, config: &Object) -> Result<()> {
     let metadata = metadata_of(config);
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     if !name.is_empty() && name != target.name {
@@ -269,7 +269,7 @@ fn check_name(target: &Target, config: &Object) -> Result<()> {
     Ok(())
 }
 
-fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()> {
+pub(super) fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()> {
     config.remove("apiVersion");
     config.remove("kind");
     let metadata = config.entry("metadata").or_insert_with(|| json!({}));
@@ -304,7 +304,7 @@ fn check_config(target: &Target, config: &mut Object, exists: bool) -> Result<()
 }
 
 /// Decodes the result of an apply as any other object, and keeps its managers.
-fn settle(
+pub(super) fn settle(
     target: &Target,
     mut applied: Object,
     validation: FieldValidation,

@@ -1,59 +1,155 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The `scale` subresource.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Call, Reply, Target, WriteOptions, decode,
-    patch::{PatchType, patched},
-    update::{current, replace},
+    Call, Reply, Target, WriteOptions, decode, patch,
+    patch::PatchType,
+    update::{check_identity, check_uid, current, replace},
 };
 use crate::{
     managed,
-    resource::{ScalePaths, at},
+    resource::{Resource, ScalePaths, Strategy, Version, at},
+    schema::Schema,
     state::Context,
-    status::{Failure, FieldError, Qualified, Result},
-    store::{Object, Stored, metadata_of},
+    status::{Failure, FieldError, Result},
+    store::{Object, StorageId, Stored, metadata_of},
 };
 
-const OF: Qualified<'_> = Qualified {
-    group: "autoscaling",
-    name: "Scale",
-};
+/// What the replicas of a custom resource that has none are while its scale is written.
+const NONE: i64 = i32::MIN as i64;
+
+/// The kind of scales. They are decoded, patched and applied as other objects, but nothing stores them.
+static KIND: LazyLock<Arc<Resource>> = LazyLock::new(|| {
+    let version = Version {
+        name: "v1".to_owned(),
+        columns: Vec::new(),
+        served: true,
+        schema: Arc::new(Schema {
+            reference: Some("io.k8s.api.autoscaling.v1.Scale".to_owned()),
+            ..Schema::default()
+        }),
+        cel: None,
+        subresources: Vec::new(),
+        scale: None,
+        selectable: Vec::new(),
+        deprecation: None,
+    };
+    Arc::new(Resource {
+        group: "autoscaling".to_owned(),
+        plural: "scales".to_owned(),
+        singular: "scale".to_owned(),
+        kind: "Scale".to_owned(),
+        list_kind: String::new(),
+        namespaced: true,
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        verbs: Vec::new(),
+        versions: vec![version],
+        storage: StorageId(usize::MAX),
+        strategy: Strategy::default(),
+        custom: None,
+        epoch: 0,
+        floor: 0,
+    })
+});
+
+/// The scale of a target.
+fn of(target: &Target) -> Target {
+    Target {
+        resource: Arc::clone(&KIND),
+        version: 0,
+        ..target.clone()
+    }
+}
 
 /// Answers the scale of an object.
 pub(crate) fn get(cx: &mut Context<'_>, target: &Target) -> Result<Reply> {
     let stored = find(cx, target)?;
-    Ok(Reply::json(
-        StatusCode::OK,
-        &scale(target, &current(target, &stored))?,
-    ))
+    let object = current(target, &stored);
+    if target.resource.custom.is_some() && at(&object, &paths(target)?.spec).is_none() {
+        let path = paths(target)?.spec.join(".");
+        return Err(Failure::internal(format!(
+            "the spec replicas field \".{path}\" does not exist"
+        )));
+    }
+    Ok(Reply::json(StatusCode::OK, &scale(target, &object)?))
 }
 
 /// Answers a PUT of a scale.
 pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let options = WriteOptions::parse(call, "UpdateOptions")?;
-    let value = decode::value(call, "Scale", &mut Vec::new())?;
-    set(cx, target, &value, &options)
+    let (mut new, warnings) = decode::body(call, &of(target), options.validation)?;
+    check_identity(&of(target), &mut new)?;
+    let stored = find(cx, target)?;
+    let live = to_write(target, &current(target, &stored))?;
+    managed::on_update(cx, &of(target), Some(&live), &mut new, &options.manager);
+    Ok(set(cx, target, &stored, &new, &options)?.warned(warnings))
 }
 
 /// Answers a PATCH of a scale.
 pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
-    let options = WriteOptions::parse(call, "PatchOptions")?;
+    decode::check_size(call)?;
     let kind = PatchType::parse(call, target)?;
+    let options = WriteOptions::parse(call, "PatchOptions")?;
+    patch::check_options(call, kind)?;
+    let scale = of(target);
     let stored = find(cx, target)?;
-    let live = scale(target, &current(target, &stored))?;
-    let value = match kind {
-        // A scale has two fields that can be set; applying one is merging it.
-        PatchType::Apply | PatchType::Strategic | PatchType::Merge => {
-            patched(call, target, PatchType::Merge, &live)?
-        }
-        PatchType::Json => patched(call, target, PatchType::Json, &live)?,
+    let live = to_write(target, &current(target, &stored))?;
+    let (mut new, warnings) = if kind == PatchType::Apply {
+        let applied = apply(cx, call, target, &live, &options)?;
+        patch::settle(&scale, applied, options.validation)?
+    } else {
+        let patched = patch::patched(call, &scale, kind, &patch::whole(&scale, &live))?;
+        let shown = patched.to_string();
+        let (mut new, warnings) = decode::object(&scale, patched, options.validation, &[])
+            .map_err(|failure| patch::undecodable(&failure, &shown))?;
+        managed::on_update(cx, &scale, Some(&live), &mut new, &options.manager);
+        (new, warnings)
     };
-    set(cx, target, &value, &options)
+    check_identity(&scale, &mut new)?;
+    Ok(set(cx, target, &stored, &new, &options)?.warned(warnings))
+}
+
+/// Applies to a scale.
+fn apply(
+    cx: &Context<'_>,
+    call: &Call,
+    target: &Target,
+    live: &Object,
+    options: &WriteOptions,
+) -> Result<Object> {
+    let (scale, custom) = (of(target), target.resource.custom.is_some());
+    let mut config = patch::configuration(call, &scale)?;
+    patch::check_config(&scale, &mut config, true)?;
+    // The real server cannot convert the scales of custom resources, and so lets nobody apply to them.
+    let inconvertible = |what: &str, name: &str| {
+        Failure::unclassified(format!(
+            "{what} (/{name}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1"
+        ))
+    };
+    if custom && !metadata_of(live).contains_key("managedFields") {
+        let what = "failed to create manager for existing fields: failed to convert live object";
+        return Err(inconvertible(what, ""));
+    }
+    let force = call.query.flag("force");
+    let mut applied = managed::on_apply(cx, &scale, Some(live), &config, &options.manager, force)?;
+    if custom {
+        return Err(inconvertible("failed to convert new object", &target.name));
+    }
+    patch::check_name(&scale, &config)?;
+    // What is applied is not decoded: a number that is too large for Go loses what does not fit.
+    if let Some(replicas) = applied.get_mut("spec").and_then(|spec| spec.get_mut("replicas"))
+        && let Some(count) = replicas.as_i64()
+    {
+        let [a, b, c, d, ..] = count.to_le_bytes();
+        *replicas = json!(i32::from_le_bytes([a, b, c, d]));
+    }
+    Ok(applied)
 }
 
 fn find(cx: &Context<'_>, target: &Target) -> Result<Arc<Stored>> {
@@ -138,76 +234,69 @@ fn selector_text(selector: &Value) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOptions) -> Result<Reply> {
-    let stored = find(cx, target)?;
-    let live = current(target, &stored);
-    let spec = value.get("spec").cloned().unwrap_or_else(|| json!({}));
-    let replicas = spec.get("replicas").cloned().unwrap_or(json!(0));
-    let Some(count) = replicas.as_i64() else {
-        let message = "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32";
-        return Err(Failure::bad_request(format!(
-            "Scale in version \"v1\" cannot be handled as a Scale: {message}"
-        )));
+/// The scale that a write begins with: as it is shown, with those who manage it.
+fn to_write(target: &Target, object: &Object) -> Result<Object> {
+    let mut shown = scale(target, object)?;
+    if target.resource.custom.is_some() && at(object, &paths(target)?.spec).is_none() {
+        shown["spec"]["replicas"] = json!(NONE);
+    }
+    let managed = metadata_of(object).get("managedFields");
+    if let Some(managed) = managed::scale::to_scale(target, managed) {
+        shown["metadata"]["managedFields"] = managed;
+    }
+    let Value::Object(mut shown) = shown else {
+        return Ok(Object::new());
     };
-    let name = value
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if !name.is_empty() && name != target.name {
-        let message = format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            target.name
-        );
+    shown.remove("apiVersion");
+    shown.remove("kind");
+    Ok(shown)
+}
+
+/// Brings a scale to its object.
+fn set(
+    cx: &mut Context<'_>,
+    target: &Target,
+    stored: &Arc<Stored>,
+    new: &Object,
+    options: &WriteOptions,
+) -> Result<Reply> {
+    let custom = target.resource.custom.is_some();
+    let path = &paths(target)?.spec;
+    let replicas = at(new, &["spec", "replicas"]).cloned().unwrap_or(json!(0));
+    let count = replicas.as_i64().unwrap_or_default();
+    if custom && count == NONE {
+        let message = format!("the spec replicas field \".{}\" cannot be empty", path.join("."));
         return Err(Failure::bad_request(message));
     }
-    if count < 0 && target.resource.custom.is_none() {
+    if count < 0 && !custom {
         let error = FieldError::invalid("spec.replicas", &replicas, "must be greater than or equal to 0");
-        return Err(Failure::invalid(OF, &target.name, &[error]));
+        return Err(Failure::invalid(KIND.qualified_kind(), &target.name, &[error]));
     }
-    let mut object = live.clone();
-    insert(&mut object, &paths(target)?.spec, replicas);
-    let version = value
-        .pointer("/metadata/resourceVersion")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if !version.is_empty() && version != stored.revision.to_string() {
-        return Err(Failure::modified(target.resource.qualified(), &target.name));
-    }
-    // A scale of zero is an absent field of the scale, and so owned by nobody.
-    let mut tracked = object.clone();
-    if count == 0 {
-        insert(&mut tracked, &paths(target)?.spec, Value::Null);
-        prune_null(&mut tracked, &paths(target)?.spec);
-    }
-    managed::on_update(cx, target, Some(&live), &mut tracked, &options.manager);
-    match metadata_of(&tracked).get("managedFields").cloned() {
-        Some(managed) => insert(
-            &mut object,
-            &["metadata".to_owned(), "managedFields".to_owned()],
-            managed,
-        ),
-        None => prune_null(&mut object, &["metadata".to_owned(), "managedFields".to_owned()]),
+    check_uid(target, &stored.text("uid"), new)?;
+    let version = metadata_of(new).get("resourceVersion").and_then(Value::as_str);
+    let version = version.unwrap_or_default();
+    let mut object = current(target, stored);
+    let managed = managed::scale::from_scale(
+        target,
+        metadata_of(&object).get("managedFields"),
+        metadata_of(new).get("managedFields"),
+    );
+    insert(&mut object, path, replicas);
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        if !custom || !version.is_empty() {
+            metadata.insert("resourceVersion".to_owned(), json!(version));
+        }
+        match managed {
+            Some(managed) => metadata.insert("managedFields".to_owned(), managed),
+            None => metadata.remove("managedFields"),
+        };
     }
     let main = Target {
         subresource: String::new(),
         ..target.clone()
     };
-    let written = replace(cx, &main, &stored, object, options.dry_run)?;
+    let written = replace(cx, &main, stored, object, options.dry_run)?;
     Ok(Reply::json(StatusCode::OK, &scale(target, &written.object())?))
-}
-
-fn prune_null(object: &mut Object, path: &[String]) {
-    match path {
-        [] => {}
-        [last] => {
-            object.remove(last);
-        }
-        [first, rest @ ..] => {
-            if let Some(Value::Object(inner)) = object.get_mut(first) {
-                prune_null(inner, rest);
-            }
-        }
-    }
 }
 
 fn insert(object: &mut Object, path: &[String], value: Value) {

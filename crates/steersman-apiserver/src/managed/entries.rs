@@ -47,16 +47,17 @@ impl Manager {
     }
 }
 
+/// What a manager owns.
 #[derive(Clone, Debug)]
-struct Entry {
-    api_version: String,
-    time: Option<String>,
-    set: FieldSet,
+pub(super) struct Entry {
+    pub(super) api_version: String,
+    pub(super) time: Option<String>,
+    pub(super) set: FieldSet,
 }
 
 /// All managers of an object.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Managers(BTreeMap<Manager, Entry>);
+pub(super) struct Managers(pub(super) BTreeMap<Manager, Entry>);
 
 impl Managers {
     /// Reads the entries; nothing if one of them cannot be read.
