@@ -184,7 +184,8 @@ impl Builder {
         self
     }
 
-    /// Whether objects whose owners are gone are deleted. The default is yes.
+    /// Whether objects whose owners are gone are deleted, and claims and volumes that are being deleted go once nobody
+    /// uses them. The default is yes.
     pub fn garbage_collection(mut self, on: bool) -> Self {
         self.settings.garbage_collection = on;
         self
@@ -363,6 +364,9 @@ impl Inner {
 
     /// Finds out who asks, lets faults strike, and answers.
     async fn admit(self: &Arc<Self>, call: &mut Call) -> Result<Response<Body>, ConnectionLost> {
+        if let Err(failure) = handler::options::check_timeout(call) {
+            return Ok(failed(&failure));
+        }
         let identified = {
             let mut state = self.lock();
             let mut cx = Context {

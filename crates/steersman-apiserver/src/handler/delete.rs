@@ -15,7 +15,7 @@ use super::{
     Call, Content, ListContent, Reply, Target, Written, check_dry_run, decode, object_reply,
     options::ListOptions,
     representation,
-    update::{bump_generation, current, finalizers, is_done_for},
+    update::{bump_generation, current, finalizers, is_done_for, stamp},
 };
 use crate::{
     state::Context,
@@ -40,6 +40,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) propagation: Option<Propagation>,
     pub(crate) grace_period: Option<i64>,
     pub(crate) dry_run: bool,
+    /// By `orphanDependents: false`; who says it so is told by 202 that the object is still there.
+    pub(crate) cascades_of_old: bool,
 }
 
 impl DeleteOptions {
@@ -107,6 +109,7 @@ impl DeleteOptions {
             propagation,
             grace_period: body.get("gracePeriodSeconds").and_then(Value::as_i64),
             dry_run: !dry_run.is_empty(),
+            cascades_of_old: orphan == Some(false),
         })
     }
 }
@@ -141,7 +144,14 @@ fn from_query(call: &Call) -> Value {
 pub(crate) fn delete(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let options = DeleteOptions::parse(call)?;
     match remove(cx, target, &options)? {
-        Deleted::Marked(written) => object_reply(call, target, StatusCode::OK, &written),
+        Deleted::Marked(written) => {
+            let code = if options.cascades_of_old {
+                StatusCode::ACCEPTED
+            } else {
+                StatusCode::OK
+            };
+            object_reply(call, target, code, &written)
+        }
         Deleted::Gone(object) if target.resource.strategy.returns_deleted => {
             object_reply(call, target, StatusCode::OK, &Written::Transient(object))
         }
@@ -183,11 +193,8 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
     let grace = kinds::grace_period(target, &old, options);
     let kept = !finalizers(&object).is_empty() || grace > 0 || kinds::stays_when_deleted(target, &object);
     if !kept {
-        if !options.dry_run {
-            cx.remove(resource, &target.key());
-        }
         // What is answered is the object as it was, but for a grace period that is cut short.
-        let mut gone = Object::clone(&existing.object());
+        let mut gone = take(cx, target, &existing, options);
         if let (true, Some(Value::Object(metadata))) = (deleting, gone.get_mut("metadata")) {
             metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
         }
@@ -206,10 +213,7 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
     }
     if is_done_for(target, &object) {
-        if !options.dry_run {
-            cx.remove(resource, &target.key());
-        }
-        return Ok(Deleted::Gone(Box::new(Object::clone(&existing.object()))));
+        return Ok(Deleted::Gone(Box::new(take(cx, target, &existing, options))));
     }
     if object == *existing.object() {
         return Ok(Deleted::Marked(Written::Stored(existing)));
@@ -222,6 +226,16 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         &target.key(),
         object,
     ))))
+}
+
+/// Removes an object, unless it is only tried; what it was, under the revision of its end.
+fn take(cx: &mut Context<'_>, target: &Target, existing: &Stored, options: &DeleteOptions) -> Object {
+    let mut gone = Object::clone(&existing.object());
+    if !options.dry_run {
+        cx.remove(&target.resource, &target.key());
+        stamp(&mut gone, cx.state.store.revision());
+    }
+    gone
 }
 
 fn mark(cx: &Context<'_>, target: &Target, object: &mut Object, grace: i64) {

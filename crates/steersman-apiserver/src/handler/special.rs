@@ -115,6 +115,7 @@ pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
             .pointer("/deleteOptions/gracePeriodSeconds")
             .and_then(Value::as_i64),
         dry_run: body.pointer("/deleteOptions/dryRun").is_some() || call.query.filled("dryRun").is_some(),
+        cascades_of_old: false,
         propagation: None,
     };
     let main = Target {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{Call, Reply, Target, WriteOptions, Written, create, decode, object_reply};
 use crate::{
     managed,
+    resource::Resource,
     state::Context,
     status::{Failure, FieldError, Result},
     store::{Object, Stored, metadata_of},
@@ -128,7 +129,8 @@ pub(crate) fn replace(
     Ok(Written::Stored(cx.put(resource, &target.key(), object)))
 }
 
-fn stamp(object: &mut Object, revision: u64) {
+/// Notes the revision that an object is of.
+pub(super) fn stamp(object: &mut Object, revision: u64) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
     }
@@ -161,24 +163,38 @@ fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> R
 }
 
 /// One who names a uid means that object, and neither a later one of the same name nor a new one.
-fn check_uid(target: &Target, stored_uid: &str, object: &Object) -> Result<()> {
+pub(super) fn check_uid(target: &Target, stored_uid: &str, object: &Object) -> Result<()> {
     let resource = &target.resource;
     let uid = metadata_of(object).get("uid").and_then(Value::as_str);
     let uid = uid.unwrap_or_default();
     if uid.is_empty() || uid == stored_uid {
         return Ok(());
     }
-    let prefix = if resource.group.is_empty() {
-        String::new()
-    } else {
-        format!("{}/", resource.group)
-    };
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{prefix}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}",
-        resource.plural,
+        "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}",
+        registry(resource),
         target.key()
     );
     Err(Failure::conflict(resource.qualified(), &target.name, &why))
+}
+
+/// Where the real server keeps a kind.
+fn registry(resource: &Resource) -> String {
+    let plural = match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "replicationcontrollers") => "controllers",
+        ("", "endpoints") => "services/endpoints",
+        ("", "services") => "services/specs",
+        ("", "nodes") => "minions",
+        ("networking.k8s.io", "ingresses") => "ingress",
+        (_, plural) => plural,
+    };
+    let group = &resource.group;
+    let has_own_server = matches!(group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
+    if resource.custom.is_some() || has_own_server {
+        format!("{group}/{plural}")
+    } else {
+        plural.to_owned()
+    }
 }
 
 /// Puts back what this request may not change.
