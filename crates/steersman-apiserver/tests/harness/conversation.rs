@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Conversations with API servers: their text form, and what makes two of them the same.
 //!
-//! A conversation is a list of steps that begin with `== title`. A step has directives (`@as USER`; for a real
-//! server only, `@wait SECONDS` and `@second` before the request), a request line, headers, an empty line and a body. `{{title:/pointer}}`
+//! A conversation is a list of steps that begin with `== title`. A step has directives (`@as USER`; `@loose`, if
+//! revisions say nothing; for a real server only, `@wait SECONDS` and `@second` before the request), a request line, headers, an empty line and a body. `{{title:/pointer}}`
 //! stands for a value in the answer to an earlier step.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -20,6 +20,8 @@ pub(crate) struct Step {
     pub(crate) wait: Duration,
     /// The real server is asked at the beginning of a second: what follows must carry one time.
     pub(crate) begins_second: bool,
+    /// What is answered was written by the server in its own time: its revision has no place among the others.
+    pub(crate) is_loose: bool,
     pub(crate) body: String,
 }
 
@@ -43,6 +45,8 @@ fn step(block: &str) -> Step {
     while let Some(line) = lines.next_if(|line| line.starts_with(['@', '#'])) {
         if let Some(user) = line.strip_prefix("@as ") {
             step.user = user.trim().to_owned();
+        } else if line.trim() == "@loose" {
+            step.is_loose = true;
         } else if line.trim() == "@second" {
             step.begins_second = true;
         } else if let Some(seconds) = line.strip_prefix("@wait ") {
@@ -88,12 +92,69 @@ pub(crate) fn substitute(text: &str, answers: &[(String, String)]) -> String {
     out + rest
 }
 
-/// Replaces what differs between two servers.
-fn normalize(value: &mut Value, key: &str) {
+/// The revisions of the objects that a conversation shows, and so what is left of a revision when its number is
+/// taken away: its place among them.
+///
+/// Others write between the requests to a real server, and what a list or bookmark carries moves with them. Its place
+/// is that of the newest object that is not newer, so it stays. Revisions from before the conversation have no place.
+#[derive(Debug, Default)]
+pub(crate) struct Ranks(Vec<u64>);
+
+impl Ranks {
+    /// Of the answers of a whole conversation, but for those to loose steps.
+    pub(crate) fn of(answers: &[Value], steps: &[Step]) -> Self {
+        let answers = answers.iter().zip(steps).filter(|(_, step)| !step.is_loose);
+        let answers: Vec<&Value> = answers.map(|(answer, _)| answer).collect();
+        let shown = |answer: &&Value| {
+            let mut found = BTreeSet::new();
+            revisions(&parsed(answer["body"].as_str().unwrap_or_default()), &mut found);
+            found
+        };
+        let created = answers.iter().filter(|answer| answer["code"] == 201);
+        let Some(first) = created.flat_map(shown).min() else {
+            return Self::default();
+        };
+        let all: BTreeSet<u64> = answers.iter().flat_map(shown).filter(|of| *of >= first).collect();
+        Self(all.into_iter().collect())
+    }
+
+    fn mask(&self, revision: &str) -> String {
+        let revision = revision.parse::<u64>().unwrap_or_default();
+        match self.0.partition_point(|known| *known <= revision) {
+            0 => "<revision>".to_owned(),
+            rank => format!("<revision {rank}>"),
+        }
+    }
+}
+
+/// The revisions of objects, not of lists and bookmarks.
+fn revisions(value: &Value, found: &mut BTreeSet<u64>) {
     match value {
-        Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| normalize(value, key)),
+        Value::Object(fields) if fields.get("type") != Some(&json!("BOOKMARK")) => {
+            let is_list = ["items", "rows"].iter().any(|key| fields.contains_key(*key));
+            for (key, value) in fields {
+                match value {
+                    Value::String(revision) if key == "resourceVersion" => {
+                        found.extend(revision.parse::<u64>())
+                    }
+                    _ if key == "metadata" && is_list => {}
+                    _ => revisions(value, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| revisions(item, found)),
+        _ => {}
+    }
+}
+
+/// Replaces what differs between two servers.
+fn normalize(value: &mut Value, key: &str, ranks: &Ranks) {
+    match value {
+        Value::Object(fields) => fields
+            .iter_mut()
+            .for_each(|(key, value)| normalize(value, key, ranks)),
         Value::Array(items) => {
-            items.iter_mut().for_each(|item| normalize(item, key));
+            items.iter_mut().for_each(|item| normalize(item, key, ranks));
             if key == "managedFields" {
                 // Their order depends on the second in which each manager wrote.
                 items.sort_by_key(|entry| {
@@ -102,16 +163,16 @@ fn normalize(value: &mut Value, key: &str) {
                 });
             }
         }
-        Value::String(text) => *text = normalize_text(text, key),
+        Value::String(text) => *text = normalize_text(text, key, ranks),
         _ => {}
     }
 }
 
-fn normalize_text(text: &str, key: &str) -> String {
+fn normalize_text(text: &str, key: &str, ranks: &Ranks) -> String {
     match key {
         _ if text.len() == 36 && text.matches('-').count() == 4 => return "<uid>".to_owned(),
         "clusterIP" | "clusterIPs" if text.starts_with("10.") => return "<address>".to_owned(),
-        "resourceVersion" if !text.is_empty() && text != "0" => return "<revision>".to_owned(),
+        "resourceVersion" if !text.is_empty() && text != "0" => return ranks.mask(text),
         "continue" if !text.is_empty() => return "<continue>".to_owned(),
         "cells" if text.contains('=') => return text.split('=').map(words).collect::<Vec<_>>().join("="),
         "cells" if is_age(text) => return "<age>".to_owned(),
@@ -189,19 +250,25 @@ fn words(text: &str) -> String {
     }
 }
 
-pub(crate) fn comparable(body: &str) -> Value {
+/// A body as JSON: one value, a list of lines, or the text.
+fn parsed(body: &str) -> Value {
     let lines: Option<Vec<Value>> = body
         .lines()
         .filter(|line| !line.is_empty())
         .map(|line| serde_json::from_str(line).ok())
         .collect();
-    let mut value = match serde_json::from_str(body) {
+    match serde_json::from_str(body) {
         Ok(value) => value,
         Err(_) => lines
             .filter(|lines| !lines.is_empty())
             .map_or_else(|| json!(body), Value::Array),
-    };
-    normalize(&mut value, "");
+    }
+}
+
+/// A body without what differs between two servers.
+pub(crate) fn comparable(body: &str, ranks: &Ranks) -> Value {
+    let mut value = parsed(body);
+    normalize(&mut value, "", ranks);
     generated(&mut value);
     unordered(&mut value);
     value
