@@ -5,7 +5,10 @@
 
 mod support;
 
-use std::{convert::Infallible, sync::Barrier};
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::Namespace;
@@ -275,20 +278,28 @@ async fn namespaces_that_change_while_an_informer_starts_are_those_that_it_has()
     let service =
         tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
     let surroundings = surroundings(Client::new(service, "default"));
-    for _ in 0..300 {
+    for round in 0..1000 {
         let cache = Cache::builder(surroundings.clone())
             .defaults(Scope::all().namespace("old"), InformerOptions::default())
             .build();
-        let together = Barrier::new(2);
+        let here = AtomicUsize::new(0);
+        // Both go on at the same moment, or a little apart.
+        let together = |apart: usize| {
+            here.fetch_add(1, Ordering::AcqRel);
+            while here.load(Ordering::Acquire) < 2 {
+                std::thread::yield_now();
+            }
+            (0..apart).for_each(|_| std::hint::spin_loop());
+        };
         let held = std::thread::scope(|scope| {
             let starting = scope.spawn(|| {
-                together.wait();
+                together(round % 7);
                 cache.informer(&config_maps())
             });
-            together.wait();
+            together(round % 11);
             cache.set_namespaces(&config_maps(), ["new"]);
             starting.join().unwrap()
         });
-        assert_eq!(held.scope(), Scope::all().namespace("new"));
+        assert_eq!(held.scope(), Scope::all().namespace("new"), "round {round}");
     }
 }
