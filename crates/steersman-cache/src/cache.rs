@@ -191,7 +191,13 @@ impl Cache {
     /// The informer of a resource with the scope that its options say; started if nobody has asked before.
     #[must_use]
     pub fn informer(&self, resource: &Resource) -> Held {
-        self.informer_in(resource, &self.scope(resource))
+        self.hold(resource, |configured| configured)
+    }
+
+    /// The same for one who wants so much of each object, whatever the options say about that.
+    #[must_use]
+    pub fn informer_for(&self, resource: &Resource, wanted: Wanted) -> Held {
+        self.hold(resource, |configured| configured.wanted(wanted))
     }
 
     /// The part of a resource that [`informer`](Self::informer) is about.
@@ -225,8 +231,15 @@ impl Cache {
     /// [widened](Informer::widen).
     #[must_use]
     pub fn informer_in(&self, resource: &Resource, scope: &Scope) -> Held {
+        self.hold(resource, |_| scope.clone())
+    }
+
+    /// The informer of the part that `choose` makes of the one which the options say; started if nobody has asked before.
+    fn hold(&self, resource: &Resource, choose: impl FnOnce(Scope) -> Scope) -> Held {
+        // All under one lock: namespaces that change meanwhile change before this or after it.
         let mut entries = self.0.lock();
-        let key = self.key(resource, scope);
+        let scope = choose(self.scope(resource));
+        let key = self.key(resource, &scope);
         let entry = entries.entry(key.clone()).or_insert_with(|| {
             let (_, options) = self.settings(resource);
             let informer = Informer::start(
@@ -325,9 +338,14 @@ impl Cache {
         Reader::new(self.clone(), missing)
     }
 
-    /// Whether the informer of whole objects, or of the metadata of the same ones, runs already.
-    fn is_running(&self, resource: &Resource, scope: &Scope) -> bool {
-        self.0.lock().contains_key(&self.key(resource, scope))
+    /// Whether the informer of a part, or of the one that the options say, runs already; of whole objects or of metadata.
+    fn is_running(&self, resource: &Resource, part: Option<&Scope>) -> bool {
+        let entries = self.0.lock();
+        let key = match part {
+            Some(scope) => self.key(resource, scope),
+            None => (resource.clone(), None),
+        };
+        entries.contains_key(&key)
     }
 
     fn key(&self, resource: &Resource, scope: &Scope) -> Key {

@@ -106,6 +106,10 @@ impl Board {
         self.combined.send_modify(|health| health.ended = true);
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.combined.borrow().ended
+    }
+
     fn change(&self, change: impl FnOnce(&mut Parts)) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut parts);

@@ -10,12 +10,19 @@
 //! 3. Two indexes of one name in one store are the same index, or the second is refused with an error.
 //! 4. A lookup with an index that a store does not keep gives the same objects, by looking at all of them.
 //! 5. An index is kept as long as somebody holds it; then it goes with the next change of the store.
+//! 6. An object over which the function panics has no values, is counted as a failure, and disturbs nobody else.
 //!
 //! # Not promised
 //! That the function runs only once: a relist gives it the objects that changed, and a reader runs it on what it wrote
 //! itself and the store has not seen yet.
 
-use std::{any::Any, fmt, hash::Hash, sync::Arc};
+use std::{
+    any::Any,
+    fmt,
+    hash::Hash,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use foldhash::fast::FixedState;
 use serde::de::DeserializeOwned;
@@ -53,6 +60,17 @@ struct Definition<V> {
 }
 
 type Function<V> = dyn Fn(&Arc<Object>) -> Vec<V> + Send + Sync;
+
+impl<V> Definition<V> {
+    fn values_of(&self, object: &Arc<Object>) -> Vec<V> {
+        catch_unwind(AssertUnwindSafe(|| (self.values)(object))).unwrap_or_else(|_| {
+            let (index, key) = (&self.name, object.key());
+            tracing::error!(%index, %key, "an index function panicked; no lookup finds the object by it");
+            object.failed();
+            Vec::new()
+        })
+    }
+}
 
 /// There is another index of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +123,7 @@ impl<V: IndexValue> Index<V> {
     /// The values of one object.
     #[must_use]
     pub fn values(&self, object: &Arc<Object>) -> Vec<V> {
-        (self.definition.values)(object)
+        self.definition.values_of(object)
     }
 
     /// Whether this is the index that is kept there.
@@ -147,7 +165,7 @@ pub(crate) trait Compute: Send + Sync {
 
 impl<V: IndexValue> Compute for Definition<V> {
     fn compute(&self, object: &Arc<Object>) -> Box<dyn Any + Send> {
-        Box::new((self.values)(object))
+        Box::new(self.values_of(object))
     }
 }
 

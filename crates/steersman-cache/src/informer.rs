@@ -117,8 +117,8 @@ impl InformerOptions {
         self
     }
 
-    /// At which interval handlers that do not ask for one of their own see every object again, up to a tenth later. Default:
-    /// not at all.
+    /// At which interval handlers that do not ask for one of their own see every object again, up to a tenth earlier or
+    /// later. Default: not at all.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
         self
@@ -188,7 +188,7 @@ impl Informer {
     }
 
     /// Asks for whole objects from now on, if it asked for metadata only: they are listed anew and replace what is there.
-    /// It is in sync again when that is done.
+    /// It is in sync again when that is done. Handlers hear of each as of one that was there when they came.
     pub fn widen(&self) {
         let mut running = self.0.lock();
         if running.scope.is_metadata_only() {
@@ -263,6 +263,7 @@ impl Informer {
 
     /// Ends it for everybody: the watch is closed, and what handles see is what was there last.
     pub fn end(&self) {
+        // First, so that nobody who waits for the lock starts anything.
         self.0.board.end();
         self.0.lock().tasks.clear();
         self.0.dispatch.end();
@@ -283,7 +284,8 @@ impl Informer {
     }
 
     /// Calls `handler` for every object that is there and for every change from now on, until the registration drops; and
-    /// again for every object at the [interval](InformerOptions::resync) that the informer has, if any.
+    /// again for every object at the [interval](InformerOptions::resync) that the informer has, if any. If the informer was
+    /// ended, the handler is told at once that nothing will come any more.
     pub fn handle(&self, name: &str, handler: impl Handler) -> Registration {
         self.register(name, Box::new(handler), self.0.resync)
     }
@@ -361,9 +363,31 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts and ends reflectors until they are those of the scope.
+    /// Starts and ends reflectors until they are those of the scope; starts none for an informer that was ended.
     fn run(&self, running: &mut Running, scope: Scope) {
+        if self.board.has_ended() {
+            return;
+        }
         let parts = scope.parts();
+        // Those that are new come first, or it would seem for a moment as if all that is wanted were listed.
+        for part in &parts {
+            if running.tasks.contains_key(part) {
+                continue;
+            }
+            let reflector = Reflector::new(
+                self.surroundings.client.clone(),
+                (self.resource.clone(), scope.clone(), part),
+                self.reflector.clone(),
+                (
+                    Arc::clone(&self.surroundings.clock),
+                    Arc::clone(&self.surroundings.random),
+                ),
+                self.dispatch.add_part(part, scope.is_metadata_only()),
+                self.board.reporter(),
+            );
+            let task = self.surroundings.spawner.spawn("reflector", reflector.run());
+            running.tasks.insert(part.clone(), task);
+        }
         running.tasks.retain(|part, _| {
             let is_wanted = parts.contains(part);
             if !is_wanted {
@@ -371,24 +395,6 @@ impl Shared {
             }
             is_wanted
         });
-        for part in parts {
-            if running.tasks.contains_key(&part) {
-                continue;
-            }
-            let reflector = Reflector::new(
-                self.surroundings.client.clone(),
-                (self.resource.clone(), scope.clone(), &part),
-                self.reflector.clone(),
-                (
-                    Arc::clone(&self.surroundings.clock),
-                    Arc::clone(&self.surroundings.random),
-                ),
-                self.dispatch.add_part(&part, scope.is_metadata_only()),
-                self.board.reporter(),
-            );
-            let task = self.surroundings.spawner.spawn("reflector", reflector.run());
-            running.tasks.insert(part, task);
-        }
         running.scope = scope;
     }
 }

@@ -6,11 +6,13 @@
 //! # Guarantees
 //! 1. After [`wrote`](Overlay::wrote), reads show what was written or something newer; get, list and index lookups
 //!    agree on it.
-//! 2. After [`deleted`](Overlay::deleted), reads show nothing of that uid.
+//! 2. After [`deleted`](Overlay::deleted), reads show nothing of that uid, unless it was said when it went and something
+//!    newer of it comes: then it has only left a selector, and is back.
 //! 3. What was written goes as soon as the store has reached its revision, by an event, a bookmark or a relist, also if
 //!    it never comes because a selector leaves it out.
-//! 4. A tombstone goes when the store has seen that uid go, when another uid came in its place, or when the store has
-//!    passed the revision of the deletion.
+//! 4. A tombstone goes when the store has seen that uid go, when another uid came in its place, or when the store or the
+//!    object in it has passed the revision of the deletion. Where none of that ever happens, the object was not deleted
+//!    after all: it is shown again when it is still there after a relist and after [`limit`](Overlay::limit).
 //! 5. Nothing stays for good: see below.
 //!
 //! # Limits

@@ -8,6 +8,7 @@
 //! 4. Trouble is a state with a name, and ends when it is over; the reflector never gives up.
 //! 5. A server that asks for patience gets it.
 //! 6. One object that cannot be read is reported, and everything else goes on.
+//! 7. A panic is trouble as any other: what was under way is given up, and a list makes up for it.
 
 mod backoff;
 mod listing;
@@ -17,8 +18,9 @@ mod request;
 mod tests;
 mod trouble;
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use kube::client::Client;
 use steersman_core::{Clock, Moment, Random};
 
@@ -126,40 +128,53 @@ impl<S: Sink> Reflector<S> {
         let mut needs_list = true;
         let mut relist_at = None;
         loop {
-            let result = if needs_list {
-                let listed = self.synchronise().await;
-                relist_at = self.next_relist();
-                listed.map(|opened| {
-                    stream = opened;
+            let step = async {
+                if needs_list {
+                    let listed = self.synchronise().await;
+                    relist_at = self.next_relist();
+                    stream = listed?;
                     needs_list = false;
-                })
-            } else if let Some(interval) = self.options.poll_interval() {
-                self.clock.sleep_until(self.clock.now() + interval).await;
-                needs_list = true;
-                Ok(())
-            } else {
-                let clock = Arc::clone(&self.clock);
-                let due = async {
-                    match relist_at {
-                        Some(moment) => clock.sleep_until(moment).await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    result = self.follow(stream.take()) => result,
-                    () = due => {
-                        needs_list = true;
-                        Ok(())
-                    }
+                } else if let Some(interval) = self.options.poll_interval() {
+                    self.clock.sleep_until(self.clock.now() + interval).await;
+                    needs_list = true;
+                } else {
+                    let watched = self.watch(stream.take(), relist_at).await;
+                    // A watch that cannot say from where it goes on does not tell of what went in between.
+                    needs_list = !self.revision.is_known();
+                    needs_list |= watched?;
                 }
+                Ok(())
             };
-            if let Err(trouble) = result {
+            let result = AssertUnwindSafe(step).catch_unwind().await;
+            if let Err(trouble) = result.unwrap_or_else(|_| Err(self.panicked())) {
                 // Whatever it was, the history may have a hole, except where the watch could not even be asked for.
                 needs_list |= !matches!(trouble, Trouble::Unreachable { .. } | Trouble::Busy { .. });
                 self.wait_out(trouble).await;
             }
         }
+    }
+
+    /// Hands on changes until the watch ends, or a list is due at this moment, which it says.
+    async fn watch(&mut self, stream: Option<Stream>, relist_at: Option<Moment>) -> Result<bool, Trouble> {
+        let clock = Arc::clone(&self.clock);
+        let due = async {
+            match relist_at {
+                Some(moment) => clock.sleep_until(moment).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            result = self.follow(stream) => result.map(|()| false),
+            () = due => Ok(true),
+        }
+    }
+
+    fn panicked(&mut self) -> Trouble {
+        let resource = &self.resource;
+        tracing::error!(%resource, "something panicked over what the server sent; all of it is listed anew");
+        self.sink.abandon();
+        Trouble::Panicked
     }
 
     fn next_relist(&self) -> Option<Moment> {

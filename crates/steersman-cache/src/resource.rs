@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use kube::{Resource as KubeResource, core::ApiResource};
 
-use crate::Object;
+use crate::{Object, Wanted};
 
 /// A kind of objects as a server names it.
 ///
@@ -250,6 +250,14 @@ impl Scope {
         Self {
             metadata_only: false,
             ..self.clone()
+        }
+    }
+
+    /// The same objects, with so much of each.
+    pub(crate) fn wanted(&self, wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Whole => self.whole(),
+            Wanted::Metadata => self.clone().metadata_only(),
         }
     }
 

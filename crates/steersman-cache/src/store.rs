@@ -12,7 +12,7 @@
 //! 4. Readers wait only for the moment in which a change is entered: objects are decoded and index functions run
 //!    without the lock.
 //! 5. An object that cannot be decoded disturbs nobody else: it is counted, kept as bytes, and reading it gives an error
-//!    with its key and the field.
+//!    with its key and the field. A function of a user that panics over an object is counted, too, and has said nothing.
 //! 6. A list is in the order of slots: the same history gives the same order, however the objects are found.
 //!
 //! # Not promised
@@ -137,6 +137,16 @@ impl Inner {
             .and_then(|transform| transform.cut(&object));
         let object = cut.map_or(object, Arc::new);
         self.representation.shape(object, &self.sharing)
+    }
+
+    /// Whether an object is kept at all.
+    fn admits(&self, object: &Object) -> bool {
+        self.transform.as_ref().is_none_or(|transform| {
+            transform.judge(object).unwrap_or_else(|| {
+                self.sharing.failed();
+                true
+            })
+        })
     }
 
     /// Whether an object is kept as it comes.

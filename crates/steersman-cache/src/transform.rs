@@ -9,7 +9,11 @@
 
 mod cut;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use self::cut::Paths;
 use crate::Object;
@@ -88,7 +92,7 @@ impl Transform {
     }
 
     /// Keeps only the objects for which this holds, which sees them whole. It must answer from the object alone: one
-    /// that changes so that it no longer holds is removed. Default: all.
+    /// that changes so that it no longer holds is removed. One over which it panics is kept. Default: all.
     #[must_use]
     pub fn only(mut self, holds: impl Fn(&Object) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(holds));
@@ -98,7 +102,20 @@ impl Transform {
     /// Whether an object is kept at all.
     #[must_use]
     pub fn admits(&self, object: &Object) -> bool {
-        self.only.as_ref().is_none_or(|holds| holds(object))
+        self.judge(object).unwrap_or(true)
+    }
+
+    /// Whether an object is kept at all; nothing if the function that is to say so panicked.
+    pub(crate) fn judge(&self, object: &Object) -> Option<bool> {
+        let Some(holds) = &self.only else {
+            return Some(true);
+        };
+        let held = catch_unwind(AssertUnwindSafe(|| holds(object)));
+        if held.is_err() {
+            let key = object.key();
+            tracing::error!(%key, "the function of a transform panicked; the object is kept");
+        }
+        held.ok()
     }
 
     /// The object without what is left out.
@@ -115,7 +132,11 @@ impl Transform {
             Fields::Only(paths) => cut::only(object.bytes(), paths),
         };
         // What comes out has all that an object needs, so that this always gives one.
-        Object::from_slice(&cut?).ok()
+        let mut cut = Object::from_slice(&cut?).ok()?;
+        if object.is_metadata_only() {
+            cut.mark_metadata_only();
+        }
+        Some(cut)
     }
 }
 
@@ -174,6 +195,14 @@ mod tests {
             kept(&transform),
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":{"x":"y"}},"spec":{"containers":[{"name":"c"},{"name":"d"}]}}"#
         );
+    }
+
+    #[test]
+    fn what_was_metadata_only_is_known_as_that_afterwards() {
+        let mut object = Object::from_slice(OBJECT.as_bytes()).unwrap();
+        object.mark_metadata_only();
+        let left = Transform::drop_fields(["metadata.labels"]).apply(object);
+        assert!(left.is_metadata_only() && left.labels().next().is_none());
     }
 
     #[test]

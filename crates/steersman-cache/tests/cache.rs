@@ -373,3 +373,81 @@ async fn guarantee_4_metadata_and_whole_objects_come_by_one_watch(fixture: Fixtu
     proxy.wait_for(|all| (open(all) == 1).then_some(())).await;
     assert_eq!(requests(&proxy, "configmaps").len(), 2);
 }
+
+// R144
+#[steersman_testing::test]
+async fn guarantee_4_who_wants_whole_objects_later_hears_of_each_as_new(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a", "b"]).await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let scope = here(&fixture);
+    let metadata = cache.informer_in(&config_maps(), &scope.clone().metadata_only());
+    metadata.synced().await;
+    let early = Heard::default();
+    let _early = metadata.handle("early", early.handler());
+
+    // One of them changes before the informer hears of it.
+    let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
+    let whole = cache.informer_in(&config_maps(), &scope);
+    let late = Heard::default();
+    let registration = whole.handle("late", late.handler());
+    maps.set("b", "second").await;
+    drop(stall);
+    registration.synced().await;
+    for heard in [&early, &late] {
+        let of_whole: Vec<String> = heard
+            .events()
+            .iter()
+            .filter(|event| !event.object().is_metadata_only())
+            .map(support::say)
+            .collect();
+        assert_eq!(support::sorted(of_whole), ["initial a", "initial b", "updated b"]);
+    }
+}
+
+#[steersman_testing::test]
+async fn a_deletion_says_that_only_the_metadata_is_known(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let metadata = cache.informer_in(&config_maps(), &here(&fixture).metadata_only());
+    let heard = Heard::default();
+    let _registration = metadata.handle("test", heard.handler());
+    metadata.synced().await;
+    maps.delete("a").await;
+    assert_eq!(heard.count(2).await, ["initial a", "deleted a"]);
+    assert!(
+        heard
+            .events()
+            .iter()
+            .all(|event| event.object().is_metadata_only())
+    );
+}
+
+// R144
+#[steersman_testing::test]
+async fn guarantee_6_what_leaves_a_selector_and_comes_back_is_seen(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_with("a", serde_json::json!({"tier": "front"})).await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let front = cache.informer_in(&config_maps(), &here(&fixture).labels("tier=front"));
+    front.synced().await;
+    let _stall = proxy.inject(Matching::watches(), Fault::stall());
+    let mut answers = Vec::new();
+    for tier in ["back", "front"] {
+        let patch = serde_json::json!({"metadata": {"labels": {"tier": tier}}});
+        let patch = kube::api::Patch::Merge(patch);
+        let answer = maps.0.patch("a", &Default::default(), &patch).await.unwrap();
+        answers.push(serde_json::to_vec(&answer).unwrap());
+    }
+    let is_seen = |answer: &[u8]| {
+        cache.wrote(&config_maps(), answer).unwrap();
+        front.view().get(fixture.namespace(), "a").is_some()
+    };
+    assert!(!is_seen(&answers[0]), "it has left");
+    assert!(is_seen(&answers[1]), "it is back");
+    assert!(is_seen(&answers[0]), "the first answer is late");
+}

@@ -14,10 +14,12 @@ use std::{
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman_cache::{Delivery, Event, Subscription};
+use steersman_cache::{
+    Delivery, Event, Handler, Index, Informer, InformerOptions, Object, StoreOptions, Subscription, Transform,
+};
 use steersman_core::TestClock;
 use steersman_testing::Fixture;
-use support::{Heard, Maps, informer, names, say, surroundings, surroundings_at, value};
+use support::{Heard, Maps, config_maps, here, informer, names, say, surroundings, surroundings_at, value};
 
 /// Ten objects that change and partly go; gives how many events that makes.
 async fn commotion(maps: &Maps) -> usize {
@@ -236,6 +238,41 @@ async fn a_handler_whose_registration_dropped_is_not_called(fixture: Fixture) {
     assert_eq!(goes.said(), ["added a"]);
 }
 
+#[steersman_testing::test]
+async fn handlers_that_have_gone_leave_nothing_behind_also_where_nothing_happens(fixture: Fixture) {
+    let informer = informer(&fixture, &surroundings(fixture.client()));
+    informer.synced().await;
+    let memory = Arc::new(());
+    for _ in 0..100 {
+        let held = Arc::clone(&memory);
+        drop(informer.handle("goes", move |_: &Event| _ = &held));
+    }
+    let _stays = informer.handle("stays", |_: &Event| {});
+    assert_eq!(Arc::strong_count(&memory), 1);
+}
+
+/// Panics when it is told that its informer was ended.
+struct Unprepared;
+
+impl Handler for Unprepared {
+    fn on(&self, _: &Event) {}
+    fn ended(&self) {
+        panic!("a handler of the test panics on purpose");
+    }
+}
+
+#[steersman_testing::test]
+async fn guarantee_4_a_handler_that_panics_at_the_end_harms_no_other(fixture: Fixture) {
+    let informer = informer(&fixture, &surroundings(fixture.client()));
+    informer.synced().await;
+    let clumsy = informer.handle("unprepared", Unprepared);
+    let mut stream = informer.subscribe("stream", 8);
+    informer.end();
+    clumsy.synced().await;
+    assert_eq!(next(&mut stream).await, "ended");
+    assert_eq!(informer.stats().panicked_handlers, [("unprepared".to_owned(), 1)]);
+}
+
 /// What was logged, in all tests of this file.
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -306,6 +343,36 @@ async fn guarantee_4_a_handler_that_panics_is_named_and_harms_no_other(fixture: 
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
+}
+
+// R167
+#[steersman_testing::test]
+async fn functions_that_panic_over_an_object_keep_nobody_from_hearing_of_it(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    let bad = |object: &Object| object.name() == "bad";
+    let store = StoreOptions::new().transform(Transform::new().only(move |object| {
+        assert!(!bad(object), "a transform of the test panics on purpose");
+        true
+    }));
+    let informer = Informer::start(
+        &surroundings(fixture.client()),
+        config_maps(),
+        here(&fixture),
+        InformerOptions::default().store(store),
+    );
+    let index = Index::on_header("fragile", move |object| {
+        assert!(!bad(object), "an index of the test panics on purpose");
+        Some(object.name().to_owned())
+    });
+    informer.store().add_index(&index).unwrap();
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    maps.create_all(&["bad", "good"]).await;
+    assert_eq!(heard.count(2).await, ["added bad", "added good"]);
+    let (health, stats) = (informer.health(), informer.stats());
+    assert!(health.synced && health.trouble.is_none());
+    assert_eq!((stats.decode_failures, stats.lists), (2, 1));
 }
 
 #[steersman_testing::test]

@@ -5,10 +5,18 @@
 
 mod support;
 
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use http::{Request, Response};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, api::PostParams};
+use kube::{Api, Client, api::PostParams, client::Body};
 use serde_json::json;
-use steersman_cache::{Cache, Event, Handler, Informer, InformerOptions, Missing, ReadError, Scope};
+use steersman_cache::{
+    Cache, Delivery, Event, Handler, Informer, InformerOptions, Missing, ReadError, Scope,
+};
 use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
@@ -222,4 +230,76 @@ async fn who_waits_on_an_ended_informer_is_told(fixture: Fixture) {
     informer.synced().await;
     assert!(subscription.next().await.is_none());
     assert!(informer.is_ended() && !informer.health().synced);
+}
+
+// R144
+#[steersman_testing::test]
+async fn namespaces_that_change_before_the_first_list_are_waited_for(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let proxy = fixture.proxy().await;
+    let stall = proxy.inject(Matching::any(), Fault::stall());
+    let informer = start(&through(&fixture, &proxy), &all[..1]);
+    let heard = Heard::default();
+    let registration = informer.handle("test", heard.handler());
+    informer.set_namespaces([all[1].as_str(), all[2].as_str()]);
+    assert!(!registration.is_synced() && !informer.health().synced);
+    drop(stall);
+    registration.synced().await;
+    assert_eq!(support::sorted(heard.said()), ["initial b", "initial c"]);
+}
+
+#[steersman_testing::test]
+async fn who_comes_to_an_ended_informer_is_told(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let proxy = fixture.proxy().await;
+    let informer = start(&through(&fixture, &proxy), &all[..1]);
+    informer.synced().await;
+    informer.end();
+    let mut subscription = informer.subscribe("stream", 8);
+    subscription.synced().await;
+    let Some(Delivery::Event(event)) = subscription.next().await else {
+        panic!("what was there last is told of");
+    };
+    assert_eq!(support::say(&event), "initial a");
+    assert!(subscription.next().await.is_none());
+
+    informer.set_namespaces([all[1].as_str()]);
+    informer.widen();
+    assert_eq!(informer.scope(), scope(&all[..1]));
+    let of_another = format!("/namespaces/{}/", all[1]);
+    let sent = proxy.exchanges();
+    assert!(sent.iter().all(|one| !one.path.contains(&of_another)));
+    assert_eq!(names(&informer), ["a"]);
+}
+
+// R144
+#[tokio::test]
+async fn namespaces_that_change_while_an_informer_starts_are_those_that_it_has() {
+    let service =
+        tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let surroundings = surroundings(Client::new(service, "default"));
+    for round in 0..1000 {
+        let cache = Cache::builder(surroundings.clone())
+            .defaults(Scope::all().namespace("old"), InformerOptions::default())
+            .build();
+        let here = AtomicUsize::new(0);
+        // Both go on at the same moment, or a little apart.
+        let together = |apart: usize| {
+            here.fetch_add(1, Ordering::AcqRel);
+            while here.load(Ordering::Acquire) < 2 {
+                std::thread::yield_now();
+            }
+            (0..apart).for_each(|_| std::hint::spin_loop());
+        };
+        let held = std::thread::scope(|scope| {
+            let starting = scope.spawn(|| {
+                together(round % 7);
+                cache.informer(&config_maps())
+            });
+            together(round % 11);
+            cache.set_namespaces(&config_maps(), ["new"]);
+            starting.join().unwrap()
+        });
+        assert_eq!(held.scope(), Scope::all().namespace("new"), "round {round}");
+    }
 }

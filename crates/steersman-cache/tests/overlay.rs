@@ -169,6 +169,71 @@ fn guarantee_4_a_tombstone_goes_with_its_uid_or_for_another_or_by_revision() {
 }
 
 #[test]
+fn guarantee_2_what_left_a_selector_comes_back_with_a_newer_write() {
+    let mut it = setting();
+    it.writer.apply(object("a", "1", "5", "front"));
+    it.overlay.deleted(&key("a"), "1", Some(&Revision::new("7")));
+    assert_eq!(it.revision_of("a"), "");
+    it.overlay.wrote(object("a", "1", "6", "front"));
+    assert_eq!(
+        it.revision_of("a"),
+        "",
+        "the answer to an earlier write came late"
+    );
+    it.overlay.wrote(object("a", "1", "8", "front"));
+    assert_eq!(it.revision_of("a"), "8");
+    // And the answer that it had left it comes late.
+    it.overlay.deleted(&key("a"), "1", Some(&Revision::new("7")));
+    assert_eq!(it.revision_of("a"), "8");
+}
+
+#[test]
+fn guarantee_4_what_left_a_selector_comes_back_with_the_watch() {
+    let mut it = setting();
+    it.writer.apply(object("a", "1", "5", "front"));
+    it.overlay.deleted(&key("a"), "1", Some(&Revision::new("7")));
+    // The store as a whole has not got that far, because another part of it is slow.
+    it.writer.apply(object("a", "1", "9", "front"));
+    assert_eq!(it.revision_of("a"), "9");
+    it.overlay.deleted(&key("a"), "1", Some(&Revision::new("8")));
+    assert_eq!(it.revision_of("a"), "9", "the answer came late");
+    assert!(it.overlay.is_empty());
+}
+
+#[test]
+fn guarantee_4_a_list_from_before_the_deletion_does_not_end_a_tombstone() {
+    let mut it = setting();
+    it.writer.apply(object("a", "1", "5", ""));
+    it.overlay.deleted(&key("a"), "1", None);
+    it.overlay.deleted(&key("b"), "2", None);
+    it.writer.begin_replace();
+    it.writer.apply(object("a", "1", "6", ""));
+    it.writer.end_replace();
+    it.writer.advance_to("6");
+    assert_eq!(it.revision_of("a"), "");
+    // What was created and deleted while that list was on its way.
+    it.writer.apply(object("b", "2", "7", ""));
+    assert_eq!(it.revision_of("b"), "");
+    it.writer.remove(&object("b", "2", "8", ""));
+    it.writer.remove(&object("a", "1", "9", ""));
+    assert!(it.overlay.is_empty());
+}
+
+#[test]
+fn guarantee_5_what_was_not_deleted_after_all_is_shown_again() {
+    let mut it = setting();
+    it.writer.apply(object("a", "1", "5", ""));
+    it.overlay.deleted(&key("a"), "1", None);
+    it.clock.advance(it.overlay.limit());
+    assert_eq!(it.revision_of("a"), "", "the watch may be late");
+    it.writer.begin_replace();
+    it.writer.apply(object("a", "1", "5", ""));
+    it.writer.end_replace();
+    assert_eq!(it.revision_of("a"), "5");
+    assert!(it.overlay.is_empty());
+}
+
+#[test]
 fn a_tombstone_hides_what_went_before_it() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", ""));

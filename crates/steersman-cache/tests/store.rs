@@ -321,3 +321,67 @@ fn handles_go_between_threads() {
     goes::<Index<String>>();
     goes::<steersman_cache::Overlay>();
 }
+
+/// Decodes everything but what says `boom`.
+#[derive(Debug)]
+struct Fuse;
+
+impl<'de> Deserialize<'de> for Fuse {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        assert_ne!(
+            value["data"]["value"], "boom",
+            "a type of the test panics on purpose"
+        );
+        Ok(Self)
+    }
+}
+
+// R165
+#[test]
+fn guarantee_5_a_type_that_panics_over_an_object_is_a_failure_to_decode_it() {
+    let (mut writer, store) = kept_as(Representation::projection::<Fuse>());
+    assert!(writer.apply(config("bad", "1", r#"{"value":"boom"}"#)).is_some());
+    assert!(writer.apply(config("good", "2", r#"{"value":"fine"}"#)).is_some());
+    assert_eq!(store.decode_failures(), 1);
+    assert!(store.get_as::<Fuse>("n", "good").is_ok());
+    let error = store.get_as::<Fuse>("n", "bad").unwrap_err();
+    assert_eq!(error.key(), &ObjectKey::new("n", "bad"));
+    assert_eq!(error.path(), None);
+    assert!(store.get_as::<ConfigMap>("n", "bad").is_ok());
+}
+
+// R167
+#[test]
+fn guarantee_5_an_index_function_that_panics_over_an_object_has_no_values_for_it() {
+    let (mut writer, store) = bytes();
+    let fragile = Index::on_header("fragile", |object| {
+        assert_ne!(object.name(), "bad", "a function of the test panics on purpose");
+        Some(object.name().to_owned())
+    });
+    // Before and after the index is there.
+    writer.apply(object("web", "bad", "1", ""));
+    store.add_index(&fragile).unwrap();
+    for (name, revision) in [("bad", "2"), ("good", "3")] {
+        assert!(writer.apply(object("web", name, revision, "")).is_some());
+    }
+    let found = |name: &str| store.list(&Query::new().index(&fragile, name)).len();
+    assert_eq!((found("bad"), found("good")), (0, 1));
+    assert_eq!(store.get("web", "bad").unwrap().resource_version(), "2");
+    assert_eq!(store.decode_failures(), 2);
+}
+
+// R167
+#[test]
+fn guarantee_5_an_object_over_which_a_transform_panics_is_kept() {
+    let fragile = Transform::new().only(|object| {
+        assert_ne!(object.name(), "bad", "a function of the test panics on purpose");
+        object.name() != "other"
+    });
+    let (mut writer, store) = store(StoreOptions::new().transform(fragile));
+    for name in ["bad", "good", "other"] {
+        writer.apply(object("web", name, "1", ""));
+    }
+    assert_eq!(names(&store.list(&Query::new())), ["bad", "good"]);
+    assert_eq!(store.decode_failures(), 1);
+}

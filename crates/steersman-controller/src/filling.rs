@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use steersman_cache::{Held, Resource, Scope};
+use steersman_cache::{Held, Resource, Scope, Wanted as Amount};
 use steersman_cluster::{Cluster, POLL_EVERY, PresenceWatch};
 use steersman_core::Moment;
 
@@ -106,14 +106,11 @@ impl Wanted {
     /// The informer in this cluster, or a share in it.
     pub(crate) fn informer(&self, cluster: &Cluster) -> Held {
         let cache = cluster.cache();
-        let scope = match (&self.scope, self.metadata_only) {
-            (scope, false) => scope.clone(),
-            (Some(scope), true) => Some(scope.clone().metadata_only()),
-            (None, true) => Some(cache.scope(&self.resource).metadata_only()),
-        };
-        match scope {
-            Some(scope) => cache.informer_in(&self.resource, &scope),
-            None => cache.informer(&self.resource),
+        match (&self.scope, self.metadata_only) {
+            (Some(scope), false) => cache.informer_in(&self.resource, scope),
+            (Some(scope), true) => cache.informer_in(&self.resource, &scope.clone().metadata_only()),
+            (None, false) => cache.informer(&self.resource),
+            (None, true) => cache.informer_for(&self.resource, Amount::Metadata),
         }
     }
 

@@ -161,8 +161,10 @@ impl<K: Key> State<K> {
             Some(taken) => Polled::Taken(taken),
             None if self.is_over() => Polled::Over,
             None => {
-                // While paused no deadline needs to be kept: whoever resumes or looks promotes what is due.
-                let earliest = self.timers.earliest().filter(|_| !self.paused);
+                // While paused no deadline needs to be kept: whoever resumes or looks promotes what is due. After
+                // shutdown nobody does.
+                let keeps_time = !self.paused && self.shutdown.is_none();
+                let earliest = self.timers.earliest().filter(|_| keeps_time);
                 return Polled::Wait(self.waiters.wait(id, waker, earliest));
             }
         };

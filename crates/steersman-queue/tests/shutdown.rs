@@ -3,8 +3,17 @@
 
 mod harness;
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::SystemTime,
+};
+
 use harness::{Task, at, queue, queue_with, seconds, take, take_all};
-use steersman_queue::{Add, Added, Options, Outcome, Shutdown, Stage, Status};
+use steersman_core::{Clock, Moment, Sleep, TestClock};
+use steersman_queue::{Add, Added, Options, Outcome, Queue, Shutdown, Stage, Status};
 
 fn keys(remains: &[Status<&'static str>]) -> Vec<&'static str> {
     remains.iter().map(|status| *status.key()).collect()
@@ -141,10 +150,7 @@ fn guarantee_11_what_is_left_is_carried_into_a_later_run() {
     let remains = Task::new(first.drain(seconds(30))).expect_ready();
     assert_eq!(remains.len(), 3);
 
-    let second = steersman_queue::Queue::new(
-        std::sync::Arc::new(clock.clone()),
-        Options::new().limiter(harness::Steps),
-    );
+    let second = Queue::new(Arc::new(clock.clone()), Options::new().limiter(harness::Steps));
     assert_eq!(second.restore(remains), 3);
     assert_eq!(
         second.status(&"failing").map(|status| status.stage()),
@@ -185,6 +191,52 @@ fn guarantee_11_a_delay_that_ends_during_shutdown_is_reported_and_not_handed_out
     queue.shut_down(Shutdown::Finish);
     clock.advance(seconds(5));
     assert_eq!(take_all(&queue), ["ready"]);
+    let remains = Task::new(queue.drain(seconds(30))).expect_ready();
+    assert_eq!(keys(&remains), ["delayed"]);
+}
+
+/// A clock that is asked a hundred times at most, so that what goes round in circles does not do so for good.
+#[derive(Debug)]
+struct Patient {
+    clock: TestClock,
+    asked: AtomicUsize,
+}
+
+impl Clock for Patient {
+    fn now(&self) -> Moment {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        assert!(asked < 100, "somebody asks for the time again and again");
+        self.clock.now()
+    }
+    fn wall(&self) -> SystemTime {
+        self.clock.wall()
+    }
+    fn sleep_until(&self, deadline: Moment) -> Sleep {
+        self.clock.sleep_until(deadline)
+    }
+}
+
+// R157
+#[test]
+fn guarantee_11_a_delay_that_ends_while_finish_waits_for_a_key_in_flight_wakes_nobody() {
+    let clock = TestClock::new();
+    let patient = Patient {
+        clock: clock.clone(),
+        asked: AtomicUsize::new(0),
+    };
+    let queue = Queue::new(Arc::new(patient), Options::new());
+    queue.add("key");
+    let item = take(&queue);
+    queue.add("key");
+    queue.add_with("delayed", Add::new().after(seconds(1)));
+    let (mut keeper, mut late) = (Task::new(queue.next()), Task::new(queue.next()));
+    assert!(keeper.poll().is_pending());
+    queue.shut_down(Shutdown::Finish);
+    clock.advance(seconds(5));
+    assert!(keeper.poll().is_pending() && late.poll().is_pending());
+    item.done();
+    keeper.expect_ready().expect("it is handed out once more").done();
+    assert!(late.expect_ready().is_none());
     let remains = Task::new(queue.drain(seconds(30))).expect_ready();
     assert_eq!(keys(&remains), ["delayed"]);
 }

@@ -59,27 +59,29 @@ pub(super) async fn list(
     query: &Query,
 ) -> Result<Vec<Arc<Object>>, Trouble> {
     let path = resource.path(query.wanted_namespace().unwrap_or_default());
-    let answer = send(surroundings, &format!("{path}?{}", parameters(query))).await?;
-    let mut response = answer.map_err(|refusal| refusal.trouble())?;
-    let mut splitter = ListSplitter::new(LIMIT, Revision::new(""));
-    let mut found = Vec::new();
-    let mut item = |item: Result<Arc<Object>, _>| {
-        if let Ok(object) = item
-            && query.matches(&object)
-            && found.len() < query.limited()
-        {
-            found.push(object);
+    let (mut found, mut token) = (Vec::new(), String::new());
+    loop {
+        let answer = send(surroundings, &format!("{path}?{}", parameters(query, &token))).await?;
+        let mut response = answer.map_err(|refusal| refusal.trouble())?;
+        let mut splitter = ListSplitter::new(LIMIT, Revision::new(""));
+        let mut item = |item: Result<Arc<Object>, _>| match item {
+            Ok(object) if query.matches(&object) && found.len() < query.limited() => found.push(object),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%resource, %error, "an object cannot be read and is left out"),
+        };
+        while let Some(chunk) = response.chunk().await? {
+            splitter.push(&chunk, &mut item)?;
         }
-    };
-    while let Some(chunk) = response.chunk().await? {
-        splitter.push(&chunk, &mut item)?;
+        token = splitter.finish(&mut item)?.continue_token;
+        // A page may have less than was asked for, although there is more.
+        if token.is_empty() || found.len() >= query.limited() {
+            return Ok(found);
+        }
     }
-    splitter.finish(&mut item)?;
-    Ok(found)
 }
 
-/// As much of a query as a server knows about.
-fn parameters(query: &Query) -> String {
+/// As much of a query as a server knows about, from where the last page ended.
+fn parameters(query: &Query, token: &str) -> String {
     let mut parameters = Serializer::new(String::new());
     let selector = query.label_selector();
     if !selector.selects_all() {
@@ -88,6 +90,9 @@ fn parameters(query: &Query) -> String {
     // Of those that it would give, some may not be in the index.
     if !query.has_index() && query.limited() < usize::MAX {
         parameters.append_pair("limit", &query.limited().to_string());
+    }
+    if !token.is_empty() {
+        parameters.append_pair("continue", token);
     }
     parameters.finish()
 }

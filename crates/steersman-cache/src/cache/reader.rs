@@ -240,16 +240,13 @@ impl Reader {
         }
         // What was removed from the cache tells of nothing new.
         held.remove(&key);
-        let scope = match self.parts.get(resource) {
-            Some(scope) => scope.clone(),
-            None => self.cache.scope(resource).whole(),
-        };
-        let start = || match wanted {
-            Wanted::Whole => self.cache.informer_in(resource, &scope),
-            Wanted::Metadata => self.cache.informer_in(resource, &scope.clone().metadata_only()),
+        let part = self.parts.get(resource);
+        let start = || match part {
+            Some(scope) => self.cache.informer_in(resource, &scope.wanted(wanted)),
+            None => self.cache.informer_for(resource, wanted),
         };
         let informer = match self.missing {
-            _ if self.cache.is_running(resource, &scope) => start(),
+            _ if self.cache.is_running(resource, part) => start(),
             _ if self.cache.is_absent(resource) => {
                 return Err(ReadError::Absent {
                     resource: resource.clone(),

@@ -40,6 +40,8 @@ struct State {
     handlers: Vec<Arc<Registered>>,
     /// One for each reflector, by its namespace.
     parts: BTreeMap<String, Progress>,
+    /// No event will come any more.
+    ended: bool,
 }
 
 /// How far one reflector has got.
@@ -67,6 +69,7 @@ impl Dispatch {
                 store,
                 handlers: Vec::new(),
                 parts: BTreeMap::new(),
+                ended: false,
             }),
         }
     }
@@ -87,9 +90,14 @@ impl Dispatch {
                 },
             );
         }
+        if state.ended {
+            return self.end_of(&registered);
+        }
         if state.is_synced() {
             registered.set_synced();
         }
+        // Those that are gone are taken off here, too: it may be long until something is dispatched.
+        state.handlers.retain(|handler| handler.is_active());
         state.handlers.push(registered);
     }
 
@@ -118,10 +126,20 @@ impl Dispatch {
     /// No event will come any more.
     pub(super) fn end(&self) {
         let mut state = self.lock();
+        state.ended = true;
         state.parts.clear();
         for handler in state.handlers.drain(..).filter(|handler| handler.is_active()) {
-            handler.end();
+            self.end_of(&handler);
         }
+    }
+
+    fn end_of(&self, handler: &Registered) {
+        if catch_unwind(AssertUnwindSafe(|| handler.end())).is_err() {
+            let (resource, name) = (&self.resource, handler.name());
+            handler.figures().panicked.fetch_add(1, Relaxed);
+            tracing::error!(%resource, handler = name, "a handler panicked when its informer was ended");
+        }
+        handler.set_synced();
     }
 
     /// The part is not wanted any more: what is there of it goes, unless another part has it.
@@ -216,6 +234,15 @@ impl Dispatch {
                     initial: false,
                 }),
             ],
+            // Nobody has seen it whole, so that it is new to those who want it so; and it may have changed, too.
+            Some(Change::Updated { old, new }) if old.is_metadata_only() && !new.is_metadata_only() => {
+                let whole = Event::Added {
+                    object: Arc::clone(&new),
+                    initial: true,
+                };
+                let update = Event::Updated { old, new };
+                [update.is_change().then_some(update), Some(whole)]
+            }
             Some(Change::Updated { old, new }) => [Some(Event::Updated { old, new }), None],
             Some(Change::Removed(object)) => [
                 Some(Event::Deleted {
@@ -372,7 +399,8 @@ impl Sink for Part {
         self.dispatch.heard();
     }
 
-    fn deleted(&mut self, object: Arc<Object>) {
+    fn deleted(&mut self, mut object: Arc<Object>) {
+        self.mark(&mut object);
         let Some(mut state) = self.lock() else { return };
         let removed = state.writer.remove(&object);
         state.progress(&self.namespace, object.resource_version());

@@ -13,7 +13,8 @@ pub enum Event {
     Added {
         /// The object.
         object: Arc<Object>,
-        /// It was there when the handler came, or before the informer was in sync.
+        /// It was there when the handler came, or before the informer was in sync. It is told of once more, so, when
+        /// there was only its metadata and now there is all of it.
         initial: bool,
     },
     /// An object is different.

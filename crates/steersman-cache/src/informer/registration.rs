@@ -109,10 +109,10 @@ impl Registered {
         &self.figures
     }
 
-    /// Nothing will come any more.
+    /// Nothing will come any more, a resync included.
     pub(super) fn end(&self) {
+        self.active.store(false, Ordering::Release);
         self.handler.ended();
-        self.set_synced();
     }
 
     pub(super) fn set_synced(&self) {

@@ -38,7 +38,8 @@ pub struct Stats {
     pub silent_for: Option<Duration>,
     /// Objects that are no Kubernetes objects, and were left out.
     pub invalid: u64,
-    /// How often an object did not have the shape of the type that somebody asked for.
+    /// How often an object did not have the shape of the type that somebody asked for, or an index function or a
+    /// transform panicked over it.
     pub decode_failures: u64,
     /// Lists that were begun, the first one included.
     pub lists: u64,

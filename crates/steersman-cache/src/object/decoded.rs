@@ -3,6 +3,7 @@
 
 use std::{
     any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
 };
 
@@ -38,6 +39,8 @@ enum Reason {
     },
     #[error("the store keeps only a projection of it: ask for that, or let it keep the bytes as well")]
     Partial,
+    #[error("its type panicked")]
+    Panicked,
 }
 
 impl DecodeError {
@@ -56,12 +59,12 @@ impl DecodeError {
     }
 
     /// The field that does not have the shape which the type asks for, such as `spec.replicas`; nothing if the object
-    /// is not kept whole.
+    /// is not kept whole, or the type panicked.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match &self.reason {
             Reason::Shape { path, .. } => Some(path),
-            Reason::Partial => None,
+            Reason::Partial | Reason::Panicked => None,
         }
     }
 }
@@ -70,12 +73,15 @@ impl Object {
     /// Decodes the object, for this caller alone.
     ///
     /// # Errors
-    /// When it does not have the shape of a `K`, or is not kept whole.
+    /// When it does not have the shape of a `K`, or is not kept whole. A type that panics has not the shape either.
     pub fn decode<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
         if self.partial {
             return Err(DecodeError::new::<K>(self.key(), Reason::Partial));
         }
-        serde_json::from_slice(&self.bytes).map_err(|error| self.explain::<K>(&error))
+        catch_unwind(AssertUnwindSafe(|| {
+            serde_json::from_slice(&self.bytes).map_err(|error| self.explain::<K>(&error))
+        }))
+        .unwrap_or_else(|_| Err(DecodeError::new::<K>(self.key(), Reason::Panicked)))
     }
 
     /// The object as a `K`: what the store keeps or somebody else still holds, and decoded otherwise.
@@ -104,18 +110,24 @@ impl Object {
             return Ok(kept);
         }
         let decoded = self.decode::<K>().map(Arc::new);
-        match (&decoded, &self.sharing) {
-            (Ok(value), sharing) => {
+        match &decoded {
+            Ok(value) => {
                 let value: Shared = Arc::clone(value) as Shared;
                 let remembered = self.slot().replace(Arc::downgrade(&value));
-                if let Some(sharing) = sharing {
+                if let Some(sharing) = &self.sharing {
                     sharing.decoded(self, value, remembered.is_none());
                 }
             }
-            (Err(_), Some(sharing)) => sharing.failed(),
-            (Err(_), None) => {}
+            Err(_) => self.failed(),
         }
         decoded
+    }
+
+    /// Somebody could make nothing of it.
+    pub(crate) fn failed(&self) {
+        if let Some(sharing) = &self.sharing {
+            sharing.failed();
+        }
     }
 
     /// The value if nothing has to be decoded for it.

@@ -80,7 +80,8 @@ impl Layer {
         if let Some(known) = entries.by_key.get(&key) {
             let is_late = match &known.what {
                 What::Written(known) => is_reached(known.resource_version(), object.resource_version()),
-                What::Gone { .. } => *known.uid == *object.uid(),
+                // Where it went at a revision, it has left a selector, and may come back into it.
+                What::Gone { at, .. } => *known.uid == *object.uid() && !is_newer(&object, at.as_ref()),
             };
             if is_late {
                 return;
@@ -94,6 +95,8 @@ impl Layer {
     pub(super) fn deleted(&self, state: &State, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
         let mut entries = self.lock();
         let after = match entries.by_key.get(key).map(|known| &known.what) {
+            // The answer is late, and it has come back meanwhile.
+            Some(What::Written(known)) if known.uid() == uid && is_newer(known, revision) => return,
             Some(What::Written(known)) if known.uid() == uid => Some(known.revision()),
             // Something was created in its place already.
             Some(What::Written(_)) => return,
@@ -138,7 +141,10 @@ impl Layer {
     pub(crate) fn came(&self, object: &Object) {
         self.end_if(&object.key(), |entry| match &entry.what {
             What::Written(written) => is_reached(object.resource_version(), written.resource_version()),
-            What::Gone { after, .. } => *entry.uid != *object.uid() && !is_older(object, after.as_ref()),
+            What::Gone { at, after } => {
+                is_newer(object, at.as_ref())
+                    || *entry.uid != *object.uid() && !is_older(object, after.as_ref())
+            }
         });
     }
 
@@ -219,9 +225,12 @@ impl Layer {
             }
             What::Gone { at, after } => match (at, stored) {
                 (Some(at), _) if is_reached(state.revision(), at.as_str()) => true,
-                (_, Some(stored)) if stored.uid() == &*entry.uid => is_relisted,
-                (_, Some(stored)) => !is_older(stored, after.as_ref()),
-                (_, None) => is_relisted || is_old(),
+                (Some(_), Some(stored)) if is_newer(stored, at.as_ref()) => true,
+                (_, Some(stored)) if stored.uid() != &*entry.uid => !is_older(stored, after.as_ref()),
+                // A list alone proves nothing: one that is streamed promises no more than what was seen already, and may
+                // be from before the deletion, which then comes by the watch behind it.
+                (_, Some(_)) => is_relisted && is_old(),
+                (_, None) => is_old(),
             },
         }
     }
@@ -247,6 +256,10 @@ fn is_reached(revision: &str, wanted: &str) -> bool {
 
 fn is_number(revision: &str) -> bool {
     compare(revision, "1").is_some()
+}
+
+fn is_newer(object: &Object, than: Option<&Revision>) -> bool {
+    than.is_some_and(|than| compare(object.resource_version(), than.as_str()) == Some(Ordering::Greater))
 }
 
 fn is_older(object: &Object, than: Option<&Revision>) -> bool {

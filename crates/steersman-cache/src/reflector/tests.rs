@@ -50,6 +50,7 @@ impl Sink for Told {
     }
     fn changed(&mut self, object: Arc<Object>) {
         self.say(format!("changed {}", object.name()));
+        assert_ne!(object.name(), "poison", "a sink of the test panics on purpose");
     }
     fn deleted(&mut self, object: Arc<Object>) {
         self.say(format!("deleted {}", object.name()));
@@ -655,4 +656,75 @@ async fn an_event_that_was_lost_is_made_up_for_by_a_list_where_that_is_asked_for
     );
     assert_ne!(waited, every, "not all come at once");
     assert_eq!(scene.trouble(), None);
+}
+
+// R167
+#[tokio::test]
+async fn guarantee_7_a_panic_is_trouble_with_a_name_and_a_list_makes_up_for_it() {
+    let lines = [
+        bookmark(9, true),
+        event("ADDED", "poison", 10),
+        event("ADDED", "a", 11),
+    ];
+    let script = [
+        watch_of(&lines, End::Never),
+        watch_of(&[event("ADDED", "a", 11), bookmark(12, true)], End::Never),
+    ];
+    let scene = Scene::start(ReflectorOptions::default(), script);
+    assert_eq!(
+        scene.told().await,
+        ["begin", "end 9", "changed poison", "abandon"]
+    );
+    assert_eq!(scene.trouble(), Some(Trouble::Panicked));
+    scene.wait().await;
+    assert_eq!(scene.told().await, ["begin", "listed a", "end 12"]);
+    assert_eq!(scene.trouble(), None);
+}
+
+#[tokio::test]
+async fn guarantee_3_a_watch_without_revisions_is_followed_by_a_list() {
+    let item = |name: &str| format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns"}}}}"#);
+    let list = |names: &[&str]| {
+        let items: Vec<String> = names.iter().map(|name| item(name)).collect();
+        answer(
+            200,
+            &format!(
+                r#"{{"kind":"List","metadata":{{}},"items":[{}]}}"#,
+                items.join(",")
+            ),
+        )
+    };
+    let modified = format!(r#"{{"type":"MODIFIED","object":{}}}"#, item("a"));
+    let script = [
+        list(&["a", "b"]),
+        watch_of(&[modified], End::Good),
+        list(&["a"]),
+        // One that cannot be asked for misses what goes meanwhile as well.
+        refusal(503),
+        list(&[]),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    assert_eq!(
+        scene.told().await,
+        [
+            "begin",
+            "listed a",
+            "listed b",
+            "end ",
+            "changed a",
+            "begin",
+            "listed a",
+            "end "
+        ]
+    );
+    scene.wait().await;
+    assert_eq!(scene.told().await, ["begin", "end "]);
+    let requests = scene.requests();
+    assert!(
+        requests
+            .iter()
+            .all(|request| !request.contains("resourceVersion=")),
+        "{requests:?}"
+    );
 }

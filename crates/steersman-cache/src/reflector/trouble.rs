@@ -73,6 +73,9 @@ pub enum Trouble {
         /// What is wrong with it.
         reason: String,
     },
+    /// Something in this program panicked over what the server sent, such as a type whose values are indexed.
+    #[error("this program panicked over what the server sent")]
+    Panicked,
 }
 
 impl Trouble {

@@ -135,7 +135,7 @@ impl Store {
         self.inner.read().decoded_bytes() + self.inner.sharing.usage().held_bytes
     }
 
-    /// How often an object could not be decoded, when it came or when it was read.
+    /// How often an object could not be decoded, when it came or when it was read, or a function panicked over it.
     #[must_use]
     pub fn decode_failures(&self) -> u64 {
         self.inner.sharing.usage().failures
@@ -199,8 +199,7 @@ impl Store {
 
     /// Whether the object would be kept at all.
     pub(crate) fn admits(&self, object: &Object) -> bool {
-        let transform = self.inner.transform.as_ref();
-        transform.is_none_or(|transform| transform.admits(object))
+        self.inner.admits(object)
     }
 
     /// The object as it would be kept.

@@ -83,8 +83,7 @@ impl StoreWriter {
                     }
                     Arc::clone(state.indexes.functions())
                 };
-                let transform = self.inner.transform.as_ref();
-                if transform.is_some_and(|transform| !transform.admits(&object)) {
+                if !self.inner.admits(&object) {
                     return self.remove(&object).map(Change::Removed);
                 }
                 let object = self.inner.shape(object);
