@@ -25,6 +25,7 @@ The tasks of this repository.
 
     cargo xtask test                              everything that must hold at every commit
     cargo xtask test [--embedded|--real] [FILTER] tests alone: all, or those of one API server
+    cargo xtask test --long [--embedded|--real]   those that have a size, as large as requirements say: an hour
     cargo xtask lint                              formatting, clippy and documentation, warnings denied
     cargo xtask kube                              build or find the real API server, and print where it is
     cargo xtask bench [NAME…] [--quick] [--json] [--save]

@@ -18,6 +18,26 @@ use crate::{
 /// What `steersman-testing` reads to find the shared server.
 const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
 
+/// Files with tests whose size can be asked for, and those tests.
+const LONG_FILES: [&str; 4] = ["client_go", "conditional_memory", "failover", "two_clusters"];
+const LONG_TESTS: [&str; 5] = [
+    "a_slow_list_of_many_objects",
+    "replicas_in_go_and_rust_follow_each_other",
+    "after_any_number_of_installs",
+    "that_is_away_for_a_while",
+    "while_the_reference_is_away",
+];
+
+/// The sizes that requirements name. At every commit they are smaller, so that nobody waits for them.
+const LONG_SIZES: [(&str, &str); 6] = [
+    ("STEERSMAN_OBJECTS", "20000"),
+    ("STEERSMAN_LIST_DELAY_SECONDS", "60"),
+    ("STEERSMAN_CONTEND_SECONDS", "60"),
+    ("STEERSMAN_AWAY_SECONDS", "60"),
+    ("STEERSMAN_CYCLES", "500"),
+    ("STEERSMAN_TEST_LIMIT_SECONDS", "7200"),
+];
+
 /// What to run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -25,6 +45,8 @@ pub(crate) struct Plan {
     everything: bool,
     embedded: bool,
     real: bool,
+    /// The tests that have a size, at the size of the requirements, and no others.
+    long: bool,
     filter: Option<String>,
 }
 
@@ -34,15 +56,17 @@ impl Plan {
             everything: words.is_empty(),
             embedded: true,
             real: true,
+            long: false,
             filter: None,
         };
         for word in words {
             match *word {
                 "--embedded" => plan.real = false,
                 "--real" => plan.embedded = false,
+                "--long" => plan.long = true,
                 flag if flag.starts_with('-') => {
                     return Err(format!(
-                        "`cargo xtask test` has no option {flag}; it has --embedded and --real"
+                        "`cargo xtask test` has no option {flag}; it has --embedded, --real and --long"
                     ));
                 }
                 filter if plan.filter.is_none() => plan.filter = Some(filter.to_owned()),
@@ -52,7 +76,25 @@ impl Plan {
         if !plan.embedded && !plan.real {
             return Err("--embedded and --real exclude each other; without both, all tests run".to_owned());
         }
+        if plan.long && plan.filter.is_some() {
+            return Err("--long runs tests of its own: it takes no filter".to_owned());
+        }
         Ok(plan)
+    }
+
+    /// The files that cargo is to run, or all.
+    fn files(&self) -> Vec<&'static str> {
+        let chosen = self.long.then_some(LONG_FILES).into_iter().flatten();
+        chosen.flat_map(|name| ["--test", name]).collect()
+    }
+
+    /// Of that, the tests by name.
+    fn names(&self) -> Vec<&str> {
+        if self.long {
+            // What they measure is their own: one at a time.
+            return std::iter::once("--test-threads=1").chain(LONG_TESTS).collect();
+        }
+        self.filter.iter().map(String::as_str).collect()
     }
 
     /// What is skipped, by the names that `#[steersman_testing::test]` gives.
@@ -86,8 +128,12 @@ pub(crate) fn run(mut plan: Plan) -> Result<(), Failure> {
         let mut tests = cargo();
         tests
             .args(["test", "--workspace", "--no-fail-fast"])
-            .args(&plan.filter)
-            .arg("--");
+            .args(plan.files())
+            .arg("--")
+            .args(plan.names());
+        if plan.long {
+            tests.envs(LONG_SIZES);
+        }
         tests.args(plan.skipped().iter().flat_map(|name| ["--skip", name]));
         if let (Some(server), Some(assets)) = (&server, &assets) {
             tests
@@ -240,7 +286,40 @@ mod tests {
     }
 
     #[test]
+    fn long_ones_are_chosen_by_file_and_name() {
+        let plan = Plan::parse(&["--long", "--embedded"]).unwrap();
+        assert!(!plan.everything && !plan.real);
+        assert!(plan.files().ends_with(&["--test", "two_clusters"]));
+        assert_eq!(plan.names()[0], "--test-threads=1");
+        let plan = Plan::parse(&["watch"]).unwrap();
+        assert_eq!((plan.files(), plan.names()), (Vec::new(), vec!["watch"]));
+    }
+
+    // A test that has another name now, or a size that nobody reads, would be left out without a word.
+    #[test]
+    fn all_that_is_said_to_be_long_is_there() {
+        let files = [
+            ("crates/steersman-manager/tests", &LONG_FILES[..3]),
+            ("examples/tests", &LONG_FILES[3..]),
+        ];
+        let mut text = String::new();
+        for (folder, names) in files {
+            for name in names {
+                let path = crate::root().join(folder).join(format!("{name}.rs"));
+                text += &std::fs::read_to_string(path).unwrap();
+            }
+        }
+        let harness = crate::root().join("crates/steersman-testing/src/harness.rs");
+        text += &std::fs::read_to_string(harness).unwrap();
+        let names = LONG_SIZES.iter().map(|(name, _)| name).chain(&LONG_TESTS);
+        for name in names {
+            assert!(text.contains(name), "{name}");
+        }
+    }
+
+    #[test]
     fn nonsense_is_refused() {
+        Plan::parse(&["--long", "watch"]).unwrap_err();
         Plan::parse(&["--real", "--embedded"]).unwrap_err();
         Plan::parse(&["--quick"]).unwrap_err();
         Plan::parse(&["a", "b"]).unwrap_err();

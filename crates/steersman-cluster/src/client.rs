@@ -250,7 +250,7 @@ impl Client {
         let response = sent.map_err(|error| answer::unanswered(call, error))?;
         let read = answer::read(call, response).await;
         if read.as_ref().is_err_and(Error::is_absent) {
-            self.0.cluster.mapper().forget(call.resource().group());
+            self.0.cluster.mapper().forget(call.resource());
         }
         read
     }

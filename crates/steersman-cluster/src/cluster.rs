@@ -251,9 +251,9 @@ impl Cluster {
         self.0.line.meter.requests()
     }
 
-    /// How many attempts were repetitions.
+    /// How many attempts were repeated, by what became of them.
     #[must_use]
-    pub fn retries(&self) -> u64 {
+    pub fn retries(&self) -> Vec<RequestCount> {
         self.0.line.meter.retries()
     }
 }

@@ -23,7 +23,7 @@
 //! 4. Of several versions the one that the server prefers comes first.
 //! 5. A part of discovery that fails takes nothing away that is known, and a kind that it may have is
 //!    [undecided](MapError::Undecided), not missing.
-//! 6. When a client finds that a kind is gone, its group is forgotten.
+//! 6. When a client finds that a version of a kind is gone, that one is forgotten, and asked for again at the same rate.
 //!
 //! # How it asks
 //! For a list of all groups with all that is in them, which servers have since Kubernetes 1.26; with the tag of the last
@@ -207,6 +207,7 @@ impl Mapper {
             Lookup::Unknown {
                 asked: Some(asked),
                 is_stale,
+                ..
             } if self.now().saturating_since(asked) < NEGATIVE => {
                 return Err(ask.missing(is_stale));
             }
@@ -274,9 +275,16 @@ impl Mapper {
         Ok(())
     }
 
-    /// Whether the server was ever asked about the group of this.
+    /// Whether the server was asked about the group of this, and nobody found since that it is not as it said.
     pub(crate) fn was_asked(&self, ask: &Ask) -> bool {
-        !matches!(self.look(ask), Lookup::Unknown { asked: None, .. })
+        !matches!(
+            self.look(ask),
+            Lookup::Unknown { asked: None, .. }
+                | Lookup::Unknown {
+                    is_forgotten: true,
+                    ..
+                }
+        )
     }
 
     /// Whether the server has this, as far as it said so.
@@ -286,15 +294,24 @@ impl Mapper {
             Lookup::Unknown {
                 asked: Some(_),
                 is_stale: false,
+                is_forgotten: false,
             } => Presence::Absent,
             Lookup::Unknown { .. } => Presence::Unknown,
         }
     }
 
-    /// Forgets a group, such as one that the server does not have any more. Whoever wants to know asks the server.
-    pub fn forget(&self, group: &str) {
-        let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
-        table.forget(group);
+    /// Forgets a resource in its version, such as one that the server does not have any more. Whoever wants to know asks the
+    /// server, as seldom as for anything that is not known.
+    pub fn forget(&self, resource: &Resource) {
+        self.0.forget(resource, |other| {
+            (other.plural(), other.version()) == (resource.plural(), resource.version())
+        });
+    }
+
+    /// Forgets a resource in all versions.
+    pub(crate) fn forget_versions(&self, resource: &Resource) {
+        self.0
+            .forget(resource, |other| other.plural() == resource.plural());
     }
 
     /// Waits for what the server says about the group of an ask: for a request that is under way, or a new one.
@@ -344,6 +361,11 @@ impl Shared {
         let answer = discovery::ask(&self.transport, &source, tag).await;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.note(source, self.clock.now(), answer).map_err(Arc::new)
+    }
+
+    fn forget(&self, resource: &Resource, is_meant: impl Fn(&Resource) -> bool) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.forget(resource.group(), is_meant);
     }
 
     fn read<T>(&self, read: impl FnOnce(&Table) -> T) -> T {

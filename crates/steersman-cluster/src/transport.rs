@@ -157,7 +157,8 @@ impl Transport {
             if deadline.is_some_and(|(deadline, _)| until >= deadline) {
                 return result;
             }
-            self.line.meter.retried();
+            let answer = result.as_ref().ok().map(Response::status);
+            self.line.meter.retried(next.method(), answer);
             let outcome = retry::outcome(&result);
             tracing::debug!(method = %next.method(), path = next.uri().path(), ?delay, outcome, "trying again");
             // Not kept while we wait, as is the connection of its body.

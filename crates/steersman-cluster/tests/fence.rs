@@ -217,7 +217,7 @@ async fn guarantee_1_the_fence_is_below_retries(fixture: Fixture) {
     }
     // It goes on to wait for its next try.
     let waiting = async {
-        while cluster.retries() == 0 {
+        while cluster.retries().is_empty() {
             tokio::task::yield_now().await;
         }
     };

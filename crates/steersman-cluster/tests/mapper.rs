@@ -23,10 +23,11 @@ use k8s_openapi::{
 };
 use kube::client::Body;
 use serde_json::{Value, json};
+use steersman_cache::Resource;
 use steersman_cluster::{Ask, Client, Cluster, DeleteOptions, MapError};
 use steersman_core::{Clock, ObjectKey, TestClock};
 use steersman_testing::{
-    Fixture,
+    FaultProxy, Fixture,
     proxy::{Fault, Matching},
 };
 use support::{builder, cluster, object, requests};
@@ -169,29 +170,102 @@ async fn a_kind_that_is_installed_later_is_found_until_the_deadline(fixture: Fix
     }
 }
 
-#[steersman_testing::test]
-async fn guarantee_6_what_a_client_finds_gone_is_forgotten(fixture: Fixture) {
-    let proxy = fixture.proxy().await;
-    let cluster = cluster(&fixture, &proxy).await;
-    let (mapper, live) = (cluster.mapper(), cluster.live());
-    define(&fixture, &live, "Gizmo").await;
-    let ask = Ask::kind(fixture.group(), "Gizmo");
-    let deadline = cluster.clock().now() + Duration::from_secs(3600);
-    let gizmos = mapper.resolve_until(&ask, deadline).await.unwrap();
-    let gizmos = live.of(gizmos.resource());
-    let (key, name) = (support::key(&fixture, "a"), format!("gizmos.{}", fixture.group()));
-    let _ = live
-        .delete::<CustomResourceDefinition>(&ObjectKey::new("", &name), DeleteOptions::default())
-        .await
-        .unwrap();
-    while !gizmos.get(&key).await.is_err_and(|error| error.is_absent()) {
-        assert!(mapper.known(&ask).is_some());
+/// A cluster whose time goes on when the test says so, and its kind, which the server serves in two versions.
+async fn with_kind(fixture: &Fixture, proxy: &FaultProxy, kind: &str) -> (TestClock, Cluster, Ask) {
+    let clock = TestClock::new();
+    let builder = builder(fixture, proxy).clock(Arc::new(clock.clone()));
+    let cluster = builder.build().await.unwrap();
+    define(fixture, &cluster.live(), kind).await;
+    let ask = Ask::kind(fixture.group(), kind);
+    while cluster.mapper().resolve(&ask).await.is_err() {
+        clock.advance(NEGATIVE);
+    }
+    (clock, cluster, ask)
+}
+
+/// Asks for an object until there is no such kind, and then some more times.
+async fn find_gone(fixture: &Fixture, cluster: &Cluster, resource: &Resource) {
+    let (objects, key) = (cluster.live().of(resource), support::key(fixture, "a"));
+    while !objects.get(&key).await.is_err_and(|error| error.is_absent()) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    for _ in 0..5 {
+        assert!(objects.get(&key).await.unwrap_err().is_absent());
+    }
+}
+
+fn discovered(proxy: &FaultProxy) -> usize {
+    let all = requests(proxy);
+    all.iter().filter(|one| one.path == "/apis").count()
+}
+
+// R56
+#[steersman_testing::test]
+async fn guarantee_6_what_a_client_finds_gone_is_forgotten_and_asked_for_at_the_same_rate(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (clock, cluster, ask) = with_kind(&fixture, &proxy, "Gizmo").await;
+    let (mapper, live) = (cluster.mapper(), cluster.live());
+    let ask = ask.version("v1");
+    let gizmos = mapper.resolve(&ask).await.unwrap();
+    let others = Ask::of::<Deployment>();
+    mapper.resolve(&others).await.unwrap();
+    let definition = ObjectKey::new("", &format!("gizmos.{}", fixture.group()));
+    let _ = live
+        .delete::<CustomResourceDefinition>(&definition, DeleteOptions::default())
+        .await
+        .unwrap();
+    assert!(mapper.known(&ask).is_some());
+    let before = discovered(&proxy);
+    find_gone(&fixture, &cluster, gizmos.resource()).await;
     assert!(mapper.known(&ask).is_none());
+    assert!(mapper.known(&others).is_some());
+    for _ in 0..5 {
+        let error = mapper.resolve(&ask).await.unwrap_err();
+        assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
+    }
+    assert_eq!(discovered(&proxy), before, "it was asked just now");
+    clock.advance(NEGATIVE);
+    mapper.resolve(&ask).await.unwrap_err();
+    assert_eq!(discovered(&proxy), before + 1);
+    clock.advance(NEGATIVE);
     cluster.close("the test is over");
+    let deadline = clock.now() + Duration::from_secs(3600);
     let error = mapper.resolve_until(&ask, deadline).await.unwrap_err();
     assert!(matches!(error, MapError::Discovery { .. }), "{error:?}");
+}
+
+// R56
+#[steersman_testing::test]
+async fn guarantee_6_a_kind_whose_version_is_gone_is_found_in_the_one_that_is_left(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (clock, cluster, ask) = with_kind(&fixture, &proxy, "Gizmo").await;
+    let mapper = cluster.mapper();
+    let gizmos = mapper.resolve(&ask).await.unwrap();
+    assert_eq!(gizmos.resource().version(), "v1");
+    let definition = ObjectKey::new("", &format!("gizmos.{}", fixture.group()));
+    loop {
+        let found = cluster.live().get::<CustomResourceDefinition>(&definition).await;
+        let mut found = (*found.unwrap().unwrap()).clone();
+        found.spec.versions[1].served = false;
+        match cluster.live().update(&found).await {
+            Err(error) if error.is_conflict() => {}
+            updated => break drop(updated.unwrap()),
+        }
+    }
+    find_gone(&fixture, &cluster, gizmos.resource()).await;
+    let left = mapper.resolve(&ask).await.unwrap();
+    assert_eq!(left.resource().version(), "v1beta1");
+    // What the server says is the same.
+    loop {
+        clock.advance(NEGATIVE);
+        let gone = mapper.resolve(&ask.clone().version("v1")).await;
+        if gone.is_err() {
+            break;
+        }
+        find_gone(&fixture, &cluster, gizmos.resource()).await;
+    }
+    let left = mapper.resolve(&ask).await.unwrap();
+    assert_eq!(left.resource().version(), "v1beta1");
 }
 
 /// A server of this test's own, with what it has at each path.

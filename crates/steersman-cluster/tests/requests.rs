@@ -35,6 +35,11 @@ use tower::service_fn;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// How many attempts were repeated.
+fn retries(cluster: &Cluster) -> u64 {
+    cluster.retries().iter().map(|one| one.count).sum()
+}
+
 // R141
 #[steersman_testing::test]
 async fn a_request_that_is_not_answered_fails_at_its_limit(fixture: Fixture) {
@@ -158,7 +163,7 @@ async fn a_read_is_tried_three_times(fixture: Fixture) {
     let _busy = proxy.inject(Matching::method("GET").first(2), Fault::answer(503));
     let (read, ()) = futures::join!(client.get::<ConfigMap>(&key), walk(2));
     assert!(read.unwrap().is_none());
-    assert_eq!((requests(&proxy).len(), cluster.retries()), (3, 2));
+    assert_eq!((requests(&proxy).len(), retries(&cluster)), (3, 2));
 
     let down = proxy.inject(Matching::method("GET"), Fault::answer(503));
     let (read, ()) = futures::join!(client.get::<ConfigMap>(&key), walk(2));
@@ -167,7 +172,7 @@ async fn a_read_is_tried_three_times(fixture: Fixture) {
         matches!(&error, Error::Refused { refusal, .. } if refusal.code == 503),
         "{error:?}"
     );
-    assert_eq!((down.hits(), cluster.retries()), (3, 4));
+    assert_eq!((down.hits(), retries(&cluster)), (3, 4));
 }
 
 #[steersman_testing::test]
@@ -211,7 +216,7 @@ async fn a_write_is_tried_again_only_if_the_server_did_nothing(fixture: Fixture)
         .await
         .unwrap_err();
     assert!(matches!(&error, Error::Unreachable { .. }), "{error:?}");
-    assert_eq!(cluster.retries(), 1);
+    assert_eq!(retries(&cluster), 1);
     // The server did it, and was not asked twice.
     assert!(
         client
@@ -260,7 +265,7 @@ async fn a_write_that_finds_no_connection_is_tried_again() {
         error.to_string(),
         "cannot create configmaps/v1 n/a: the server does not answer"
     );
-    assert_eq!(cluster.retries(), 2);
+    assert_eq!(retries(&cluster), 2);
     let [count] = cluster.requests().try_into().unwrap();
     assert_eq!(
         (count.code, count.method.as_str(), count.count),

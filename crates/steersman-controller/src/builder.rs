@@ -330,6 +330,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             let source = source(kind, &hot_loops).primary(source::Primary {
                 objects: Arc::clone(&parent.objects),
                 to_request,
+                hot_loops: Arc::clone(&hot_loops),
                 memory: memory.clone(),
             });
             let source = match gone {

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a reconciler is handed beside the request.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
-use crate::{Fleet, Metrics, Stop, StopHandle, engagement::Engagement};
+use crate::{Fleet, Metrics, Stop, StopHandle, engagement::Engagement, fleet::Visit};
 
 /// The clients and the circumstances of one reconcile. It is owned and cheap to clone.
 #[derive(Clone)]
@@ -14,6 +19,8 @@ pub struct Context {
     engagement: Arc<Engagement>,
     circumstances: Circumstances,
     handler: Option<Arc<str>>,
+    /// The other clusters that this reconcile works on.
+    visits: Arc<Mutex<BTreeMap<u64, Visit>>>,
 }
 
 /// What is special about one reconcile.
@@ -32,6 +39,7 @@ impl Context {
             engagement,
             circumstances,
             handler: None,
+            visits: Arc::default(),
         }
     }
 
@@ -44,6 +52,7 @@ impl Context {
                 ..self.circumstances
             },
             handler: Some(Arc::clone(handler)),
+            visits: Arc::clone(&self.visits),
         }
     }
 
@@ -105,10 +114,16 @@ impl Context {
     }
 
     /// The client of another cluster of the same manager, behind the same gate. What its reads keep in the cache there is
-    /// let go when the run ends, as with [`client`](Self::client).
+    /// let go when the run ends, as with [`client`](Self::client). Whoever removes that cluster waits, within the grace
+    /// period, until this context and its clones are dropped.
     #[must_use]
     pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
-        self.engagement.client_of(cluster)
+        let (client, visit) = self.engagement.client_of(cluster)?;
+        if let Some(visit) = visit {
+            let mut visits = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
+            visits.entry(visit.member().number()).or_insert(visit);
+        }
+        Some(client)
     }
 
     /// Writes events about objects of the request's cluster, in the name of the controller.

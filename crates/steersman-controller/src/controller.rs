@@ -272,7 +272,6 @@ impl<R: RequestKey> Runnable for Controller<R> {
     /// Keys go, and informers that nobody else holds end at once.
     fn forget(&self) {
         self.0.purge(|_| true);
-        self.0.hot_loops.clear();
         if let Some((_, namespaced)) = &self.0.unknown_scope {
             namespaced.forget();
         }

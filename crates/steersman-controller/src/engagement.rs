@@ -150,19 +150,23 @@ impl Engagement {
         self.cluster.until_closed(staying).await.flatten()
     }
 
-    /// The client of a cluster of the fleet. Informers that its reads start end with this, too.
-    pub(crate) fn client_of(&self, name: &ClusterName) -> Option<Client> {
+    /// The client of a cluster of the fleet, and a visit there if it is another one. Informers that its reads start end
+    /// with this, too.
+    pub(crate) fn client_of(&self, name: &ClusterName) -> Option<(Client, Option<Visit>)> {
         if name == self.cluster.name() {
-            return Some(self.client.clone());
+            return Some((self.client.clone(), None));
         }
-        let member = self.fleet.member(name)?;
+        let visit = self.fleet.visit(name)?;
+        let member = visit.member();
         let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, client)) = guests.get(name).filter(|(number, _)| *number == member.number()) {
-            return Some(client.clone());
-        }
-        let client = fenced(member.cluster().client().for_run(), self.fence.as_ref());
+        let known = guests.get(name).filter(|(number, _)| *number == member.number());
+        let client = match known {
+            Some((_, client)) => client.clone(),
+            None => fenced(member.cluster().client().for_run(), self.fence.as_ref()),
+        };
         guests.insert(name.clone(), (member.number(), client.clone()));
-        Some(client)
+        drop(guests);
+        Some((client, Some(visit)))
     }
 
     /// Lets the clients of clusters go that are not there any more.

@@ -7,6 +7,7 @@
 //! 2. One that is wanted only with certain kinds is not asked for before it is known that they are installed.
 //! 3. They are kept while what wants them runs; those that depend on a kind until it has begun, so that they can end when
 //!    the kind goes.
+//! 4. Whoever lets a cluster go waits for those that run and [name](Runnable::clusters) it.
 
 use std::time::Duration;
 
@@ -238,6 +239,8 @@ impl Part {
 /// # Cancel safety
 /// As that of what runs.
 pub async fn run_filled(runnable: &impl Runnable, cx: RunContext, deadline: Moment) -> Result<(), BoxError> {
+    let named = runnable.clusters();
+    let _visits: Vec<_> = named.iter().filter_map(|name| cx.fleet().visit(name)).collect();
     let mut filling = Filling::start(runnable.caches(), cx.fleet());
     if cx.clock().now() < deadline {
         let told = |on: Vec<String>| {

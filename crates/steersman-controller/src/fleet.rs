@@ -182,6 +182,12 @@ impl Member {
     }
 }
 
+impl Visit {
+    pub(crate) fn member(&self) -> &Member {
+        &self.0
+    }
+}
+
 impl Drop for Visit {
     fn drop(&mut self) {
         self.0.visits.send_modify(|visits| *visits -= 1);

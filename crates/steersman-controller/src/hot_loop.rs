@@ -11,9 +11,12 @@
 //! 2. A change by somebody else ends it, and is reconciled at once.
 //! 3. When a chain has ten links, the key waits: a second, then twice as long each time, a minute at most.
 //! 4. It is said once for each chain.
-//! 5. Nothing is remembered of a key whose last reconcile wrote nothing, or whose object is gone.
+//! 5. Nothing is remembered of a key whose last reconcile wrote nothing, whose object is gone, or which nobody is about to
+//!    reconcile when its object is written.
 //!
 //! # Not seen
+//! What a reconcile writes into objects of the same kind whose keys are not in the queue, such as one that it makes.
+//!
 //! What is written by the raw client ([`Context::kube`](crate::Context::kube)), whose answers nobody reads on their way, and
 //! by the client of another cluster ([`Context::client_of`](crate::Context::client_of)), where the keys are others. Such
 //! a loop is as quick as its reconciles are.
@@ -74,13 +77,22 @@ impl<R: RequestKey> HotLoops<R> {
         self.primary.is_some()
     }
 
-    /// The controller wrote an object.
-    pub(crate) fn wrote(&self, resource: &Resource, cluster: &ClusterName, object: &Object) {
+    /// The controller wrote an object. One whose key is not in the queue is not its reconcile's own, and nobody might tell
+    /// of its end: it may not even be one of those that are watched.
+    pub(crate) fn wrote(
+        &self,
+        resource: &Resource,
+        cluster: &ClusterName,
+        object: &Object,
+        queue: &Queue<R>,
+    ) {
         let Some((_, to_request)) = self.primary.as_ref().filter(|(primary, _)| primary == resource) else {
             return;
         };
         let key = to_request(cluster, object.key());
-        self.change(|chains| chains.entry(key).or_default().wrote(object.resource_version()));
+        if queue.status(&key).is_some() {
+            self.change(|chains| chains.entry(key).or_default().wrote(object.resource_version()));
+        }
     }
 
     /// An object of the primary kind has this revision now. If that is the controller's own doing, or may be, this sees to
@@ -171,11 +183,17 @@ impl<R: RequestKey> HotLoops<R> {
         added
     }
 
-    /// Forgets an object that is gone.
-    fn gone(&self, cluster: &ClusterName, object: &Object) {
-        if let Some((_, to_request)) = &self.primary {
-            let key = to_request(cluster, object.key());
-            self.change(|chains| chains.remove(&key));
+    /// Forgets a key whose object is gone.
+    pub(crate) fn forget(&self, key: &R) {
+        if !self.is_empty() {
+            self.change(|chains| chains.remove(key));
+        }
+    }
+
+    /// Forgets all keys that are meant.
+    pub(crate) fn forget_all(&self, is_meant: impl Fn(&R) -> bool) {
+        if !self.is_empty() {
+            self.change(|chains| chains.retain(|key, _| !is_meant(key)));
         }
     }
 
@@ -214,10 +232,6 @@ where
             _ if self.0.is_empty() => false,
             Event::Updated { .. } if !occurrence.is_replay() => {
                 self.0.changed(cluster, object, enqueue.queue())
-            }
-            Event::Deleted { .. } => {
-                self.0.gone(cluster, object);
-                false
             }
             _ => false,
         };
@@ -281,7 +295,7 @@ mod tests {
 
         fn answered(&self, revision: u32) {
             self.hot
-                .wrote(&webs(), &ClusterName::default(), &object(revision));
+                .wrote(&webs(), &ClusterName::default(), &object(revision), &self.queue);
         }
 
         fn event(&self, revision: u32) {
@@ -436,12 +450,40 @@ mod tests {
             this.answered(revision);
         });
         assert!(!this.hot.is_empty());
-        this.hot.gone(&ClusterName::default(), &object(9));
+        this.hot.forget(&key());
         assert!(this.hot.is_empty());
         // The answer came after the deletion was heard of.
-        this.answered(3);
+        this.queue.add(key());
+        this.reconcile(|this| {
+            this.hot.forget(&key());
+            this.answered(3);
+        });
         this.queue.add(key());
         this.reconcile(|_| {});
+        assert!(this.hot.is_empty());
+    }
+
+    #[test]
+    fn guarantee_5_what_is_written_into_an_object_that_nobody_reconciles_is_not_remembered() {
+        let mut this = Loop::new();
+        this.answered(1);
+        assert!(this.hot.is_empty());
+        this.queue.add(key());
+        this.reconcile(|this| {
+            let made = Object::from_slice(br#"{"metadata": {"name": "made", "namespace": "ns"}}"#).unwrap();
+            this.hot
+                .wrote(&webs(), &ClusterName::default(), &made, &this.queue);
+        });
+        assert!(this.hot.is_empty());
+    }
+
+    #[test]
+    fn guarantee_5_keys_that_are_purged_are_forgotten() {
+        let mut this = Loop::new();
+        this.waits(3, write);
+        this.hot.forget_all(|of| *of != key());
+        assert!(!this.hot.is_empty());
+        this.hot.forget_all(|of| *of == key());
         assert!(this.hot.is_empty());
     }
 }

@@ -4,7 +4,7 @@
 //! # Guarantees
 //! 1. A controller that runs again goes on with the same series: counters never go back.
 //! 2. Gauges say what is true when they are read, and are zero while a controller does not run.
-//! 3. The series of a controller go when its plan is dropped.
+//! 3. The series of a controller go when its plan is dropped, unless one that came later has its name.
 
 mod gauges;
 mod handler;
@@ -121,6 +121,8 @@ impl Ended {
 pub(crate) struct Series {
     labels: ControllerLabels,
     families: Metrics,
+    /// Tells this controller from others that get its name.
+    queue: Weak<dyn Queued>,
     reconciles: [Counter; 4],
     pub(crate) errors: Counter,
     pub(crate) terminal_errors: Counter,
@@ -271,8 +273,11 @@ impl Metrics {
             controller: controller.to_owned(),
             result,
         };
-        self.queues().insert(controller.to_owned(), queue);
+        // Held to the end, so that one of the same name that goes now takes nothing along.
+        let mut queues = self.queues();
+        queues.insert(controller.to_owned(), queue.clone());
         Series {
+            queue,
             reconciles: Ended::ALL.map(|(_, name)| families.reconciles.get_or_create_owned(&result(name))),
             errors: families.errors.get_or_create_owned(&labels),
             terminal_errors: families.terminal_errors.get_or_create_owned(&labels),
@@ -348,6 +353,12 @@ impl Drop for Series {
     fn drop(&mut self) {
         let families = &self.families.0;
         let labels = &self.labels;
+        let mut queues = self.families.queues();
+        let last = queues.get(&labels.controller);
+        if !last.is_some_and(|last| last.ptr_eq(&self.queue)) {
+            return; // They are another's.
+        }
+        queues.remove(&labels.controller);
         for (_, result) in Ended::ALL {
             families.reconciles.remove(&ResultLabels {
                 controller: labels.controller.clone(),
@@ -375,7 +386,6 @@ impl Drop for Series {
         families.retries.remove(&named);
         families.queued_seconds.remove(&named);
         families.worked_seconds.remove(&named);
-        self.families.queues().remove(&labels.controller);
     }
 }
 

@@ -45,7 +45,8 @@ pub trait Runnable: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The clusters without which it cannot run: when one of them is removed, it is stopped. Default: none.
+    /// The clusters without which it cannot run: when one of them is removed, it is stopped, and the cluster is not closed
+    /// before it has ended or the grace period is over. Default: none.
     fn clusters(&self) -> Vec<ClusterName> {
         Vec::new()
     }

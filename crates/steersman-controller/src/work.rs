@@ -128,7 +128,8 @@ impl<R: RequestKey> Outfit<R> {
 
     fn engage(&self, cluster: &Cluster) -> Arc<Engagement> {
         let (plan, cx) = (&self.plan, &self.cx);
-        let (hot_loops, name) = (Arc::clone(&plan.hot_loops), cluster.name().clone());
+        let (hot_loops, queue) = (Arc::clone(&plan.hot_loops), Arc::clone(&plan.queue));
+        let name = cluster.name().clone();
         let fence = Some(self.term.fence().clone());
         let fleet = self.fleet.clone();
         let mut engagement = Engagement::new(&plan.name, cluster, fence, fleet, cx.stop().clone())
@@ -142,7 +143,7 @@ impl<R: RequestKey> Outfit<R> {
             engagement = engagement.during(Stay::follow(presence, cx, &self.departed));
         }
         Arc::new(engagement.observed(move |resource, object| {
-            hot_loops.wrote(resource, &name, object);
+            hot_loops.wrote(resource, &name, object, &queue);
         }))
     }
 

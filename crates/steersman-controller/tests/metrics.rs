@@ -129,3 +129,25 @@ async fn series_have_the_names_and_buckets_of_controller_runtime(fixture: Fixtur
         assert!(found.iter().enumerate().all(is_near), "{name}: {found:?}");
     }
 }
+
+// R118
+#[steersman_testing::test]
+async fn guarantee_3_one_that_goes_takes_nothing_along_of_another_that_has_its_name(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let calls = Calls::new();
+    let make = || Controller::<ObjectKey>::named("keys").build(&stage.cluster, calls.only());
+    let first = make();
+    let stopped = stage.run(&first).stop(GRACE).await.unwrap();
+    let second = make();
+    let running = stage.run(&second);
+    second.enqueue(key(&fixture, "a"));
+    until(|| stage.reconciled("keys", "success") == 1).await;
+    drop((first, stopped));
+    assert_eq!(stage.reconciled("keys", "success"), 1);
+    let of_queue = |name: &str| stage.metric(&format!("{name}{{name=\"keys\",controller=\"keys\"}}"));
+    assert_eq!(of_queue("workqueue_unfinished_work_seconds"), 0.0);
+    assert_eq!(of_queue("workqueue_adds_total"), 1.0);
+    drop((running.stop(GRACE).await.unwrap(), second));
+    let text = exposition(&stage);
+    assert!(!text.contains("controller=\"keys\""), "{text}");
+}

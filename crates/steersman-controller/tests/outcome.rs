@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cluster::ClusterName;
 use steersman_controller::{BoxError, Controller, Options, RunError, terminal};
@@ -271,6 +272,43 @@ async fn a_reconcile_that_takes_too_long_is_cancelled_and_tried_again(fixture: F
         1
     );
     running.stop(GRACE).await.unwrap();
+}
+
+// R134, R166
+#[steersman_testing::test]
+async fn only_the_limit_of_a_reconcile_counts_as_its_timeout(fixture: Fixture) {
+    let (clock, stage) = Stage::timed(&fixture).await;
+    let calls = Calls::new();
+    let reconciler = calls.then(|key: ObjectKey, _, time| async move {
+        match (key.name(), time) {
+            // A limit of its own.
+            ("impatient", 1) => tokio::time::timeout(Duration::ZERO, std::future::pending()).await?,
+            ("stuck", _) => std::future::pending().await,
+            _ => Ok(Action::await_change()),
+        }
+    });
+    let controller = Controller::<ObjectKey>::named("slow")
+        .reconcile_timeout(2 * GRACE)
+        .build(&stage.cluster, reconciler);
+    let timeouts = || stage.count("controller_runtime_reconcile_timeouts_total", "slow");
+    let running = stage.run(&controller);
+    controller.enqueue(ObjectKey::new("", "impatient"));
+    until(|| {
+        clock.advance(Duration::from_millis(1));
+        calls.count("impatient") == 2
+    })
+    .await;
+    until(|| stage.reconciled("slow", "success") == 1).await;
+    assert_eq!((stage.reconciled("slow", "error"), timeouts()), (1, 0));
+
+    controller.enqueue(ObjectKey::new("", "stuck"));
+    calls.reach("stuck", 1).await;
+    let mut stopped = Box::pin(running.stop(GRACE));
+    assert!(stopped.as_mut().now_or_never().is_none());
+    clock.advance(GRACE);
+    stopped.await.unwrap();
+    assert_eq!(controller.depth().in_flight(), 0, "it was cancelled");
+    assert_eq!(timeouts(), 0);
 }
 
 struct Counted(Arc<AtomicUsize>);

@@ -9,7 +9,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -74,6 +74,38 @@ async fn guarantee_3_nothing_is_reconciled_before_every_source_has_told_what_is_
     drop(stall);
     calls.reach("a", 1).await;
     stage.stands("both", |is| is == "ready").await;
+    running.stop(GRACE).await.unwrap();
+}
+
+// R158
+#[steersman_testing::test]
+async fn guarantee_3_nothing_is_reconciled_while_a_handler_is_busy_with_what_is_there(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    for number in 0..20 {
+        let map = config_map(&fixture, &format!("map-{number}"), "1");
+        stage.live().create(&map).await.unwrap();
+    }
+    let (calls, handled) = (Calls::new(), Arc::new(AtomicUsize::new(0)));
+    let (go_on, blocked) = std::sync::mpsc::sync_channel::<()>(0);
+    let (counting, blocked) = (Arc::clone(&handled), Mutex::new(blocked));
+    let slow = handle_fn(move |occurrence, enqueue| {
+        if counting.fetch_add(1, Ordering::SeqCst) == 10 {
+            // Until the other end is dropped.
+            let _ = blocked.lock().unwrap().recv();
+        }
+        enqueue.add(occurrence.object().key());
+    });
+    let controller = Controller::<ObjectKey>::named("maps")
+        .watches(kind::<ConfigMap>(), slow)
+        .workers(4)
+        .build(&stage.cluster, calls.only());
+    let running = stage.run(&controller);
+    until(|| handled.load(Ordering::SeqCst) == 11).await;
+    let_go_on().await;
+    assert_eq!(controller.depth().warm(), 10, "they are enqueued");
+    assert!(calls.all().is_empty());
+    drop(go_on);
+    calls.when(|calls| calls.len() == 20).await;
     running.stop(GRACE).await.unwrap();
 }
 

@@ -18,7 +18,8 @@
 //! 3. A check may be added and removed at any time.
 //! 4. Where there is no check, there is `ping`, which passes.
 //! 5. A check that is set apart is asked by its own path only.
-//! 6. Remarks stand below the checks of every list and decide nothing, such as `cluster far: degraded: …`.
+//! 6. Remarks decide nothing, such as `cluster far: degraded: …`. They stand below the checks of lists that are asked for
+//!    with `?verbose`, as lines without `[+]` or `[-]`; the last line stays the last.
 //! 7. Paths are answered with and without a slash at the end, and nothing is redirected.
 //!
 //! # Not promised
@@ -174,7 +175,7 @@ impl Checks {
         }
     }
 
-    /// Shows lines with every list, which decide nothing: what people want to know beside what probes have to.
+    /// Shows lines with every verbose list, which decide nothing: what people want to know beside what probes have to.
     pub(crate) fn remark(&self, lines: impl Fn() -> Vec<String> + Send + Sync + 'static) {
         let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
         remarks.push(Arc::new(lines));

@@ -8,7 +8,9 @@
 //! 2. Nothing else runs before each kind that was declared before the run is in sync, or known to be absent, forbidden or
 //!    unreachable, or the limit of the barrier has passed. What is added later, waits for a condition or needs leadership
 //!    waits for its own caches in the same way when its time comes, and nobody else does.
-//! 3. What fails ends the run, with its name and error. What fails after that is logged.
+//! 3. What fails ends the run, with its name and error; so does an HTTP endpoint, without which nobody sees how the process
+//!    is. What fails after that is logged, as a warning unless it only says that it was stopped: that its client is closed
+//!    or held back, or its task cancelled.
 //! 4. Runnables and clusters can be added before and while it runs. Once it is stopping they are refused.
 //! 5. The run ends when all that ran has ended, or the grace period is over; then the error names who is late.
 //! 6. A run can follow another. Two at the same time are refused. A process hears signals once, so that
@@ -24,6 +26,7 @@ mod builder;
 mod collect;
 mod own_lease;
 mod run;
+mod stuck;
 mod warmth;
 
 use std::{
@@ -78,8 +81,9 @@ pub(crate) struct Inner {
 #[derive(Default)]
 struct Registry {
     runnables: BTreeMap<String, BoxRunnable>,
-    /// Those that may not run, to tell a name that is taken from one that nobody has.
-    disabled: BTreeSet<String>,
+    /// Those that may not run, to tell a name that is taken from one that nobody has, and the clusters without which they
+    /// cannot.
+    disabled: BTreeMap<String, Vec<ClusterName>>,
     /// Those that may be running and have to end by then.
     dismissed: Vec<(String, Moment)>,
     state: State,
@@ -131,7 +135,7 @@ pub enum RunError {
     /// The election cannot be taken part in.
     #[error("the election failed")]
     Election(#[source] ElectionError),
-    /// An HTTP endpoint cannot be had, or ended.
+    /// An HTTP endpoint cannot be had, or ended before the run did.
     #[error("an HTTP endpoint failed")]
     Endpoint(#[source] BoxError),
     /// Signals cannot be listened to.
@@ -208,7 +212,9 @@ impl Manager {
 
     /// Lets a cluster go: it gets no new work and its keys are forgotten; what is in flight has `grace` to end and is
     /// then cancelled; its watches close, and its clients refuse. Runnables that cannot do without it, such as controllers
-    /// whose own cluster it is, are stopped and let go, so that their names are free.
+    /// whose own cluster it is, are stopped and let go, so that their names are free. In flight are reconciles of its keys,
+    /// those of others that have its [client](steersman_controller::Context::client_of), and runnables that
+    /// [name](Runnable::clusters) it. Of others who hold a client of it nobody knows.
     ///
     /// # Errors
     /// When there is none of this name.
@@ -410,8 +416,12 @@ impl Inner {
     fn dismiss(&self, cluster: &ClusterName, deadline: Moment) {
         let mut registry = self.lock();
         let Registry {
-            runnables, dismissed, ..
+            runnables,
+            disabled,
+            dismissed,
+            ..
         } = &mut *registry;
+        disabled.retain(|_, clusters| !clusters.contains(cluster));
         runnables.retain(|name, runnable| {
             let stays = !runnable.clusters().contains(cluster);
             if !stays {
@@ -430,7 +440,8 @@ impl Inner {
     /// A name that nobody has was meant for somebody.
     fn warn_of_unknown_names(&self) {
         let registry = self.lock();
-        let unknown: Vec<&String> = self.disabled.difference(&registry.disabled).collect();
+        let is_unknown = |name: &&String| !registry.disabled.contains_key(*name);
+        let unknown: Vec<&String> = self.disabled.iter().filter(is_unknown).collect();
         if !unknown.is_empty() {
             tracing::warn!(
                 ?unknown,
@@ -458,7 +469,7 @@ impl Host for Manager {
         if matches!(registry.state, State::Stopping) {
             return Err(HostError::Stopping { name });
         }
-        if registry.runnables.contains_key(&name) || registry.disabled.contains(&name) {
+        if registry.runnables.contains_key(&name) || registry.disabled.contains_key(&name) {
             return Err(HostError::NameTaken { name });
         }
         let fleet = self.0.surroundings.fleet();
@@ -471,7 +482,7 @@ impl Host for Manager {
         }
         if self.0.disabled.contains(&name) {
             tracing::info!(name, "disabled: it does not run");
-            registry.disabled.insert(name);
+            registry.disabled.insert(name, runnable.clusters());
             return Ok(());
         }
         registry.runnables.insert(name, self.0.with_lease(runnable));

@@ -97,7 +97,7 @@ impl Supervisor {
                 Err(panic) => format!("it panicked: {}", message(&*panic)).into(),
             };
             if own.is_requested() {
-                return tracing::warn!(name = called, error = %chain(&*error), "failed while it was stopping");
+                return report_late(&called, &error);
             }
             if let Err(lost) = failures.try_send(Failure { name: called, error }) {
                 let failure = lost.into_inner();
@@ -227,6 +227,26 @@ impl Drop for Ending {
     fn drop(&mut self) {
         self.0.send_replace(Progress::Ended);
     }
+}
+
+/// Logs an error that came after the request to stop. One that only says that it was stopped is nothing to look after.
+fn report_late(name: &str, error: &BoxError) {
+    let text = chain(&**error);
+    if is_cut_off(&**error) {
+        tracing::debug!(name, error = text, "ended, because it was stopped");
+    } else {
+        tracing::warn!(name, error = text, "failed while it was stopping");
+    }
+}
+
+/// Whether the cause is that a client is closed or held back, or that a task was cancelled.
+fn is_cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+        let refused = error.downcast_ref::<steersman_cluster::Error>();
+        let ended = error.downcast_ref::<tokio::task::JoinError>();
+        refused.is_some_and(steersman_cluster::Error::is_fenced)
+            || ended.is_some_and(tokio::task::JoinError::is_cancelled)
+    })
 }
 
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {

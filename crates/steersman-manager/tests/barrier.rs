@@ -8,7 +8,7 @@ mod kinds;
 mod managed;
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use futures::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -18,8 +18,8 @@ use steersman_controller::{
     BoxError, Condition, Conditional, Controller, Needs, RunContext, Runnable, Standing, Wanted, dynamic,
     run_fn,
 };
-use steersman_core::{Presence, Sighting};
-use steersman_manager::{Manager, ManagerBuilder, RunError};
+use steersman_core::{Presence, Sighting, TestClock};
+use steersman_manager::{Checks, Manager, ManagerBuilder, Routes, RunError, Server};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Exchange, Fault, Injected, Matching},
@@ -94,6 +94,89 @@ async fn guarantee_2_a_kind_that_may_be_absent_and_is_not_holds_the_start(fixtur
         drop(stall);
         steps.saw("plain").await;
         ready(&manager, "widgets").await;
+        running.stop().await.unwrap();
+    }
+}
+
+// R93
+#[steersman_testing::test]
+async fn a_list_that_takes_longer_than_was_said_fails_the_liveness_probe_until_it_is_there(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let limit = FAR_AWAY / 2;
+    let manager = patient(cluster_through(&fixture, &proxy, "default").await)
+        .clock(Arc::new(clock.clone()))
+        .stuck_after(limit)
+        .build()
+        .await
+        .unwrap();
+    Controller::of::<ConfigMap>("maps")
+        .run_on(&manager, Log::new())
+        .unwrap();
+    let healthz = async || get(manager.addresses().health.unwrap(), "/healthz").await;
+    let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
+    let running = run(&manager);
+    stall.hit().await;
+    assert_eq!(healthz().await.parts(), (200, "ok"));
+    clock.advance(limit - Duration::from_secs(1));
+    assert_eq!(healthz().await.parts(), (200, "ok"));
+    clock.advance(Duration::from_secs(1));
+    let expected =
+        "[-]stuck failed: caches: waiting for configmaps/v1 (cluster default)\nhealthz check failed\n";
+    assert_eq!(healthz().await.parts(), (500, expected));
+    drop(stall);
+    ready(&manager, "maps").await;
+    assert_eq!(healthz().await.parts(), (200, "ok"));
+    running.stop().await.unwrap();
+}
+
+/// A webhook of this process, and where it answers.
+fn webhook() -> (SocketAddr, impl Runnable) {
+    let mut routes = Routes::new();
+    Checks::new().mount(&mut routes, "/convert").unwrap();
+    let server = Server::bind(HERE, routes, support::real_time()).unwrap();
+    let address = server.address();
+    let serving = run_fn("webhook", move |cx: RunContext| {
+        let server = server.try_clone();
+        async move {
+            let stop = async move { _ = cx.stop().requested().await };
+            Ok::<(), BoxError>(server?.serve(stop).await?)
+        }
+    });
+    (address, serving.needing(Needs::NoCaches))
+}
+
+// R49, R93
+#[steersman_testing::test]
+async fn guarantee_1_a_list_may_need_a_webhook_of_this_process_which_is_called_once_that_is_ready(
+    fixture: Fixture,
+) {
+    let proxy = fixture.proxy().await;
+    elected::create_map(&fixture, "a").await;
+    for is_warm in [false, true] {
+        let manager = patient(cluster_through(&fixture, &proxy, "default").await)
+            .election(elected::steady(&fixture, &format!("warm-{is_warm}")))
+            .ready_while_cold(true)
+            .build()
+            .await
+            .unwrap();
+        let (address, webhook) = webhook();
+        manager.add(webhook).unwrap();
+        let (maps, log) = (Controller::of::<ConfigMap>("maps"), Log::new());
+        let maps = if is_warm { maps.warm() } else { maps };
+        maps.run_on(&manager, log.clone()).unwrap();
+        // As a server does that cannot convert what it is asked for.
+        let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
+        let running = run(&manager);
+        stall.hit().await;
+        elected::until(async || {
+            let readyz = get(manager.addresses().health.unwrap(), "/readyz").await;
+            readyz.status == 200
+        })
+        .await;
+        assert_eq!(get(address, "/convert").await.status, 200);
+        assert!(log.entries().is_empty());
+        drop(stall);
+        log.saw("a", Some("1")).await;
         running.stop().await.unwrap();
     }
 }

@@ -115,7 +115,7 @@ async fn contend(fixture: Fixture, contender: PathBuf) {
         names.push(name);
     }
     elected::signed(&stage.fixture, "a", names.last().unwrap()).await;
-    assert_eq!(chronicle.judge(), names);
+    assert_eq!(chronicle.judge().await, names);
 }
 
 /// How long they contend at least: four changes take a quarter of a minute, and `STEERSMAN_CONTEND_SECONDS` asks for more.

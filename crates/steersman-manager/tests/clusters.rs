@@ -12,10 +12,15 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cache::Resource;
 use steersman_cluster::{ClusterName, ClusterState};
-use steersman_controller::{BoxError, Context, Controller, Request, Standing, reconcile_fn};
-use steersman_core::Action;
+use steersman_controller::{
+    BoxError, Context, Controller, Needs, Request, RunContext, Runnable, Standing, reconcile_fn,
+};
+use steersman_core::{Action, ObjectKey};
 use steersman_manager::Manager;
-use steersman_testing::Fixture;
+use steersman_testing::{
+    Fixture,
+    proxy::{Fault, Matching},
+};
 use tokio::sync::Notify;
 
 use managed::{Steps, cluster_builder, cluster_through, key, run};
@@ -148,6 +153,113 @@ async fn a_cluster_is_seen_to_drain_until_it_is_removed(fixture: Fixture) {
     running.stop().await.unwrap();
 }
 
+/// Works on a cluster that it names, and reads from it once more after it was told to stop.
+struct Reader {
+    steps: Steps,
+    go_on: Arc<Notify>,
+    map: ObjectKey,
+}
+
+impl Runnable for Reader {
+    fn name(&self) -> &str {
+        "reader"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::Nothing
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        vec!["far".into()]
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        let far = cx.fleet().get(&"far".into()).ok_or("it is named")?;
+        cx.ready();
+        self.steps.add("begun");
+        cx.stop().requested().await;
+        self.steps.add("told");
+        self.go_on.notified().await;
+        far.live().get::<ConfigMap>(&self.map).await?;
+        self.steps.add("read");
+        Ok(())
+    }
+}
+
+// R174
+#[steersman_testing::test]
+async fn a_cluster_that_is_removed_stays_open_until_runnables_that_name_it_have_ended(fixture: Fixture) {
+    let far = cluster_builder(&fixture, "far").build().await.unwrap();
+    let manager = Manager::builder().cluster(far.clone()).build().await.unwrap();
+    let (steps, go_on) = (Steps::new(), Arc::new(Notify::new()));
+    let reader = Reader {
+        steps: steps.clone(),
+        go_on: Arc::clone(&go_on),
+        map: key(&fixture, "a"),
+    };
+    manager.add(reader).unwrap();
+    let running = run(&manager);
+    steps.saw("begun").await;
+    let name = ClusterName::from("far");
+    let mut removed = Box::pin(manager.remove_cluster(&name, Duration::from_secs(60)));
+    assert!(removed.as_mut().now_or_never().is_none());
+    steps.saw("told").await;
+    assert!(removed.as_mut().now_or_never().is_none(), "it works on it");
+    assert!(!far.is_closed());
+    go_on.notify_one();
+    removed.await.unwrap();
+    assert_eq!(steps.all(), ["begun", "told", "read"]);
+    assert!(far.is_closed());
+    running.stop().await.unwrap();
+}
+
+// R174
+#[steersman_testing::test]
+async fn a_cluster_that_is_removed_stays_open_for_reconciles_that_have_its_client(fixture: Fixture) {
+    let far = cluster_builder(&fixture, "far").build().await.unwrap();
+    let manager = Manager::builder()
+        .cluster(cluster_builder(&fixture, "near").build().await.unwrap())
+        .cluster(far.clone())
+        .build()
+        .await
+        .unwrap();
+    let (steps, go_on) = (Steps::new(), Arc::new(Notify::new()));
+    let reconciler = {
+        let (steps, go_on) = (steps.clone(), Arc::clone(&go_on));
+        reconcile_fn(move |request: Request, cx: Context| {
+            let (steps, go_on) = (steps.clone(), Arc::clone(&go_on));
+            async move {
+                let Some(client) = cx.client_of(&"far".into()) else {
+                    steps.add("gone");
+                    return Ok::<_, BoxError>(Action::await_change());
+                };
+                steps.add("begun");
+                go_on.notified().await;
+                client.live().get::<ConfigMap>(request.key()).await?;
+                steps.add("read");
+                Ok(Action::await_change())
+            }
+        })
+    };
+    let controller = Controller::<Request>::named("mirror")
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let running = run(&manager);
+    let request = || Request::new("near".into(), key(&fixture, "a"));
+    controller.enqueue(request());
+    steps.saw("begun").await;
+    let name = ClusterName::from("far");
+    let mut removed = Box::pin(manager.remove_cluster(&name, Duration::from_secs(60)));
+    assert!(removed.as_mut().now_or_never().is_none());
+    assert!(!far.is_closed());
+    go_on.notify_one();
+    removed.await.unwrap();
+    assert_eq!(steps.all(), ["begun", "read"]);
+    controller.enqueue(request());
+    steps.saw("gone").await;
+    running.stop().await.unwrap();
+}
+
 // R118
 #[steersman_testing::test]
 async fn no_series_is_there_twice(fixture: Fixture) {
@@ -180,5 +292,31 @@ async fn no_series_is_there_twice(fixture: Fixture) {
     series.sort_unstable();
     let twice: Vec<_> = series.windows(2).filter(|pair| pair[0] == pair[1]).collect();
     assert!(twice.is_empty(), "{twice:?}");
+    running.stop().await.unwrap();
+}
+
+// R118
+#[steersman_testing::test]
+async fn requests_that_are_repeated_have_the_labels_of_client_go(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster_through(&fixture, &proxy, "far").await;
+    let manager = Manager::builder()
+        .cluster(cluster.clone())
+        .metrics(|server| server.address(HERE))
+        .build()
+        .await
+        .unwrap();
+    let running = run(&manager);
+    manager.elected().await;
+    let _busy = proxy.inject(Matching::method("GET").first(2), Fault::answer(503));
+    let read = cluster.live().get::<ConfigMap>(&key(&fixture, "a")).await;
+    assert!(read.unwrap().is_none());
+    let metrics = get(manager.addresses().metrics.unwrap(), "/metrics").await.body;
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("rest_client_request_retries_total"));
+    let host = &cluster.requests()[0].host;
+    let expected = format!(r#"rest_client_request_retries_total{{code="503",host="{host}",verb="GET"}} 2.0"#);
+    assert_eq!(line, Some(&*expected), "{metrics}");
     running.stop().await.unwrap();
 }

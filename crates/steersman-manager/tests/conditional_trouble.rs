@@ -409,9 +409,16 @@ async fn a_standby_warms_up_for_a_kind_that_is_installed_meanwhile(fixture: Fixt
             .await;
         if install == 1 {
             widgets.uninstall().await;
+            let has_ended = |one: &Exchange| !is_watch(one, "widgets") || !one.is_open();
+            proxy
+                .wait_for(|all| all.iter().all(has_ended).then_some(()))
+                .await;
         }
     }
     assert!(!manager.is_leading() && seen.seen().is_empty());
+    let written: Vec<_> = proxy.exchanges();
+    let written: Vec<_> = written.iter().filter(|one| one.is_write()).collect();
+    assert!(written.is_empty(), "a standby writes nothing: {written:?}");
     let free = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
     elected::leases(&fixture)
         .patch(elected::LEASE, &PatchParams::default(), &free)

@@ -99,7 +99,7 @@ async fn a_killed_leader_is_followed_within_a_second_of_the_end_of_its_lease(fix
     assert!(after >= DURATION, "{after:?}: before the lease had run out");
     assert!(after < DURATION + Duration::from_secs(1), "{after:?}");
     signed(&fixture, "a", "two").await;
-    assert_eq!(chronicle.judge(), ["one", "two"]);
+    assert_eq!(chronicle.judge().await, ["one", "two"]);
 }
 
 /// How many objects there are besides the one that is looked at. `STEERSMAN_OBJECTS` says another number.
@@ -130,7 +130,8 @@ async fn create_many(fixture: &Fixture) {
     created.try_collect::<()>().await.unwrap();
 }
 
-/// How long a list takes: a minute would show no more than this. `STEERSMAN_LIST_DELAY_SECONDS` says another time.
+/// How long a list takes: a minute would show no more than this. `STEERSMAN_LIST_DELAY_SECONDS` says another time;
+/// `cargo xtask test --long` does.
 fn list_delay() -> Duration {
     let asked = std::env::var("STEERSMAN_LIST_DELAY_SECONDS").ok();
     Duration::from_secs(asked.map_or(8, |asked| asked.parse().unwrap()))
@@ -210,7 +211,7 @@ async fn a_leader_that_is_told_to_stop_hands_over_within_half_a_second(fixture: 
     assert!(after < Duration::from_millis(500), "{after:?}");
     signed(&fixture, "a", "two").await;
     assert_eq!(one.ended().await, Some(0));
-    assert_eq!(chronicle.judge(), ["one", "two"]);
+    assert_eq!(chronicle.judge().await, ["one", "two"]);
 }
 
 // R68
@@ -251,7 +252,7 @@ async fn a_leader_that_stood_still_for_twice_its_lease_writes_nothing_when_it_go
     assert_eq!(after, before, "neither objects nor the lease");
     // What it had sent before was done in its time. The other one has signed it since.
     signed(&fixture, "b", "two").await;
-    assert_eq!(chronicle.judge(), ["one", "two"]);
+    assert_eq!(chronicle.judge().await, ["one", "two"]);
     drop(two);
 }
 

@@ -13,8 +13,9 @@ use std::{
     },
 };
 
-use steersman_manager::{Checks, Routes, Unready};
-use support::Running;
+use steersman_controller::{BoxError, Needs, RunContext, Standing, run_fn};
+use steersman_manager::{Checks, Manager, Routes, Unready};
+use support::{HERE, Running, get};
 
 /// Servers of `/healthz` and `/readyz`.
 fn probes() -> (Checks, Checks, Running) {
@@ -185,4 +186,54 @@ async fn a_public_reason_stays_on_its_line() {
     readyz.add_sync("one", check).unwrap().forever();
     let expected = "[-]one failed: one [+]two ok\nhealthz check failed\n";
     assert_eq!(probes.get("/readyz").await.parts(), (500, expected));
+}
+
+// R65, R66
+#[tokio::test]
+async fn guarantee_6_a_manager_shows_checks_as_others_do_and_how_all_stand_if_asked_for_more() {
+    let manager = Manager::builder()
+        .without_cluster()
+        .health(HERE)
+        .build()
+        .await
+        .unwrap();
+    let sweeper = run_fn("sweeper", async |cx: RunContext| -> Result<(), BoxError> {
+        cx.stop().requested().await;
+        Ok(())
+    });
+    manager.add(sweeper.needing(Needs::Nothing)).unwrap();
+    let run = manager.run_until(async {
+        let is_ready = |standing: &Standing| *standing == Standing::Ready;
+        let standings = manager.standings();
+        standings
+            .when(|all| all.get("sweeper").is_some_and(is_ready))
+            .await;
+        let probe = async |path| get(manager.addresses().health.unwrap(), path).await;
+        let checks = "[+]caches ok\n[+]runnables ok\n[+]warm ok\n";
+        assert_eq!(probe("/readyz").await.parts(), (200, "ok"));
+        assert_eq!(
+            probe("/readyz?verbose").await.parts(),
+            (
+                200,
+                &*format!("{checks}runnable sweeper: ready\nhealthz check passed\n")
+            )
+        );
+        let database = manager.readyz_check("database", || async { Err::<(), _>("blech") });
+        let _database = database.unwrap();
+        let checks = "[+]caches ok\n[-]database failed: reason withheld\n[+]runnables ok\n[+]warm ok\n";
+        assert_eq!(
+            probe("/readyz").await.parts(),
+            (500, &*format!("{checks}healthz check failed\n"))
+        );
+        assert_eq!(
+            probe("/readyz?verbose").await.parts(),
+            (
+                500,
+                &*format!("{checks}runnable sweeper: ready\nhealthz check failed\n")
+            )
+        );
+        let ping = "[+]ping ok\nhealthz check passed\n";
+        assert_eq!(probe("/healthz?verbose").await.parts(), (200, ping));
+    });
+    run.await.unwrap();
 }

@@ -354,6 +354,51 @@ async fn what_fails_after_the_first_failure_is_logged(fixture: Fixture) {
     assert_eq!(late["error"], "this one is late");
 }
 
+// R67
+#[steersman_testing::test]
+async fn who_fails_only_because_it_was_told_to_stop_is_neither_returned_nor_warned_of(fixture: Fixture) {
+    logs();
+    let (near, far) = (cluster(&fixture).await, cluster(&fixture).await);
+    let manager = manager_of(near).await;
+    let names = ["closed", "cancelled"].map(|name| unique(&fixture, name));
+    let map = key(&fixture, "a");
+    let closed = run_fn(&names[0], move |cx: RunContext| {
+        let (far, map) = (far.clone(), map.clone());
+        async move {
+            cx.stop().requested().await;
+            far.close("it is over");
+            far.live().get::<ConfigMap>(&map).await?;
+            Ok(())
+        }
+    });
+    let cancelled = run_fn(&names[1], async |cx: RunContext| {
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(std::future::pending::<()>());
+        cx.stop().requested().await;
+        tasks.abort_all();
+        while let Some(ended) = tasks.join_next().await {
+            ended?;
+        }
+        Ok(())
+    });
+    manager.add(closed.needing(Needs::Nothing)).unwrap();
+    manager.add(cancelled.needing(Needs::Nothing)).unwrap();
+    let running = run(&manager);
+    for name in &names {
+        stands(&manager, name, steersman_controller::Standing::is_ready).await;
+    }
+    running.stop().await.unwrap();
+    for name in &names {
+        let said = said_of(name, "ended, because it was stopped").await;
+        assert_eq!(said["level"], "debug", "{said}");
+        let all = LINES.get().unwrap().borrow();
+        let mut loud = all
+            .iter()
+            .filter(|line| line["name"] == **name && (line["level"] == "warn" || line["level"] == "error"));
+        assert!(loud.next().is_none());
+    }
+}
+
 // R117
 #[steersman_testing::test]
 async fn what_is_logged_follows_a_config_map(fixture: Fixture) {

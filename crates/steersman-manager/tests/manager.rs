@@ -213,6 +213,32 @@ async fn guarantee_3_a_panic_is_a_failure() {
     );
 }
 
+// R65
+#[test]
+fn guarantee_3_an_endpoint_that_ends_ends_the_run() {
+    // Where the runtime waits for no sockets, none can be served.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    runtime.unwrap().block_on(async {
+        let manager = Manager::builder()
+            .without_cluster()
+            .health(([127, 0, 0, 1], 0).into())
+            .build()
+            .await
+            .unwrap();
+        let steps = Steps::new();
+        manager.add(task("good", &steps, Needs::Nothing)).unwrap();
+        let error = manager.run_until(std::future::pending()).await.unwrap_err();
+        assert!(matches!(error, RunError::Endpoint(_)), "{error:?}");
+        let all = steps.all();
+        assert!(
+            all.is_empty() || all == ["good starts", "good ends"],
+            "the others may end in their way: {all:?}"
+        );
+    });
+}
+
 // R67
 #[tokio::test]
 async fn one_that_ends_by_itself_is_done_and_the_others_go_on() {
@@ -483,7 +509,7 @@ async fn a_stop_is_heard_while_a_cache_cannot_sync(fixture: Fixture) {
 
 // R119
 #[steersman_testing::test]
-async fn guarantee_8_what_is_disabled_by_name_does_not_run(fixture: Fixture) {
+async fn guarantee_9_what_is_disabled_by_name_does_not_run(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let arguments = ["operator", "--disable-controllers=secrets,nobody"];
@@ -529,9 +555,32 @@ async fn guarantee_8_what_is_disabled_by_name_does_not_run(fixture: Fixture) {
     assert!(proxy.exchanges().iter().all(|one| !one.path.contains("/secrets")));
 }
 
+// R119, R174
+#[steersman_testing::test]
+async fn guarantee_8_the_name_of_what_is_disabled_is_free_when_its_cluster_is_removed(fixture: Fixture) {
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .disable(["on-b".to_owned()])
+        .build()
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        let b = managed::cluster_builder(&fixture, "b").build().await.unwrap();
+        manager.add_cluster(b.clone()).unwrap();
+        let add = || {
+            Controller::of::<ConfigMap>("on-b")
+                .on(&b)
+                .run_on(&manager, Log::new())
+        };
+        add().unwrap();
+        assert!(matches!(add().unwrap_err(), HostError::NameTaken { .. }));
+        manager.remove_cluster(&"b".into(), Duration::ZERO).await.unwrap();
+    }
+}
+
 // R174
 #[steersman_testing::test]
-async fn guarantee_7_a_cluster_that_is_removed_takes_those_along_who_cannot_do_without_it(fixture: Fixture) {
+async fn guarantee_8_a_cluster_that_is_removed_takes_those_along_who_cannot_do_without_it(fixture: Fixture) {
     let manager = Manager::builder()
         .cluster(cluster(&fixture).await)
         .build()
@@ -592,7 +641,7 @@ async fn guarantee_7_a_cluster_that_is_removed_takes_those_along_who_cannot_do_w
 
 // R174
 #[steersman_testing::test]
-async fn guarantee_7_a_reconcile_that_does_not_end_is_cancelled_with_its_cluster(fixture: Fixture) {
+async fn guarantee_8_a_reconcile_that_does_not_end_is_cancelled_with_its_cluster(fixture: Fixture) {
     let clock = TestClock::new();
     let build = async |name| {
         let builder = managed::cluster_builder(&fixture, name).clock(Arc::new(clock.clone()));

@@ -21,8 +21,15 @@ use crate::{EmbeddedServer, Endpoint, Fixture, Identity, RealServer};
 /// The variable that names the file with the server that all test binaries share; `cargo xtask test` sets it.
 pub const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
 
-/// A test that takes longer than this hangs.
+/// A test that takes longer than this hangs. `STEERSMAN_TEST_LIMIT_SECONDS` says another time, for tests that are asked to be
+/// larger than usual.
 pub const TEST_LIMIT: Duration = Duration::from_secs(300);
+
+fn limit() -> Duration {
+    let asked = std::env::var("STEERSMAN_TEST_LIMIT_SECONDS").ok();
+    let asked = asked.and_then(|asked| asked.parse().ok());
+    asked.map_or(TEST_LIMIT, Duration::from_secs)
+}
 
 /// How many lines of a server's log are shown when a test fails.
 const LOG_LINES: usize = 40;
@@ -130,12 +137,13 @@ where
             }
         };
         let clean_up = fixture.cleaner();
-        let result = AssertUnwindSafe(time::timeout(TEST_LIMIT, body(fixture)))
+        let limit = limit();
+        let result = AssertUnwindSafe(time::timeout(limit, body(fixture)))
             .catch_unwind()
             .await;
         let failure = match result {
             Ok(Ok(outcome)) => outcome.failure(),
-            Ok(Err(_)) => Some(format!("it was not done after {TEST_LIMIT:?}")),
+            Ok(Err(_)) => Some(format!("it was not done after {limit:?}")),
             Err(panic) => {
                 log.show(kind);
                 resume_unwind(panic);

@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use steersman_cache::Resource;
 use steersman_core::Moment;
 
 use super::{Ask, Mapping, Name};
@@ -12,6 +13,8 @@ use super::{Ask, Mapping, Name};
 pub(super) struct Table {
     groups: HashMap<String, Vec<Version>>,
     asked: HashMap<Source, Asked>,
+    /// What somebody found to be gone since the server was asked.
+    forgotten: Vec<Arc<Mapping>>,
     /// Whether the server has no list of all groups with what is in them.
     is_legacy: bool,
 }
@@ -66,6 +69,8 @@ pub(super) enum Lookup {
         asked: Option<Moment>,
         /// Whether it may have it all the same.
         is_stale: bool,
+        /// Whether it had it then, and somebody found it gone since.
+        is_forgotten: bool,
     },
 }
 
@@ -89,14 +94,12 @@ impl Table {
         let is_wanted =
             |version: &&Version| ask.version.as_ref().is_none_or(|wanted| *wanted == version.name);
         let wanted = versions.iter().filter(is_wanted);
-        let found = wanted
-            .clone()
-            .flat_map(|version| &version.mappings)
-            .find(|mapping| match &ask.name {
-                Name::Kind(kind) => kind == mapping.resource.kind(),
-                Name::Plural(plural) => plural == mapping.resource.plural(),
-            });
-        if let Some(mapping) = found {
+        let is_named = |mapping: &&Arc<Mapping>| match &ask.name {
+            Name::Kind(kind) => kind == mapping.resource.kind(),
+            Name::Plural(plural) => plural == mapping.resource.plural(),
+        };
+        let mut mappings = wanted.clone().flat_map(|version| &version.mappings);
+        if let Some(mapping) = mappings.find(is_named) {
             return Lookup::Found(Arc::clone(mapping));
         }
         let asked = self.asked.get(&self.source(&ask.group));
@@ -104,6 +107,10 @@ impl Table {
             asked: asked.map(|asked| asked.at),
             is_stale: asked.is_some_and(|asked| asked.failed)
                 || wanted.clone().any(|version| version.is_stale),
+            is_forgotten: self.forgotten.iter().filter(is_named).any(|mapping| {
+                let (group, version) = (mapping.resource.group(), mapping.resource.version());
+                group == ask.group && ask.version.as_deref().is_none_or(|wanted| wanted == version)
+            }),
         }
     }
 
@@ -123,6 +130,9 @@ impl Table {
     }
 
     fn learn(&mut self, source: &Source, groups: Vec<(String, Vec<Version>)>) {
+        let mut forgotten = std::mem::take(&mut self.forgotten);
+        forgotten.retain(|mapping| self.source(mapping.resource.group()) != *source);
+        self.forgotten = forgotten;
         let mut before: HashMap<_, _> = match source {
             Source::Core => self.groups.remove_entry("").into_iter().collect(),
             Source::Group(group) => self.groups.remove_entry(group).into_iter().collect(),
@@ -145,10 +155,18 @@ impl Table {
         }
     }
 
-    /// Forgets a group, and that the server was asked for it: whoever wants to know asks.
-    pub(super) fn forget(&mut self, group: &str) {
-        if self.groups.remove(group).is_some() {
-            self.asked.remove(&self.source(group));
+    /// Forgets those of a group that are meant. The next answer is to be a whole one, whatever the last one was; when it is
+    /// asked for is another matter.
+    pub(super) fn forget(&mut self, group: &str, is_meant: impl Fn(&Resource) -> bool) {
+        let versions = self.groups.get_mut(group).into_iter().flatten();
+        let forgotten = versions.flat_map(|version| {
+            let is_meant = |mapping: &mut Arc<Mapping>| is_meant(&mapping.resource);
+            version.mappings.extract_if(.., is_meant).collect::<Vec<_>>()
+        });
+        self.forgotten.extend(forgotten);
+        let source = self.source(group);
+        if let Some(asked) = self.asked.get_mut(&source) {
+            asked.tag = None;
         }
     }
 }
@@ -236,23 +254,40 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_6_what_is_gone_is_forgotten() {
+    fn guarantee_6_what_is_gone_is_forgotten_and_nothing_else() {
         let mut table = Table::default();
-        note(
-            &mut table,
+        let versions = || {
             vec![
                 version("v2", &["Widget"], false),
-                version("v1", &["Widget"], false),
-            ],
-        );
-        table.forget("example.com");
-        let known = table.look(&Ask::kind("example.com", "Widget"));
+                version("v1", &["Widget", "Gadget"], false),
+            ]
+        };
+        note(&mut table, versions());
+        let widget = Ask::kind("example.com", "Widget");
+        table.forget("example.com", |resource| resource.version() == "v2");
+        assert_eq!(found(&table, &widget).unwrap(), "widgets.example.com/v1");
+        table.forget("example.com", |resource| resource.plural() == "widgets");
+        assert!(found(&table, &Ask::kind("example.com", "Gadget")).is_ok());
+        for ask in [&widget, &widget.clone().version("v2")] {
+            assert!(matches!(
+                table.look(ask),
+                Lookup::Unknown {
+                    asked: Some(Moment::ORIGIN),
+                    is_stale: false,
+                    is_forgotten: true,
+                }
+            ));
+        }
+        note(&mut table, vec![version("v1", &["Gadget"], false)]);
+        let known = table.look(&widget);
         assert!(matches!(
             known,
             Lookup::Unknown {
-                asked: None,
-                is_stale: false
+                is_forgotten: false,
+                ..
             }
         ));
+        note(&mut table, versions());
+        assert_eq!(found(&table, &widget).unwrap(), "widgets.example.com/v2");
     }
 }

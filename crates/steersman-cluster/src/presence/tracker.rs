@@ -368,7 +368,7 @@ impl Follower {
             };
             if sighting.is_absent() && !entry.told.now().is_absent() {
                 // It may come back with another scope. What discovery says, the mapper knows.
-                self.mapper.forget(resource.group());
+                self.mapper.forget_versions(resource);
             }
             entry.told.tell(sighting);
         }

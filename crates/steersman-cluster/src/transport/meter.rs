@@ -3,10 +3,7 @@
 
 use std::{
     error::Error,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use http::{Method, StatusCode};
@@ -14,7 +11,8 @@ use tokio::sync::watch;
 
 use super::SendError;
 
-/// How many requests had the same end: `rest_client_requests_total`, as client-go calls it.
+/// How many requests had the same end: `rest_client_requests_total` and `rest_client_request_retries_total`, as client-go
+/// calls them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestCount {
@@ -43,11 +41,14 @@ pub(crate) enum Contact {
 #[derive(Debug)]
 pub(crate) struct Meter {
     host: String,
-    /// A handful of them, so that looking through all is quicker than a map.
-    counts: Mutex<Vec<(Method, Option<StatusCode>, u64)>>,
-    retries: AtomicU64,
+    requests: Counts,
+    retries: Counts,
     contact: watch::Sender<Contact>,
 }
+
+/// How many there were by method and code. A handful of them, so that looking through all is quicker than a map.
+#[derive(Debug, Default)]
+struct Counts(Mutex<Vec<(Method, Option<StatusCode>, u64)>>);
 
 impl Contact {
     /// With what lies behind an error, which says more than that there was one.
@@ -66,15 +67,15 @@ impl Meter {
     pub(crate) fn new(host: String) -> Self {
         Self {
             host,
-            counts: Mutex::default(),
-            retries: AtomicU64::new(0),
+            requests: Counts::default(),
+            retries: Counts::default(),
             contact: watch::Sender::default(),
         }
     }
 
     /// Notes what became of an attempt.
     pub(super) fn note(&self, method: &Method, answer: Result<StatusCode, &SendError>) {
-        self.count(method, answer.ok());
+        self.requests.add(method, answer.ok());
         let contact = match answer {
             Ok(_) => Contact::Made,
             // We did not want to wait: that says nothing about the server.
@@ -89,37 +90,29 @@ impl Meter {
         });
     }
 
-    pub(super) fn retried(&self) {
-        self.retries.fetch_add(1, Ordering::Relaxed);
+    /// An attempt that was answered so, or not at all, is repeated.
+    pub(super) fn retried(&self, method: &Method, answer: Option<StatusCode>) {
+        self.retries.add(method, answer);
     }
 
     /// How many requests there were, by what became of them.
     pub(crate) fn requests(&self) -> Vec<RequestCount> {
-        let mut counts: Vec<_> = self
-            .lock()
-            .iter()
-            .map(|(method, code, count)| RequestCount {
-                code: code.map(|code| code.as_u16()),
-                method: method.to_string(),
-                host: self.host.clone(),
-                count: *count,
-            })
-            .collect();
-        counts.sort_by(|a, b| (&a.method, a.code).cmp(&(&b.method, b.code)));
-        counts
+        self.requests.all(&self.host)
     }
 
     /// How many of them were tried again.
-    pub(crate) fn retries(&self) -> u64 {
-        self.retries.load(Ordering::Relaxed)
+    pub(crate) fn retries(&self) -> Vec<RequestCount> {
+        self.retries.all(&self.host)
     }
 
     /// What the last request says, now and as it changes.
     pub(crate) fn contact(&self) -> watch::Receiver<Contact> {
         self.contact.subscribe()
     }
+}
 
-    fn count(&self, method: &Method, code: Option<StatusCode>) {
+impl Counts {
+    fn add(&self, method: &Method, code: Option<StatusCode>) {
         let mut counts = self.lock();
         let known = counts
             .iter_mut()
@@ -130,8 +123,23 @@ impl Meter {
         }
     }
 
+    fn all(&self, host: &str) -> Vec<RequestCount> {
+        let mut counts: Vec<_> = self
+            .lock()
+            .iter()
+            .map(|(method, code, count)| RequestCount {
+                code: code.map(|code| code.as_u16()),
+                method: method.to_string(),
+                host: host.to_owned(),
+                count: *count,
+            })
+            .collect();
+        counts.sort_by(|a, b| (&a.method, a.code).cmp(&(&b.method, b.code)));
+        counts
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<(Method, Option<StatusCode>, u64)>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

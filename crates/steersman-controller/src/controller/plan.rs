@@ -97,6 +97,7 @@ impl<R: RequestKey> Plan<R> {
     /// Forgets all keys that are meant, and says how many were queued.
     pub(crate) fn purge(&self, is_meant: impl Fn(&R) -> bool) -> usize {
         let purged = self.queue.purge(&is_meant);
+        self.hot_loops.forget_all(&is_meant);
         if let Some(memory) = &self.memory {
             memory.forget_all(&is_meant);
         }

@@ -90,7 +90,8 @@ async fn list(mut all: Vec<(String, Entry)>, checks: &Checks, query: &str) -> An
             "warn: some health checks cannot be excluded: no matches for {unknown}"
         );
     }
-    for remark in checks.remarks() {
+    let remarks = verbose.then(|| checks.remarks());
+    for remark in remarks.into_iter().flatten() {
         let _ = writeln!(body, "{remark}");
     }
     match (failed, verbose) {

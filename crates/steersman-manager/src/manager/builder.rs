@@ -5,16 +5,20 @@ use std::{
     collections::BTreeSet,
     fmt,
     net::SocketAddr,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName, ConnectError};
-use steersman_controller::{NameTaken, Options, RunSurroundings, Standing};
+use steersman_controller::{BoxError, NameTaken, Options, RunSurroundings, Standing};
 use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Inner, Manager, RunError, barrier::Awaited, collect, own_lease::Leads, warmth::Warmth};
+use super::{
+    Inner, Manager, RunError, barrier::Awaited, collect, own_lease::Leads, stuck::Stuck, warmth::Warmth,
+};
 use crate::{
     BindError, Checks, Election, ElectionError, MetricsRegistry, MetricsServer, MetricsServerError,
     RouteError, Routes, Server, Unready,
@@ -32,6 +36,7 @@ pub struct ManagerBuilder {
     barrier: Duration,
     election: Option<Election>,
     ready_while_cold: bool,
+    stuck_after: Option<Duration>,
     health: Option<SocketAddr>,
     metrics: Option<ServerOptions>,
     clock: Option<Arc<dyn Clock>>,
@@ -78,6 +83,7 @@ impl ManagerBuilder {
             barrier: Duration::from_secs(120),
             election: None,
             ready_while_cold: false,
+            stuck_after: None,
             health: None,
             metrics: None,
             clock: None,
@@ -138,6 +144,14 @@ impl ManagerBuilder {
     /// is ready. Default: `/readyz` waits for them.
     pub fn ready_while_cold(mut self, ready: bool) -> Self {
         self.ready_while_cold = ready;
+        self
+    }
+
+    /// Lets `/healthz` fail, so that the process is restarted, once all probes for this time have found caches or the same
+    /// runnable not ready. Say more than the longest list takes, which would begin again with each restart. Default: it
+    /// does not fail because of that: `/readyz` tells, and what is in the way is tried again for ever.
+    pub fn stuck_after(mut self, limit: Duration) -> Self {
+        self.stuck_after = Some(limit);
         self
     }
 
@@ -226,6 +240,10 @@ impl ManagerBuilder {
             for check in ["caches", "runnables", "warm"] {
                 readyz.set_apart(check);
             }
+        }
+        if let Some(limit) = self.stuck_after {
+            let stuck = Stuck::new(limit, &clock, surroundings.standings(), &awaited);
+            registered.extend(healthz.add_sync("stuck", move || stuck.check()));
         }
         let mut routes = Routes::new();
         healthz.mount(&mut routes, "/healthz")?;
@@ -365,34 +383,57 @@ impl Endpoints {
     /// Answers from now on.
     pub(super) fn serve(&self, spawner: &Spawner) -> Result<Serving, RunError> {
         let (end, ending) = watch::channel(false);
+        let (failures, failed) = mpsc::channel(1);
         let mut serving = Vec::new();
         for server in &self.servers {
             let server = server
                 .try_clone()
                 .map_err(|error| RunError::Endpoint(error.into()))?;
-            let mut ending = ending.clone();
+            let (mut ending, told) = (ending.clone(), ending.clone());
             let (done, ended) = oneshot::channel();
+            let failures = failures.clone();
             let task = spawner.spawn("http", async move {
                 let stop = async { _ = ending.wait_for(|ending| *ending).await };
-                if let Err(error) = server.serve(stop).await {
-                    tracing::warn!(error = %crate::supervise::chain(&error), "an HTTP endpoint did not end well");
+                let served = AssertUnwindSafe(server.serve(stop)).catch_unwind().await;
+                let error: Option<BoxError> = match served {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(error.into()),
+                    Err(_) => Some("it panicked".into()),
+                };
+                if !*told.borrow() {
+                    // One that failed is enough to end the run.
+                    let _ = failures.try_send(error.unwrap_or_else(|| "it ended by itself".into()));
+                } else if let Some(error) = error {
+                    tracing::warn!(error = %crate::supervise::chain(&*error), "an HTTP endpoint did not end well");
                 }
                 // Nobody has to wait for the end.
                 let _ = done.send(());
             });
             serving.push((ended, task));
         }
-        Ok(Serving { end, serving })
+        Ok(Serving { end, failed, serving })
     }
 }
 
 /// Endpoints that answer.
 pub(super) struct Serving {
     end: watch::Sender<bool>,
+    failed: mpsc::Receiver<BoxError>,
     serving: Vec<(oneshot::Receiver<()>, Task)>,
 }
 
 impl Serving {
+    /// Waits until one ends that was not told to: nobody could see any more how the process is.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub(super) async fn failed(&mut self) -> RunError {
+        match self.failed.recv().await {
+            Some(error) => RunError::Endpoint(error),
+            None => std::future::pending().await,
+        }
+    }
+
     /// Ends them: those last, who are asked how the others end.
     pub(super) async fn end(self, deadline: Moment, clock: &Arc<dyn Clock>) {
         self.end.send_replace(true);

@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use steersman_cache::Stats;
-use steersman_cluster::{Cluster, ClusterState};
+use steersman_cluster::{Cluster, ClusterState, RequestCount};
 use steersman_controller::{Fleet, RunSurroundings, Standing, Standings};
 use steersman_core::Presence;
 
@@ -219,32 +219,34 @@ fn states(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
 
 fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Requests to API servers by code, method and host";
-    let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
+    let metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
+    count(clusters, Cluster::requests, "method", metric)?;
+    let help = "Requests to API servers that were repeated, by code, verb and host";
+    let metric = encoder.encode_descriptor("rest_client_request_retries", help, None, MetricType::Counter)?;
+    count(clusters, Cluster::retries, "verb", metric)
+}
+
+/// Writes counters with the labels of client-go, which has two words for a method.
+fn count(
+    clusters: &[Cluster],
+    counts: impl Fn(&Cluster) -> Vec<RequestCount>,
+    method_label: &str,
+    mut metric: MetricEncoder<'_>,
+) -> fmt::Result {
     // Two clusters may be one host, such as two services in this process: a series is there once.
-    let mut counts: BTreeMap<_, u64> = BTreeMap::new();
-    for count in clusters.iter().flat_map(Cluster::requests) {
+    let mut sums: BTreeMap<_, u64> = BTreeMap::new();
+    for count in clusters.iter().flat_map(counts) {
         let labels = (count.host, count.method, count.code);
-        *counts.entry(labels).or_default() += count.count;
+        *sums.entry(labels).or_default() += count.count;
     }
-    for ((host, method, code), count) in counts {
+    for ((host, method, code), sum) in sums {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         let labels = [
             ("code", code.as_str()),
-            ("method", method.as_str()),
+            (method_label, method.as_str()),
             ("host", host.as_str()),
         ];
-        sample(metric.encode_family(&labels)?, MetricType::Counter, count as f64)?;
-    }
-    let help = "Requests that were repeated";
-    let mut metric =
-        encoder.encode_descriptor("rest_client_request_retries", help, None, MetricType::Counter)?;
-    for cluster in clusters {
-        let labels = [("cluster", cluster.name().as_str())];
-        sample(
-            metric.encode_family(&labels)?,
-            MetricType::Counter,
-            cluster.retries() as f64,
-        )?;
+        sample(metric.encode_family(&labels)?, MetricType::Counter, sum as f64)?;
     }
     Ok(())
 }

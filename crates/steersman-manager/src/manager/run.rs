@@ -21,7 +21,7 @@ pub(super) async fn run(
     asked: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let clock = Arc::clone(inner.surroundings.clock());
-    let endpoints = inner.endpoints.serve(inner.surroundings.spawner())?;
+    let mut endpoints = inner.endpoints.serve(inner.surroundings.spawner())?;
     let (keeper, leadership) = LeadershipKeeper::new();
     let keeper = Arc::new(keeper);
     inner.leadership.send_replace(Some(leadership));
@@ -32,6 +32,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = &mut asked => Ok(()),
+            error = endpoints.failed() => Err(error),
             result = work(inner, (&keeper, campaign.as_mut()), &mut supervisor, &stop) => result,
             () = inner.warmth.keep(inner) => Ok(()),
         }

@@ -207,12 +207,16 @@ pub fn be_a_replica() {
 }
 
 /// Everything that the server was told, in the order of its revisions: who held the lease, and who signed what.
-pub struct Chronicle(mpsc::Receiver<(u64, Entry)>);
+pub struct Chronicle {
+    leases: Api<Lease>,
+    maps: Api<ConfigMap>,
+    entries: mpsc::Receiver<(u64, Entry)>,
+}
 
 #[derive(Debug)]
 enum Entry {
     Held(String),
-    Signed(String),
+    Signed { map: String, by: String },
 }
 
 impl Chronicle {
@@ -231,22 +235,26 @@ impl Chronicle {
         let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
         let signer = |map: &ConfigMap| {
             let seen = map.data.as_ref().and_then(|data| data.get("seen"));
-            Entry::Signed(seen.cloned().unwrap_or_default())
+            Entry::Signed {
+                map: map.name_any(),
+                by: seen.cloned().unwrap_or_default(),
+            }
         };
-        for_each_revision(leases, sender.clone(), holder);
-        for_each_revision(maps, sender, signer);
-        Self(entries)
+        for_each_revision(leases.clone(), sender.clone(), holder);
+        for_each_revision(maps.clone(), sender, signer);
+        Self {
+            leases,
+            maps,
+            entries,
+        }
     }
 
-    /// Nobody signed while another one held the lease. Gives the holders one after another.
-    pub fn judge(mut self) -> Vec<String> {
-        let mut entries = Vec::new();
-        while let Ok(entry) = self.0.try_recv() {
-            entries.push(entry);
-        }
+    /// Nobody signed while another one held the lease, up to now. Gives the holders one after another. Only replicas may
+    /// have written maps that are signed.
+    pub async fn judge(mut self) -> Vec<String> {
+        let mut entries = self.until_now().await;
         entries.sort_by_key(|(revision, _)| *revision);
         let (mut holder, mut holders) = (String::new(), Vec::new());
-        let mut last_signed: Option<String> = None;
         for (revision, entry) in entries {
             match entry {
                 Entry::Held(by) => {
@@ -255,20 +263,44 @@ impl Chronicle {
                     }
                     holder = by;
                 }
-                Entry::Signed(by) => {
-                    // What others write leaves the signature as it is.
-                    if !by.is_empty() && last_signed.as_ref() != Some(&by) {
-                        assert_eq!(
-                            by, holder,
-                            "revision {revision}: signed by one who does not hold the lease"
-                        );
-                    }
-                    last_signed = Some(by);
-                }
+                Entry::Signed { map, by } => assert!(
+                    by.is_empty() || by == holder,
+                    "revision {revision}: `{map}` is signed by {by}, and {holder:?} holds the lease"
+                ),
             }
         }
         holders
     }
+
+    /// What was told until everything has come that is there now.
+    async fn until_now(&mut self) -> Vec<(u64, Entry)> {
+        let (mut lease, mut map) = (newest(&self.leases).await, newest(&self.maps).await);
+        let mut entries = Vec::new();
+        while lease.max(map) > 0 {
+            let (revision, entry) = self.entries.recv().await.unwrap();
+            let awaited = match &entry {
+                Entry::Held(_) => &mut lease,
+                Entry::Signed { .. } => &mut map,
+            };
+            if revision >= *awaited {
+                *awaited = 0;
+            }
+            entries.push((revision, entry));
+        }
+        entries
+    }
+}
+
+/// The revision of the object that was written last.
+async fn newest<K>(objects: &Api<K>) -> u64
+where
+    K: steersman_cluster::Kind + Clone + std::fmt::Debug,
+{
+    let all = objects.list(&Default::default()).await.unwrap();
+    let revisions = all
+        .iter()
+        .map(|object| object.resource_version().unwrap().parse().unwrap());
+    revisions.max().unwrap_or(0)
 }
 
 /// Tells of each revision of the objects of a kind, for as long as the test lasts.
