@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use steersman_assets::describe;
 use steersman_assets::{Assets, BuildError, Progress};
 
 use crate::Failure;
@@ -25,12 +26,6 @@ pub(crate) fn find_or_build() -> Result<Assets, BuildError> {
     let result = steersman_assets::find_or_build(&mut |progress| reporter.report(&progress));
     reporter.end();
     result
-}
-
-/// An error with what caused it, in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// One line that is written over and over on a terminal; elsewhere a line now and then.

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Steps of a task: announced, run, timed.
 
-use std::{env, ffi::OsString, path::PathBuf, process::Command, time::Instant};
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
 
 use crate::{Failure, root};
 
@@ -28,9 +34,17 @@ fn is_of_this_package(variable: &str) -> bool {
     variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
-/// Where cargo puts what it builds.
+/// Where cargo puts what it builds: this program is there as well. A variable or a configuration file may have chosen it.
 pub(crate) fn target() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    let program = env::current_exe().unwrap_or_default();
+    target_with(&program).map_or_else(|| root().join("target"), Path::to_path_buf)
+}
+
+/// The directory of a program that is `debug/xtask` in it, or `debug/deps/xtask-…` if it is a test.
+fn target_with(program: &Path) -> Option<&Path> {
+    let dir = program.parent()?;
+    let profile = if dir.ends_with("deps") { dir.parent()? } else { dir };
+    profile.parent()
 }
 
 /// Runs one step, says what it is before and how long it took after.
@@ -53,12 +67,30 @@ pub(crate) fn succeed(command: &mut Command) -> Result<(), Failure> {
 }
 
 fn show(command: &Command) -> String {
-    let program = std::path::Path::new(command.get_program())
-        .file_name()
-        .unwrap_or_default();
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
     words
         .map(|word| word.to_string_lossy())
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_is_where_this_program_is() {
+        for program in [
+            "debug/xtask",
+            "release/xtask",
+            "debug/deps/xtask-0123456789abcdef",
+        ] {
+            let program = Path::new("/elsewhere/built").join(program);
+            assert_eq!(target_with(&program), Some(Path::new("/elsewhere/built")));
+        }
+        // Whatever chose the directory, it is the one that this test was built into.
+        assert!(env::current_exe().unwrap().starts_with(target()));
+        assert!(target().join("debug").is_dir() || target().join("release").is_dir());
+    }
 }

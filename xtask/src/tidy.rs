@@ -22,11 +22,12 @@ pub(crate) enum Mode {
 /// Something that breaks a rule, as `place: what is wrong and what to do`.
 type Complaint = String;
 
-const RULES: [fn(&Tree) -> Vec<Complaint>; 8] = [
+const RULES: [fn(&Tree) -> Vec<Complaint>; 9] = [
     modules::every_file_is_reached,
     layers::crates_depend_downwards,
     documents::every_crate_is_in_the_code_map,
     documents::features_in_documents_exist,
+    documents::decisions_have_numbers_of_their_own,
     requirements::the_column_of_tests_is_true,
     text::no_path_of_a_machine,
     text::no_unfinished_mark_without_a_link,

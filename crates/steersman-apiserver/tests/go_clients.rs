@@ -4,8 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
-mod harness;
-
 use std::{
     path::{Path, PathBuf},
     sync::OnceLock,
@@ -37,34 +35,12 @@ manager: child updated with 2
 manager ended
 ";
 
-/// The program, built once; nothing, and one line that says why, where there is no Go.
+/// The program, built once; nothing where it cannot be built.
 fn program() -> Option<&'static PathBuf> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let build = || {
-        let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go-client");
-        // With the flags and versions of the real server's build, so that most of it is in Go's cache already.
-        let built = std::process::Command::new("go")
-            .args(["build", "-trimpath", "-o"])
-            .arg(&output)
-            .arg(".")
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/go_client"))
-            .env("CGO_ENABLED", "0")
-            .output();
-        match built {
-            Err(error) => {
-                harness::note(&format!("the client in Go is left out: there is no Go ({error})"));
-                None
-            }
-            Ok(built) => {
-                assert!(
-                    built.status.success(),
-                    "{}",
-                    String::from_utf8_lossy(&built.stderr)
-                );
-                Some(output)
-            }
-        }
-    };
+    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/go_client"));
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-client");
+    let build = || steersman_testing::go_program(source, &output);
     PROGRAM.get_or_init(build).as_ref()
 }
 

@@ -24,7 +24,10 @@ mod from_source;
 pub use environment::Environment;
 pub use from_source::{BuildError, Progress};
 
-use std::path::{Path, PathBuf};
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+};
 
 /// The version of `kube-apiserver`, `kube-controller-manager` and `kubectl` that is built.
 pub const KUBERNETES_VERSION: &str = "1.37.1";
@@ -168,4 +171,16 @@ pub fn find_or_build_in(
         Err(FindError::NotBuilt { dir }) => from_source::build(environment, dir, progress),
         Err(error) => Err(BuildError::Find(error)),
     }
+}
+
+/// An error with what caused it, in one line, for those who only see text.
+///
+/// ```
+/// let error = steersman_assets::find_in(&steersman_assets::Environment::empty()).unwrap_err();
+/// assert!(steersman_assets::describe(&error).starts_with(&error.to_string()));
+/// ```
+#[must_use]
+pub fn describe(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -9,7 +9,7 @@ use std::{
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::exit::{End, Outcome};
+use crate::exit::{End, Outcome, OutputError};
 
 /// Kubernetes controllers in Rust: a demo without a cluster, and an API server for operators of any language.
 #[derive(Debug, Parser)]
@@ -117,7 +117,7 @@ pub(crate) struct Replica {
 pub(crate) fn completions(shell: Shell) -> Outcome {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "steersman", &mut text);
-    io::stdout().write_all(&text)?;
+    io::stdout().write_all(&text).map_err(OutputError::from)?;
     Ok(End::Done)
 }
 

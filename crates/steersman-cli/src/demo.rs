@@ -19,7 +19,7 @@ mod step;
 mod steps;
 mod view;
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use steersman_manager::Signals;
@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{
     args::Demo,
-    exit::{End, Outcome},
+    exit::{End, Outcome, OutputError},
     replica::LEASE_DURATION,
 };
 
@@ -47,8 +47,8 @@ pub(crate) enum DemoError {
         #[source]
         source: Box<StepError>,
     },
-    #[error("the output cannot be written")]
-    Output(#[from] io::Error),
+    #[error("the story cannot be told")]
+    Output(#[from] OutputError),
 }
 
 pub(crate) fn main(options: &Demo) -> Outcome {
@@ -83,6 +83,7 @@ async fn tell(options: &Demo, view: &Arc<View>) -> Result<Stage, DemoError> {
     ))?;
     let mut stage = Stage::set(options).await?;
     view.line(&format!("kubeconfig: {}", stage.kubeconfig().display()))?;
+    let first = stage.now();
     for (number, step) in STEPS.iter().enumerate() {
         view.line("")?;
         view.line(
@@ -91,7 +92,7 @@ async fn tell(options: &Demo, view: &Arc<View>) -> Result<Stage, DemoError> {
                 .bold(format!("{}/{}  {}", number + 1, STEPS.len(), step.title())),
         )?;
         view.line(&format!("     look for  {}", step.look_for()))?;
-        let mut account = Account::new(step.name(), Arc::clone(view), options.json);
+        let mut account = Account::new(step.name(), Arc::clone(view));
         let scene = stage.scene();
         let began = stage.now();
         let done = view::during(view, &scene, step.title(), step.run(&mut stage, &mut account)).await;
@@ -102,11 +103,15 @@ async fn tell(options: &Demo, view: &Arc<View>) -> Result<Stage, DemoError> {
         let took = measure::text(stage.now().saturating_since(began));
         view.line(&view.paint().dim(format!("     the step took {took}")))?;
     }
+    let all = measure::Measure::new("total", [stage.since(first)]);
+    view.datum(&all.json("demo"))?;
+    view.line("")?;
+    view.line(&format!("All steps came true, in {}.", all.text()))?;
     Ok(stage)
 }
 
 /// Says what one can do now.
-fn invite(stage: &Stage, view: &View) -> io::Result<()> {
+fn invite(stage: &Stage, view: &View) -> Result<(), OutputError> {
     let path = stage.kubeconfig().display();
     view.line("")?;
     view.line(&view.paint().bold("Your turn. In another terminal:"))?;

@@ -23,6 +23,11 @@ pub(crate) enum End {
     Interrupted(Signal),
 }
 
+/// What a command says could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("the output cannot be written")]
+pub(crate) struct OutputError(#[from] io::Error);
+
 /// Says what went wrong, and gives the code that the help documents.
 pub(crate) fn code(outcome: Outcome) -> ExitCode {
     match outcome {
@@ -30,7 +35,7 @@ pub(crate) fn code(outcome: Outcome) -> ExitCode {
         Ok(End::Interrupted(Signal::Interrupt)) => ExitCode::from(130),
         Ok(End::Interrupted(_)) => ExitCode::from(143),
         // Whoever read the output has seen enough.
-        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) if is_closed_output(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, nobody is left to tell.
             let _ = write_causes(&mut io::stderr(), &*error);
@@ -48,8 +53,28 @@ fn write_causes(to: &mut impl Write, error: &(dyn Error + 'static)) -> io::Resul
     Ok(())
 }
 
-fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+/// Other pipes may break as well, such as a connection to a server; those are failures.
+fn is_closed_output(error: &(dyn Error + 'static)) -> bool {
     std::iter::successors(Some(error), |&error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>())
-        .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        .filter_map(|error| error.downcast_ref::<OutputError>())
+        .any(|OutputError(error)| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("a step did not come true")]
+    struct Step<E: Error + 'static>(#[source] E);
+
+    #[test]
+    fn only_a_broken_pipe_of_the_output_is_no_failure() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(is_closed_output(&OutputError(broken())));
+        assert!(is_closed_output(&Step(OutputError(broken()))));
+        assert!(!is_closed_output(&Step(broken())), "a connection, perhaps");
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert!(!is_closed_output(&OutputError(full)));
+    }
 }

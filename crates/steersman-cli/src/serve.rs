@@ -20,7 +20,7 @@ use steersman_manager::Signals;
 use crate::{
     args::Serve,
     caretaker::Caretaker,
-    exit::{End, Outcome},
+    exit::{End, Outcome, OutputError},
     server::{self, Server},
     terminal::Paint,
 };
@@ -57,8 +57,15 @@ async fn serve(options: &Serve) -> Outcome {
         signal = signals.stop() => return Ok(End::Interrupted(signal)),
         loaded = load::load(&server, &options.load) => loaded?,
     };
-    writeln!(io::stdout(), "{}", place.path.display())?;
+    writeln!(io::stdout(), "{}", place.path.display()).map_err(OutputError::from)?;
     is_open.store(true, Ordering::Release);
+    introduce(&server, &place, loaded).map_err(OutputError::from)?;
+    signals.stop().await;
+    Ok(End::Done)
+}
+
+/// Says what there is, and what one can do with it.
+fn introduce(server: &Server, place: &Place, loaded: usize) -> io::Result<()> {
     let mut stderr = io::stderr();
     let paint = Paint::stderr();
     writeln!(stderr, "{} {}", paint.green("serving"), server.url())?;
@@ -70,9 +77,7 @@ async fn serve(options: &Serve) -> Outcome {
         "try     kubectl --kubeconfig {} get namespaces",
         place.path.display()
     )?;
-    writeln!(stderr, "{}", paint.dim("Ctrl-C ends it, and nothing is kept"))?;
-    signals.stop().await;
-    Ok(End::Done)
+    writeln!(stderr, "{}", paint.dim("Ctrl-C ends it, and nothing is kept"))
 }
 
 /// Where the kubeconfig was written. It goes when this drops.

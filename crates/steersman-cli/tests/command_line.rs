@@ -48,6 +48,19 @@ fn what_is_not_understood_ends_with_2_and_a_hint() {
 }
 
 #[test]
+fn who_has_read_enough_may_close_the_output() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Place::new()
+        .command(&["completions", "bash"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(output.stderr.is_empty(), "{}", said(&output));
+}
+
+#[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = out(&["completions", shell]);

@@ -12,8 +12,8 @@ use command::{Place, said};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// What each step measures.
-const MEASURED: [(&str, &[&str]); 7] = [
+/// What each step measures, and the whole.
+const MEASURED: [(&str, &[&str]); 8] = [
     ("start", &["leads", "warm"]),
     ("converge", &["applied_to_children", "applied_to_ready"]),
     ("restore", &["deleted_to_restored"]),
@@ -28,6 +28,7 @@ const MEASURED: [(&str, &[&str]); 7] = [
     ("kill", &["killed_to_taken", "taken_to_first_write", "replaced"]),
     ("hand_over", &["told_to_taken", "told_to_written"]),
     ("clusters", &["engaged", "disengaged"]),
+    ("demo", &["total"]),
 ];
 
 #[test]
@@ -92,17 +93,27 @@ fn guarantee_2_a_step_that_does_not_come_true_is_named() {
 
 #[test]
 fn guarantee_3_killing_the_demo_at_any_moment_leaves_no_process_and_no_file() {
+    const WAITING: &str = "Your turn";
     for moment in [
         "Steersman: ",
         "kubeconfig: ",
         "1/7",
         "2/7",
         "both are warm",
+        "4/7",
         "5/7",
+        "6/7",
         "7/7",
+        WAITING,
     ] {
         let place = Place::new();
-        let mut demo = place.start(&["demo"]);
+        // To wait is the one thing that it does not do if it is to be fast.
+        let arguments: &[&str] = if moment == WAITING {
+            &["demo"]
+        } else {
+            &["demo", "--fast"]
+        };
+        let mut demo = place.start(arguments);
         demo.says(moment);
         demo.send(Signal::KILL);
         demo.ended();

@@ -88,6 +88,11 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(place: &Place, arguments: &[&str]) -> Self {
+        Self::start_with(place, arguments, |_| Stdio::null())
+    }
+
+    /// With standard error where it is said, given the terminal.
+    fn start_with(place: &Place, arguments: &[&str], errors: impl FnOnce(&OwnedFd) -> Stdio) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let terminal = openpt(flags).unwrap();
         grantpt(&terminal).unwrap();
@@ -101,10 +106,11 @@ impl OnTerminal {
         };
         tcsetwinsize(&theirs, size).unwrap();
         let mut command = place.command(arguments);
+        let errors = errors(&theirs);
         let child = command
             .stdin(Stdio::null())
             .stdout(theirs)
-            .stderr(Stdio::null())
+            .stderr(errors)
             .spawn()
             .unwrap();
         Self {
@@ -175,6 +181,26 @@ fn what_goes_on_is_drawn_in_place_and_gone_at_the_end() {
             1,
             "{lines:#?}"
         );
+    }
+    place.is_left_clean();
+}
+
+#[test]
+fn measurements_on_a_terminal_stay_among_the_lines() {
+    let place = Place::new();
+    let mut demo = OnTerminal::start_with(&place, &["demo", "--json"], |terminal| {
+        terminal.try_clone().unwrap().into()
+    });
+    demo.watch(Some("2/7"));
+    demo.watch(Some("3/7"));
+    kill_process(Pid::from_child(&demo.child), Signal::INT).unwrap();
+    demo.watch(None);
+
+    let Screen { lines, seen, .. } = &demo.screen;
+    assert!(seen.iter().any(|line| line.starts_with("     replicas  ")));
+    for measure in ["leads", "warm", "applied_to_children", "applied_to_ready"] {
+        let is_it = |line: &&String| line.contains(&format!("\"measure\":\"{measure}\""));
+        assert_eq!(lines.iter().filter(is_it).count(), 1, "{measure} in {lines:#?}");
     }
     place.is_left_clean();
 }

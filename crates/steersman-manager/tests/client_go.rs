@@ -27,25 +27,9 @@ fn replica() {
 
 /// Builds the program in Go, if there is one that could.
 fn contender() -> Option<PathBuf> {
-    let has_go = Command::new("go").arg("version").output().is_ok();
-    if !has_go {
-        eprintln!("skipped: there is no Go to build the other replica with");
-        return None;
-    }
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client_go");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-go-contender");
-    // As the real API server is built, so that both share what Go has compiled.
-    let built = Command::new("go")
-        .args(["build", "-o"])
-        .arg(&program)
-        .arg(".")
-        .current_dir(source)
-        .env("GOFLAGS", "-trimpath -buildvcs=false")
-        .env("GOWORK", "off")
-        .env("CGO_ENABLED", "0")
-        .status();
-    assert!(built.unwrap().success());
-    Some(program)
+    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client_go"));
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-go-contender");
+    steersman_testing::go_program(source, &output)
 }
 
 struct Stage {

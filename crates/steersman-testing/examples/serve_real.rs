@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let shared = std::env::args().any(|argument| argument == "--shared");
     let server = match RealServer::builder().start().await {
         Ok(server) => server,
-        Err(error) => return Err(error.to_string().into()),
+        Err(error) => return Err(steersman_assets::describe(&error).into()),
     };
     let mut out = std::io::stdout();
     if shared {

@@ -11,6 +11,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta},
 };
+use steersman_assets::describe;
 use tokio::time;
 
 use crate::{
@@ -51,7 +52,9 @@ impl Fixture {
         admin: Identity,
         embedded: Option<EmbeddedServer>,
     ) -> Self {
-        let client = endpoint.client(&admin).unwrap_or_else(|error| panic!("{error}"));
+        let client = endpoint
+            .client(&admin)
+            .unwrap_or_else(|error| panic!("{}", describe(&error)));
         let id = token::random();
         let namespace = format!("test-{id}");
         let object = Namespace {
@@ -135,7 +138,7 @@ impl Fixture {
     pub async fn proxy(&self) -> FaultProxy {
         let proxy = FaultProxy::start(&self.endpoint)
             .await
-            .unwrap_or_else(|error| panic!("{error}"));
+            .unwrap_or_else(|error| panic!("{}", describe(&error)));
         proxy.announce(&self.admin);
         proxy
     }

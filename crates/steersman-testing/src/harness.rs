@@ -6,7 +6,6 @@ use std::{
     fmt::{self, Debug},
     fs,
     future::Future,
-    io::{Read, Seek, SeekFrom},
     panic::{AssertUnwindSafe, resume_unwind},
     path::{Path, PathBuf},
     time::Duration,
@@ -14,9 +13,10 @@ use std::{
 
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
+use steersman_assets::describe;
 use tokio::{runtime, sync::OnceCell, time};
 
-use crate::{EmbeddedServer, Endpoint, Fixture, Identity, RealServer};
+use crate::{EmbeddedServer, Endpoint, Fixture, Identity, RealServer, log::LogMark};
 
 /// The variable that names the file with the server that all test binaries share; `cargo xtask test` sets it.
 pub const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
@@ -30,9 +30,6 @@ fn limit() -> Duration {
     let asked = asked.and_then(|asked| asked.parse().ok());
     asked.map_or(TEST_LIMIT, Duration::from_secs)
 }
-
-/// How many lines of a server's log are shown when a test fails.
-const LOG_LINES: usize = 40;
 
 /// The API servers that a test can run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +120,10 @@ where
         let (fixture, log) = match kind {
             ServerKind::Embedded => {
                 let server = EmbeddedServer::start(false).await;
-                let server = server.unwrap_or_else(|error| panic!("no server for {test}: {error}"));
-                (Fixture::embedded(server).await, LogMark::none())
+                let server =
+                    server.unwrap_or_else(|error| panic!("no server for {test}: {}", describe(&error)));
+                // It has no log.
+                (Fixture::embedded(server).await, None)
             }
             ServerKind::Real => {
                 let server = shared_server().await;
@@ -132,7 +131,7 @@ where
                 let log = LogMark::now(&server.log);
                 (
                     Fixture::real(server.endpoint.clone(), server.admin.clone()).await,
-                    log,
+                    Some(log),
                 )
             }
         };
@@ -145,16 +144,22 @@ where
             Ok(Ok(outcome)) => outcome.failure(),
             Ok(Err(_)) => Some(format!("it was not done after {limit:?}")),
             Err(panic) => {
-                log.show(kind);
+                show(log.as_ref());
                 resume_unwind(panic);
             }
         };
         if let Some(failure) = failure {
-            log.show(kind);
+            show(log.as_ref());
             panic!("{test} on {kind}: {failure}");
         }
         clean_up.await;
     });
+}
+
+fn show(log: Option<&LogMark>) {
+    if let Some(log) = log {
+        log.show();
+    }
 }
 
 /// The one that all binaries share, or the one of this binary.
@@ -168,56 +173,8 @@ async fn shared_server() -> Result<&'static SharedServer, String> {
         let server = RealServer::builder()
             .start()
             .await
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| describe(&error))?;
         Ok((SharedServer::of(&server), Some(server)))
     };
     OWN.get_or_try_init(start).await.map(|(shared, _)| shared)
-}
-
-/// A place in a log, to show later what came after it.
-struct LogMark {
-    path: PathBuf,
-    offset: u64,
-}
-
-impl LogMark {
-    /// The embedded server has no log.
-    fn none() -> Self {
-        Self {
-            path: PathBuf::new(),
-            offset: 0,
-        }
-    }
-
-    fn now(path: &Path) -> Self {
-        let offset = fs::metadata(path)
-            .map(|metadata| metadata.len())
-            .unwrap_or_default();
-        Self {
-            path: path.to_path_buf(),
-            offset,
-        }
-    }
-
-    #[expect(
-        clippy::print_stderr,
-        reason = "the test harness captures it and shows it for failed tests only"
-    )]
-    fn show(&self, kind: ServerKind) {
-        let mut text = Vec::new();
-        let read = fs::File::open(&self.path).and_then(|mut file| {
-            file.seek(SeekFrom::Start(self.offset))?;
-            file.read_to_end(&mut text)
-        });
-        if read.is_err() {
-            return;
-        }
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        eprintln!("--- the last lines that {kind} logged during the test");
-        for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
-            eprintln!("{line}");
-        }
-        eprintln!("---");
-    }
 }

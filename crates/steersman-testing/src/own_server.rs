@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A server that a test has for itself.
 
+use steersman_assets::describe;
+
 use crate::{
     EmbeddedServer, Endpoint, FaultProxy, Identity, RealServer, ServerKind, StartError,
     proxy::{Frozen, Unplugged},
@@ -50,17 +52,15 @@ impl OwnServer {
                 } else {
                     builder
                 };
-                Kind::Real(Box::new(
-                    builder.start().await.map_err(|error| error.to_string())?,
-                ))
+                Kind::Real(Box::new(builder.start().await.map_err(|error| describe(&error))?))
             }
             ServerKind::Embedded => {
                 let server = EmbeddedServer::start(options.controllers)
                     .await
-                    .map_err(|error| error.to_string())?;
+                    .map_err(|error| describe(&error))?;
                 let network = FaultProxy::start(server.endpoint())
                     .await
-                    .map_err(|error| error.to_string())?;
+                    .map_err(|error| describe(&error))?;
                 Kind::Embedded(Box::new(Embedded {
                     server,
                     network,

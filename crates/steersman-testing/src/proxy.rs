@@ -33,13 +33,13 @@ mod forward;
 mod record;
 mod wire;
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet, time};
 use tokio_rustls::TlsAcceptor;
 
 pub use fault::{Cut, Fault, Injected, Matching};
@@ -137,7 +137,8 @@ impl FaultProxy {
 
     /// Breaks requests that match, from now on and as long as the handle lives.
     ///
-    /// [`Fault::stall`] also holds streams that are open already.
+    /// [`Fault::stall`] also holds streams that are open already, whatever is said by [`Matching::first`] and
+    /// [`Matching::after`], which are about requests that come from now on.
     pub fn inject(&self, matching: Matching, fault: Fault) -> Injected {
         self.shared.faults.inject(matching, fault)
     }
@@ -211,6 +212,9 @@ fn acceptor(authority: &Authority) -> Result<TlsAcceptor, StartError> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
+/// A failed accept is tried again after this time.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) -> Infallible {
     let mut connections = JoinSet::new();
     let mut next = 0_u64;
@@ -218,12 +222,15 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) ->
         tokio::select! {
             biased;
             Some(_) = connections.join_next() => {}
-            // An error here is one peer's (it gave up, or descriptors ran out for a moment): the next may fare better.
-            Ok((stream, _)) = listener.accept() => {
-                let Some(stream) = shared.wire.plug(stream) else { continue };
-                next += 1;
-                connections.spawn(serve(tls.clone(), stream, Arc::clone(&shared), next));
-            }
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let Some(stream) = shared.wire.plug(stream) else { continue };
+                    next += 1;
+                    connections.spawn(serve(tls.clone(), stream, Arc::clone(&shared), next));
+                }
+                // One peer's (it gave up), or descriptors ran out for a moment: the next may fare better.
+                Err(_) => time::sleep(ACCEPT_PAUSE).await,
+            },
         }
     }
 }

@@ -17,9 +17,12 @@ mod start_error;
 mod watchdog;
 
 use std::{
-    fs,
+    env,
+    fs::{self, DirBuilder},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    os::unix::fs::DirBuilderExt,
+    path::{self, Path, PathBuf},
+    thread,
     time::Duration,
 };
 
@@ -30,7 +33,7 @@ use tokio::{net::TcpSocket, time};
 
 pub use start_error::StartError;
 
-use crate::{Endpoint, Identity, certificates::Authority, token};
+use crate::{Endpoint, Identity, certificates::Authority, log::LogMark, token};
 use process::Process;
 use watchdog::Watchdog;
 
@@ -111,8 +114,10 @@ impl Builder {
             None => steersman_assets::find().map_err(StartError::Assets)?,
         };
         let (socket, address) = reserve(self.port)?;
-        let dir = private_dir()?;
+        let dir = unused_path()?;
+        // Before the directory is there, so that there is no moment in which nobody is in charge of it.
         let watchdog = Watchdog::start(&dir)?;
+        make_private(&dir)?;
         let ca_pem = write_certificates(&dir)?;
         let admin = Identity::new("admin", token::random() + &token::random());
         write(&dir, "tokens.csv", &tokens(&admin, &self.users))?;
@@ -235,12 +240,32 @@ impl RealServer {
     /// Asks for `/readyz` until it says so, while the processes live.
     async fn ready(&mut self) -> Result<(), StartError> {
         let client = self.endpoint.client(&self.admin).map_err(StartError::Client)?;
-        let polls = READY_LIMIT.as_millis() / READY_POLL.as_millis();
-        let mut last = "it did not answer".to_owned();
-        for _ in 0..polls {
-            for process in std::iter::once(&mut self.etcd).chain(&mut self.apiserver) {
-                process.check()?;
-            }
+        until_ready(&client, || {
+            let mut processes = std::iter::once(&mut self.etcd).chain(&mut self.apiserver);
+            processes.try_for_each(Process::check)
+        })
+        .await
+    }
+}
+
+impl Drop for RealServer {
+    /// The log goes with the directory, and a failed test wants to see it.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            LogMark::start(&self.log_path()).show();
+        }
+    }
+}
+
+/// Asks for `/readyz` until it says so, while nothing is wrong.
+async fn until_ready(
+    client: &kube::Client,
+    mut check: impl FnMut() -> Result<(), StartError>,
+) -> Result<(), StartError> {
+    let mut last = "it did not answer".to_owned();
+    let asking = async {
+        loop {
+            check()?;
             let request = http::Request::get("/readyz")
                 .body(Vec::new())
                 .expect("a fixed path makes a request");
@@ -250,10 +275,13 @@ impl RealServer {
             }
             time::sleep(READY_POLL).await;
         }
-        Err(StartError::NotReady {
+    };
+    match time::timeout(READY_LIMIT, asking).await {
+        Ok(answer) => answer,
+        Err(_) => Err(StartError::NotReady {
             limit: READY_LIMIT,
             last,
-        })
+        }),
     }
 }
 
@@ -287,13 +315,21 @@ fn tokens(admin: &Identity, users: &[Identity]) -> String {
     std::iter::once(admin).chain(lines).collect()
 }
 
-fn private_dir() -> Result<PathBuf, StartError> {
-    let parent = std::env::temp_dir();
-    // The watchdog removes it, also when this process cannot.
-    match tempfile::Builder::new().prefix("steersman-").tempdir() {
-        Ok(dir) => Ok(dir.keep()),
-        Err(source) => Err(StartError::write(parent, source)),
+/// A path at which there is nothing: 64 random bits are in its name.
+fn unused_path() -> Result<PathBuf, StartError> {
+    let parent = env::temp_dir();
+    // Each program has a working directory of its own.
+    let parent = path::absolute(&parent).map_err(|source| StartError::write(parent, source))?;
+    Ok(parent.join(format!("steersman-{}", token::random())))
+}
+
+/// Makes the directory, for nobody else's eyes, and in it the one where programs register.
+fn make_private(dir: &Path) -> Result<(), StartError> {
+    for dir in [dir, &dir.join(process::RUN_DIR)] {
+        let made = DirBuilder::new().mode(0o700).create(dir);
+        made.map_err(|source| StartError::write(dir.to_path_buf(), source))?;
     }
+    Ok(())
 }
 
 /// Writes the serving certificate and the key for service account tokens; returns the authority.
@@ -368,4 +404,22 @@ fn controller_manager_flags() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Time runs ahead here whenever nothing but time is waited for.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_keeps_silent_is_not_waited_for_without_end() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", silent.local_addr().unwrap());
+        let authority = Authority::new("nobody").unwrap();
+        let client = Endpoint::new(url, authority.pem()).client(&Identity::new("me", "secret"));
+        let began = time::Instant::now();
+        let error = until_ready(&client.unwrap(), || Ok(())).await.unwrap_err();
+        assert!(matches!(error, StartError::NotReady { .. }), "{error}");
+        assert!(began.elapsed() < READY_LIMIT * 2, "{:?}", began.elapsed());
+    }
 }

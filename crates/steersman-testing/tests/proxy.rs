@@ -3,14 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::time::Duration;
+use std::{env, fs::File, net::TcpStream, process::Command, time::Duration};
 
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::PostParams};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use serde_json::{Value, json};
 use steersman_testing::{
-    FaultProxy, Fixture,
+    EmbeddedServer, FaultProxy, Fixture,
     proxy::{Cut, Ended, Fault, Matching},
 };
 
@@ -236,6 +237,26 @@ async fn a_stall_holds_a_watch_that_is_open(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
+async fn a_stall_holds_only_as_many_as_it_is_for(fixture: Fixture) {
+    create(&fixture, "a").await;
+    let proxy = fixture.proxy().await;
+    let stall = proxy.inject(Matching::watches().first(1), Fault::stall());
+    let mut first = std::pin::pin!(Watch::open(&fixture, &proxy));
+    tokio::select! {
+        biased;
+        _ = &mut first => panic!("it is held back"),
+        () = stall.hit() => {}
+    }
+    let mut second = Watch::open(&fixture, &proxy).await;
+    assert_eq!(second.next().await, event("a"));
+    create(&fixture, "b").await;
+    assert_eq!(second.next().await, event("b"));
+    assert_eq!(stall.hits(), 1);
+    drop(stall);
+    assert_eq!(first.await.next().await, event("a"));
+}
+
+#[steersman_testing::test]
 async fn a_delay_holds_back_one_request(fixture: Fixture) {
     create(&fixture, "a").await;
     let proxy = fixture.proxy().await;
@@ -392,4 +413,41 @@ async fn a_client_that_hangs_up_ends_the_watch_behind_the_proxy(fixture: Fixture
     drop(Watch::open(&fixture, &proxy).await);
     let end = proxy.wait_for(|all| all[0].ended).await;
     assert_eq!(end, Ended::ClientGone);
+}
+
+/// Set in the copy of this test that may have few files only.
+const POOR: &str = "STEERSMAN_TEST_POOR";
+
+/// Runs itself once more as a process of its own: the others here need files as well.
+#[tokio::test]
+async fn a_proxy_outlives_a_want_of_files() {
+    if env::var_os(POOR).is_none() {
+        let copy = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "a_proxy_outlives_a_want_of_files", "--nocapture"])
+            .env(POOR, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&copy.stderr);
+        assert!(copy.status.success(), "{said}");
+        return;
+    }
+    let server = EmbeddedServer::start(false).await.unwrap();
+    let proxy = FaultProxy::start(server.endpoint()).await.unwrap();
+    let address = proxy.endpoint().url().trim_start_matches("https://").to_owned();
+    let few = Rlimit {
+        current: Some(256),
+        maximum: Some(256),
+    };
+    setrlimit(Resource::Nofile, few).unwrap();
+    let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    // One is left for this end of the connection, and none for the other.
+    files.pop();
+    let waiting = TcpStream::connect(&address).unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(300), proxy.has_connections(1)).await;
+    assert!(early.is_err(), "it cannot be accepted");
+    files.clear();
+    // The limit is that of a hang.
+    let late = tokio::time::timeout(Duration::from_secs(60), proxy.has_connections(1)).await;
+    assert!(late.is_ok(), "it is accepted once it can be");
+    drop(waiting);
 }

@@ -79,6 +79,30 @@ mod on_real {
         assert_gone(&ids, Path::new(dir)).await;
     }
 
+    /// Runs itself once more as a test that fails.
+    #[tokio::test]
+    async fn a_failed_test_shows_what_its_own_server_has_logged() {
+        if env::var_os(VICTIM).is_some() {
+            let _server = RealServer::builder().start().await.unwrap();
+            panic!("on purpose");
+        }
+        let failed = Command::new(env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "on_real::a_failed_test_shows_what_its_own_server_has_logged",
+                "--nocapture",
+            ])
+            .env(VICTIM, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&failed.stderr);
+        let (_, log) = said
+            .split_once("the last lines that the real kube-apiserver logged")
+            .unwrap_or_else(|| panic!("no log in {said}"));
+        assert!(log.lines().count() > 10, "{log}");
+        assert!(!failed.status.success());
+    }
+
     #[tokio::test]
     async fn guarantee_4_address_and_data_survive_a_restart() {
         let mut server = RealServer::builder().start().await.unwrap();
@@ -168,13 +192,7 @@ mod on_real {
     #[tokio::test]
     async fn a_full_disk_is_said_in_one_sentence() {
         // Filling a real disk would harm the neighbours.
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["etcd", "kube-apiserver"] {
-            let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/on-a-full-disk");
-            std::os::unix::fs::symlink(program, dir.path().join(name)).unwrap();
-        }
-        let environment = steersman_assets::Environment::empty().with_assets(dir.path());
-        let assets = steersman_assets::find_in(&environment).unwrap();
+        let (_dir, assets) = assets_on_a_full_disk();
         let error = RealServer::builder()
             .assets(assets)
             .start()
@@ -183,6 +201,44 @@ mod on_real {
             .to_string();
         assert!(error.starts_with("the disk is full at "), "{error}");
     }
+}
+
+/// Programs that only say that the disk is full.
+fn assets_on_a_full_disk() -> (tempfile::TempDir, steersman_assets::Assets) {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["etcd", "kube-apiserver"] {
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/on-a-full-disk");
+        std::os::unix::fs::symlink(program, dir.path().join(name)).unwrap();
+    }
+    let environment = steersman_assets::Environment::empty().with_assets(dir.path());
+    let assets = steersman_assets::find_in(&environment).unwrap();
+    (dir, assets)
+}
+
+/// Runs itself once more where no program can be found, the watchdog included.
+#[tokio::test]
+async fn guarantee_2_without_a_watchdog_there_is_no_directory() {
+    if env::var_os(VICTIM).is_some() {
+        let (_dir, assets) = assets_on_a_full_disk();
+        let error = RealServer::builder().assets(assets).start().await.unwrap_err();
+        // With what caused it, for those who only see text.
+        let said = steersman_assets::describe(&error);
+        assert!(said.starts_with("cannot run sh: "), "{said}");
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let copy = Command::new(env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "guarantee_2_without_a_watchdog_there_is_no_directory",
+            "--nocapture",
+        ])
+        .envs([(VICTIM, "1"), ("PATH", "/nowhere")])
+        .env("TMPDIR", place.path())
+        .output()
+        .unwrap();
+    assert!(copy.status.success(), "{}", String::from_utf8_lossy(&copy.stderr));
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -8,6 +8,8 @@
     reason = "it is the code of those who write operators"
 )]
 
+#[path = "manual/controllers.rs"]
+mod controllers;
 #[path = "manual/getting_started.rs"]
 mod getting_started;
 #[path = "manual/readme.rs"]
@@ -47,6 +49,7 @@ fn the_pages_show_the_tests_that_are_run() {
     assert_shows(first, include_str!("manual/getting_started.rs"));
     assert_shows(testing, include_str!("manual/table.rs"));
     assert_shows(testing, include_str!("manual/whole.rs"));
+    assert_shows(testing, include_str!("manual/controllers.rs"));
     assert_shows(
         include_str!("../../../README.md"),
         include_str!("manual/readme.rs"),

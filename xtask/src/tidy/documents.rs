@@ -8,6 +8,7 @@ use super::{
 };
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const DECISIONS: &str = "docs/decisions/";
 
 pub(super) fn every_crate_is_in_the_code_map(tree: &Tree) -> Vec<Complaint> {
     let text = tree
@@ -61,6 +62,26 @@ pub(super) fn features_in_documents_exist(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
+/// A number that two decisions have says nothing.
+pub(super) fn decisions_have_numbers_of_their_own(tree: &Tree) -> Vec<Complaint> {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut complaints = Vec::new();
+    for file in &tree.files {
+        let name = file.path.strip_prefix(DECISIONS);
+        let Some((number, _)) = name.and_then(|name| name.split_once('-')) else {
+            continue;
+        };
+        if let Some((_, other)) = seen.iter().find(|(taken, _)| *taken == number) {
+            complaints.push(format!("{}: {number} is the number of {other}", file.path));
+        }
+        if !file.text.starts_with(&format!("# {number} ")) {
+            complaints.push(format!("{}: its title does not begin with {number}", file.path));
+        }
+        seen.push((number, &file.path));
+    }
+    complaints
+}
+
 fn named_features(line: &str) -> impl Iterator<Item = &str> {
     // Every second piece between backticks is code; what stands around it tells whether it is a feature.
     let pieces: Vec<&str> = line.split('`').collect();
@@ -88,6 +109,25 @@ mod tests {
         assert_eq!(every_crate_is_in_the_code_map(&absent).len(), 1);
         let named = Tree::of(&[MANIFEST, (ARCHITECTURE, "# A\n\n## Code map\n\n`crates/a`\n")]);
         assert_eq!(every_crate_is_in_the_code_map(&named).len(), 0);
+    }
+
+    #[test]
+    fn a_number_of_two_decisions_is_found() {
+        let tree = Tree::of(&[
+            ("docs/decisions/0001-a.md", "# 0001 A\n"),
+            ("docs/decisions/0001-b.md", "# 0001 B\n"),
+            ("docs/decisions/0002-c.md", "# 0001 C\n"),
+        ]);
+        let complaints = decisions_have_numbers_of_their_own(&tree);
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        assert!(
+            complaints[0].starts_with("docs/decisions/0001-b.md: "),
+            "{complaints:?}"
+        );
+        assert!(
+            complaints[1].starts_with("docs/decisions/0002-c.md: "),
+            "{complaints:?}"
+        );
     }
 
     #[test]

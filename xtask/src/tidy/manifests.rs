@@ -10,11 +10,18 @@ pub(super) struct Package {
     pub(super) name: String,
     /// The manifest's path.
     pub(super) path: String,
-    /// What the package itself needs, not its tests.
-    pub(super) dependencies: Vec<String>,
+    /// What the package itself needs, on whatever system, to run or to be built; not its tests.
+    pub(super) dependencies: Vec<Dependency>,
     pub(super) features: Vec<String>,
     /// Whether it belongs to our workspace; the programs of peers have one of their own.
     pub(super) is_member: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Dependency {
+    /// The package's name, whatever it is called here.
+    pub(super) name: String,
+    pub(super) is_optional: bool,
 }
 
 impl Package {
@@ -50,15 +57,74 @@ fn package(path: &str, manifest: &Table) -> Option<Package> {
     Some(Package {
         name,
         path: path.to_owned(),
-        dependencies: keys("dependencies"),
+        dependencies: dependencies(manifest),
         features: keys("features"),
         is_member: !manifest.contains_key("workspace"),
     })
 }
 
+fn dependencies(manifest: &Table) -> Vec<Dependency> {
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let targets = targets
+        .into_iter()
+        .flat_map(Table::values)
+        .filter_map(Value::as_table);
+    std::iter::once(manifest)
+        .chain(targets)
+        .flat_map(|table| [table.get("dependencies"), table.get("build-dependencies")])
+        .filter_map(|found| found?.as_table())
+        .flatten()
+        .map(|(key, value)| Dependency {
+            name: value
+                .get("package")
+                .and_then(Value::as_str)
+                .unwrap_or(key)
+                .to_owned(),
+            is_optional: value.get("optional").and_then(Value::as_bool).unwrap_or(false),
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dependencies_of_targets_and_builds_count_and_those_of_tests_do_not() {
+        let manifest = r#"
+[package]
+name = "a"
+[dependencies]
+one.workspace = true
+two = { workspace = true, optional = true }
+[build-dependencies]
+alias = { package = "three" }
+[target.'cfg(unix)'.dependencies]
+four = "1"
+[target.'cfg(unix)'.build-dependencies]
+five = "1"
+[dev-dependencies]
+six = "1"
+"#;
+        let tree = Tree::of(&[("crates/a/Cargo.toml", manifest)]);
+        let mut found: Vec<(String, bool)> = packages(&tree)
+            .into_iter()
+            .flat_map(|package| package.dependencies)
+            .map(|dependency| (dependency.name, dependency.is_optional))
+            .collect();
+        found.sort();
+        let expected = [
+            ("five", false),
+            ("four", false),
+            ("one", false),
+            ("three", false),
+            ("two", true),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(name, is_optional)| (name.to_owned(), is_optional))
+        );
+    }
 
     #[test]
     fn a_package_with_a_workspace_of_its_own_is_no_member() {

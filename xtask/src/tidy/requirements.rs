@@ -118,7 +118,8 @@ fn citations(tree: &Tree) -> Citations {
     let mut citations = Citations::new();
     for file in tree
         .with_extension(".rs")
-        .filter(|file| !file.path.starts_with("xtask/"))
+        // Its tests have examples of citations.
+        .filter(|file| file.path != "xtask/src/tidy/requirements.rs")
     {
         for (number, test) in cited_in(file) {
             citations

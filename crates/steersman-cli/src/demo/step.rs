@@ -8,8 +8,9 @@ use futures::future::BoxFuture;
 use super::{
     measure::Measure,
     stage::{Stage, StageError},
-    view::{self, View},
+    view::View,
 };
+use crate::exit::OutputError;
 
 /// Something that is done on the stage, and comes true or not.
 pub(crate) trait Step: Sync {
@@ -47,6 +48,8 @@ pub(crate) enum StepError {
     Stage(#[from] Box<StageError>),
     #[error("the system does not do what the demo asks for")]
     System(#[from] io::Error),
+    #[error("the story cannot be told")]
+    Output(#[from] OutputError),
     #[error("an object of the demo is no object")]
     Object(#[from] serde_json::Error),
 }
@@ -70,12 +73,11 @@ pub(crate) fn ensure(is_so: bool, what: impl fmt::Display) -> Result<(), StepErr
 pub(crate) struct Account {
     step: &'static str,
     view: Arc<View>,
-    json: bool,
 }
 
 impl Account {
-    pub(crate) fn new(step: &'static str, view: Arc<View>, json: bool) -> Self {
-        Self { step, view, json }
+    pub(crate) fn new(step: &'static str, view: Arc<View>) -> Self {
+        Self { step, view }
     }
 
     /// Something happened.
@@ -91,9 +93,7 @@ impl Account {
         samples: impl IntoIterator<Item = Duration>,
     ) -> Result<(), StepError> {
         let measure = Measure::new(name, samples);
-        if self.json {
-            view::write_json(&measure.json(self.step))?;
-        }
+        self.view.datum(&measure.json(self.step))?;
         let paint = self.view.paint();
         let (tick, text) = (paint.green("ok"), text.to_string());
         Ok(self

@@ -13,7 +13,7 @@ use serde_json::Value;
 use steersman_core::{Clock, TokioClock};
 
 use super::scene::Scene;
-use crate::{args::Demo, terminal::Paint};
+use crate::{args::Demo, exit::OutputError, terminal::Paint};
 
 /// How often the lower lines are drawn.
 const FRAME: Duration = Duration::from_millis(100);
@@ -27,6 +27,8 @@ pub(crate) struct View {
 
 struct Inner {
     out: Box<dyn Write + Send>,
+    /// Where programs read, if any does. It may be the same terminal.
+    data: Option<Box<dyn Write + Send>>,
     /// What is below the lines that stay.
     live: Vec<String>,
     /// How many lines of it are on the screen.
@@ -49,16 +51,24 @@ impl View {
                 Paint::stdout(),
             )
         };
+        let data = options.json.then(|| Box::new(io::stdout()) as _);
         Self::on(
             out,
+            data,
             is_terminal && !options.plain,
             if options.plain { Paint::none() } else { paint },
         )
     }
 
-    fn on(out: Box<dyn Write + Send>, is_live: bool, paint: Paint) -> Self {
+    fn on(
+        out: Box<dyn Write + Send>,
+        data: Option<Box<dyn Write + Send>>,
+        is_live: bool,
+        paint: Paint,
+    ) -> Self {
         let inner = Inner {
             out,
+            data,
             live: Vec::new(),
             drawn: 0,
         };
@@ -74,27 +84,40 @@ impl View {
     }
 
     /// Adds a line that stays.
-    pub(crate) fn line(&self, text: &str) -> io::Result<()> {
-        let mut inner = self.lock();
-        inner.erase()?;
-        writeln!(inner.out, "{text}")?;
-        inner.draw()
+    pub(crate) fn line(&self, text: &str) -> Result<(), OutputError> {
+        self.above(|inner| writeln!(inner.out, "{text}"))
+    }
+
+    /// Writes a measurement for programs, if any reads.
+    pub(crate) fn datum(&self, value: &Value) -> Result<(), OutputError> {
+        self.above(|inner| {
+            let Some(data) = &mut inner.data else {
+                return Ok(());
+            };
+            writeln!(data, "{value}")?;
+            data.flush()
+        })
     }
 
     /// Takes away what does not stay.
-    pub(crate) fn clear(&self) -> io::Result<()> {
+    pub(crate) fn clear(&self) -> Result<(), OutputError> {
         self.show(Vec::new())
     }
 
     /// Puts other lines below those that stay.
-    fn show(&self, lines: Vec<String>) -> io::Result<()> {
+    fn show(&self, lines: Vec<String>) -> Result<(), OutputError> {
+        self.above(|inner| {
+            inner.live = lines;
+            Ok(())
+        })
+    }
+
+    /// Does something while the lower lines are off the screen: whatever is written then stays above them.
+    fn above(&self, write: impl FnOnce(&mut Inner) -> io::Result<()>) -> Result<(), OutputError> {
         let mut inner = self.lock();
-        if inner.drawn == 0 && lines.is_empty() {
-            return Ok(());
-        }
         inner.erase()?;
-        inner.live = lines;
-        inner.draw()
+        write(&mut inner)?;
+        Ok(inner.draw()?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -106,6 +129,7 @@ impl Inner {
     fn erase(&mut self) -> io::Result<()> {
         if self.drawn > 0 {
             write!(self.out, "\x1b[{}A\r\x1b[J", self.drawn)?;
+            self.out.flush()?;
             self.drawn = 0;
         }
         Ok(())
@@ -118,13 +142,6 @@ impl Inner {
         self.drawn = self.live.len();
         self.out.flush()
     }
-}
-
-/// Writes a measurement where programs read it.
-pub(crate) fn write_json(value: &Value) -> io::Result<()> {
-    let mut stdout = io::stdout();
-    writeln!(stdout, "{value}")?;
-    stdout.flush()
 }
 
 /// Does something while the scene is shown.
@@ -184,7 +201,7 @@ mod tests {
     #[test]
     fn lines_that_stay_come_above_those_that_are_drawn_anew() {
         let screen = Screen::default();
-        let view = View::on(Box::new(screen.clone()), true, Paint::none());
+        let view = View::on(Box::new(screen.clone()), None, true, Paint::none());
         view.show(vec!["one leads".to_owned(), "two is warm".to_owned()])
             .unwrap();
         view.line("done").unwrap();
@@ -195,9 +212,20 @@ mod tests {
     }
 
     #[test]
+    fn measurements_on_the_same_terminal_stay_as_well() {
+        let screen = Screen::default();
+        let data: Box<dyn Write + Send> = Box::new(screen.clone());
+        let view = View::on(Box::new(screen.clone()), Some(data), true, Paint::none());
+        view.show(vec!["one leads".to_owned()]).unwrap();
+        view.datum(&Value::from(7)).unwrap();
+        let text = String::from_utf8(screen.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text, "one leads\n\x1b[1A\r\x1b[J7\none leads\n");
+    }
+
+    #[test]
     fn plain_lines_have_no_escapes() {
         let screen = Screen::default();
-        let view = View::on(Box::new(screen.clone()), false, Paint::none());
+        let view = View::on(Box::new(screen.clone()), None, false, Paint::none());
         view.line("a").unwrap();
         view.clear().unwrap();
         assert_eq!(*screen.0.lock().unwrap(), b"a\n");

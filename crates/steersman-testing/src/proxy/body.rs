@@ -11,7 +11,7 @@ use tokio::{sync::watch, task};
 
 use super::{
     Shared,
-    fault::Cut,
+    fault::{Arrival, Cut},
     record::{Ended, Recorder},
 };
 
@@ -22,6 +22,7 @@ pub(super) fn pass(
     upstream: Incoming,
     recorder: Recorder,
     shared: Arc<Shared>,
+    arrival: Arrival,
     cut_after: Option<(usize, Cut)>,
 ) -> Body {
     let plan = cut_after.map_or(Plan::Pass, |(lines, cut)| Plan::PassLines(lines, cut));
@@ -29,6 +30,7 @@ pub(super) fn pass(
         upstream,
         recorder,
         shared,
+        arrival,
         plan,
     };
     let frames = stream::unfold(passing, |mut passing| async move {
@@ -42,6 +44,7 @@ struct Passing {
     upstream: Incoming,
     recorder: Recorder,
     shared: Arc<Shared>,
+    arrival: Arrival,
     plan: Plan,
 }
 
@@ -133,7 +136,7 @@ impl Passing {
         while let Some(stall) = self
             .recorder
             .exchange()
-            .and_then(|exchange| self.shared.faults.stall(&exchange))
+            .and_then(|exchange| self.shared.faults.stall(&exchange, &self.arrival))
         {
             tokio::select! {
                 biased;

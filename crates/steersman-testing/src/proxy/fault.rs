@@ -195,12 +195,14 @@ impl Fault {
 #[must_use = "the fault ends when this drops"]
 pub struct Injected {
     rule: Arc<Rule>,
-    faults: Arc<Mutex<Vec<Arc<Rule>>>>,
+    faults: Arc<Mutex<Rules>>,
     released: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
 pub(super) struct Rule {
+    /// Rules are counted in the order in which they were injected.
+    number: usize,
     matching: Matching,
     pub(super) fault: Fault,
     /// How many requests matched, those outside of `first` and `after` included.
@@ -210,7 +212,23 @@ pub(super) struct Rule {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Faults(Arc<Mutex<Vec<Arc<Rule>>>>);
+pub(super) struct Faults(Arc<Mutex<Rules>>);
+
+#[derive(Debug, Default)]
+struct Rules {
+    in_force: Vec<Arc<Rule>>,
+    /// How many there ever were.
+    count: usize,
+}
+
+/// What was decided when a request arrived.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// The rule that took it.
+    pub(super) rule: Option<Arc<Rule>>,
+    /// The number of the first rule that did not exist then.
+    later: usize,
+}
 
 impl Injected {
     /// How many requests it was used on.
@@ -239,7 +257,9 @@ impl Injected {
 
 impl Drop for Injected {
     fn drop(&mut self) {
-        lock(&self.faults).retain(|rule| !Arc::ptr_eq(rule, &self.rule));
+        lock(&self.faults)
+            .in_force
+            .retain(|rule| rule.number != self.rule.number);
         self.released.send_replace(true);
     }
 }
@@ -247,14 +267,18 @@ impl Drop for Injected {
 impl Faults {
     pub(super) fn inject(&self, matching: Matching, fault: Fault) -> Injected {
         let (released, receiver) = watch::channel(false);
+        let mut rules = lock(&self.0);
         let rule = Arc::new(Rule {
+            number: rules.count,
             matching,
             fault,
             seen: AtomicUsize::new(0),
             hits: watch::Sender::new(0),
             released: receiver,
         });
-        lock(&self.0).push(Arc::clone(&rule));
+        rules.count += 1;
+        rules.in_force.push(Arc::clone(&rule));
+        drop(rules);
         Injected {
             rule,
             faults: Arc::clone(&self.0),
@@ -262,22 +286,30 @@ impl Faults {
         }
     }
 
-    /// The fault for a request that has just arrived.
-    pub(super) fn on_arrival(&self, exchange: &Exchange) -> Option<Arc<Rule>> {
+    /// Decides about a request that has just arrived.
+    pub(super) fn on_arrival(&self, exchange: &Exchange) -> Arrival {
         let rules = lock(&self.0);
-        let rule = rules
-            .iter()
-            .find(|rule| rule.matching.matches(exchange) && rule.is_due())?;
-        rule.hits.send_modify(|hits| *hits += 1);
-        Some(Arc::clone(rule))
+        let mut in_force = rules.in_force.iter();
+        let rule = in_force.find(|rule| rule.matching.matches(exchange) && rule.is_due());
+        if let Some(rule) = rule {
+            rule.hits.send_modify(|hits| *hits += 1);
+        }
+        Arrival {
+            rule: rule.map(Arc::clone),
+            later: rules.count,
+        }
     }
 
-    /// The stall for a stream that is under way; how often a stream is looked at does not count as a use.
-    pub(super) fn stall(&self, exchange: &Exchange) -> Option<Arc<Rule>> {
+    /// The stall for a stream that is under way: one that came later than its request. How often a stream is looked at
+    /// does not count as a use.
+    pub(super) fn stall(&self, exchange: &Exchange, arrival: &Arrival) -> Option<Arc<Rule>> {
         let rules = lock(&self.0);
         rules
+            .in_force
             .iter()
-            .find(|rule| rule.fault.0 == Kind::Stall && rule.matching.matches(exchange))
+            .find(|rule| {
+                rule.number >= arrival.later && rule.fault.0 == Kind::Stall && rule.matching.matches(exchange)
+            })
             .map(Arc::clone)
     }
 }

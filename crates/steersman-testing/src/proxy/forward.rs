@@ -90,10 +90,9 @@ pub(super) async fn forward(
     let (parts, body) = request.into_parts();
     let recorder = shared.log.begin(connection, &parts);
     let request = Request::from_parts(parts, body);
-    let rule = recorder
-        .exchange()
-        .and_then(|exchange| shared.faults.on_arrival(&exchange));
-    let fault = rule.as_ref().map(|rule| &rule.fault.0);
+    let exchange = recorder.exchange().expect("what is under way is not forgotten");
+    let arrival = shared.faults.on_arrival(&exchange);
+    let fault = arrival.rule.as_ref().map(|rule| &rule.fault.0);
 
     match fault {
         Some(&Kind::Answer { code, retry_after }) => return Ok(answer(&recorder, code, retry_after)),
@@ -105,7 +104,7 @@ pub(super) async fn forward(
     let answered = shared.upstream.send(request).await;
     let mut response = answered.inspect_err(|_| recorder.ended(Ended::ServerGone))?;
     let mut cut_after = None;
-    match (fault, &rule) {
+    match (fault, &arrival.rule) {
         (Some(Kind::DropResponse), _) => {
             // The server has done its work when its whole answer is here.
             let _ = response.body_mut().collect().await;
@@ -120,7 +119,7 @@ pub(super) async fn forward(
 
     remove_hop_by_hop(response.headers_mut());
     recorder.answered(response.status().as_u16());
-    Ok(response.map(|upstream| body::pass(upstream, recorder, Arc::clone(shared), cut_after)))
+    Ok(response.map(|upstream| body::pass(upstream, recorder, Arc::clone(shared), arrival, cut_after)))
 }
 
 /// Headers that are between two neighbours only; the next connection has its own.

@@ -5,10 +5,10 @@ use std::{
     fs::{self, File},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::StartError;
 
@@ -24,6 +24,8 @@ pub(super) const RUN_DIR: &str = "run";
 pub(super) struct Process {
     name: &'static str,
     child: Child,
+    /// How it ended, once it is collected. From then on its id may be another's.
+    ended: Option<ExitStatus>,
     dir: PathBuf,
 }
 
@@ -63,6 +65,7 @@ impl Process {
         Ok(Self {
             name,
             child,
+            ended: None,
             dir: dir.to_path_buf(),
         })
     }
@@ -72,13 +75,15 @@ impl Process {
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        // A process that has just ended on its own cannot be signalled, and need not be.
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+        if self.ended.is_none() {
+            // A process that has just ended on its own cannot be signalled, and need not be.
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
     }
 
     /// An error if the program has ended.
     pub(super) fn check(&mut self) -> Result<(), StartError> {
-        let Ok(Some(status)) = self.child.try_wait() else {
+        let Some(status) = self.collect(WaitIdOptions::NOHANG) else {
             return Ok(());
         };
         let log = fs::read_to_string(log_path(&self.dir, self.name)).unwrap_or_default();
@@ -99,14 +104,51 @@ impl Process {
             last,
         })
     }
+
+    /// Collects the process when it has ended. Its id is withdrawn between its end and that: until then it can be given to
+    /// nobody else, and afterwards the watchdog does not know it, so it never kills a stranger.
+    fn collect(&mut self, how: WaitIdOptions) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            let id = WaitId::Pid(Pid::from_child(&self.child));
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
+            let found = rustix::io::retry_on_intr(|| waitid(id.clone(), options));
+            if let Ok(Some(_)) = found {
+                let _ = fs::remove_file(self.dir.join(RUN_DIR).join(self.name));
+                self.ended = self.child.wait().ok();
+            }
+        }
+        self.ended
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The id is withdrawn before the process is collected: until then it cannot be given to somebody else, so the
-        // watchdog never kills a stranger.
-        let _ = fs::remove_file(self.dir.join(RUN_DIR).join(self.name));
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.signal(Signal::KILL);
+        self.collect(WaitIdOptions::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_has_ended_is_not_known_to_the_watchdog_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(RUN_DIR)).unwrap();
+        let mut process = Process::start(dir.path(), "short", Path::new("true"), &[]).unwrap();
+        // The limit is that of a hang.
+        let mut looks = 0..6000;
+        let error = loop {
+            match process.check() {
+                Err(error) => break error,
+                Ok(()) => assert!(looks.next().is_some(), "it ends"),
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        assert!(error.to_string().starts_with("short ended with "), "{error}");
+        assert!(!dir.path().join(RUN_DIR).join("short").exists());
     }
 }

@@ -5,7 +5,6 @@
 //! dies; destructors of statics do not run then, and a death signal would be tied to the thread that asked for it.
 
 use std::{
-    fs,
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
@@ -34,10 +33,8 @@ done
 pub(super) struct Watchdog(Child);
 
 impl Watchdog {
-    /// Watches over the programs that are registered in `dir`, and over `dir` itself.
+    /// Watches over the programs that are registered in `dir`, and over `dir` itself, which need not be there yet.
     pub(super) fn start(dir: &Path) -> Result<Self, StartError> {
-        let run = dir.join(RUN_DIR);
-        fs::create_dir(&run).map_err(|source| StartError::write(run, source))?;
         let sh = Path::new("sh");
         Command::new(sh)
             .args(["-c", SCRIPT, "steersman-watchdog"])

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs in Go that tests run beside ours.
+
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Builds the Go module in `source` to the program `output`, with the flags of a real server's build, so that much of it
+/// is in Go's cache already.
+///
+/// Nothing, and a line that says why, where there is no Go, or one that cannot build it (it is too old, or needs what it
+/// cannot download): the test leaves out what it wants the program for.
+///
+/// # Panics
+/// When it cannot be built and `CI` is set: a build server leaves nothing out.
+#[must_use]
+pub fn go_program(source: &Path, output: &Path) -> Option<PathBuf> {
+    match build(Path::new("go"), source, output) {
+        Ok(()) => Some(output.to_path_buf()),
+        Err(reason) => {
+            let said = format!("a program in Go is left out: {reason}");
+            assert!(env::var_os("CI").is_none(), "{said}");
+            // Not by a macro, whose output the test harness keeps to itself.
+            let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{said}\n"));
+            None
+        }
+    }
+}
+
+fn build(go: &Path, source: &Path, output: &Path) -> Result<(), String> {
+    let built = Command::new(go)
+        .args(["build", "-o"])
+        .arg(output)
+        .arg(".")
+        .current_dir(source)
+        .env("GOFLAGS", "-trimpath -buildvcs=false")
+        .env("GOWORK", "off")
+        .env("CGO_ENABLED", "0")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("there is no Go ({error})"))?;
+    if built.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&built.stderr);
+    Err(format!(
+        "`go build` in {} failed with {}\n{said}",
+        source.display(),
+        built.status
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_go_that_is_missing_or_cannot_build_is_a_reason_and_no_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        let build = |go: &str| build(Path::new(go), dir.path(), &dir.path().join("out"));
+        let missing = build("/nowhere/go").unwrap_err();
+        assert!(missing.starts_with("there is no Go ("), "{missing}");
+        let broken = build("false").unwrap_err();
+        assert!(broken.contains("failed with exit status: 1"), "{broken}");
+    }
+}
