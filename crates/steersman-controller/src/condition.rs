@@ -331,7 +331,7 @@ mod tests {
                 is_first.then(|| (Sighting::new(Present, "told"), false))
             })
         });
-        let mut watched = once.clone().watch(&clock);
+        let mut watched = once.watch(&clock);
         assert_eq!(newest(&mut watched), Some(Present));
         assert_eq!(newest(&mut watched), None);
         assert_eq!(newest(&mut watched), None);
