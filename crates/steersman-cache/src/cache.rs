@@ -23,14 +23,14 @@ use std::{
     time::Duration,
 };
 
-use steersman_core::Task;
+use steersman_core::{Presence, Task};
 use tokio::sync::watch;
 
 pub use reader::{Missing, ReadError, Reader, Wanted};
 
 use crate::{
     Index, IndexConflict, IndexValue, Informer, InformerOptions, Overlay, Resource, Scope, Store,
-    StoreOptions, Surroundings, store,
+    StoreOptions, Surroundings, known::Known, store,
 };
 
 /// How long an informer that nobody holds is kept.
@@ -47,7 +47,6 @@ struct Inner {
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
     linger: Duration,
-    absence: Absence,
     /// What was said about namespaces since.
     namespaces: Mutex<HashMap<Resource, BTreeSet<String>>>,
     entries: Mutex<BTreeMap<Key, Entry>>,
@@ -94,11 +93,7 @@ pub struct CacheBuilder {
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
     linger: Duration,
-    absence: Absence,
 }
-
-/// Who knows that the server does not have a kind, without asking.
-struct Absence(Box<dyn Fn(&Resource) -> bool + Send + Sync>);
 
 /// What adds an index to a store.
 type AddIndex = Box<dyn Fn(&Store) -> Result<(), IndexConflict> + Send + Sync>;
@@ -143,10 +138,15 @@ impl CacheBuilder {
         self
     }
 
-    /// Who knows, without asking the server, that it does not have a kind: reads of such a kind then send nothing.
-    /// Default: nobody does, and the server is asked.
-    pub fn absence(mut self, is_absent: impl Fn(&Resource) -> bool + Send + Sync + 'static) -> Self {
-        self.absence = Absence(Box::new(is_absent));
+    /// Who knows, without asking the server, whether it has a kind, and says when that may have changed. Reads of a kind
+    /// that is absent then send nothing, and neither do informers of it once the server has refused them, until the kind
+    /// is there. Default: nobody does, and the server is asked.
+    pub fn presence(
+        mut self,
+        presence: impl Fn(&Resource) -> Presence + Send + Sync + 'static,
+        changes: watch::Receiver<()>,
+    ) -> Self {
+        self.surroundings = self.surroundings.knowing(Known::new(presence, changes));
         self
     }
 
@@ -159,7 +159,6 @@ impl CacheBuilder {
             kinds,
             indexes,
             linger,
-            absence,
         } = self;
         Cache(Arc::new(Inner {
             surroundings,
@@ -167,7 +166,6 @@ impl CacheBuilder {
             kinds,
             indexes,
             linger,
-            absence,
             namespaces: Mutex::default(),
             entries: Mutex::default(),
             changes: watch::Sender::default(),
@@ -184,7 +182,6 @@ impl Cache {
             kinds: HashMap::new(),
             indexes: Indexes::default(),
             linger: LINGER,
-            absence: Absence(Box::new(|_| false)),
         }
     }
 
@@ -355,7 +352,7 @@ impl Cache {
 
     /// Whether it is known, without asking the server, that it does not have a kind.
     fn is_absent(&self, resource: &Resource) -> bool {
-        (self.0.absence.0)(resource)
+        self.0.surroundings.known().presence(resource) == Presence::Absent
     }
 
     fn settings(&self, resource: &Resource) -> &(Scope, InformerOptions) {
@@ -420,12 +417,6 @@ impl Indexes {
                 "the builder refuses indexes that do not go together"
             );
         }
-    }
-}
-
-impl fmt::Debug for Absence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Absence")
     }
 }
 

@@ -37,7 +37,7 @@ pub use stats::Stats;
 pub use subscription::{Delivery, Subscription};
 
 use crate::{
-    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble, health::Board,
+    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble, health::Board, known::Known,
     reflector::Reflector, store::store,
 };
 use dispatch::Dispatch;
@@ -50,6 +50,7 @@ pub struct Surroundings {
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
     spawner: Spawner,
+    known: Known,
 }
 
 impl std::fmt::Debug for Surroundings {
@@ -73,7 +74,17 @@ impl Surroundings {
             clock,
             random,
             spawner,
+            known: Known::default(),
         }
+    }
+
+    /// The same, where somebody knows which kinds there are.
+    pub(crate) fn knowing(self, known: Known) -> Self {
+        Self { known, ..self }
+    }
+
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
     }
 
     /// The client.
@@ -381,6 +392,7 @@ impl Shared {
                 (
                     Arc::clone(&self.surroundings.clock),
                     Arc::clone(&self.surroundings.random),
+                    self.surroundings.known.clone(),
                 ),
                 self.dispatch.add_part(part, scope.is_metadata_only()),
                 self.board.reporter(),

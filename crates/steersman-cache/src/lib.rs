@@ -11,6 +11,7 @@ mod connect;
 mod health;
 mod index;
 mod informer;
+mod known;
 mod object;
 mod overlay;
 mod reflector;

@@ -9,6 +9,8 @@
 //! 5. A server that asks for patience gets it.
 //! 6. One object that cannot be read is reported, and everything else goes on.
 //! 7. A panic is trouble as any other: what was under way is given up, and a list makes up for it.
+//! 8. A kind that the server does not have is not asked for again while it is known to be absent. It has no objects then,
+//!    and is asked for at once when it is there.
 
 mod backoff;
 mod listing;
@@ -22,7 +24,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use kube::client::Client;
-use steersman_core::{Clock, Moment, Random};
+use steersman_core::{Clock, Moment, Presence, Random};
 
 pub use options::ReflectorOptions;
 pub use trouble::Trouble;
@@ -30,6 +32,7 @@ pub use trouble::Trouble;
 use crate::{
     Resource, Revision, Scope,
     health::Reporter,
+    known::Known,
     object::{InvalidObject, Object},
     response::Response,
     wire::lines::{Event, Lines},
@@ -72,6 +75,7 @@ pub(crate) struct Reflector<S> {
     options: ReflectorOptions,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
+    known: Known,
     sink: S,
     health: Reporter,
     backoff: Backoff,
@@ -97,7 +101,7 @@ impl<S: Sink> Reflector<S> {
         client: Client,
         (resource, scope, namespace): (Resource, Scope, &str),
         options: ReflectorOptions,
-        (clock, random): (Arc<dyn Clock>, Arc<Random>),
+        (clock, random, known): (Arc<dyn Clock>, Arc<Random>, Known),
         sink: S,
         health: Reporter,
     ) -> Self {
@@ -112,6 +116,7 @@ impl<S: Sink> Reflector<S> {
             options,
             clock,
             random,
+            known,
             sink,
             health,
             backoff,
@@ -128,6 +133,8 @@ impl<S: Sink> Reflector<S> {
         let mut needs_list = true;
         let mut relist_at = None;
         loop {
+            // Before anything is asked: what the server says then may be out of date when it is heard.
+            let presence = self.known.presence(&self.resource);
             let step = async {
                 if needs_list {
                     let listed = self.synchronise().await;
@@ -149,7 +156,7 @@ impl<S: Sink> Reflector<S> {
             if let Err(trouble) = result.unwrap_or_else(|_| Err(self.panicked())) {
                 // Whatever it was, the history may have a hole, except where the watch could not even be asked for.
                 needs_list |= !matches!(trouble, Trouble::Unreachable { .. } | Trouble::Busy { .. });
-                self.wait_out(trouble).await;
+                self.wait_out(trouble, presence).await;
             }
         }
     }
@@ -182,17 +189,44 @@ impl<S: Sink> Reflector<S> {
         interval.map(|interval| self.clock.now() + interval)
     }
 
-    async fn wait_out(&mut self, trouble: Trouble) {
+    /// Waits until it is time to ask again. `presence` is what was known of the kind when the server was asked.
+    async fn wait_out(&mut self, trouble: Trouble, presence: Presence) {
         let now = self.clock.now();
         let resource = &self.resource;
         // History that ran out is nobody's fault: the first time it costs no waiting.
         let at_once = matches!(trouble, Trouble::Expired { .. }) && self.backoff.is_fresh(now);
         let delay = self.backoff.failed(now, trouble.retry_after());
         tracing::debug!(%resource, %trouble, ?delay, "a reflector is in trouble");
+        let is_absent = trouble == Trouble::Absent;
         self.health
             .update(|health| health.trouble = Some(Arc::new(trouble)));
-        if !at_once {
+        if is_absent {
+            self.until_there(now + delay, presence).await;
+        } else if !at_once {
             self.clock.sleep_until(now + delay).await;
+        }
+    }
+
+    /// Waits until this moment, and longer while the kind is known to be absent; but not once it is known to be there.
+    async fn until_there(&mut self, moment: Moment, mut before: Presence) {
+        let mut due = self.clock.sleep_until(moment);
+        let mut has_objects = self.revision.is_known();
+        loop {
+            let now = self.known.look(&self.resource);
+            if now == Presence::Present && before != now {
+                return;
+            }
+            if now == Presence::Absent && std::mem::take(&mut has_objects) {
+                // They have gone with the kind.
+                self.sink.begin();
+                self.sink.end(&self.revision);
+            }
+            before = now;
+            tokio::select! {
+                biased;
+                () = self.known.changed() => {}
+                () = &mut due, if now != Presence::Absent => return,
+            }
         }
     }
 

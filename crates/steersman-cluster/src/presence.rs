@@ -18,7 +18,8 @@
 //!    them go and come. A permission to watch definitions that comes or goes makes no other incarnation.
 //! 6. A kind is called present once the server is ready for those who watch it: after a definition is Established that
 //!    takes some more milliseconds, and whoever asks too early may be told to come back in a second.
-//! 7. As long as somebody asks, a cached read of a kind that is known to be absent says so without a request.
+//! 7. As long as somebody asks, a cached read of a kind that is known to be absent says so without a request, and an
+//!    informer of it sends none until the kind is there, which it notices at once.
 //! 8. When the last who asks is gone, the watches close.
 
 mod facts;
@@ -50,25 +51,35 @@ pub struct PresenceWatch {
 
 /// What a cluster has for its tracker, while there is none.
 #[derive(Default)]
-pub(crate) struct Presences(Mutex<Weak<Tracker>>);
+pub(crate) struct Presences {
+    tracker: Mutex<Weak<Tracker>>,
+    changes: Arc<watch::Sender<()>>,
+}
 
 impl Presences {
     fn tracker(&self, surroundings: &Surroundings, mapper: &Mapper) -> Arc<Tracker> {
-        let mut tracker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tracker = self.tracker.lock().unwrap_or_else(PoisonError::into_inner);
         tracker.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(Tracker::start(surroundings, mapper));
+            let started = Arc::new(Tracker::start(surroundings, mapper, &self.changes));
             *tracker = Arc::downgrade(&started);
             started
         })
     }
 
-    /// Whether somebody follows what the cluster has, and by that knows that it does not have a kind.
-    pub(crate) fn is_absent(&self, resource: &Resource) -> bool {
-        self.running().is_some_and(|tracker| tracker.is_absent(resource))
+    /// What is known of a kind, by somebody who follows what the cluster has.
+    pub(crate) fn presence(&self, resource: &Resource) -> Presence {
+        self.running()
+            .map_or(Presence::Unknown, |tracker| tracker.presence(resource))
+    }
+
+    /// Says that something may be known differently.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     fn running(&self) -> Option<Arc<Tracker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        let tracker = self.tracker.lock().unwrap_or_else(PoisonError::into_inner);
+        tracker.upgrade()
     }
 }
 

@@ -232,6 +232,54 @@ async fn not_ready(fixture: &Fixture, proxy: &FaultProxy, fault: Fault) -> (Test
     (clock, cluster, refused)
 }
 
+// R2, R17
+#[steersman_testing::test]
+async fn guarantee_7_so_does_one_that_discovery_has_found_absent(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = without_definitions(&fixture, &proxy).await;
+    let (client, widgets) = (cluster.client(), widgets(&fixture));
+    let mut presence = cluster.presence(&widgets, Duration::from_secs(3600));
+    presence.when(|sighting| sighting.is_absent()).await;
+    for _ in 0..10 {
+        assert_absent(client.of(&widgets).get(&key(&fixture, "one")).await, &widgets);
+    }
+    assert_eq!(of_widgets(&proxy.exchanges()), 0);
+}
+
+// R2, R17
+#[steersman_testing::test]
+async fn guarantee_7_so_does_one_of_which_the_server_does_not_know_yet(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let clock = TestClock::new();
+    let cluster = support::builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let (client, widgets) = (cluster.client(), widgets(&fixture));
+    let mut presence = cluster.presence(&widgets, POLL_EVERY);
+    presence.when(|sighting| sighting.is_absent()).await;
+    let refused = proxy.inject(Matching::method("GET").path("/widgets"), Fault::answer(404));
+    install(&fixture).await;
+    refused.hit().await;
+    assert_absent(client.of(&widgets).get(&key(&fixture, "one")).await, &widgets);
+    assert_eq!(refused.hits(), 1, "only the tracker asks");
+    assert!(cluster.cache().informers().is_empty());
+}
+
+// R38
+#[steersman_testing::test]
+async fn guarantee_6_a_server_that_does_not_answer_at_all_is_not_waited_for(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (clock, cluster, swallowed) = not_ready(&fixture, &proxy, Fault::stall()).await;
+    let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
+    swallowed.hit().await;
+    assert!(!presence.now().is_present());
+    clock.advance_to(next_deadline(&clock, Duration::from_secs(2)).await);
+    presence.when(|sighting| sighting.is_present()).await;
+    assert_eq!(swallowed.hits(), 1);
+}
+
 /// Lets much time pass, and shows that nobody asks for the kind any more.
 async fn is_not_asked_for(fixture: &Fixture, clock: &TestClock, unknown: &Injected) {
     let asked = unknown.hits();

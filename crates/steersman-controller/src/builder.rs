@@ -123,8 +123,9 @@ impl<T: 'static> Builder<Request, T> {
     }
 
     /// Objects of the primary kind, and of those that it owns, in every cluster of the manager. The client in the
-    /// context is that of the request's cluster. With [`when_installed`](Self::when_installed) each cluster is worked on
-    /// while it has the kind. When that goes there, so do the keys of the cluster. A reconcile that is under way there is
+    /// context is that of the request's cluster. A cluster that does not have the kind holds up no other; the controller is
+    /// degraded because of it, and says so. With [`when_installed`](Self::when_installed) each cluster is worked on while
+    /// it has the kind. When that goes there, so do the keys of the cluster. A reconcile that is under way there is
     /// told by [`Context::stop`](crate::Context::stop), and cancelled if it takes longer than 10 s after that.
     pub fn on_every_cluster(self) -> Self {
         self.primary(Kind::on_every_cluster)

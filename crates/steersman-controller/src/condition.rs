@@ -5,18 +5,18 @@
 //! be told is unknown, which starts nothing and stops nothing.
 
 mod debounce;
+mod object;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use serde::de::DeserializeOwned;
-use steersman_cache::{Event, Resource, Scope};
+use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, ObjectKey, Presence, Sighting};
-use tokio::sync::watch;
 
-use self::debounce::debounce;
-use crate::{BoxError, KnownKind, filling::Installed, reconciler::Chain};
+use self::{debounce::debounce, object::watch_object};
+use crate::{BoxError, KnownKind, filling::Installed, reconciler::Chain, source::INTERVAL_MIN};
 
 /// Says whether something should run. It is cheap to clone.
 ///
@@ -47,7 +47,8 @@ type Watching = dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync;
 type Sightings = BoxStream<'static, Sighting>;
 
 impl Condition {
-    /// A condition from a stream, which `watch` makes anew for each run. It holds nothing until the first sighting.
+    /// A condition from a stream, which `watch` makes anew for each run. It holds nothing until the first sighting, and
+    /// stays as it was when the stream ends.
     pub fn from_stream<S>(name: impl Into<Arc<str>>, watch: impl Fn() -> S + Send + Sync + 'static) -> Self
     where
         S: Stream<Item = Sighting> + Send + 'static,
@@ -55,14 +56,14 @@ impl Condition {
         Self::new(name.into(), Vec::new(), move |_| watch().boxed())
     }
 
-    /// Asks at an interval. An error is not an answer: the condition is unknown until the next.
+    /// Asks at an interval, of 1 ms at least. An error is not an answer: the condition is unknown until the next.
     pub fn poll<F, Fut, E>(name: impl Into<Arc<str>>, every: Duration, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<bool, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        let name = name.into();
+        let (name, every) = (name.into(), every.max(INTERVAL_MIN));
         let check = Arc::new(check);
         let called = Arc::clone(&name);
         Self::new(name, Vec::new(), move |clock| {
@@ -130,7 +131,8 @@ impl Condition {
     }
 
     /// An object is there, and something holds of it. The condition watches that one object. While it cannot be decoded,
-    /// the condition is unknown.
+    /// or has never been seen because something is in the way, the condition is unknown. Where its kind is absent, so is
+    /// the object.
     #[must_use]
     pub fn object_is<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
         cluster: &Cluster,
@@ -142,7 +144,7 @@ impl Condition {
         let cluster = cluster.clone();
         let holds: Arc<dyn Fn(&K) -> bool + Send + Sync> = Arc::new(holds);
         Self::new(name.into(), vec![named], move |_| {
-            watch_object(&cluster, &key, Arc::clone(&holds)).boxed()
+            watch_object(&cluster, &key, &holds)
         })
     }
 
@@ -175,7 +177,8 @@ impl Condition {
         self.combine(other, "or", Sighting::or)
     }
 
-    /// The same, but a change counts only once it has lasted so long. The first answer counts at once.
+    /// The same, but a change counts only once it has lasted so long. The first answer counts at once, and that nothing is
+    /// known yet is none.
     #[must_use]
     pub fn debounce(self, lasting: Duration) -> Self {
         let Self {
@@ -208,7 +211,7 @@ impl Condition {
     /// Watches it, for one run.
     #[must_use]
     pub fn watch(&self, clock: &Arc<dyn Clock>) -> BoxStream<'static, Sighting> {
-        (self.watch)(clock)
+        (self.watch)(clock).fuse().boxed()
     }
 
     fn combine(self, other: Self, word: &str, combine: fn(&Sighting, &Sighting) -> Sighting) -> Self {
@@ -257,60 +260,12 @@ fn either(one: Sightings, other: Sightings, combine: fn(&Sighting, &Sighting) ->
         .boxed()
 }
 
-/// Follows one object.
-fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
-    cluster: &Cluster,
-    key: &ObjectKey,
-    holds: Arc<dyn Fn(&K) -> bool + Send + Sync>,
-) -> impl Stream<Item = Sighting> + Send + use<K> {
-    let resource = Resource::of::<K>();
-    let mut scope = Scope::all().fields(format!("metadata.name={}", key.name()));
-    if !key.namespace().is_empty() {
-        scope = scope.namespace(key.namespace());
-    }
-    let informer = cluster.cache().informer_in(&resource, &scope);
-    let about = format!("{resource} {key}");
-    let (sender, mut sightings) = watch::channel(None);
-    let sender = Arc::new(sender);
-    let told = Arc::clone(&sender);
-    let registration = informer.handle("condition", move |event: &Event| {
-        let object = event.object();
-        let sighting = match object.decoded::<K>() {
-            _ if event.is_deletion() => Sighting::new(Presence::Absent, format!("{about} is gone")),
-            Ok(found) => Sighting::new(
-                Presence::from(holds(&found)),
-                format!("{about} is at {}", object.resource_version()),
-            ),
-            Err(error) => Sighting::new(Presence::Unknown, error.to_string()),
-        };
-        told.send_replace(Some(sighting));
-    });
-    let absent = Sighting::new(Presence::Absent, format!("{resource} {key} is not there"));
-    let in_sync = async move {
-        registration.synced().await;
-        // Without an object no event comes.
-        sender.send_if_modified(|sighting| {
-            let is_empty = sighting.is_none();
-            sighting.get_or_insert(absent);
-            is_empty
-        });
-        (registration, informer)
-    };
-    stream::once(in_sync).flat_map(move |held| {
-        sightings.mark_changed();
-        stream::unfold((held, sightings.clone()), |(held, mut sightings)| async move {
-            sightings.changed().await.ok()?;
-            let sighting = sightings.borrow_and_update().clone()?;
-            Some((sighting, (held, sightings)))
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
     use steersman_core::Presence::{Absent, Present, Unknown};
     use steersman_core::TestClock;
+    use tokio::sync::watch;
 
     use super::*;
 
@@ -366,6 +321,36 @@ mod tests {
             (newest(&mut both), newest(&mut one)),
             (Some(Absent), Some(Absent))
         );
+    }
+
+    #[test]
+    fn a_stream_that_has_ended_is_not_asked_again() {
+        let (_, clock) = clock();
+        let once = Condition::from_stream("once", || {
+            stream::unfold(true, |is_first| async move {
+                is_first.then(|| (Sighting::new(Present, "told"), false))
+            })
+        });
+        let mut watched = once.watch(&clock);
+        assert_eq!(newest(&mut watched), Some(Present));
+        assert_eq!(newest(&mut watched), None);
+        assert_eq!(newest(&mut watched), None);
+        let (_sender, other) = told("other");
+        let mut both = once.and(other).watch(&clock);
+        assert_eq!(newest(&mut both), Some(Unknown));
+        assert_eq!(newest(&mut both), None);
+    }
+
+    #[test]
+    fn a_check_without_an_interval_leaves_others_a_turn() {
+        let (time, clock) = clock();
+        let condition = Condition::poll("flag", Duration::ZERO, || async { Ok::<_, BoxError>(true) });
+        let mut asked = condition.watch(&clock);
+        for _ in 0..3 {
+            assert_eq!(newest(&mut asked), Some(Present));
+            assert_eq!(newest(&mut asked), None);
+            time.advance(INTERVAL_MIN);
+        }
     }
 
     #[test]

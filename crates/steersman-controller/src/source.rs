@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 pub(crate) use gate::{Gates, Intake};
 pub(crate) use kinds::{Gone, KindSource, KindSpec};
+pub(crate) use others::INTERVAL_MIN;
 pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
 pub(crate) use primary::Primary;
 

@@ -9,16 +9,20 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
+use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_controller::{
-    Builder, Context, Controller, Reconciler, Request, RequestKey, kind, reconcile_fn, same_object,
+    Builder, Context, Controller, Options, Reconciler, Request, RequestKey, Standing, dynamic, kind,
+    reconcile_fn, related_header, same_object,
 };
-use steersman_core::{Action, ObjectKey};
+use steersman_core::{Action, ObjectKey, Sighting};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Fault, Matching},
 };
-use support::{Calls, GRACE, Stage, cluster_through, config_map, delete, key, object, secret, until};
+use support::{
+    Calls, GRACE, Stage, cluster_through, config_map, delete, key, let_go_on, object, secret, until,
+};
 
 /// Remembers keys with the cluster that they are worked on in.
 fn by_cluster<R: RequestKey>(
@@ -142,6 +146,65 @@ async fn what_is_read_of_another_cluster_is_kept_as_long_as_the_run_lasts_and_th
     assert!(b.cache().informers().is_empty());
     running.stop(GRACE).await.unwrap();
     drop(departure);
+}
+
+// R5, R168
+#[steersman_testing::test]
+async fn one_of_which_it_is_not_known_yet_whether_it_has_the_kind_is_no_trouble(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let missing = Resource::new(fixture.group(), "v1", "Widget", "widgets");
+    let calls = Calls::new();
+    let controller = Controller::of_kind("widgets", dynamic(missing))
+        .on_every_cluster()
+        .when_installed()
+        .options(Options::new().strict(true))
+        .build(&stage.cluster, calls.only());
+    let running = stage.run(&controller);
+    stage.stands("widgets", |is| is == "ready").await;
+    let (proxy, b) = joining(&fixture, "b").await;
+    let held = proxy.inject(Matching::any().path("customresourcedefinitions"), Fault::stall());
+    let standings = stage.surroundings.standings();
+    let degraded = standings.when(|all| !all.values().all(Standing::is_ready));
+    let joined = async {
+        stage.surroundings.fleet().insert(b.clone()).unwrap();
+        held.hit().await;
+        let_go_on().await;
+        drop(held);
+        let is_known = |(_, sighting): (_, Sighting)| sighting.is_absent();
+        until(|| b.presences().into_iter().any(is_known)).await;
+        let_go_on().await;
+    };
+    tokio::select! {
+        biased;
+        _ = degraded => panic!("{:?}", standings.of("widgets")),
+        () = joined => {}
+    }
+    running.stop(GRACE).await.unwrap();
+}
+
+// R168
+#[steersman_testing::test]
+async fn a_strict_controller_waits_until_it_is_known_whether_an_optional_kind_is_there(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let stage = Stage::through(&fixture, &proxy).await;
+    let held = proxy.inject(Matching::any().path("customresourcedefinitions"), Fault::stall());
+    let missing = Resource::new(fixture.group(), "v1", "Widget", "widgets");
+    let calls = Calls::new();
+    let controller = Controller::of::<ConfigMap>("maps")
+        .watches(
+            dynamic(missing).optional(),
+            related_header(|widget| Some(widget.key())),
+        )
+        .options(Options::new().strict(true))
+        .build(&stage.cluster, calls.only());
+    let running = stage.run(&controller);
+    held.hit().await;
+    stage
+        .stands("maps", |is| is.starts_with("waiting") && is.contains("widgets"))
+        .await;
+    drop(held);
+    stage.stands("maps", |is| is == "ready").await;
+    running.stop(GRACE).await.unwrap();
 }
 
 #[steersman_testing::test]

@@ -20,10 +20,13 @@ use steersman_core::{
     Presence::{self, Absent, Present, Unknown},
     Random, Sighting, Spawner, Task, TestClock,
 };
-use steersman_testing::Fixture;
+use steersman_testing::{
+    Fixture,
+    proxy::{Exchange, Fault, Matching},
+};
 use tokio::sync::watch;
 
-use support::{Stage, config_map, key, let_go_on};
+use support::{Stage, cluster_through, config_map, key, let_go_on, until};
 
 /// How what hangs on the condition ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -316,6 +319,76 @@ async fn a_condition_on_an_object_follows_whether_it_is_there(fixture: Fixture) 
             .unwrap();
     }
     assert!(sightings.next().await.unwrap().is_absent());
+}
+
+// R2, R28
+#[steersman_testing::test]
+async fn an_object_of_an_absent_kind_is_absent_and_not_asked_for_again(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let clock = TestClock::new();
+    let builder = cluster_through(&fixture, &proxy, "default");
+    let stage = Stage::of(builder, Arc::new(clock.clone())).await;
+    let condition = Condition::object_exists::<Missing>(&stage.cluster, key(&fixture, "one"));
+    let mut sightings = condition.watch(&stage.clock);
+    let first = sightings.next().await.unwrap();
+    assert!(first.is_absent() && first.reason.contains("missings"), "{first}");
+    let asked = || {
+        let all = proxy.exchanges();
+        let is_meant = |one: &&Exchange| one.path.ends_with("/missings");
+        all.iter().filter(is_meant).count()
+    };
+    let is_left_alone = async {
+        until(|| {
+            let mut all = stage.cluster.presences().into_iter();
+            all.any(|(_, sighting)| sighting.is_absent())
+        })
+        .await;
+        let before = asked();
+        for _ in 0..5 {
+            clock.advance(Duration::from_secs(60));
+            for _ in 0..5 {
+                fixture.client().apiserver_version().await.unwrap();
+            }
+        }
+        assert_eq!(asked(), before);
+    };
+    tokio::select! {
+        another = sightings.next() => panic!("{another:?}"),
+        () = is_left_alone => {}
+    }
+    drop(sightings);
+    until(|| stage.cluster.presences().is_empty()).await;
+}
+
+// R28
+#[steersman_testing::test]
+async fn an_object_that_may_not_be_read_is_not_taken_for_a_missing_one(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let stage = Stage::through(&fixture, &proxy).await;
+    let refused = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(403));
+    let condition = Condition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
+    let mut sightings = condition.watch(&stage.clock);
+    let first = sightings.next().await.unwrap();
+    assert_eq!(first.presence, Unknown, "{first}");
+    assert!(first.reason.contains("forbidden"), "{first}");
+    drop(refused);
+    assert!(sightings.next().await.unwrap().is_absent());
+    // Once it has been seen, what is in the way changes nothing.
+    let client = fixture.client();
+    let maps = kube::Api::<ConfigMap>::namespaced(client, fixture.namespace());
+    let flag = config_map(&fixture, "flag", "1");
+    maps.create(&Default::default(), &flag).await.unwrap();
+    assert!(sightings.next().await.unwrap().is_present());
+    // Its informer ends, and another one goes on.
+    assert_eq!(stage.cluster.cache().informers().len(), 1);
+    maps.delete("flag", &Default::default()).await.unwrap();
+    assert!(sightings.next().await.unwrap().is_absent());
+    stage
+        .cluster
+        .cache()
+        .remove(&steersman_cache::Resource::of::<ConfigMap>());
+    maps.create(&Default::default(), &flag).await.unwrap();
+    assert!(sightings.next().await.unwrap().is_present());
 }
 
 // R28

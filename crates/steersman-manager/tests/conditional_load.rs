@@ -35,6 +35,12 @@ use managed::{Log, cluster, cluster_through, config_map, is_dormant, key, manage
 /// How often a kind comes and goes while others have much to do.
 const CYCLES: u32 = 20;
 
+/// So many changes are enough to compare one who has to do with that and one who has not.
+const ENOUGH: u32 = 80;
+
+/// Whoever gets so many times less done is held up.
+const SLOWER: u32 = 5;
+
 // R6, R16, R39, R40
 #[steersman_testing::test]
 async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: Fixture) {
@@ -52,15 +58,20 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
     Controller::of::<ConfigMap>("maps")
         .run_on(&manager, log.clone())
         .unwrap();
-    let running = run(&manager);
+    // The same beside it, where nothing comes or goes: it is as slow as the machine is.
+    let (undisturbed, other_log) = (manager_of(cluster(&fixture).await).await, Log::new());
+    Controller::of::<ConfigMap>("undisturbed")
+        .run_on(&undisturbed, other_log.clone())
+        .unwrap();
+    let (running, other_running) = (run(&manager), run(&undisturbed));
     manager.elected().await;
     let taken = lease(&fixture).await.spec.unwrap();
-    // How often the kind has come and gone.
-    let cycle = AtomicU32::new(0);
+    // How often the kind has come and gone, and how much each of the two has done since it was looked at.
+    let [cycle, done, other_done] = [0, 0, 0].map(AtomicU32::new);
     let load = {
         // Several objects, each of which is changed as soon as its last change was seen. However slow the machine is: what
         // a change needs is a small part of what a cycle does, so one that is older than a whole cycle was held up.
-        let change = async |name: String| {
+        let change = async |name: String, log: &Log, done: &AtomicU32| {
             for number in 0.. {
                 if cycle.load(Ordering::Relaxed) == CYCLES {
                     return number;
@@ -74,11 +85,18 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
                     reconciled <= changed + 1,
                     "a late reconcile: changed in cycle {changed}, and reconciled in cycle {reconciled}"
                 );
+                done.fetch_add(1, Ordering::Relaxed);
             }
             unreachable!("it is over before numbers are")
         };
-        let changes = (0..8).map(|number| change(format!("load-{number}")));
-        futures::future::join_all(changes.collect::<Vec<_>>())
+        let changes = (0..8).map(|number| change(format!("load-{number}"), &log, &done));
+        let others = (0..8).map(|number| change(format!("other-{number}"), &other_log, &other_done));
+        let (changes, others) = (changes.collect::<Vec<_>>(), others.collect::<Vec<_>>());
+        let (changes, others) = (
+            futures::future::join_all(changes),
+            futures::future::join_all(others),
+        );
+        async { tokio::join!(changes, others).0 }
     };
     let cycles = async {
         for number in 1..=CYCLES {
@@ -89,6 +107,13 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
             stands(&manager, "widgets", is_dormant).await;
             seen.clear();
             cycle.store(number, Ordering::Relaxed);
+            if other_done.load(Ordering::Relaxed) >= ENOUGH {
+                let [done, others] = [&done, &other_done].map(|count| count.swap(0, Ordering::Relaxed));
+                assert!(
+                    done * SLOWER >= others,
+                    "held up until cycle {number}: {done} reconciles, and {others} where nothing comes or goes"
+                );
+            }
         }
     };
     let (changes, ()): (Vec<u32>, _) = tokio::join!(load, cycles);
@@ -107,6 +132,7 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
     let held = lease(&fixture).await.spec.unwrap();
     assert_eq!(held.acquire_time, taken.acquire_time, "the lease was taken anew");
     assert_eq!(held.holder_identity, taken.holder_identity);
+    other_running.stop().await.unwrap();
     running.stop().await.unwrap();
 }
 

@@ -113,6 +113,56 @@ async fn a_permission_to_watch_definitions_that_goes_and_comes_back_restarts_not
     running.stop().await.unwrap();
 }
 
+// R2, R24
+#[steersman_testing::test]
+async fn a_server_that_fails_after_a_permission_went_stops_nothing_that_polling_found(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let watched = cluster_through(&fixture, &proxy, "default").await;
+    let client = cluster(&fixture).await.live();
+    let manager = manager_of(watched.clone()).await;
+    let (widgets, gadgets) = (
+        TestKind::new(&fixture, "Widget"),
+        TestKind::new(&fixture, "Gadget"),
+    );
+    let [seen, former] = [&widgets, &gadgets].map(|kind| {
+        let seen = Uids::of(kind);
+        Controller::of_kind(kind.resource.plural(), dynamic(kind.resource.clone()))
+            .when_installed()
+            .poll_every(Duration::from_millis(100))
+            .run_on(&manager, seen.clone())
+            .unwrap();
+        seen
+    });
+    let running = run(&manager);
+    stands(&manager, "widgets", is_dormant).await;
+    gadgets.install().await;
+    gadgets.apply(&client, "one").await;
+    former.saw("one").await;
+
+    // Definitions may not be watched any more. Polling tells of what comes and goes.
+    let definitions = || Matching::any().path(DEFINITIONS);
+    let revoked = proxy.inject(definitions(), Fault::answer(403));
+    assert!(proxy.cut(&definitions(), Cut::Clean) > 0);
+    revoked.hit().await;
+    widgets.install().await;
+    widgets.apply(&client, "one").await;
+    seen.saw("one").await;
+    gadgets.uninstall().await;
+    stands(&manager, "gadgets", is_dormant).await;
+
+    // Now they cannot be watched for another reason, which does not bring back what was known of them before.
+    let broken = proxy.inject(definitions(), Fault::answer(503));
+    drop(revoked);
+    broken.hit_times(2).await;
+    widgets.apply(&client, "two").await;
+    seen.saw("two").await;
+    assert_eq!(watches_of_widgets(&proxy.exchanges()), 1, "it was started anew");
+    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+    let standing = manager.standings().of("gadgets").unwrap();
+    assert!(is_dormant(&standing), "{standing}");
+    running.stop().await.unwrap();
+}
+
 // R5, R170
 #[steersman_testing::test]
 async fn each_cluster_is_worked_on_while_it_has_the_kind(fixture: Fixture) {

@@ -18,8 +18,8 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use steersman_controller::{
-    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, projection, reconcile_fn, related,
-    run_fn, terminal,
+    BoxError, Context, Controller, Handlers, Needs, Request, RunContext, dynamic, projection, reconcile_fn,
+    related, related_header, run_fn, terminal,
 };
 use steersman_core::{Action, Clock, ObjectKey, TestClock};
 use steersman_manager::{Exposition, LogFormat, LogHandle, LogLevel, Logging, Manager};
@@ -509,6 +509,51 @@ async fn a_kind_that_comes_or_goes_is_one_line_with_the_reason(fixture: Fixture)
     );
     let said: Vec<_> = said.collect();
     assert_eq!(said, [gone, starting, gone, starting, gone]);
+}
+
+// R38
+#[steersman_testing::test]
+async fn so_it_is_where_a_controller_works_without_it(fixture: Fixture) {
+    logs();
+    let manager = manager_of(cluster(&fixture).await).await;
+    let (name, widgets) = (unique(&fixture, "maps"), TestKind::new(&fixture, "Widget"));
+    let optional = dynamic(widgets.resource.clone()).optional();
+    Controller::of::<ConfigMap>(&name)
+        .watches(optional, related_header(|widget| Some(widget.key())))
+        .run_on(&manager, Log::new())
+        .unwrap();
+    let running = run(&manager);
+    let said = || {
+        let mut said = lines(&name);
+        said.retain(|line| line["kind"] == widgets.resource.to_string() && line["level"] == "info");
+        said
+    };
+    until(|| said().len() == 1).await;
+    widgets.install().await;
+    until(|| said().len() == 2).await;
+    widgets.uninstall().await;
+    until(|| said().len() == 3).await;
+    running.stop().await.unwrap();
+    let there = (
+        "the kind is watched",
+        format!("{} is installed", widgets.resource),
+    );
+    let gone = (
+        "the kind is not watched",
+        format!("{} is not installed", widgets.resource),
+    );
+    let said = said();
+    let said: Vec<_> = said
+        .iter()
+        .map(|line| {
+            assert_eq!(line["cluster"], "default");
+            (
+                line["msg"].as_str().unwrap(),
+                line["reason"].as_str().unwrap().to_owned(),
+            )
+        })
+        .collect();
+    assert_eq!(said, [gone.clone(), there, gone]);
 }
 
 /// Waits for a line that says this, and of which something holds.

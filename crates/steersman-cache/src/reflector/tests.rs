@@ -15,11 +15,11 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use kube::client::{Body, Client};
-use steersman_core::{Clock, Random, Spawner, Task, TestClock};
+use steersman_core::{Clock, Presence, Random, Spawner, Task, TestClock};
 use tokio::{sync::watch, task::yield_now};
 
 use super::{Reflector, ReflectorOptions, Sink, Trouble};
-use crate::{Health, InvalidObject, Object, Resource, Revision, Scope, health::Board};
+use crate::{Health, InvalidObject, Object, Resource, Revision, Scope, health::Board, known::Known};
 
 /// What the sink was told.
 #[derive(Clone, Default)]
@@ -152,6 +152,10 @@ struct Scene {
 
 impl Scene {
     fn start(options: ReflectorOptions, script: impl IntoIterator<Item = Answer>) -> Self {
+        Self::knowing(options, script, Known::default())
+    }
+
+    fn knowing(options: ReflectorOptions, script: impl IntoIterator<Item = Answer>, known: Known) -> Self {
         let script = Arc::new(Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
         let requests = Arc::new(Mutex::new(Vec::new()));
         let (answers, seen) = (Arc::clone(&script), Arc::clone(&requests));
@@ -176,7 +180,7 @@ impl Scene {
                 "",
             ),
             options,
-            (Arc::new(clock.clone()), Arc::new(Random::from_seed(1))),
+            (Arc::new(clock.clone()), Arc::new(Random::from_seed(1)), known),
             told.clone(),
             board.reporter(),
         );
@@ -498,6 +502,72 @@ async fn guarantee_4_a_kind_is_not_absent_while_its_objects_are_told_of() {
     assert_eq!(scene.told().await, ["begin", "abandon", "begin", "listed a"]);
     assert_eq!(scene.trouble(), None);
     assert!(!scene.health.borrow().synced);
+}
+
+/// What somebody knows of the kind, as the test says.
+fn known(now: Presence) -> (watch::Sender<Presence>, watch::Sender<()>, Known) {
+    let (presence, look) = watch::channel(now);
+    let (changes, changed) = watch::channel(());
+    let known = Known::new(move |_| *look.borrow(), changed);
+    (presence, changes, known)
+}
+
+const AN_HOUR: Duration = Duration::from_secs(3600);
+
+// R2
+#[tokio::test]
+async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when_it_is_there() {
+    let (presence, changes, known) = known(Presence::Present);
+    let script = [list(&["a"], 5, ""), watch_of(&[], End::Good), refusal(404)];
+    let scene = Scene::knowing(paged(), script, known);
+    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
+    scene.wait().await;
+    assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    assert_eq!(scene.told().await, Vec::<String>::new(), "nobody else says so");
+    scene.requests();
+
+    // It is known only after the server has said so.
+    presence.send_replace(Presence::Absent);
+    changes.send_replace(());
+    assert_eq!(scene.told().await, ["begin", "end 5"], "nothing is left");
+    for _ in 0..3 {
+        scene.clock.advance(AN_HOUR);
+        changes.send_replace(());
+        scene.settle().await;
+    }
+    assert_eq!(scene.requests(), Vec::<String>::new());
+    scene.then(list(&["b"], 9, ""));
+    scene.then(watch_of(&[], End::Never));
+    presence.send_replace(Presence::Present);
+    changes.send_replace(());
+    assert_eq!(scene.told().await, ["begin", "listed b", "end 9"]);
+    assert_eq!(scene.trouble(), None);
+}
+
+#[tokio::test]
+async fn guarantee_8_what_was_not_known_when_the_server_was_asked_cuts_the_waiting_short() {
+    let (presence, changes, known) = known(Presence::Unknown);
+    let scene = Scene::knowing(paged(), [refusal(404)], known);
+    assert_eq!(scene.told().await, ["begin", "abandon"]);
+    changes.send_replace(());
+    assert_eq!(scene.told().await, Vec::<String>::new());
+    scene.then(list(&[], 1, ""));
+    presence.send_replace(Presence::Present);
+    changes.send_replace(());
+    assert_eq!(scene.told().await, ["begin", "end 1"]);
+}
+
+#[tokio::test]
+async fn guarantee_8_a_kind_of_which_nobody_knows_any_more_is_asked_for() {
+    let (presence, changes, known) = known(Presence::Absent);
+    let scene = Scene::knowing(paged(), [refusal(404)], known);
+    scene.settle().await;
+    scene.clock.advance(AN_HOUR);
+    assert_eq!(scene.told().await, ["begin", "abandon"]);
+    scene.then(list(&[], 1, ""));
+    presence.send_replace(Presence::Unknown);
+    changes.send_replace(());
+    assert_eq!(scene.told().await, ["begin", "end 1"]);
 }
 
 #[tokio::test]

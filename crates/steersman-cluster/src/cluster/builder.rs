@@ -253,10 +253,12 @@ impl ClusterBuilder {
         );
         let (missing, uncached) = (self.cache.missing, self.cache.uncached.clone());
         let presences = Arc::new(Presences::default());
-        let known = Arc::clone(&presences);
-        let cache = self
-            .cache
-            .build(surroundings.clone(), move |resource| known.is_absent(resource));
+        let (known, changes) = (Arc::clone(&presences), presences.changes());
+        let cache = self.cache.build(
+            surroundings.clone(),
+            move |resource| known.presence(resource),
+            changes,
+        );
         let cache = cache.map_err(|source| ConnectError::Index {
             cluster: name.clone(),
             source,

@@ -7,6 +7,8 @@ use steersman_cache::{
     Cache, CacheBuilder, Index, IndexConflict, IndexValue, InformerOptions, Missing, Resource, Scope,
     Surroundings,
 };
+use steersman_core::Presence;
+use tokio::sync::watch;
 
 use crate::Kind;
 
@@ -68,9 +70,10 @@ impl CacheSettings {
     pub(super) fn build(
         self,
         surroundings: Surroundings,
-        is_absent: impl Fn(&Resource) -> bool + Send + Sync + 'static,
+        presence: impl Fn(&Resource) -> Presence + Send + Sync + 'static,
+        changes: watch::Receiver<()>,
     ) -> Result<Cache, IndexConflict> {
-        let builder = Cache::builder(surroundings).absence(is_absent);
+        let builder = Cache::builder(surroundings).presence(presence, changes);
         let builder = self
             .settings
             .into_iter()

@@ -21,6 +21,7 @@ pub(super) struct Definition {
 struct DefinitionSpec {
     group: String,
     names: Names,
+    scope: Option<String>,
     #[serde(default)]
     versions: Vec<Version>,
 }
@@ -39,8 +40,8 @@ struct Version {
 
 #[derive(Default, Deserialize)]
 struct Status {
-    #[serde(default)]
-    conditions: Vec<Condition>,
+    /// Servers say `null` of a definition that is new.
+    conditions: Option<Vec<Condition>>,
 }
 
 #[derive(Deserialize)]
@@ -102,6 +103,8 @@ struct Defined {
     uid: Arc<str>,
     established: bool,
     served: Vec<String>,
+    /// Whether its objects are in namespaces, where that is known.
+    namespaced: Option<bool>,
 }
 
 /// All that the two watches have told.
@@ -131,12 +134,14 @@ impl Facts {
             .status
             .conditions
             .iter()
+            .flatten()
             .any(|condition| condition.r#type == "Established" && condition.status == "True");
         let served = spec.versions.iter().filter(|version| version.served);
         let defined = Defined {
             uid: uid.into(),
             established,
             served: served.map(|version| version.name.clone()).collect(),
+            namespaced: spec.scope.as_ref().map(|scope| scope == "Namespaced"),
         };
         self.definition_names.insert(name.to_owned(), key.clone());
         self.definitions.insert(key, defined);
@@ -175,8 +180,7 @@ impl Facts {
             Trust::Closed => return Verdict::Ask,
             Trust::Watched => {}
         }
-        let key = (resource.group().to_owned(), resource.plural().to_owned());
-        if let Some(defined) = self.definitions.get(&key) {
+        if let Some(defined) = self.defined(resource) {
             return Verdict::Known(defined.sighting(resource));
         }
         let is_defined_group = self
@@ -201,6 +205,16 @@ impl Facts {
         } else {
             Verdict::Ask
         }
+    }
+
+    /// Whether the objects of a kind are in namespaces, as its definition says.
+    pub(super) fn is_namespaced(&self, resource: &Resource) -> Option<bool> {
+        self.defined(resource)?.namespaced
+    }
+
+    fn defined(&self, resource: &Resource) -> Option<&Defined> {
+        let key = (resource.group().to_owned(), resource.plural().to_owned());
+        self.definitions.get(&key)
     }
 }
 
@@ -274,6 +288,21 @@ mod tests {
         assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
         facts.define("widgets.example.com", "1", &definition(true, "False"));
         assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+    }
+
+    #[test]
+    fn a_definition_that_is_new_has_no_conditions_yet() {
+        let new = json!({
+            "spec": {"group": "example.com", "names": {"plural": "widgets"}, "scope": "Cluster", "versions": []},
+            "status": {"conditions": null, "storedVersions": null},
+        });
+        let mut facts = watched();
+        facts.define("widgets.example.com", "1", &serde_json::from_value(new).unwrap());
+        let Verdict::Known(sighting) = facts.judge(&widgets("v1")) else {
+            panic!()
+        };
+        assert!(sighting.reason.ends_with("not established yet"), "{sighting}");
+        assert_eq!(facts.is_namespaced(&widgets("v1")), Some(false));
     }
 
     // R171

@@ -21,6 +21,9 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)]
 /// are told in clearer words.
 const FILLING_AT_MOST: Duration = Duration::from_secs(2);
 
+/// How long an answer is waited for. Who does not answer at all is no better asked by those who list.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
 /// How much of a refusal is read.
 const REFUSAL_MAX: usize = 1 << 12;
 
@@ -41,7 +44,11 @@ enum Answer {
 pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &Resource) {
     let began = clock.now();
     loop {
-        let answer = ask(client, resource).await;
+        let answer = tokio::select! {
+            biased;
+            answer = ask(client, resource) => answer,
+            () = clock.sleep_until(clock.now() + ANSWER_WITHIN) => Answer::Ready,
+        };
         let now = clock.now();
         let waited = now.saturating_since(began);
         match answer {

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 /// What those know who ask about a kind.
 ///
 /// Definitions have uids, and discovery knows of none. A kind that was called present by one of them and then by the other
-/// is taken for the same, so that nothing starts anew because a permission came or went. Discovery says whether the objects
-/// are in namespaces, which cannot change of one definition.
+/// is taken for the same, so that nothing starts anew because a permission came or went. Both say whether the objects are
+/// in namespaces, which cannot change of one definition.
 pub(super) struct Told {
     sightings: watch::Sender<Sighting>,
     present: Option<Incarnation>,
@@ -46,19 +46,14 @@ impl Told {
     }
 
     /// Whether the kind was called present last, and may be what this uid is of.
-    pub(super) fn is_of(&self, uid: &Arc<str>) -> bool {
+    pub(super) fn is_of(&self, uid: &Arc<str>, namespaced: Option<bool>) -> bool {
         self.present
             .as_ref()
-            .is_some_and(|present| present.may_be(Some(uid), None))
+            .is_some_and(|present| present.may_be(Some(uid), namespaced))
     }
 
     /// Tells those who ask, if it is something new.
-    pub(super) fn tell(&mut self, sighting: Sighting) {
-        self.tell_scoped(sighting, None);
-    }
-
-    /// The same, where it is known whether the objects are in namespaces.
-    pub(super) fn tell_scoped(&mut self, mut sighting: Sighting, namespaced: Option<bool>) {
+    pub(super) fn tell(&mut self, mut sighting: Sighting, namespaced: Option<bool>) {
         match sighting.presence {
             Presence::Present => {
                 let uid = sighting.incarnation.take();
@@ -123,7 +118,7 @@ mod tests {
     fn incarnations(sightings: &[(Presence, Option<&str>)]) -> Vec<Option<Arc<str>>> {
         let mut told = Told::new(sighting(Presence::Unknown, None));
         let tell = |(presence, uid): &(Presence, Option<&str>)| {
-            told.tell(sighting(*presence, *uid));
+            told.tell(sighting(*presence, *uid), None);
             told.now().incarnation
         };
         sightings.iter().map(tell).collect()
@@ -148,11 +143,23 @@ mod tests {
     fn guarantee_5_what_discovery_finds_with_another_scope_is_another_incarnation() {
         let mut told = Told::new(sighting(Presence::Unknown, None));
         let found = [Some(true), None, Some(true), Some(false)].map(|namespaced| {
-            told.tell_scoped(sighting(Presence::Present, None), namespaced);
+            told.tell(sighting(Presence::Present, None), namespaced);
             told.now().incarnation
         });
         assert_eq!([&found[0]; 2], [&found[1], &found[2]]);
         assert_ne!(found[0], found[3]);
+    }
+
+    #[test]
+    fn guarantee_5_a_definition_with_another_scope_than_discovery_found_is_another_incarnation() {
+        for (namespaced, is_same) in [(Some(true), true), (Some(false), false)] {
+            let mut told = Told::new(sighting(Presence::Unknown, None));
+            told.tell(sighting(Presence::Present, None), Some(true));
+            let found = told.now().incarnation;
+            assert_eq!(told.is_of(&"1".into(), namespaced), is_same);
+            told.tell(sighting(Presence::Present, Some("1")), namespaced);
+            assert_eq!(told.now().incarnation == found, is_same);
+        }
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(super) struct Tracker {
     shared: Arc<Shared>,
     _watching: [(Informer, Registration); 2],
     _task: Task,
+    /// Hears when something may be known differently.
+    changes: Arc<watch::Sender<()>>,
 }
 
 struct Shared {
@@ -62,7 +64,11 @@ pub(super) struct Asked {
 }
 
 impl Tracker {
-    pub(super) fn start(surroundings: &Surroundings, mapper: &Mapper) -> Self {
+    pub(super) fn start(
+        surroundings: &Surroundings,
+        mapper: &Mapper,
+        changes: &Arc<watch::Sender<()>>,
+    ) -> Self {
         let shared = Arc::new(Shared {
             facts: Mutex::default(),
             asked: Mutex::default(),
@@ -93,8 +99,10 @@ impl Tracker {
             confirmed: HashSet::new(),
             probing: HashMap::new(),
             discovered: None,
+            changes: Arc::clone(changes),
         };
         Self {
+            changes: Arc::clone(changes),
             _task: surroundings.spawner().spawn("presence", follower.follow()),
             _watching: [definitions, services],
             shared,
@@ -123,9 +131,19 @@ impl Tracker {
         (asked, sightings)
     }
 
-    /// Whether it is known that the cluster does not have a kind, whether somebody asks about it or not.
-    pub(super) fn is_absent(&self, resource: &Resource) -> bool {
-        matches!(self.shared.facts().judge(resource), Verdict::Known(sighting) if sighting.is_absent())
+    /// What is known of a kind, whether somebody asks about it or not.
+    pub(super) fn presence(&self, resource: &Resource) -> Presence {
+        let told = self.shared.asked().get(resource).map(|entry| entry.told.now());
+        let judged = match self.shared.facts().judge(resource) {
+            Verdict::Known(sighting) => sighting.presence,
+            Verdict::Ask => Presence::Unknown,
+        };
+        match told {
+            None => judged,
+            // Nobody was told yet what is known.
+            Some(told) if told.is_pending && judged == Presence::Absent => judged,
+            Some(told) => told.presence,
+        }
     }
 
     pub(super) fn all(&self) -> Vec<(Resource, Sighting)> {
@@ -134,6 +152,13 @@ impl Tracker {
             .iter()
             .map(|(resource, entry)| (resource.clone(), entry.told.now()));
         all.collect()
+    }
+}
+
+impl Drop for Tracker {
+    /// Nobody knows any more.
+    fn drop(&mut self) {
+        self.changes.send_replace(());
     }
 }
 
@@ -188,13 +213,15 @@ where
     let shared = Arc::clone(shared);
     let registration = informer.handle("presence", move |event: &Event| {
         let object = event.object();
-        let noted = object.decoded::<P>();
-        let mut facts = shared.facts();
-        match &noted {
-            Ok(noted) if !event.is_deletion() => note(&mut facts, object.name(), object.uid(), Some(noted)),
-            _ => note(&mut facts, object.name(), object.uid(), None),
-        }
-        drop(facts);
+        let noted = match object.decoded::<P>() {
+            _ if event.is_deletion() => None,
+            Ok(noted) => Some(noted),
+            // What cannot be read is not gone.
+            Err(error) => {
+                return tracing::warn!(%error, "what tells of kinds cannot be read; what it told before stays");
+            }
+        };
+        note(&mut shared.facts(), object.name(), object.uid(), noted.as_deref());
         shared.changed.notify_one();
     });
     (informer, registration)
@@ -213,6 +240,7 @@ struct Follower {
     /// Those that the server is asked for.
     probing: HashMap<(Resource, Arc<str>), AbortHandle>,
     discovered: Option<Discovered>,
+    changes: Arc<watch::Sender<()>>,
 }
 
 /// What discovery said last, and when it was asked.
@@ -244,6 +272,7 @@ impl Follower {
             let health = self.informers.each_ref().map(Informer::health);
             self.trust(&health);
             let open = self.tell();
+            self.changes.send_replace(());
             self.probe(&open.unconfirmed, &probing);
             let next = self.next_question(&open);
             let [definitions, services] = &self.informers;
@@ -310,12 +339,13 @@ impl Follower {
 
     fn trust(&mut self, health: &[Health; 2]) {
         let mut facts = self.shared.facts();
-        let before = std::mem::replace(&mut facts.trust_definitions, trust(&health[0]));
-        if before != Trust::Closed && facts.trust_definitions == Trust::Closed {
+        let now = trust(&facts.trust_definitions, &health[0]);
+        if facts.trust_definitions != Trust::Closed && now == Trust::Closed {
             // What discovery said is from before definitions were watched.
             self.discovered = None;
         }
-        facts.trust_services = trust(&health[1]);
+        facts.trust_definitions = now;
+        facts.trust_services = trust(&facts.trust_services, &health[1]);
     }
 
     /// Tells everybody what is known.
@@ -327,6 +357,7 @@ impl Follower {
         for (resource, entry) in asked.iter_mut() {
             let shortest = entry.intervals.keys().next().copied();
             open.interval = open.interval.into_iter().chain(shortest).min();
+            let namespaced = facts.is_namespaced(resource);
             let sighting = match facts.judge(resource) {
                 Verdict::Ask => {
                     let ask = Ask::plural(resource.group(), resource.plural()).version(resource.version());
@@ -334,10 +365,10 @@ impl Follower {
                         Some(sighting) => {
                             let known = self.mapper.known(&ask);
                             let namespaced = known.map(|known| known.is_namespaced());
-                            entry.told.tell_scoped(sighting, namespaced);
+                            entry.told.tell(sighting, namespaced);
                         }
                         None if entry.told.now().presence == Presence::Unknown => {
-                            entry.told.tell(pending(resource));
+                            entry.told.tell(pending(resource), None);
                             open.is_new = true;
                         }
                         // It stays as it was told until discovery answers.
@@ -350,7 +381,7 @@ impl Follower {
                     Some(uid) if sighting.is_present() => {
                         let confirmed = (resource.clone(), Arc::clone(uid));
                         gone.remove(&confirmed);
-                        if self.confirmed.contains(&confirmed) || entry.told.is_of(uid) {
+                        if self.confirmed.contains(&confirmed) || entry.told.is_of(uid, namespaced) {
                             sighting
                         } else {
                             open.unconfirmed.insert(confirmed);
@@ -370,7 +401,7 @@ impl Follower {
                 // It may come back with another scope. What discovery says, the mapper knows.
                 self.mapper.forget_versions(resource);
             }
-            entry.told.tell(sighting);
+            entry.told.tell(sighting, namespaced);
         }
         drop((facts, asked));
         for former in gone {
@@ -418,9 +449,12 @@ fn differs(now: &Health, before: &Health) -> bool {
     (now.synced, &now.trouble) != (before.synced, &before.trouble)
 }
 
-fn trust(health: &Health) -> Trust {
+fn trust(before: &Trust, health: &Health) -> Trust {
     match health.trouble.as_deref() {
         Some(Trouble::Forbidden { .. } | Trouble::Absent) => Trust::Closed,
+        // What it told is from before it was closed, and another trouble does not make it true again: only a list does.
+        Some(_) if *before == Trust::Closed => Trust::Closed,
+        None if *before == Trust::Closed && !health.synced => Trust::Closed,
         _ if health.synced => Trust::Watched,
         Some(trouble) => Trust::Lost(trouble.to_string().into()),
         None => Trust::NotYet,

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use steersman_core::{Clock, Moment, Sighting};
+use steersman_core::{Clock, Moment, Presence, Sighting};
 
 use super::Sightings;
 
@@ -13,12 +13,15 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
     struct State {
         sightings: Sightings,
         told: Option<Sighting>,
+        /// Something was told that is an answer.
+        is_answered: bool,
         /// What is new, and when it will have lasted.
         pending: Option<(Sighting, Moment)>,
     }
     let state = State {
         sightings,
         told: None,
+        is_answered: false,
         pending: None,
     };
     let settled = stream::unfold((state, clock), move |(mut state, clock)| async move {
@@ -40,7 +43,7 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
                     // Nothing can change what is pending any more.
                     state.sightings = stream::pending().boxed();
                 }
-                (Some(sighting), Some(told)) if !is_same(told, &sighting) => {
+                (Some(sighting), Some(told)) if state.is_answered && !is_same(told, &sighting) => {
                     let lasts = state
                         .pending
                         .take()
@@ -52,6 +55,7 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
                     let is_news = told.as_ref() != Some(&sighting);
                     state.pending = None;
                     if is_news {
+                        state.is_answered |= sighting.presence != Presence::Unknown;
                         state.told = Some(sighting.clone());
                         return Some((sighting, (state, clock)));
                     }
@@ -69,7 +73,7 @@ fn is_same(one: &Sighting, other: &Sighting) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use steersman_core::Presence::{Absent, Present};
+    use steersman_core::Presence::{Absent, Present, Unknown};
     use tokio::sync::watch;
 
     use super::*;
@@ -96,6 +100,27 @@ mod tests {
         assert_eq!(newest(&mut settled), None);
         time.advance(Duration::from_secs(5));
         assert_eq!(newest(&mut settled), Some(Absent));
+    }
+
+    #[test]
+    fn that_nothing_is_known_yet_is_no_answer() {
+        let (time, clock) = clock();
+        let (sender, condition) = told("a");
+        let mut settled = condition.debounce(Duration::from_secs(5)).watch(&clock);
+        assert_eq!(newest(&mut settled), Some(Unknown));
+        sender.send_replace(Present);
+        assert_eq!(
+            newest(&mut settled),
+            Some(Present),
+            "the first answer counts at once"
+        );
+        // Later it is a change as any other, and so is what follows it.
+        for change in [Unknown, Absent] {
+            sender.send_replace(change);
+            assert_eq!(newest(&mut settled), None);
+            time.advance(Duration::from_secs(5));
+            assert_eq!(newest(&mut settled), Some(change));
+        }
     }
 
     #[test]

@@ -24,9 +24,14 @@ impl Stay {
     pub(crate) fn follow(mut presence: PresenceWatch, cx: &RunContext, told: &Arc<Notify>) -> Self {
         let (handle, end) = StopHandle::new();
         let (clock, told) = (Arc::clone(cx.clock()), Arc::clone(told));
+        // Not when the task is first run: the kind may be another one by then.
+        let now = presence.now();
         let following = cx.spawner().spawn("stay", async move {
-            // Keys may come of other sources before it is there.
-            let begun = presence.when(Sighting::is_present).await;
+            let begun = match now.is_present() {
+                true => now,
+                // Keys may come of other sources before it is there.
+                false => presence.when(Sighting::is_present).await,
+            };
             presence.when(|now| is_over(&begun, now)).await;
             handle.stop_by(clock.now() + GRACE);
             told.notify_one();

@@ -15,7 +15,6 @@ pub(super) struct Verdict {
     /// Whether one of them has to, before anything is worked on.
     is_held_up: bool,
     troubles: Vec<String>,
-    dormant: Vec<String>,
     absent: Option<String>,
 }
 
@@ -88,8 +87,7 @@ pub(super) fn judge(sources: &[Known], states: &[SourceState]) -> Verdict {
             verdict.is_held_up |= !source.is_everywhere;
         }
         match state {
-            SourceState::Ready | SourceState::Waiting => {}
-            SourceState::Dormant { reason } => verdict.dormant.push(reason.clone()),
+            SourceState::Ready | SourceState::Waiting | SourceState::Dormant { .. } => {}
             SourceState::Trouble {
                 reason,
                 absent,

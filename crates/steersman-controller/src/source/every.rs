@@ -116,6 +116,11 @@ impl Inner {
             return SourceState::Waiting;
         }
         let in_trouble = self.states.iter().filter_map(|(name, state)| match state {
+            SourceState::Trouble {
+                reason, absent: true, ..
+            } => Some(format!(
+                "{reason}: install it, or say `.when_installed()` (cluster {name})"
+            )),
             SourceState::Trouble { reason, .. } => Some(format!("{reason} (cluster {name})")),
             _ => None,
         });
@@ -170,6 +175,28 @@ mod tests {
         assert!(was_ready && reason.ends_with("(cluster b)"), "{reason}");
         board.remove(&b);
         assert_eq!(is(&states), SourceState::Ready);
+    }
+
+    // R3
+    #[test]
+    fn a_cluster_without_the_kind_is_told_of_the_option() {
+        let (board, states) = board();
+        board.set(&ClusterName::from("a"), SourceState::Ready);
+        let absent = SourceState::Trouble {
+            reason: "widgets/v1: the server does not have it".to_owned(),
+            absent: true,
+            was_ready: false,
+        };
+        board.set(&ClusterName::from("b"), absent);
+        board.complete();
+        let SourceState::Trouble { reason, absent, .. } = is(&states) else {
+            panic!("trouble is not hidden");
+        };
+        assert!(
+            reason.contains(".when_installed()") && reason.ends_with("(cluster b)"),
+            "{reason}"
+        );
+        assert!(!absent, "the other one goes on");
     }
 
     #[test]

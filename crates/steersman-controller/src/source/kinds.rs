@@ -2,14 +2,15 @@
 //! Kinds as sources: an informer of each cluster, and a handler on it.
 
 use std::{
+    future::Future,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
     time::Duration,
 };
 
-use steersman_cache::{Event, Health, Held, Query, Registration, Resource, Scope, Store, Trouble};
+use steersman_cache::{Event, Health, Held, Object, Query, Registration, Resource, Scope, Trouble};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{ObjectKey, Presence};
+use steersman_core::{ObjectKey, Presence, Sighting};
 use tokio::sync::watch;
 
 use super::{Intake, Primary, SourceContext, SourceState, Wishes};
@@ -147,7 +148,9 @@ impl<R: RequestKey> KindSource<R> {
         if self.spec.waits() {
             self.watch_while_present(cluster, intake, wishes, &report).await;
         } else {
-            self.watch_present(cluster, intake, wishes, &report).await;
+            let ever = std::future::pending::<()>();
+            self.watch_present(cluster, intake, wishes, &report, (ever, &mut Vec::new()))
+                .await;
         }
         report(SourceState::Dormant {
             reason: format!("cluster {} was removed", cluster.name()),
@@ -163,66 +166,100 @@ impl<R: RequestKey> KindSource<R> {
         report: &(impl Fn(SourceState) + Send + Sync),
     ) {
         let mut presence = cluster.presence(&self.spec.resource, wishes.poll_every);
-        let mut is_known = false;
+        let (mut sighting, mut said) = (presence.now(), None);
+        let mut before = Vec::new();
         loop {
-            let sighting = presence.now();
             match sighting.presence {
                 Presence::Present => {
-                    tokio::select! {
-                        biased;
-                        _ = presence.when(|now| is_over(&sighting, now)) => {}
-                        () = self.watch_present(cluster, intake, wishes, report) => return,
-                    }
+                    self.say(&sighting, &mut said, cluster, intake);
+                    let over = presence.when(|now| is_over(&sighting, now));
+                    let stay = (over, &mut before);
+                    let Some(now) = self.watch_present(cluster, intake, wishes, report, stay).await else {
+                        return;
+                    };
                     cluster.cache().end_idle(&self.spec.resource);
+                    // What became of the objects of one that was replaced is told when those of the next are known.
+                    if now.is_absent() {
+                        tell_of_the_gone(std::mem::take(&mut before), self.teller(cluster, intake)).await;
+                    }
                     if let Some(primary) = &self.primary {
                         primary.left(cluster.name(), intake);
                     }
+                    sighting = now;
+                    continue;
                 }
                 Presence::Absent => {
-                    is_known = true;
+                    self.say(&sighting, &mut said, cluster, intake);
                     report(SourceState::Dormant {
                         reason: sighting.reason.to_string(),
                     });
-                    presence.when(|now| *now != sighting).await;
                 }
-                Presence::Unknown => {
-                    // What was absent counts as absent until something else is known.
-                    if !is_known {
-                        report(SourceState::Trouble {
-                            reason: sighting.reason.to_string(),
-                            absent: false,
-                            was_ready: false,
-                        });
-                    }
-                    presence.when(|now| *now != sighting).await;
-                }
+                // What was absent counts as absent until something else is known.
+                Presence::Unknown if said.is_some() => {}
+                Presence::Unknown if sighting.is_pending => report(SourceState::Waiting),
+                Presence::Unknown => report(SourceState::Trouble {
+                    reason: sighting.reason.to_string(),
+                    absent: false,
+                    was_ready: false,
+                }),
             }
+            sighting = presence.when(|now| *now != sighting).await;
         }
     }
 
-    /// Watches, until the cluster is closed.
-    async fn watch_present(
+    /// Says that the kind has come or gone, unless that was said.
+    fn say(
+        &self,
+        sighting: &Sighting,
+        said: &mut Option<(Presence, Option<Arc<str>>)>,
+        cluster: &Cluster,
+        intake: &Intake<R>,
+    ) {
+        let now = (sighting.presence, sighting.incarnation.clone());
+        if said.replace(now.clone()).as_ref() == Some(&now) {
+            return;
+        }
+        let (controller, kind, reason) = (intake.queue().name(), &self.spec.resource, &sighting.reason);
+        let cluster = cluster.name();
+        if sighting.is_present() {
+            tracing::info!(controller, %kind, %cluster, %reason, "the kind is watched");
+        } else {
+            tracing::info!(controller, %kind, %cluster, %reason, "the kind is not watched");
+        }
+    }
+
+    /// Turns what is told into keys.
+    fn teller(
+        &self,
+        cluster: &Cluster,
+        intake: &Arc<Intake<R>>,
+    ) -> impl Fn(&Event) + Send + Sync + 'static + use<R> {
+        let (intake, name) = (Arc::clone(intake), cluster.name().clone());
+        let (on_event, primary) = (Arc::clone(&self.on_event), self.primary.clone());
+        move |event: &Event| {
+            if let Some(primary) = primary.as_ref().filter(|_| event.is_deletion()) {
+                primary.gone(&name, event.object().key(), &intake);
+            }
+            on_event(event, &name, &intake);
+        }
+    }
+
+    /// Watches, until the cluster is closed or the stay of the kind is over, and gives how it ended then. `before` has what
+    /// there was before, of which nobody was told what became of it, and what there is at the end.
+    async fn watch_present<T>(
         &self,
         cluster: &Cluster,
         intake: &Arc<Intake<R>>,
         wishes: &Wishes,
         report: &(impl Fn(SourceState) + Send + Sync),
-    ) {
-        let handle = {
-            let (intake, name) = (Arc::clone(intake), cluster.name().clone());
-            let (on_event, primary) = (Arc::clone(&self.on_event), self.primary.clone());
-            Arc::new(move |event: &Event| {
-                if let Some(primary) = primary.as_ref().filter(|_| event.is_deletion()) {
-                    primary.gone(&name, event.object().key(), &intake);
-                }
-                on_event(event, &name, &intake);
-            })
-        };
+        (over, before): (impl Future<Output = T> + Send, &mut Vec<Arc<Object>>),
+    ) -> Option<T> {
+        let handle = Arc::new(self.teller(cluster, intake));
         let mut replays = wishes.replays.clone();
         // Those of before are of no interest: everything is new now.
         replays.iter_mut().for_each(watch::Receiver::mark_unchanged);
-        let mut before = None;
         let may_be_absent = self.spec.presence != WhenAbsent::Mistake;
+        let mut over = std::pin::pin!(over);
         while !cluster.is_closed() {
             let informer = self.spec.wanted(cluster, wishes.poll_every).informer(cluster);
             let primary = self.primary.as_ref();
@@ -233,16 +270,35 @@ impl<R: RequestKey> KindSource<R> {
                 Some(every) => informer.handle_with_resync(name, every, handler),
                 None => informer.handle(name, handler),
             };
-            tokio::select! {
+            let ending = tokio::select! {
                 biased;
-                () = follow(&informer, &registration, may_be_absent, report) => {}
-                () = make_up(&mut before, &informer, &registration, &*handle) => {}
-                () = replay(replays.as_mut(), &informer, &registration, &*handle) => {}
+                ending = &mut over => Some(ending),
+                () = follow(&informer, &registration, may_be_absent, report) => None,
+                () = make_up(before, &informer, &registration, &*handle) => None,
+                () = replay(replays.as_mut(), &informer, &registration, &*handle) => None,
+            };
+            // The kind has gone, or somebody removed the informer. Whoever wants to hear of the kind takes part in the
+            // next one, and hears of what happens in between.
+            before.extend(informer.store().list(&Query::new()));
+            if ending.is_some() {
+                return ending;
             }
-            // Somebody removed the informer. Whoever wants to hear of the kind takes part in the next one, and hears of
-            // what happens in between.
-            before.get_or_insert_with(|| informer.store().clone());
         }
+        None
+    }
+}
+
+/// Tells of objects that have gone with their kind.
+async fn tell_of_the_gone(objects: Vec<Arc<Object>>, handle: impl Fn(&Event) + Send + Sync) {
+    // In small portions, between which others get their turn.
+    for portion in objects.chunks(256) {
+        for object in portion.iter().map(Arc::clone) {
+            handle(&Event::Deleted {
+                object,
+                final_state_known: false,
+            });
+        }
+        tokio::task::yield_now().await;
     }
 }
 
@@ -272,17 +328,21 @@ async fn follow(
     }
 }
 
-/// Tells of what became of the objects that an informer had which was removed, once the next one is in sync.
+/// Tells of what became of the objects that there were before, once the informer is in sync.
 async fn make_up(
-    before: &mut Option<Store>,
+    before: &mut Vec<Arc<Object>>,
     informer: &Held,
     registration: &Registration,
     handle: &(impl Fn(&Event) + Send + Sync),
 ) {
     registration.synced().await;
     // One that was removed in its turn tells of nothing.
-    let before = if informer.is_ended() { None } else { before.take() };
-    for old in before.iter().flat_map(|before| before.list(&Query::new())) {
+    let before = if informer.is_ended() {
+        Vec::new()
+    } else {
+        std::mem::take(before)
+    };
+    for old in before {
         match informer.store().get_key(&old.key()) {
             Some(new) if new.uid() == old.uid() && new.resource_version() == old.resource_version() => {}
             Some(new) if new.uid() == old.uid() => handle(&Event::Updated { old, new }),
@@ -292,7 +352,6 @@ async fn make_up(
             }),
         }
     }
-    drop(before);
     std::future::pending().await
 }
 

@@ -136,7 +136,7 @@ impl<K> fmt::Debug for Channel<K> {
 }
 
 /// A timer that never rests would leave nobody else a turn.
-const INTERVAL_MIN: Duration = Duration::from_millis(1);
+pub(crate) const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// Keys at an interval; from [`every`].
 pub struct Timer<F> {

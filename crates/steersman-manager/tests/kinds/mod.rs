@@ -187,6 +187,10 @@ impl Uids {
         self.seen.send_modify(Vec::clear);
     }
 
+    pub fn note(&self, name: &str, uid: Option<String>) {
+        self.seen.send_modify(|seen| seen.push((name.to_owned(), uid)));
+    }
+
     /// Waits until an object of this name was seen, and gives its uid.
     pub async fn saw(&self, name: &str) -> String {
         let mut seen = self.seen.subscribe();
@@ -217,8 +221,7 @@ impl Reconciler for Uids {
     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
         let object = cx.client().of(&self.resource).get(request.key()).await?;
         let uid = object.and_then(|object| object.metadata.uid.clone());
-        self.seen
-            .send_modify(|seen| seen.push((request.name().to_owned(), uid)));
+        self.note(request.name(), uid);
         Ok(Action::await_change())
     }
 }

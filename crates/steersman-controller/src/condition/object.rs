@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditions on one object.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use serde::de::DeserializeOwned;
+use steersman_cache::{Event, Held, Registration, Resource, Scope, Trouble};
+use steersman_cluster::{Cluster, POLL_EVERY, PresenceWatch};
+use steersman_core::{ObjectKey, Presence, Sighting};
+use tokio::sync::watch;
+
+use super::Sightings;
+use crate::KnownKind;
+
+/// What has to hold of an object.
+type Holds<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
+
+/// Follows one object.
+pub(super) fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
+    cluster: &Cluster,
+    key: &ObjectKey,
+    holds: &Holds<K>,
+) -> Sightings {
+    let (cluster, key, holds) = (cluster.clone(), key.clone(), Arc::clone(holds));
+    let begin = move || Watching::begin(&cluster, &key, &holds);
+    let first = begin();
+    let sightings = stream::unfold(
+        (first, begin, None),
+        |(mut watching, begin, mut told)| async move {
+            loop {
+                let sighting = watching.next(told.as_ref()).await;
+                if sighting.is_some() {
+                    told = sighting.clone();
+                    return sighting.map(|sighting| (sighting, (watching, begin, told)));
+                }
+                // Somebody removed the informer.
+                watching = begin();
+            }
+        },
+    );
+    sightings.boxed()
+}
+
+/// One informer of the object.
+struct Watching {
+    cluster: Cluster,
+    resource: Resource,
+    informer: Held,
+    registration: Registration,
+    /// What its events say. Where none comes, there is no object.
+    object: watch::Receiver<Sighting>,
+    /// Held while the kind is absent: as long as that is known, the server is not asked.
+    presence: Option<PresenceWatch>,
+}
+
+impl Watching {
+    fn begin<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
+        cluster: &Cluster,
+        key: &ObjectKey,
+        holds: &Holds<K>,
+    ) -> Self {
+        let resource = Resource::of::<K>();
+        let mut scope = Scope::all().fields(format!("metadata.name={}", key.name()));
+        if !key.namespace().is_empty() {
+            scope = scope.namespace(key.namespace());
+        }
+        let informer = cluster.cache().informer_in(&resource, &scope);
+        let about = format!("{resource} {key}");
+        let absent = Sighting::new(Presence::Absent, format!("{about} is not there"));
+        let (told, object) = watch::channel(absent);
+        let holds = Arc::clone(holds);
+        let registration = informer.handle("condition", move |event: &Event| {
+            let object = event.object();
+            let sighting = match object.decoded::<K>() {
+                _ if event.is_deletion() => Sighting::new(Presence::Absent, format!("{about} is gone")),
+                Ok(found) => Sighting::new(
+                    Presence::from(holds(&found)),
+                    format!("{about} is at {}", object.resource_version()),
+                ),
+                Err(error) => Sighting::new(Presence::Unknown, error.to_string()),
+            };
+            told.send_replace(sighting);
+        });
+        Self {
+            cluster: cluster.clone(),
+            resource,
+            informer,
+            registration,
+            object,
+            presence: None,
+        }
+    }
+
+    /// What can be said now and was not told; nothing if the informer was removed.
+    async fn next(&mut self, told: Option<&Sighting>) -> Option<Sighting> {
+        loop {
+            let health = self.informer.health();
+            if self.cluster.is_closed() {
+                std::future::pending::<()>().await;
+            }
+            if health.ended {
+                return None;
+            }
+            let object = self.object.borrow_and_update().clone();
+            let because = |presence: Presence, trouble: &Trouble| {
+                Sighting::new(presence, format!("{}: {trouble}", self.resource))
+            };
+            let is_absent = health.trouble.as_deref() == Some(&Trouble::Absent);
+            let sighting = match &health.trouble {
+                Some(trouble) if is_absent => Some(because(Presence::Absent, trouble)),
+                _ if self.registration.is_synced() => Some(object),
+                Some(trouble) => Some(because(Presence::Unknown, trouble)),
+                None => None,
+            };
+            if sighting.is_some() && sighting.as_ref() != told {
+                return sighting;
+            }
+            if !is_absent {
+                self.presence = None;
+            } else if self.presence.is_none() {
+                self.presence = Some(self.cluster.presence(&self.resource, POLL_EVERY));
+            }
+            tokio::select! {
+                biased;
+                _ = self.object.changed() => {}
+                _ = self.informer.health_when(|now| (now.synced, &now.trouble) != (health.synced, &health.trouble)) => {}
+                () = self.registration.synced(), if !self.registration.is_synced() => {}
+            }
+        }
+    }
+}
