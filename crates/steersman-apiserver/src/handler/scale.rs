@@ -143,7 +143,7 @@ fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOpti
     let live = current(target, &stored);
     let spec = value.get("spec").cloned().unwrap_or_else(|| json!({}));
     let replicas = spec.get("replicas").cloned().unwrap_or(json!(0));
-    let Some(count) = replicas.as_i64() else {
+    let Some(count) = replicas.as_i64().filter(|count| i32::try_from(*count).is_ok()) else {
         let message = "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32";
         return Err(Failure::bad_request(format!(
             "Scale in version \"v1\" cannot be handled as a Scale: {message}"
@@ -165,6 +165,9 @@ fn set(cx: &mut Context<'_>, target: &Target, value: &Value, options: &WriteOpti
         return Err(Failure::invalid(OF, &target.name, &[error]));
     }
     let mut object = live.clone();
+    if paths(target)?.spec.len() > crate::json::DEPTH {
+        return Err(Failure::internal("exceeded max depth"));
+    }
     insert(&mut object, &paths(target)?.spec, replicas);
     let version = value
         .pointer("/metadata/resourceVersion")

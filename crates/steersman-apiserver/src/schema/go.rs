@@ -9,6 +9,7 @@
 use serde_json::{Map, Value};
 
 use super::{Additional, Go, Schema, Type};
+use crate::json::COMPLAINTS;
 
 /// Brings `value` into the form that Go writes; names of unknown fields are added to `unknown`.
 ///
@@ -119,8 +120,10 @@ impl Decoder<'_> {
             .map_or(owner, |name| name.rsplit('.').next().unwrap_or(name));
         for (name, value) in fields.iter_mut() {
             let Some(property) = target.properties.get(name) else {
-                let parts = path.iter().map(String::as_str).chain([name.as_str()]);
-                self.unknown.push(parts.collect::<Vec<_>>().join("."));
+                if self.unknown.len() < COMPLAINTS {
+                    let parts = path.iter().map(String::as_str).chain([name.as_str()]);
+                    self.unknown.push(parts.collect::<Vec<_>>().join("."));
+                }
                 continue;
             };
             if value.is_null() {
@@ -257,16 +260,8 @@ fn quantity(value: &mut Value, owner: &str, path: &[String]) -> Result<(), Strin
         Value::String(text) => text.clone(),
         _ => return Err(mismatch(value, owner, path, "resource.Quantity")),
     };
-    match crate::quantity::canonical(&text) {
-        Some(canonical) => {
-            *value = Value::String(canonical);
-            Ok(())
-        }
-        None => Err(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-                .to_owned(),
-        ),
-    }
+    *value = Value::String(crate::quantity::canonical(&text)?);
+    Ok(())
 }
 
 fn fits(number: &serde_json::Number, format: Option<&str>) -> bool {
