@@ -43,11 +43,28 @@ enum Format {
     Binary,
 }
 
+/// The smallest power of ten that Go keeps of a quantity; what is below is rounded up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    Nano,
+    /// Of a list of resources.
+    Milli,
+}
+
+impl Precision {
+    fn power(self) -> i32 {
+        match self {
+            Self::Nano => -9,
+            Self::Milli => -3,
+        }
+    }
+}
+
 /// The form in which Go writes a quantity.
 ///
 /// # Errors
 /// The text of Go's parser.
-pub(crate) fn canonical(text: &str) -> Result<String, &'static str> {
+pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, &'static str> {
     let text = text.trim();
     if text.is_empty() {
         return Err(FORMAT_WRONG);
@@ -71,16 +88,16 @@ pub(crate) fn canonical(text: &str) -> Result<String, &'static str> {
     // Go has a short way for numbers that surely fit into 64 bits, and keeps those that it takes for canonical.
     let (is_short, is_kept) = match format {
         Format::Binary => {
-            let precision = 14_i32 - i32::try_from(whole.len()).unwrap_or(i32::MAX) - power * 3 / 10;
+            let spare = 14_i32 - i32::try_from(whole.len()).unwrap_or(i32::MAX) - power * 3 / 10;
             let is_odd = digits.parse().is_ok_and(|value: i64| value & 7 != 0);
-            (fraction.is_empty() && precision >= 0, is_odd)
+            (fraction.is_empty() && spare >= 0, is_odd)
         }
         _ => {
             let is_canonical = exponent % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0');
             (digits.len() <= SHORT && exponent >= -9, is_canonical)
         }
     };
-    if is_short && is_kept {
+    if is_short && is_kept && exponent >= precision.power() {
         return Ok(text.to_owned());
     }
     let number = unsigned.strip_suffix(suffix).unwrap_or(unsigned);
@@ -92,8 +109,8 @@ pub(crate) fn canonical(text: &str) -> Result<String, &'static str> {
         return Ok("0".to_owned());
     }
     let written = match format {
-        Format::Binary => binary(mantissa, exponent, power.unsigned_abs()),
-        _ => decimal(mantissa, exponent, format),
+        Format::Binary => binary(mantissa, exponent, power.unsigned_abs(), precision),
+        _ => decimal(mantissa, exponent, format, precision),
     };
     Ok(format!("{sign}{}", written.ok_or(NUMERIC)?))
 }
@@ -146,15 +163,16 @@ pub(crate) fn number(text: &str) -> Option<f64> {
     Some(number * 10_f64.powi(*power))
 }
 
-/// A number that is not zero, with the largest exponent that is a multiple of three; rounded up below 1n.
-fn decimal(mut mantissa: i128, mut exponent: i32, format: Format) -> Option<String> {
-    if exponent < -9 {
-        let divisor = 10_i128.checked_pow(exponent.abs_diff(-9));
+/// A number that is not zero, with the largest exponent that is a multiple of three; rounded up to its precision.
+fn decimal(mut mantissa: i128, mut exponent: i32, format: Format, precision: Precision) -> Option<String> {
+    let least = precision.power();
+    if exponent < least {
+        let divisor = 10_i128.checked_pow(exponent.abs_diff(least));
         // More digits than there can be leave the smallest number.
         mantissa = divisor.map_or(1, |divisor| {
             mantissa / divisor + i128::from(mantissa % divisor != 0)
         });
-        exponent = -9;
+        exponent = least;
     }
     while mantissa % 10 == 0 {
         mantissa /= 10;
@@ -175,7 +193,7 @@ fn decimal(mut mantissa: i128, mut exponent: i32, format: Format) -> Option<Stri
     Some(format!("{mantissa}{suffix}"))
 }
 
-fn binary(mantissa: i128, exponent: i32, shift: u32) -> Option<String> {
+fn binary(mantissa: i128, exponent: i32, shift: u32, precision: Precision) -> Option<String> {
     let factor = 1_i128.checked_shl(shift)?;
     let divisor = 10_i128.checked_pow(exponent.unsigned_abs())?;
     // Go knows no binary quantity beyond 64 bits.
@@ -187,7 +205,7 @@ fn binary(mantissa: i128, exponent: i32, shift: u32) -> Option<String> {
     let scaled = mantissa.checked_mul(factor)?;
     let (value, is_whole) = (scaled / divisor, scaled % divisor == 0);
     if !is_whole || value < 1024 {
-        return decimal(scaled, exponent, Format::Decimal);
+        return decimal(scaled, exponent, Format::Decimal, precision);
     }
     let (suffix, shift) = BINARY
         .iter()
@@ -200,7 +218,11 @@ fn binary(mantissa: i128, exponent: i32, shift: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{canonical, number};
+    use super::{Precision, number};
+
+    fn canonical(text: &str) -> Result<String, &'static str> {
+        super::canonical(text, Precision::Nano)
+    }
 
     #[test]
     fn quantities_are_compared_over_suffixes() {
@@ -235,6 +257,23 @@ mod tests {
         }
         for bad in ["", "x", "1.2.3", "1Zi", "--1", "1e"] {
             assert!(canonical(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn resources_are_rounded_up_to_thousandths() {
+        for (given, expected) in [
+            ("1n", "1m"),
+            ("1e-12", "1e-3"),
+            ("1000000n", "1m"),
+            ("100m", "100m"),
+            ("0.0001Ki", "103m"),
+        ] {
+            assert_eq!(
+                super::canonical(given, Precision::Milli).as_deref(),
+                Ok(expected),
+                "{given}"
+            );
         }
     }
 

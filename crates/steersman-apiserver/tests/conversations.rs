@@ -205,7 +205,7 @@ macro_rules! conversations {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
-    apply builtins custom_objects custom_watches definitions deletion lists networks objects ownership patches pods reviews routes
+    apply builtins custom_objects custom_watches definitions deletion limits lists networks objects ownership patches pods reviews routes
     services settings subresources tables watches workloads
 }
 

@@ -253,7 +253,7 @@ async fn times_without_end_are_survived() {
 async fn quantities_of_any_size_are_answered_at_once() {
     let server = furnished().await;
     for (given, stored) in [
-        ("1e-2000000000", "1e-9"),
+        ("1e-2000000000", "1e-3"),
         ("1.5e-2147483648", "150e2147483646"),
         ("1000m", "1"),
     ] {

@@ -9,7 +9,7 @@
 use serde_json::{Map, Value};
 
 use super::{Additional, Go, Schema, Type};
-use crate::json::COMPLAINTS;
+use crate::{json::COMPLAINTS, quantity::Precision};
 
 /// Brings `value` into the form that Go writes; names of unknown fields are added to `unknown`.
 ///
@@ -52,7 +52,9 @@ impl Decoder<'_> {
                 Value::Number(number) if number.is_i64() || number.is_u64() => Ok(()),
                 _ => Err(mismatch(value, owner, path, "intstr.IntOrString")),
             },
-            Type::Any if target.format.as_deref() == Some("quantity") => quantity(value, owner, path),
+            Type::Any if target.format.as_deref() == Some("quantity") => {
+                quantity(value, owner, path, Precision::Nano)
+            }
             Type::Any => Ok(()),
             Type::Object => self.object(schema, target, value, owner, path),
             Type::Array => {
@@ -110,7 +112,12 @@ impl Decoder<'_> {
                     *value = zero_value(element);
                 }
                 // Go names the map, not the key.
-                self.value(element, value, owner, path)?;
+                if element.resolved().format.as_deref() == Some("quantity") {
+                    // Such maps are lists of resources, which Go's defaults round.
+                    quantity(value, owner, path, Precision::Milli)?;
+                } else {
+                    self.value(element, value, owner, path)?;
+                }
             }
             return Ok(());
         }
@@ -254,13 +261,13 @@ fn string(
     }
 }
 
-fn quantity(value: &mut Value, owner: &str, path: &[String]) -> Result<(), String> {
+fn quantity(value: &mut Value, owner: &str, path: &[String], precision: Precision) -> Result<(), String> {
     let text = match value {
         Value::Number(number) => number.to_string(),
         Value::String(text) => text.clone(),
         _ => return Err(mismatch(value, owner, path, "resource.Quantity")),
     };
-    *value = Value::String(crate::quantity::canonical(&text)?);
+    *value = Value::String(crate::quantity::canonical(&text, precision)?);
     Ok(())
 }
 
