@@ -313,3 +313,88 @@ fn guarantee_2_the_same_requests_get_the_same_bytes() {
     };
     assert_eq!(transcript(), transcript());
 }
+#[tokio::test]
+async fn expressions_of_any_depth_are_survived() {
+    let server = furnished().await;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+    let patch = async |pointer: &str, value: Value| {
+        let raw = Raw::new("PATCH", path).header("content-type", "application/json-patch+json");
+        let operations = json!([{"op": "add", "path": format!("/spec/versions/0{pointer}"), "value": value}]);
+        raw.json(&operations).send(&server).await
+    };
+    let around = |open: &str, inner: &str, close: &str| {
+        format!("{}{inner}{}", open.repeat(20_000), close.repeat(20_000))
+    };
+    let rules = [
+        around("(", "true", ")"),
+        around("!", "true", ""),
+        around("[", "", "]"),
+        around("-", "1", ""),
+        around("", "1", "+1"),
+        around("", "self", ".a"),
+        around("has(", "self.a", ")"),
+        around("true ? ", "true", " : true"),
+    ];
+    for rule in rules {
+        let rules = json!([{"rule": rule}]);
+        let answer = patch(
+            "/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations",
+            rules,
+        )
+        .await;
+        assert!(matches!(answer.code, 200 | 422), "{}", answer.body);
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"generateName": "w-"}, "spec": {}});
+        let made = Raw::new("POST", COLLECTIONS[1]).json(&widget).send(&server).await;
+        assert!(matches!(made.code, 201 | 422), "{}", made.body);
+    }
+    patch(
+        "/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations",
+        json!([]),
+    )
+    .await;
+    for text in [around("(", "a", ")"), around("a{1,9}", "", "")] {
+        patch(
+            "/schema/openAPIV3Schema/properties/spec/properties/name/pattern",
+            json!(text),
+        )
+        .await;
+    }
+    for text in [
+        around(".a", "", ""),
+        around("[?(@.a", "", ")]"),
+        around(".a[*]", "", ""),
+    ] {
+        let column = json!([{"name": "A", "type": "string", "jsonPath": text}]);
+        patch("/additionalPrinterColumns", column).await;
+        patch(
+            "/subresources/scale/specReplicasPath",
+            json!(format!(".spec{text}")),
+        )
+        .await;
+        let scale = json!({"spec": {"replicas": 2}});
+        let raw = Raw::new("PATCH", &format!("{}/a/scale", COLLECTIONS[1]))
+            .header("content-type", "application/merge-patch+json");
+        assert!(raw.json(&scale).send(&server).await.code < 600);
+    }
+    for (parameter, text) in [
+        ("labelSelector", around("(", "a", ")")),
+        ("labelSelector", around("a in (b),", "", "")),
+        ("fieldSelector", around("\\", "a=b", "")),
+    ] {
+        let path = format!(
+            "{}?{parameter}={}",
+            COLLECTIONS[0],
+            hostile::encoded(&text[..text.len().min(20_000)])
+        );
+        assert!(matches!(Raw::get(&path).send(&server).await.code, 200 | 400));
+    }
+    let yaml = format!(
+        "a: &a [x]\n{}",
+        (0..40)
+            .map(|n| format!("b{n}: &b{n} [*a, *a]\n"))
+            .collect::<String>()
+    );
+    let raw = Raw::new("POST", COLLECTIONS[0]).header("content-type", "application/yaml");
+    assert!(raw.body(&yaml).send(&server).await.code < 500);
+    check_usable(&server).await;
+}
