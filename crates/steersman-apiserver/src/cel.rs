@@ -2,11 +2,61 @@
 //! Rules in CEL (`x-kubernetes-validations`), by the crate `kube-cel`.
 //!
 //! Nothing of that crate is seen outside this module: it is young and pinned to an older `cel`.
+//!
+//! # Limits
+//! Its parser takes a hundred kilobytes of stack for each pair of brackets when it is not optimised, so that rules are
+//! compiled and evaluated on a stack of their own, and those that would not fit there are refused.
 
 use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
 use serde_json::{Value, json};
 
 use crate::{status::FieldError, store::Object};
+
+/// As deep as brackets and conditions may be nested. The parser stops at 96, and not always in good order; the real
+/// server stops at 250.
+const NESTING: usize = 90;
+/// As many operators and members may be in a rule.
+const OPERATORS: usize = 1000;
+/// Enough for both.
+const STACK: usize = 64 * 1024 * 1024;
+
+/// Does something for which the stack of a task may be too small.
+fn with_room<T>(work: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(STACK / 2, STACK, work)
+}
+
+/// What is wrong with the size of a rule.
+fn excess(rule: &str) -> Option<String> {
+    let (mut depth, mut deepest, mut conditions, mut operators) = (0_usize, 0, 0, 0);
+    let mut last = ' ';
+    let mut characters = rule.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\'' | '"' => {
+                let is_raw = matches!(last, 'r' | 'R');
+                while let Some(inner) = characters.next().filter(|inner| *inner != character) {
+                    if inner == '\\' && !is_raw {
+                        characters.next();
+                    }
+                }
+            }
+            '(' | '[' | '{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            '?' => conditions += 1,
+            _ if character.is_ascii_punctuation() && character != '_' => operators += 1,
+            _ => {}
+        }
+        last = character;
+    }
+    // The second half of a condition is nested in it.
+    if deepest + conditions > NESTING {
+        return Some(format!("expression recursion limit exceeded: {NESTING}"));
+    }
+    (operators > OPERATORS).then(|| format!("expression has more than {OPERATORS} operators"))
+}
 
 /// The compiled rules of one schema.
 #[derive(Debug)]
@@ -15,7 +65,7 @@ pub(crate) struct Rules(CompiledSchema);
 impl Rules {
     /// Compiles the rules of a schema in its OpenAPI form; nothing if it has none.
     pub(crate) fn compile(schema: &Value) -> Option<Self> {
-        has_rules(schema).then(|| Self(compile_schema(schema)))
+        has_rules(schema).then(|| Self(with_room(|| compile_schema(schema))))
     }
 
     /// What the rules say of an object.
@@ -43,8 +93,9 @@ impl Rules {
             Value::Object(object)
         };
         let (new, old) = (whole(object), old.map(whole));
-        let result =
-            Validator::new().validate_compiled_with_context(&self.0, &new, old.as_ref(), Some(&root));
+        let result = with_room(|| {
+            Validator::new().validate_compiled_with_context(&self.0, &new, old.as_ref(), Some(&root))
+        });
         let Err(errors) = result else { return Vec::new() };
         errors
             .into_vec()
@@ -64,7 +115,12 @@ pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldErr
             errors.push(FieldError::required(at, "rule is not specified"));
             continue;
         }
-        let alone = compile_schema(&json!({"x-kubernetes-validations": [rule]}));
+        if let Some(excess) = excess(text) {
+            let message = format!("compilation failed: {excess}");
+            errors.push(FieldError::invalid(at, &Value::from(text), &message));
+            continue;
+        }
+        let alone = with_room(|| compile_schema(&json!({"x-kubernetes-validations": [rule]})));
         for error in alone.compilation_errors() {
             errors.push(FieldError::invalid(
                 at.clone(),

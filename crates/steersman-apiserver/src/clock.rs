@@ -100,8 +100,11 @@ impl Clock for ManualClock {
         if duration.is_zero() {
             return Box::pin(std::future::ready(()));
         }
+        let Some(end) = manual.now.checked_add(duration) else {
+            return Box::pin(std::future::pending());
+        };
         let (sender, receiver) = oneshot::channel();
-        let key = (manual.now + duration, manual.count);
+        let key = (end, manual.count);
         manual.count += 1;
         manual.sleepers.insert(key, sender);
         Box::pin(async move {
@@ -131,5 +134,15 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
         .ok()
         .and_then(|t| jiff::Timestamp::from_second(t.as_second()).ok())
         .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+        .to_string()
+}
+
+/// The timestamp of a time that many seconds later, or the last one there is.
+pub(crate) fn rfc3339_after(time: SystemTime, seconds: u64) -> String {
+    let now = jiff::Timestamp::try_from(time).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let later = now.as_second().saturating_add_unsigned(seconds);
+    jiff::Timestamp::from_second(later)
+        .unwrap_or(jiff::Timestamp::MAX)
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string()
 }

@@ -166,5 +166,6 @@ fn taken(object: &mut Object, key: &str) -> Option<Value> {
         .get_mut("metadata")?
         .get_mut("annotations")?
         .as_object_mut()?;
-    serde_json::from_str(annotations.remove(key)?.as_str()?).ok()
+    let annotation = annotations.remove(key)?;
+    crate::json::parse(annotation.as_str()?.as_bytes(), &mut Vec::new()).ok()
 }

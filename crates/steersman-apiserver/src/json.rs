@@ -1,10 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading JSON and YAML bodies, with the names of fields that are there twice.
+//!
+//! # Guarantees
+//! 1. What is read is nested at most [`DEPTH`] deep, so that nobody who walks over it runs out of stack.
+//! 2. At most [`COMPLAINTS`] duplicate fields are named.
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+/// As deep as bodies may be nested. The real server reads a hundred times that; but what is stored has the owners of its
+/// fields in it, and lists and events are round it, and clients that read with serde_json give up at 128.
+pub(crate) const DEPTH: usize = 100;
+
+/// As many unknown and duplicate fields are named; the real server stops there as well.
+pub(crate) const COMPLAINTS: usize = 100;
+
+const TOO_DEEP: &str = "exceeded max depth";
+
+/// True if a value is nested deeper than that.
+pub(crate) fn is_deeper(value: &Value, than: usize) -> bool {
+    let inner = |value: &Value| than == 0 || is_deeper(value, than - 1);
+    match value {
+        Value::Array(items) => than == 0 || items.iter().any(inner),
+        Value::Object(fields) => than == 0 || fields.values().any(inner),
+        _ => false,
+    }
+}
+
+/// The same value, unless it is nested too deep.
+pub(crate) fn not_too_deep(value: Value) -> Result<Value, String> {
+    if is_deeper(&value, DEPTH) {
+        return Err(TOO_DEEP.to_owned());
+    }
+    Ok(value)
+}
 
 /// Reads JSON; the paths of duplicate fields are added to `duplicates`.
 ///
@@ -15,6 +46,7 @@ pub(crate) fn parse(bytes: &[u8], duplicates: &mut Vec<String>) -> Result<Value,
     let seed = Seed {
         path: String::new(),
         duplicates,
+        depth: DEPTH,
     };
     let parsed = seed
         .deserialize(&mut deserializer)
@@ -25,6 +57,9 @@ pub(crate) fn parse(bytes: &[u8], duplicates: &mut Vec<String>) -> Result<Value,
 fn explain(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
+    }
+    if error.is_data() {
+        return TOO_DEEP.to_owned();
     }
     if let Some(text) = wrong_literal(bytes) {
         return text;
@@ -65,12 +100,22 @@ fn wrong_literal(bytes: &[u8]) -> Option<String> {
 /// What the parser says.
 pub(crate) fn parse_yaml(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    let value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    not_too_deep(value)
 }
 
 struct Seed<'a> {
     path: String,
     duplicates: &'a mut Vec<String>,
+    /// How much deeper it may go.
+    depth: usize,
+}
+
+impl Seed<'_> {
+    /// How much deeper it may go inside.
+    fn inside<E: Error>(&self) -> Result<usize, E> {
+        self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Seed<'_> {
@@ -118,9 +163,11 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut out = Vec::new();
+        let depth = self.inside()?;
         while let Some(item) = items.next_element_seed(Seed {
             path: format!("{}[{}]", self.path, out.len()),
             duplicates: self.duplicates,
+            depth,
         })? {
             out.push(item);
         }
@@ -129,18 +176,23 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
+        let depth = self.inside()?;
         while let Some(name) = fields.next_key::<String>()? {
             let path = if self.path.is_empty() {
                 name.clone()
             } else {
                 format!("{}.{name}", self.path)
             };
-            if out.contains_key(&name) && !self.duplicates.contains(&path) {
+            if out.contains_key(&name)
+                && self.duplicates.len() < COMPLAINTS
+                && !self.duplicates.contains(&path)
+            {
                 self.duplicates.push(path.clone());
             }
             let value = fields.next_value_seed(Seed {
                 path,
                 duplicates: self.duplicates,
+                depth,
             })?;
             out.insert(name, value);
         }
@@ -165,8 +217,22 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_an_error_and_not_a_crash() {
-        let deep = "[".repeat(100_000);
-        assert!(parse(deep.as_bytes(), &mut Vec::new()).is_err());
+    fn guarantee_1_deep_nesting_is_an_error_and_not_a_crash() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let read = |text: &str| parse(text.as_bytes(), &mut Vec::new());
+        assert!(read(&nested(DEPTH)).is_ok());
+        for deep in [nested(DEPTH + 1), nested(100_000), "[".repeat(100_000)] {
+            assert_eq!(read(&deep), Err("exceeded max depth".to_owned()));
+            assert!(parse_yaml(deep.as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn guarantee_2_not_all_of_many_duplicates_are_named() {
+        let fields: Vec<String> = (0..1000).map(|number| format!("\"{number}\":0")).collect();
+        let body = format!("{{{0},{0}}}", fields.join(","));
+        let mut duplicates = Vec::new();
+        parse(body.as_bytes(), &mut duplicates).unwrap();
+        assert_eq!(duplicates.len(), COMPLAINTS);
     }
 }

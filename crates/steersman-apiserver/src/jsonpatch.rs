@@ -3,12 +3,22 @@
 //!
 //! It departs from RFC 6902, which the json-patch crate follows to the letter: in an object, a field that is missing
 //! counts as null for `replace`, `test` and `copy`, and so does a `value` that is missing.
+//!
+//! # Limits
+//! What is copied is at most 3 MiB in all, as in the real server, and nothing is put deeper than bodies may be nested:
+//! otherwise a few lines could double an object forty times.
 
 use serde_json::Value;
+
+use crate::json::{DEPTH, is_deeper};
+
+/// As many bytes of JSON may be copied by one patch.
+const COPIED: usize = 3 * 1024 * 1024;
 
 /// Applies a patch; nothing if it does not fit.
 pub(crate) fn apply(document: &Value, operations: &[Value]) -> Option<Value> {
     let mut document = document.clone();
+    let mut room = COPIED;
     for operation in operations {
         let text = |key: &str| operation.get(key).and_then(Value::as_str);
         let value = operation.get("value").cloned().unwrap_or_default();
@@ -23,7 +33,10 @@ pub(crate) fn apply(document: &Value, operations: &[Value]) -> Option<Value> {
                 }
             }
             "copy" => {
-                let copied = get(&document, text("from")?)?.clone();
+                // The whole can be copied nowhere.
+                let from = text("from").filter(|from| !from.is_empty())?;
+                let copied = get(&document, from)?.clone();
+                room = room.checked_sub(copied.to_string().len())?;
                 put(&mut document, path, copied, true)?;
             }
             "move" => {
@@ -66,6 +79,10 @@ fn get<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
 }
 
 fn put(document: &mut Value, path: &str, value: Value, insert: bool) -> Option<()> {
+    let above = path.bytes().filter(|byte| *byte == b'/').count();
+    if is_deeper(&value, DEPTH.checked_sub(above)?) {
+        return None;
+    }
     if path.is_empty() {
         *document = value;
         return Some(());
@@ -122,5 +139,26 @@ mod tests {
         let moved =
             patch(json!([{"op": "move", "from": "/a/b", "path": "/x"}, {"op": "remove", "path": "/l/0"}]));
         assert_eq!(moved.unwrap(), json!({"a": {}, "l": [2], "x": 1}));
+    }
+
+    #[test]
+    fn what_is_copied_again_and_again_is_bounded_in_size_and_depth() {
+        let wide = json!({"op": "copy", "from": "/a", "path": "/a/-"});
+        let deep = json!({"op": "copy", "from": "/o", "path": "/o/o"});
+        let patched = |operation: &Value, count: usize| {
+            let document = json!({"a": ["0123456789"], "o": {}});
+            apply(&document, &vec![operation.clone(); count])
+        };
+        assert!(patched(&wide, 3).is_some());
+        assert!(patched(&deep, 3).is_some());
+        assert!(patched(&wide, 40).is_none());
+        assert!(patched(&deep, 110).is_none());
+        let deepen = |depth: usize| {
+            let path = "/a".repeat(depth);
+            json!({"op": "add", "path": path, "value": {}})
+        };
+        let operations: Vec<Value> = (1..=DEPTH).map(deepen).collect();
+        assert!(apply(&json!({}), &operations[..DEPTH - 1]).is_some());
+        assert!(apply(&json!({}), &operations).is_none());
     }
 }

@@ -67,6 +67,7 @@ mod status;
 mod store;
 mod strategic;
 mod table;
+mod warning;
 mod workloads;
 mod write;
 

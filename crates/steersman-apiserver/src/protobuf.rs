@@ -111,7 +111,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
     };
     object.insert("apiVersion".to_owned(), Value::from(api_version));
     object.insert("kind".to_owned(), Value::from(kind));
-    Ok(Value::Object(object))
+    // Maps and JSON within messages are nested more deeply than the messages.
+    crate::json::not_too_deep(Value::Object(object))
 }
 
 /// The definition of a kind.

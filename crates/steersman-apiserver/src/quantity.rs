@@ -26,35 +26,124 @@ const BINARY: [(&str, u32); 6] = [
     ("Ei", 60),
 ];
 
-/// The canonical form of a quantity, or nothing if it is not one.
-pub(crate) fn canonical(text: &str) -> Option<String> {
-    let split = text
-        .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(split);
-    let (negative, digits) = match number.as_bytes().first()? {
-        b'-' => (true, &number[1..]),
-        b'+' => (false, &number[1..]),
-        _ => (false, number),
+/// What Go says of a text that is no quantity.
+const FORMAT_WRONG: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const NUMERIC: &str = "unable to parse numeric part of quantity";
+const SUFFIX: &str = "unable to parse quantity's suffix";
+
+/// That many digits surely fit into 64 bits.
+const SHORT: usize = 18;
+
+/// How the exponent is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Decimal,
+    Scientific,
+    Binary,
+}
+
+/// The smallest power of ten that Go keeps of a quantity; what is below is rounded up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    Nano,
+    /// Of a list of resources.
+    Milli,
+}
+
+impl Precision {
+    fn power(self) -> i32 {
+        match self {
+            Self::Nano => -9,
+            Self::Milli => -3,
+        }
+    }
+}
+
+/// The form in which Go writes a quantity.
+///
+/// # Errors
+/// The text of Go's parser.
+pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, &'static str> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(FORMAT_WRONG);
+    }
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
     };
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    if whole.is_empty() && fraction.is_empty()
-        || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit())
-    {
-        return None;
+    let (whole, rest) = leading(unsigned.trim_start_matches('0'), |c| c.is_ascii_digit());
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => leading(rest, |c| c.is_ascii_digit()),
+        None => ("", rest),
+    };
+    check_suffix(suffix)?;
+    let (format, power) = power(suffix).ok_or(SUFFIX)?;
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let digits = format!("{whole}{fraction}");
+    // As Go: what goes beyond 32 bits wraps around.
+    let places = i32::try_from(fraction.len()).map_err(|_| NUMERIC)?;
+    let exponent = if format == Format::Binary { 0 } else { power }.wrapping_sub(places);
+    // Go has a short way for numbers that surely fit into 64 bits, and keeps those that it takes for canonical.
+    let (is_short, is_kept) = match format {
+        Format::Binary => {
+            let spare = 14_i32 - i32::try_from(whole.len()).unwrap_or(i32::MAX) - power * 3 / 10;
+            let is_odd = digits.parse().is_ok_and(|value: i64| value & 7 != 0);
+            (fraction.is_empty() && spare >= 0, is_odd)
+        }
+        _ => {
+            let is_canonical = exponent % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0');
+            (digits.len() <= SHORT && exponent >= -9, is_canonical)
+        }
+    };
+    if is_short && is_kept && exponent >= precision.power() {
+        return Ok(text.to_owned());
     }
-    let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let exponent = -i32::try_from(fraction.len()).ok()?;
-    let sign = if negative && mantissa != 0 { "-" } else { "" };
-    if let Some((_, shift)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-        return Some(format!("{sign}{}", binary(mantissa, exponent, *shift)?));
+    let number = unsigned.strip_suffix(suffix).unwrap_or(unsigned);
+    if !is_short && matches!(number, "" | ".") {
+        return Err(NUMERIC);
     }
-    if let Some(power) = suffix.strip_prefix(['e', 'E']).filter(|power| !power.is_empty()) {
-        let power: i32 = power.parse().ok()?;
-        return Some(format!("{sign}{}", scientific(mantissa, exponent + power)?));
+    let mantissa: i128 = digits.parse().map_err(|_| NUMERIC)?;
+    if mantissa == 0 {
+        return Ok("0".to_owned());
     }
-    let (_, power) = DECIMAL.iter().find(|(name, _)| *name == suffix)?;
-    Some(format!("{sign}{}", decimal(mantissa, exponent + power)?))
+    let written = match format {
+        Format::Binary => binary(mantissa, exponent, power.unsigned_abs(), precision),
+        _ => decimal(mantissa, exponent, format, precision),
+    };
+    Ok(format!("{sign}{}", written.ok_or(NUMERIC)?))
+}
+
+/// What a text begins with, and the rest.
+fn leading(text: &str, of: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !of(c)).unwrap_or(text.len()))
+}
+
+/// A suffix is letters and then maybe a number.
+fn check_suffix(suffix: &str) -> Result<(), &'static str> {
+    let (_, rest) = leading(suffix, |c| "eEinumkKMGTP".contains(c));
+    let (_, rest) = leading(rest.strip_prefix(['-', '+']).unwrap_or(rest), |c| {
+        c.is_ascii_digit()
+    });
+    if rest.is_empty() {
+        Ok(())
+    } else {
+        Err(FORMAT_WRONG)
+    }
+}
+
+/// The power that a suffix stands for: of two if the format is binary, else of ten.
+fn power(suffix: &str) -> Option<(Format, i32)> {
+    if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
+        return Some((Format::Decimal, *power));
+    }
+    if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == suffix) {
+        return Some((Format::Binary, i32::try_from(*power).ok()?));
+    }
+    let power: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    let [a, b, c, d, ..] = power.to_le_bytes();
+    Some((Format::Scientific, i32::from_le_bytes([a, b, c, d])))
 }
 
 /// About how much a canonical quantity is, to compare it with others.
@@ -74,55 +163,49 @@ pub(crate) fn number(text: &str) -> Option<f64> {
     Some(number * 10_f64.powi(*power))
 }
 
-/// The mantissa in the largest step of three powers that keeps it whole, rounded up below 1n.
-fn thousands(mut mantissa: i128, mut exponent: i32) -> Option<(i128, i32)> {
-    if mantissa == 0 {
-        return Some((0, 0));
+/// A number that is not zero, with the largest exponent that is a multiple of three; rounded up to its precision.
+fn decimal(mut mantissa: i128, mut exponent: i32, format: Format, precision: Precision) -> Option<String> {
+    let least = precision.power();
+    if exponent < least {
+        let divisor = 10_i128.checked_pow(exponent.abs_diff(least));
+        // More digits than there can be leave the smallest number.
+        mantissa = divisor.map_or(1, |divisor| {
+            mantissa / divisor + i128::from(mantissa % divisor != 0)
+        });
+        exponent = least;
     }
-    while exponent < -9 {
-        mantissa = mantissa / 10 + i128::from(mantissa % 10 != 0);
-        exponent += 1;
+    while mantissa % 10 == 0 {
+        mantissa /= 10;
+        exponent = exponent.wrapping_add(1);
     }
-    while exponent % 3 != 0 {
-        mantissa = mantissa.checked_mul(10)?;
-        exponent -= 1;
-    }
-    while mantissa % 1000 == 0 && exponent < 18 {
-        mantissa /= 1000;
-        exponent += 3;
-    }
-    while exponent > 18 {
-        mantissa = mantissa.checked_mul(1000)?;
-        exponent -= 3;
-    }
-    Some((mantissa, exponent))
-}
-
-fn decimal(mantissa: i128, exponent: i32) -> Option<String> {
-    let (mantissa, exponent) = thousands(mantissa, exponent)?;
-    let (suffix, _) = DECIMAL.iter().find(|(_, power)| *power == exponent)?;
+    let beyond = exponent.rem_euclid(3);
+    mantissa = mantissa.checked_mul(10_i128.pow(beyond.unsigned_abs()))?;
+    exponent = exponent.wrapping_sub(beyond);
+    let suffix = match format {
+        Format::Scientific if exponent == 0 => String::new(),
+        Format::Scientific => format!("e{exponent}"),
+        // Go leaves out a suffix that it does not know.
+        _ => DECIMAL
+            .iter()
+            .find(|(_, power)| *power == exponent)
+            .map_or_else(String::new, |(name, _)| (*name).to_owned()),
+    };
     Some(format!("{mantissa}{suffix}"))
 }
 
-fn scientific(mantissa: i128, exponent: i32) -> Option<String> {
-    let (mantissa, exponent) = thousands(mantissa, exponent)?;
-    Some(if exponent == 0 {
-        mantissa.to_string()
-    } else {
-        format!("{mantissa}e{exponent}")
-    })
-}
-
-fn binary(mantissa: i128, exponent: i32, shift: u32) -> Option<String> {
-    let scaled = mantissa.checked_mul(1_i128.checked_shl(shift)?)?;
+fn binary(mantissa: i128, exponent: i32, shift: u32, precision: Precision) -> Option<String> {
+    let factor = 1_i128.checked_shl(shift)?;
     let divisor = 10_i128.checked_pow(exponent.unsigned_abs())?;
-    if scaled % divisor != 0 {
-        return decimal(scaled, exponent);
+    // Go knows no binary quantity beyond 64 bits.
+    let most = i128::from(i64::MAX);
+    let least = (mantissa / divisor).checked_mul(factor);
+    if least.is_none_or(|least| least >= most) {
+        return Some(most.to_string());
     }
-    let value = scaled / divisor;
-    if value < 1024 {
-        // Small or zero: Go writes it without a suffix.
-        return Some(value.to_string());
+    let scaled = mantissa.checked_mul(factor)?;
+    let (value, is_whole) = (scaled / divisor, scaled % divisor == 0);
+    if !is_whole || value < 1024 {
+        return decimal(scaled, exponent, Format::Decimal, precision);
     }
     let (suffix, shift) = BINARY
         .iter()
@@ -135,7 +218,11 @@ fn binary(mantissa: i128, exponent: i32, shift: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{canonical, number};
+    use super::{Precision, number};
+
+    fn canonical(text: &str) -> Result<String, &'static str> {
+        super::canonical(text, Precision::Nano)
+    }
 
     #[test]
     fn quantities_are_compared_over_suffixes() {
@@ -162,11 +249,43 @@ mod tests {
             ("2000000", "2M"),
             ("0.1Ki", "102400m"),
             ("-1", "-1"),
+            ("1.500", "1.500"),
+            ("1e21", "1e21"),
+            ("9Ei", "9223372036854775807"),
         ] {
-            assert_eq!(canonical(given).as_deref(), Some(expected), "{given}");
+            assert_eq!(canonical(given).as_deref(), Ok(expected), "{given}");
         }
         for bad in ["", "x", "1.2.3", "1Zi", "--1", "1e"] {
-            assert_eq!(canonical(bad), None, "{bad}");
+            assert!(canonical(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn resources_are_rounded_up_to_thousandths() {
+        for (given, expected) in [
+            ("1n", "1m"),
+            ("1e-12", "1e-3"),
+            ("1000000n", "1m"),
+            ("100m", "100m"),
+            ("0.0001Ki", "103m"),
+        ] {
+            assert_eq!(
+                super::canonical(given, Precision::Milli).as_deref(),
+                Ok(expected),
+                "{given}"
+            );
+        }
+    }
+
+    // Where the exponents are too much for Go's own arithmetic, nothing is computed that grows with them.
+    #[test]
+    fn exponents_of_any_size_are_read_at_once() {
+        assert_eq!(canonical("1e-2000000000").as_deref(), Ok("1e-9"));
+        assert_eq!(canonical("1.5e-2147483648").as_deref(), Ok("150e2147483646"));
+        assert_eq!(canonical("1e2000000000").as_deref(), Ok("100e1999999998"));
+        let digits = "9".repeat(30);
+        assert!(canonical(&format!("{digits}e2147483647")).is_ok());
+        assert!(canonical(&format!("1e{digits}")).is_err());
+        assert!(canonical(&digits.repeat(100)).is_err());
     }
 }

@@ -33,6 +33,7 @@ use crate::{
     state::{Context, Settings, State},
     status::Failure,
     store::{Retention, Store},
+    warning,
     workloads::{self, Workloads},
 };
 
@@ -504,11 +505,8 @@ impl Inner {
                 response.headers_mut().insert(name, value);
             }
         }
-        for warning in reply.warnings {
-            let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
-                response.headers_mut().append(header::WARNING, value);
-            }
+        for value in warning::headers(&reply.warnings) {
+            response.headers_mut().append(header::WARNING, value);
         }
         response
     }

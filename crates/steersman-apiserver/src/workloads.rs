@@ -9,6 +9,8 @@
 //! 1. Nothing happens unless [`Builder::workloads`](crate::Builder::workloads) asks for it.
 //! 2. Writes are those of the real controllers: managers, generations, owners and conditions included.
 //! 3. What takes time takes it by the server's clock. No timer runs for it: requests and watches that wait move it on.
+//! 4. A controller makes at most 100 objects in one second of that clock, whatever it is asked for and however soon its
+//!    Pods end; what is left is made in the next seconds. So no request is kept waiting by work without an end.
 //!
 //! # Telling Pods what to do
 //! Annotations of a Pod, or of the template that it is made from:
@@ -18,7 +20,8 @@
 //! | `workloads.steersman.dev/startup` | seconds until it is ready, instead of [`Workloads::startup`] |
 //! | `workloads.steersman.dev/outcome` | `run` (ready for ever), `succeed`, `fail` (it ends), `crash` (never ready), `pending` (gets no node) |
 //!
-//! The Pods of Jobs succeed unless told otherwise, all others run.
+//! The Pods of Jobs succeed unless told otherwise, all others run. Where the restart policy is `Always`, as in every Pod
+//! of a set, `succeed` and `fail` are as `crash`: containers that end are started again.
 //!
 //! # Not promised
 //! The hash in names of ReplicaSets, CronJobs, volumes, and any order between Pods of one set beyond what its kind says.
@@ -28,17 +31,18 @@ mod daemon;
 mod endpoints;
 mod jobs;
 mod pods;
+mod progress;
 mod replicas;
 mod rollout;
 mod stateful;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     background::{self, Work},
@@ -46,6 +50,9 @@ use crate::{
     state::Context,
     store::{Object, StorageId, Stored, metadata_of},
 };
+
+/// As many objects as a controller makes in one second.
+const BURST: usize = 100;
 
 /// How workloads behave.
 #[derive(Clone, Debug)]
@@ -86,6 +93,8 @@ pub(crate) struct World {
     due: BTreeSet<(SystemTime, StorageId, Arc<str>)>,
     /// Counts what gets a number: addresses, turns of nodes.
     count: usize,
+    /// The second that it is, and how many objects each controller has made in it.
+    made: (u64, BTreeMap<(StorageId, Arc<str>), usize>),
 }
 
 impl World {
@@ -164,11 +173,11 @@ pub(crate) fn note(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, st
     }
     background::push(cx, Work::Workload(resource.storage, Arc::from(key)));
     let object = stored.object();
-    if let Some(owner) = owner_of(cx, &object) {
-        background::push(cx, owner);
+    let namespace = stored.text("namespace");
+    if let Some((storage, key)) = owner_of(cx, &object, &namespace) {
+        background::push(cx, Work::Workload(storage, key));
     }
     if resource.is("", "pods") {
-        let namespace = stored.text("namespace");
         for service in keys(cx, "", "services", &format!("{namespace}/")) {
             background::push(cx, service);
         }
@@ -190,22 +199,42 @@ fn keys(cx: &Context<'_>, group: &str, plural: &str, prefix: &str) -> Vec<Work> 
     found
 }
 
-/// The controller of an object, as work.
-fn owner_of(cx: &Context<'_>, object: &Object) -> Option<Work> {
-    let metadata = metadata_of(object);
-    let owners = metadata.get("ownerReferences")?.as_array()?;
+/// Where the controller of an object is.
+fn owner_of(cx: &Context<'_>, object: &Object, namespace: &str) -> Option<(StorageId, Arc<str>)> {
+    let owners = metadata_of(object).get("ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == json!(true))?;
     let text = |key: &str| owner[key].as_str().unwrap_or_default();
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
     let resource = cx.state.registry.find_kind(group, text("kind"))?;
-    let namespace = metadata
-        .get("namespace")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    Some(Work::Workload(
-        resource.storage,
-        Arc::from(resource.key(namespace, text("name"))),
-    ))
+    Some((resource.storage, Arc::from(resource.key(namespace, text("name")))))
+}
+
+/// True if the controller of an object may make it now; if not, it is looked at again when it may.
+fn may_make(cx: &mut Context<'_>, object: &Object, namespace: &str) -> bool {
+    let Some((storage, key)) = owner_of(cx, object, namespace) else {
+        return true;
+    };
+    let since = cx.now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let world = &mut cx.state.world;
+    if world.made.0 != since.as_secs() {
+        world.made = (since.as_secs(), BTreeMap::new());
+    }
+    let made = world.made.1.entry((storage, Arc::clone(&key))).or_default();
+    if *made < BURST {
+        *made += 1;
+        return true;
+    }
+    let rest_of_second =
+        Duration::from_secs(1).saturating_sub(Duration::from_nanos(since.subsec_nanos().into()));
+    look_again(cx, rest_of_second, storage, key);
+    false
+}
+
+/// Calls for a look at an object once `after` has passed; a time that never comes calls for none.
+fn look_again(cx: &mut Context<'_>, after: Duration, storage: StorageId, key: Arc<str>) {
+    if let Some(at) = cx.now.checked_add(after) {
+        cx.state.world.due.insert((at, storage, key));
+    }
 }
 
 /// Calls for a look at what is due.

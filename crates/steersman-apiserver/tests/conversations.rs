@@ -213,8 +213,8 @@ macro_rules! conversations {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
-    apply builtins custom_objects custom_watches definitions deletion lists networks objects ownership patches pods reviews routes
-    scales services settings subresources tables watches workloads
+    apply builtins custom_objects custom_watches definitions deletion limits lists networks objects ownership patches pods reviews
+    routes scales services settings subresources tables watches workloads
 }
 
 #[test]

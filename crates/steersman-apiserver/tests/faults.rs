@@ -11,7 +11,7 @@ use harness::{Raw, Watch, builder};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use steersman_apiserver::{
-    ApiServer,
+    ApiServer, Workloads,
     clock::ManualClock,
     fault::{Cut, Effect, When},
 };
@@ -190,6 +190,71 @@ async fn a_paused_watch_says_nothing_and_loses_nothing() {
     faults.resume_watches(&When::any());
     assert_eq!(paused.next().await.unwrap()["object"]["metadata"]["name"], "a");
     assert_eq!(faults.watches(&When::any()), 2);
+}
+
+#[tokio::test]
+async fn a_paused_watch_outlives_its_timers() {
+    let clock = ManualClock::default();
+    let workloads = Workloads::default().startup(Duration::from_secs(5));
+    let server = builder().clock(clock.clone()).workloads(workloads).build();
+    let revision = server.revision();
+    let path =
+        format!("{MAPS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion={revision}");
+    let mut watch = Watch::open(&server, &path).await;
+    server.faults().pause_watches(&When::any());
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pods = "/api/v1/namespaces/default/pods";
+    Raw::new("POST", pods).json(&pod).send(&server).await.ok();
+    let before = server.revision();
+    // What is due, a bookmark, the next one and the last one: nobody asks for anything but this watch.
+    for seconds in [6, 60, 60, 173] {
+        watch.quiet().await;
+        clock.advance(Duration::from_secs(seconds));
+    }
+    watch.quiet().await;
+    assert!(server.revision() > before, "the Pod has not become ready");
+    create(&server, "a").await;
+    server.faults().resume_watches(&When::any());
+    assert_eq!(watch.next().await.unwrap()["object"]["metadata"]["name"], "a");
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test]
+async fn a_watch_is_cut_amid_the_state_that_it_begins_with() {
+    let server = builder().build();
+    for name in ["a", "b", "c"] {
+        create(&server, name).await;
+    }
+    let begin = format!(
+        "{MAPS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+    );
+    let cut_after = async |after: usize, how: Cut| {
+        let cut = Effect::CutWatch { after, how };
+        server.faults().inject(When::verb("watch").times(1), cut);
+        let mut watch = Watch::open(&server, &begin).await;
+        let mut kinds = Vec::new();
+        loop {
+            match watch.try_next().await {
+                Ok(Some(event)) => kinds.push(event["type"].as_str().unwrap().to_owned()),
+                Ok(None) => return (kinds, true),
+                Err(_) => return (kinds, false),
+            }
+        }
+    };
+    let added = |count: usize| vec!["ADDED".to_owned(); count];
+    assert_eq!(cut_after(2, Cut::Clean).await, (added(2), true));
+    // All that is there, but not the mark of its end.
+    assert_eq!(cut_after(3, Cut::Clean).await, (added(3), true));
+    for how in [Cut::MidLine, Cut::Reset] {
+        assert_eq!(cut_after(0, how).await, (added(0), false));
+        assert_eq!(cut_after(1, how).await, (added(1), false));
+        assert_eq!(cut_after(3, how).await, (added(3), false));
+    }
+    let mut whole = Watch::open(&server, &begin).await;
+    for expected in ["ADDED", "ADDED", "ADDED", "BOOKMARK"] {
+        assert_eq!(whole.next().await.unwrap()["type"], expected);
+    }
 }
 
 #[tokio::test]

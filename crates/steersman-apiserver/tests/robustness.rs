@@ -5,10 +5,12 @@
 
 mod harness;
 
-use harness::{Raw, builder};
+use std::time::Duration;
+
+use harness::{Raw, Watch, builder, hostile};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use steersman_apiserver::{ApiServer, clock::ManualClock};
+use steersman_apiserver::{ApiServer, Workloads, clock::ManualClock};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
@@ -64,189 +66,68 @@ async fn furnished() -> ApiServer {
             "/api/v1/namespaces/default/pods",
             json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}),
         ),
+        (
+            "/api/v1/namespaces/default/pods",
+            json!({"metadata": {"name": "b"}, "spec": {"nodeName": "node-1", "containers": [{"name": "c", "image": "i"}]}}),
+        ),
     ] {
         Raw::new("POST", path).json(&body).send(&server).await.ok();
     }
     server
 }
 
-const WORDS: [&str; 40] = [
-    "apiVersion",
-    "kind",
-    "metadata",
-    "name",
-    "namespace",
-    "labels",
-    "annotations",
-    "finalizers",
-    "ownerReferences",
-    "uid",
-    "spec",
-    "status",
-    "replicas",
-    "list",
-    "set",
-    "free",
-    "data",
-    "containers",
-    "template",
-    "selector",
-    "matchLabels",
-    "managedFields",
-    "fieldsV1",
-    "f:spec",
-    "v1",
-    "example.com/v1",
-    "Widget",
-    "ConfigMap",
-    "a",
-    "default",
-    "generateName",
-    "resourceVersion",
-    "$patch",
-    "replace",
-    "delete",
-    "$retainKeys",
-    "versions",
-    "schema",
-    "openAPIV3Schema",
-    "creationTimestamp",
+/// Everything that the server is furnished with, or may have been given by the requests.
+const COLLECTIONS: [&str; 4] = [
+    "/api/v1/namespaces/default/configmaps",
+    "/apis/example.com/v1/namespaces/default/widgets",
+    "/api/v1/namespaces/default/pods",
+    "/apis/apps/v1/namespaces/default/deployments",
 ];
 
-fn word() -> impl Strategy<Value = String> {
-    prop_oneof![8 => prop::sample::select(&WORDS[..]).prop_map(str::to_owned), 1 => "[ -~]{0,8}", 1 => "\\PC{0,6}"]
-}
-
-fn json_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        word().prop_map(Value::from),
-    ];
-    leaf.prop_recursive(5, 48, 6, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((word(), inner), 0..6)
-                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
-        ]
-    })
-}
-
-/// An object that gets past the first checks.
-fn object() -> impl Strategy<Value = Value> {
-    (
-        json_value(),
-        json_value(),
-        json_value(),
-        prop::sample::select(vec![
-            ("v1", "ConfigMap"),
-            ("example.com/v1", "Widget"),
-            ("v1", "Pod"),
-        ]),
-    )
-        .prop_map(|(spec, data, metadata, (version, kind))| {
-            let mut metadata = if metadata.is_object() { metadata } else { json!({}) };
-            metadata["name"] = json!("a");
-            json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "data": data})
-        })
-}
-
-fn body() -> impl Strategy<Value = String> {
-    prop_oneof![4 => object().prop_map(|value| value.to_string()), 3 => json_value().prop_map(|value| value.to_string()), 1 => "\\PC{0,40}"]
-}
-
-fn path() -> impl Strategy<Value = String> {
-    prop_oneof![
-        Just("/api/v1/namespaces/default/configmaps".to_owned()),
-        Just("/api/v1/namespaces/default/configmaps/a".to_owned()),
-        Just("/apis/example.com/v1/namespaces/default/widgets".to_owned()),
-        Just("/apis/example.com/v1/namespaces/default/widgets/a".to_owned()),
-        Just("/apis/example.com/v1/namespaces/default/widgets/a/status".to_owned()),
-        Just("/apis/example.com/v1/namespaces/default/widgets/a/scale".to_owned()),
-        Just("/api/v1/namespaces/default/pods/a".to_owned()),
-        Just("/api/v1/namespaces/default/pods/a/binding".to_owned()),
-        Just("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com".to_owned()),
-        Just("/apis/apps/v1/namespaces/default/deployments".to_owned()),
-        Just("/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned()),
-        Just("/api/v1/namespaces".to_owned()),
-        "/[a-z0-9/.%]{0,30}",
-    ]
-}
-
-fn query() -> impl Strategy<Value = String> {
-    let key = prop::sample::select(vec![
-        "labelSelector",
-        "fieldSelector",
-        "limit",
-        "continue",
-        "resourceVersion",
-        "resourceVersionMatch",
-        "watch",
-        "timeoutSeconds",
-        "sendInitialEvents",
-        "allowWatchBookmarks",
-        "dryRun",
-        "fieldManager",
-        "force",
-        "fieldValidation",
-        "propagationPolicy",
-    ]);
-    let value = prop_oneof![
-        "[a-z0-9=!,()<> ]{0,12}",
-        Just("1".to_owned()),
-        Just("0".to_owned()),
-        Just("All".to_owned()),
-        Just("me".to_owned()),
-        Just("true".to_owned()),
-        Just("Exact".to_owned()),
-        Just("NotOlderThan".to_owned()),
-        "[A-Za-z0-9_-]{0,40}",
-    ];
-    prop::collection::vec((key, value), 0..4).prop_map(|pairs| {
-        let encode = |text: &str| {
-            text.bytes()
-                .map(|byte| {
-                    if byte.is_ascii_alphanumeric() {
-                        char::from(byte).to_string()
-                    } else {
-                        format!("%{byte:02X}")
-                    }
-                })
-                .collect::<String>()
-        };
-        pairs
-            .iter()
-            .map(|(key, value)| format!("{key}={}", encode(value)))
-            .collect::<Vec<_>>()
-            .join("&")
-    })
+/// What is there can be read, watched and deleted, also when nothing of it is at hand any more.
+async fn check_usable(server: &ApiServer) {
+    server.faults().compact();
+    for path in COLLECTIONS {
+        // A definition may have been taken away.
+        let list = Raw::get(path).send(server).await;
+        assert!(matches!(list.code, 200 | 404), "{}", list.body);
+        let table = Raw::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+        assert!(table.send(server).await.code < 500);
+        if list.code == 404 {
+            continue;
+        }
+        let begin = format!(
+            "{path}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        );
+        Watch::open(server, &begin).await.next().await.unwrap();
+        let finalizers = json!({"metadata": {"finalizers": null}});
+        for item in list.json()["items"].as_array().into_iter().flatten() {
+            let path = format!("{path}/{}", item["metadata"]["name"].as_str().unwrap());
+            Raw::new("PATCH", &path)
+                .header("content-type", "application/merge-patch+json")
+                .json(&finalizers)
+                .send(server)
+                .await;
+            let gone = Raw::new("DELETE", &format!("{path}?gracePeriodSeconds=0"))
+                .send(server)
+                .await;
+            assert!(matches!(gone.code, 200 | 202), "{}", gone.body);
+        }
+    }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn guarantee_4_no_request_makes_the_server_panic(
-        method in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE"]),
-        path in path(),
-        query in query(),
-        media in prop::sample::select(vec![
-            "application/json", "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json",
-            "application/apply-patch+yaml", "application/yaml",
-        ]),
-        bodies in prop::collection::vec(body(), 1..3),
-    ) {
+    fn guarantee_4_no_request_makes_the_server_panic(requests in prop::collection::vec(hostile::asked(), 1..24)) {
         block_on(async {
             let server = furnished().await;
-            for body in bodies {
-                let watch = query.contains("watch=") && method == "GET";
-                let raw = Raw::new(method, &format!("{path}?{query}")).header("content-type", media).body(&body);
-                let code = if watch { raw.open(&server).await.status().as_u16() } else {
-                    let answer = tokio::time::timeout(std::time::Duration::from_secs(60), raw.send(&server)).await;
+            for request in requests {
+                let code = if request.is_watch() { request.raw().open(&server).await.status().as_u16() } else {
+                    let answer = tokio::time::timeout(Duration::from_secs(60), request.raw().send(&server)).await;
                     // A list that waits for a revision waits on the manual clock.
-                    let Ok(answer) = answer else { return };
+                    let Ok(answer) = answer else { continue };
                     if answer.code >= 400 && answer.headers("content-type") == ["application/json"] {
                         assert_eq!(answer.json()["kind"], "Status");
                     }
@@ -254,24 +135,159 @@ proptest! {
                 };
                 assert!((200..600).contains(&code));
             }
+            check_usable(&server).await;
         });
     }
 
     #[test]
-    fn json_patches_and_selectors_of_any_kind_are_survived(operations in json_value(), selector in "\\PC{0,30}") {
+    fn selectors_and_tokens_of_any_kind_are_survived(texts in prop::collection::vec("\\PC{0,30}", 1..20)) {
         block_on(async {
             let server = furnished().await;
-            let path = "/api/v1/namespaces/default/configmaps/a";
-            let patch = Raw::new("PATCH", path).header("content-type", "application/json-patch+json");
-            let answer = patch.body(&operations.to_string()).send(&server).await;
-            assert!(matches!(answer.code, 200 | 400 | 413 | 422), "{}", answer.body);
-            let encoded: String = selector.bytes().map(|byte| format!("%{byte:02X}")).collect();
-            for parameter in ["labelSelector", "fieldSelector", "continue"] {
-                let answer = Raw::get(&format!("/api/v1/configmaps?{parameter}={encoded}")).send(&server).await;
-                assert!(matches!(answer.code, 200 | 400), "{}", answer.body);
+            for text in texts {
+                for parameter in ["labelSelector", "fieldSelector", "continue"] {
+                    let path = format!("/api/v1/configmaps?{parameter}={}", hostile::encoded(&text));
+                    let answer = Raw::get(&path).send(&server).await;
+                    assert!(matches!(answer.code, 200 | 400), "{}", answer.body);
+                }
             }
         });
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn workloads_of_any_measure_come_to_rest(workloads in prop::collection::vec(hostile::workload(), 1..4)) {
+        block_on(async {
+            let clock = ManualClock::default();
+            let server = builder().clock(clock.clone()).workloads(Workloads::default().nodes(2)).build();
+            for (path, workload) in &workloads {
+                let answer = Raw::new("POST", path).json(workload).send(&server).await;
+                assert!(matches!(answer.code, 201 | 400 | 422), "{}", answer.body);
+            }
+            // Two seconds, and whatever is due in a day.
+            for seconds in [1, 1, 24 * 60 * 60] {
+                clock.advance(Duration::from_secs(seconds));
+                Raw::get("/api/v1/pods").send(&server).await.ok();
+            }
+        });
+    }
+}
+
+/// Nested objects.
+fn nested(depth: usize) -> Value {
+    (0..depth).fold(json!("x"), |inner, _| json!({"a": inner}))
+}
+
+#[tokio::test]
+async fn an_object_that_is_taken_can_be_read_and_deleted_however_deep_it_is() {
+    let server = furnished().await;
+    let path = "/apis/example.com/v1/namespaces/default/widgets";
+    let mut taken = 0;
+    for depth in 80..130 {
+        let name = format!("deep-{depth}");
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"free": nested(depth)}});
+        let media = ["application/json", "application/apply-patch+yaml"][depth % 2];
+        let raw = match media {
+            "application/json" => Raw::new("POST", path),
+            _ => Raw::new("PATCH", &format!("{path}/{name}?fieldManager=me")),
+        };
+        let answer = raw
+            .header("content-type", media)
+            .json(&widget)
+            .send(&server)
+            .await;
+        assert!(matches!(answer.code, 201 | 400), "{}", answer.body);
+        taken += usize::from(answer.code == 201);
+    }
+    assert!(taken > 10, "{taken}");
+    check_usable(&server).await;
+    let left = Raw::get(path).send(&server).await.ok();
+    assert_eq!(left["items"], json!([]));
+}
+
+#[tokio::test]
+async fn a_patch_that_doubles_an_object_again_and_again_is_refused() {
+    let server = furnished().await;
+    let path = "/apis/example.com/v1/namespaces/default/widgets/a";
+    let fill = json!({"spec": {"free": {"a": ["0123456789"], "o": {}}}});
+    let merge = Raw::new("PATCH", path).header("content-type", "application/merge-patch+json");
+    merge.json(&fill).send(&server).await.ok();
+    let patch = async |operation: Value, count: usize| {
+        let raw = Raw::new("PATCH", path).header("content-type", "application/json-patch+json");
+        raw.json(&json!(vec![operation; count])).send(&server).await
+    };
+    let wide = json!({"op": "copy", "from": "/spec/free/a", "path": "/spec/free/a/-"});
+    let deep = json!({"op": "copy", "from": "/spec/free/o", "path": "/spec/free/o/o"});
+    for operation in [wide, deep] {
+        assert_eq!(patch(operation.clone(), 2).await.code, 200);
+        let answer = patch(operation, 110).await;
+        assert_eq!(
+            (answer.code, answer.json()["reason"].as_str()),
+            (422, Some("Invalid")),
+            "{}",
+            answer.body
+        );
+    }
+    check_usable(&server).await;
+}
+
+#[tokio::test]
+async fn times_without_end_are_survived() {
+    let server = furnished().await;
+    let path = "/api/v1/namespaces/default/pods/b";
+    let delete = Raw::new("DELETE", path).json(&json!({"gracePeriodSeconds": i64::MAX}));
+    let deleted = delete.send(&server).await.ok();
+    assert_eq!(deleted["metadata"]["deletionTimestamp"], "9999-12-30T22:00:00Z");
+    let begin = format!(
+        "{}?watch=1&timeoutSeconds={}&allowWatchBookmarks=true",
+        COLLECTIONS[0],
+        i64::MAX
+    );
+    Watch::open(&server, &begin).await.next().await.unwrap();
+    check_usable(&server).await;
+}
+
+#[tokio::test]
+async fn quantities_of_any_size_are_answered_at_once() {
+    let server = furnished().await;
+    for (given, stored) in [
+        ("1e-2000000000", "1e-3"),
+        ("1.5e-2147483648", "150e2147483646"),
+        ("1000m", "1"),
+    ] {
+        let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": given}}});
+        let pod = json!({"metadata": {"generateName": "p-"}, "spec": {"containers": [container]}});
+        let made = Raw::new("POST", COLLECTIONS[2]).json(&pod).send(&server).await;
+        assert_eq!(
+            made.ok()["spec"]["containers"][0]["resources"]["requests"]["cpu"],
+            stored
+        );
+    }
+}
+
+#[tokio::test]
+async fn of_many_unknown_fields_some_are_named() {
+    let server = furnished().await;
+    let mut map = json!({"metadata": {"generateName": "m-"}});
+    for number in 0..5000 {
+        map[format!("unknown-{number:04}-{}", "x".repeat(100))] = json!(1);
+    }
+    let path = format!("{}?fieldValidation=Warn", COLLECTIONS[0]);
+    let answer = Raw::new("POST", &path).json(&map).send(&server).await;
+    answer.ok();
+    let warnings = answer.headers("warning");
+    let total: usize = warnings.iter().map(String::len).sum();
+    assert!(
+        (1..100).contains(&warnings.len()) && total < 8 * 1024,
+        "{} {total}",
+        warnings.len()
+    );
+    let path = format!("{}?fieldValidation=Strict", COLLECTIONS[0]);
+    let refused = Raw::new("POST", &path).json(&map).send(&server).await;
+    assert_eq!(refused.code, 400);
+    assert_eq!(refused.body.matches("unknown field").count(), 100);
 }
 
 #[test]
@@ -296,4 +312,89 @@ fn guarantee_2_the_same_requests_get_the_same_bytes() {
         })
     };
     assert_eq!(transcript(), transcript());
+}
+#[tokio::test]
+async fn expressions_of_any_depth_are_survived() {
+    let server = furnished().await;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+    let patch = async |pointer: &str, value: Value| {
+        let raw = Raw::new("PATCH", path).header("content-type", "application/json-patch+json");
+        let operations = json!([{"op": "add", "path": format!("/spec/versions/0{pointer}"), "value": value}]);
+        raw.json(&operations).send(&server).await
+    };
+    let around = |open: &str, inner: &str, close: &str| {
+        format!("{}{inner}{}", open.repeat(20_000), close.repeat(20_000))
+    };
+    let rules = [
+        around("(", "true", ")"),
+        around("!", "true", ""),
+        around("[", "", "]"),
+        around("-", "1", ""),
+        around("", "1", "+1"),
+        around("", "self", ".a"),
+        around("has(", "self.a", ")"),
+        around("true ? ", "true", " : true"),
+    ];
+    for rule in rules {
+        let rules = json!([{"rule": rule}]);
+        let answer = patch(
+            "/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations",
+            rules,
+        )
+        .await;
+        assert!(matches!(answer.code, 200 | 422), "{}", answer.body);
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"generateName": "w-"}, "spec": {}});
+        let made = Raw::new("POST", COLLECTIONS[1]).json(&widget).send(&server).await;
+        assert!(matches!(made.code, 201 | 422), "{}", made.body);
+    }
+    patch(
+        "/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations",
+        json!([]),
+    )
+    .await;
+    for text in [around("(", "a", ")"), around("a{1,9}", "", "")] {
+        patch(
+            "/schema/openAPIV3Schema/properties/spec/properties/name/pattern",
+            json!(text),
+        )
+        .await;
+    }
+    for text in [
+        around(".a", "", ""),
+        around("[?(@.a", "", ")]"),
+        around(".a[*]", "", ""),
+    ] {
+        let column = json!([{"name": "A", "type": "string", "jsonPath": text}]);
+        patch("/additionalPrinterColumns", column).await;
+        patch(
+            "/subresources/scale/specReplicasPath",
+            json!(format!(".spec{text}")),
+        )
+        .await;
+        let scale = json!({"spec": {"replicas": 2}});
+        let raw = Raw::new("PATCH", &format!("{}/a/scale", COLLECTIONS[1]))
+            .header("content-type", "application/merge-patch+json");
+        assert!(raw.json(&scale).send(&server).await.code < 600);
+    }
+    for (parameter, text) in [
+        ("labelSelector", around("(", "a", ")")),
+        ("labelSelector", around("a in (b),", "", "")),
+        ("fieldSelector", around("\\", "a=b", "")),
+    ] {
+        let path = format!(
+            "{}?{parameter}={}",
+            COLLECTIONS[0],
+            hostile::encoded(&text[..text.len().min(20_000)])
+        );
+        assert!(matches!(Raw::get(&path).send(&server).await.code, 200 | 400));
+    }
+    let yaml = format!(
+        "a: &a [x]\n{}",
+        (0..40)
+            .map(|n| format!("b{n}: &b{n} [*a, *a]\n"))
+            .collect::<String>()
+    );
+    let raw = Raw::new("POST", COLLECTIONS[0]).header("content-type", "application/yaml");
+    assert!(raw.body(&yaml).send(&server).await.code < 500);
+    check_usable(&server).await;
 }

@@ -141,6 +141,215 @@ async fn a_rollout_of_pods_that_crash_stops_and_keeps_the_old_ones() {
     assert!(deployment["status"]["updatedReplicas"].as_i64().unwrap() < 4);
 }
 
+fn told(name: &str, outcome: &str) -> Value {
+    let mut set = set(name, 2);
+    set["spec"]["template"] = template(&json!({"workloads.steersman.dev/outcome": outcome}));
+    set
+}
+
+#[tokio::test]
+async fn pods_of_sets_that_are_told_to_end_are_started_again_and_not_replaced() {
+    for outcome in ["fail", "succeed"] {
+        for kind in ["deployments", "replicasets", "statefulsets", "daemonsets"] {
+            let server = server();
+            create(&server, &format!("{APPS}/{kind}"), &told("web", outcome)).await;
+            let pods = list(&server, &format!("{CORE}/pods")).await;
+            // A StatefulSet waits for its first one, a DaemonSet has one on each node.
+            assert!((1..=3).contains(&pods.len()), "{kind}: {}", pods.len());
+            for pod in pods {
+                let state = &pod["status"]["containerStatuses"][0]["state"];
+                assert_eq!(state["waiting"]["reason"], "CrashLoopBackOff", "{kind}: {pod}");
+                assert_eq!(pod["status"]["phase"], "Running");
+            }
+        }
+    }
+    let server = server();
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+    let annotations = json!({"workloads.steersman.dev/outcome": "fail"});
+    let pod = json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec});
+    create(&server, &format!("{CORE}/pods"), &pod).await;
+    let pod = get(&server, &format!("{CORE}/pods/p")).await;
+    assert_eq!(pod["status"]["phase"], "Failed");
+}
+
+#[tokio::test]
+async fn guarantee_4_what_has_no_end_is_done_by_and_by() {
+    let endless = json!({
+        "metadata": {"name": "endless", "annotations": {"workloads.steersman.dev/outcome": "fail"}},
+        "spec": {"backoffLimit": i32::MAX, "completions": 1000, "parallelism": 50, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+    });
+    let mut huge = set("huge", 0);
+    huge["spec"]["replicas"] = json!(i32::MAX);
+    let mut stateful = huge.clone();
+    stateful["spec"]["podManagementPolicy"] = json!("Parallel");
+    for (path, object) in [
+        (JOBS.to_owned(), endless),
+        (format!("{APPS}/replicasets"), huge),
+        (format!("{APPS}/statefulsets"), stateful),
+    ] {
+        let clock = ManualClock::default();
+        let server = builder()
+            .clock(clock.clone())
+            .workloads(Workloads::default())
+            .build();
+        create(&server, &path, &object).await;
+        let count = async || list(&server, &format!("{CORE}/pods?limit=2000")).await.len();
+        assert_eq!(count().await, 100, "{path}");
+        assert_eq!(count().await, 100, "{path}");
+        clock.advance(Duration::from_secs(1));
+        // The request that is the first of the second does the work of that second after it was answered.
+        count().await;
+        assert_eq!(count().await, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn numbers_without_measure_are_survived() {
+    let clock = ManualClock::default();
+    let server = builder()
+        .clock(clock.clone())
+        .workloads(Workloads::default())
+        .build();
+    let path = format!("{APPS}/deployments");
+    let mut web = set("web", 2);
+    web["spec"]["strategy"] =
+        json!({"rollingUpdate": {"maxSurge": "9223372036854775807%", "maxUnavailable": 0}});
+    web["spec"]["template"] = template(&json!({"workloads.steersman.dev/startup": "1e19"}));
+    create(&server, &path, &web).await;
+    let sets = list(&server, &format!("{APPS}/replicasets")).await;
+    let name = sets[0]["metadata"]["name"].as_str().unwrap();
+    let last =
+        json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": i64::MAX.to_string()}}});
+    patch(&server, &format!("{APPS}/replicasets/{name}"), &last).await;
+    let next = json!({"spec": {"template": template(&json!({"workloads.steersman.dev/startup": null}))}});
+    patch(&server, &format!("{path}/web"), &next).await;
+    let deployment = get(&server, &format!("{path}/web")).await;
+    assert_eq!(deployment["status"]["availableReplicas"], 2, "{deployment}");
+    let pods = list(&server, &format!("{CORE}/pods")).await;
+    assert_eq!(pods.len(), 2);
+}
+
+fn reason(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|condition| condition["type"] == kind);
+    found.map_or(Value::Null, |condition| condition["reason"].clone())
+}
+
+#[tokio::test]
+async fn a_rollout_without_progress_exceeds_its_deadline_and_a_better_one_recovers() {
+    let clock = ManualClock::default();
+    let server = builder()
+        .clock(clock.clone())
+        .workloads(Workloads::default())
+        .build();
+    let path = format!("{APPS}/deployments/web");
+    let mut web = told("web", "crash");
+    web["spec"]["progressDeadlineSeconds"] = json!(30);
+    create(&server, &format!("{APPS}/deployments"), &web).await;
+    let mut watch = Watch::open(&server, &format!("{APPS}/deployments?watch=1")).await;
+    let begun = watch.next().await.unwrap()["object"].clone();
+    assert_eq!(condition(&begun, "Progressing"), "True", "{begun}");
+    clock.advance(Duration::from_secs(29));
+    watch.quiet().await;
+    clock.advance(Duration::from_secs(2));
+    let late = watch.next().await.unwrap()["object"].clone();
+    assert_eq!(condition(&late, "Progressing"), "False", "{late}");
+    assert_eq!(reason(&late, "Progressing"), "ProgressDeadlineExceeded");
+    let conditions = late["status"]["conditions"].as_array().unwrap();
+    let told = conditions
+        .iter()
+        .find(|condition| condition["type"] == "Progressing");
+    let message = told.unwrap()["message"].as_str().unwrap();
+    assert!(message.ends_with("\" has timed out progressing."), "{message}");
+    patch(
+        &server,
+        &path,
+        &json!({"spec": {"template": template(&json!({"workloads.steersman.dev/outcome": null}))}}),
+    )
+    .await;
+    let better = get(&server, &path).await;
+    assert_eq!(
+        reason(&better, "Progressing"),
+        "NewReplicaSetAvailable",
+        "{better}"
+    );
+    assert_eq!(condition(&better, "Progressing"), "True");
+    // What was complete once is never late again.
+    clock.advance(Duration::from_secs(100));
+    get(&server, &path).await;
+    let after = get(&server, &path).await;
+    assert_eq!(reason(&after, "Progressing"), "NewReplicaSetAvailable");
+}
+
+#[tokio::test]
+async fn a_paused_rollout_is_neither_late_nor_complete() {
+    let clock = ManualClock::default();
+    let server = builder()
+        .clock(clock.clone())
+        .workloads(Workloads::default())
+        .build();
+    let path = format!("{APPS}/deployments/web");
+    create(&server, &format!("{APPS}/deployments"), &set("web", 1)).await;
+    patch(
+        &server,
+        &path,
+        &json!({"spec": {"paused": true, "template": template(&json!({"a": "b"}))}}),
+    )
+    .await;
+    clock.advance(Duration::from_secs(1000));
+    let paused = get(&server, &path).await;
+    assert_eq!(condition(&paused, "Progressing"), "Unknown", "{paused}");
+    assert_eq!(reason(&paused, "Progressing"), "DeploymentPaused");
+    patch(&server, &path, &json!({"spec": {"paused": false}})).await;
+    let resumed = get(&server, &path).await;
+    assert_eq!(
+        reason(&resumed, "Progressing"),
+        "NewReplicaSetAvailable",
+        "{resumed}"
+    );
+}
+
+#[tokio::test]
+async fn pods_are_available_once_they_have_been_ready_for_long_enough() {
+    for (kind, field) in [
+        ("deployments", "availableReplicas"),
+        ("replicasets", "availableReplicas"),
+        ("statefulsets", "availableReplicas"),
+        ("daemonsets", "numberAvailable"),
+    ] {
+        let clock = ManualClock::default();
+        let server = builder()
+            .clock(clock.clone())
+            .workloads(Workloads::default())
+            .build();
+        let mut web = set("web", 1);
+        web["spec"]["minReadySeconds"] = json!(10);
+        create(&server, &format!("{APPS}/{kind}"), &web).await;
+        let path = format!("{APPS}/{kind}/web");
+        let young = get(&server, &path).await;
+        assert_eq!(young["status"][field].as_i64().unwrap_or_default(), 0, "{young}");
+        let ready = ["readyReplicas", "numberReady"].map(|field| young["status"][field].as_i64());
+        assert!(ready.contains(&Some(1)), "{young}");
+        let revision = server.revision();
+        let mut watch = Watch::open(
+            &server,
+            &format!("{APPS}/{kind}?watch=1&resourceVersion={revision}"),
+        )
+        .await;
+        watch.quiet().await;
+        clock.advance(Duration::from_secs(10));
+        let old = loop {
+            let event = watch.next().await.unwrap();
+            if event["object"]["status"][field] == 1 {
+                break event["object"].clone();
+            }
+        };
+        if kind == "deployments" {
+            assert_eq!(reason(&old, "Available"), "MinimumReplicasAvailable");
+        }
+    }
+}
+
 #[tokio::test]
 async fn stateful_sets_go_in_order() {
     let server = builder().workloads(Workloads::default()).stepped().build();

@@ -168,7 +168,7 @@ fn complaints(unknown: &[String], duplicates: &[String], duplicates_first: bool)
     if duplicates_first {
         duplicates.chain(unknown).collect()
     } else {
-        unknown.chain(duplicates).collect()
+        unknown.chain(duplicates).take(json::COMPLAINTS).collect()
     }
 }
 

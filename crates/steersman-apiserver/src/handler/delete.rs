@@ -239,15 +239,12 @@ fn take(cx: &mut Context<'_>, target: &Target, existing: &Stored, options: &Dele
 }
 
 fn mark(cx: &Context<'_>, target: &Target, object: &mut Object, grace: i64) {
-    let at = cx.now + std::time::Duration::from_secs(grace.unsigned_abs());
+    let at = crate::clock::rfc3339_after(cx.now, grace.unsigned_abs());
     let graceful = kinds::is_graceful(target);
     let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
         return;
     };
-    metadata.insert(
-        "deletionTimestamp".to_owned(),
-        Value::from(crate::clock::rfc3339(at)),
-    );
+    metadata.insert("deletionTimestamp".to_owned(), Value::from(at));
     if target
         .resource
         .is("apiextensions.k8s.io", "customresourcedefinitions")

@@ -281,6 +281,9 @@ fn set(
         metadata_of(&object).get("managedFields"),
         metadata_of(new).get("managedFields"),
     );
+    if path.len() > crate::json::DEPTH {
+        return Err(Failure::internal("exceeded max depth"));
+    }
     insert(&mut object, path, replicas);
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         if !custom || !version.is_empty() {

@@ -190,8 +190,16 @@ struct Events {
     ended: bool,
 }
 
-/// What woke a stream.
+/// What a stream has to do next.
 enum Woken {
+    /// See what there is.
+    Changed,
+    Bookmark,
+    End,
+}
+
+/// What a stream waited for.
+enum Timer {
     Changed,
     /// Pretended workloads have something to do.
     Due,
@@ -239,19 +247,15 @@ impl Events {
             if self.control.is_paused() {
                 match self.wait().await {
                     Woken::End => return None,
-                    Woken::Changed | Woken::Due | Woken::Bookmark | Woken::LastBookmark => continue,
+                    // What a paused stream would say now, it says never or when it goes on.
+                    Woken::Changed | Woken::Bookmark => continue,
                 }
             }
             if let Some(how) = self.control.cut_after(self.sent) {
                 return self.cut(how);
             }
-            if let Some(start) = self.start.take()
-                && let Some(first) = self.begin(start)
-            {
-                return Some(Ok(first));
-            }
             let limit = self.control.limit().map(|limit| limit.saturating_sub(self.sent));
-            match self.replay(limit) {
+            match self.events(limit) {
                 None => return None,
                 Some(events) if !events.is_empty() => return Some(Ok(events)),
                 Some(_) => {}
@@ -261,32 +265,44 @@ impl Events {
             }
             match self.wait().await {
                 Woken::Changed => {}
-                Woken::Due => self.server.tick(),
                 Woken::End => return None,
-                Woken::Bookmark => {
-                    self.bookmark = Some(self.server.clock.sleep(BOOKMARK_INTERVAL));
-                    return Some(Ok(self.mark()));
-                }
-                Woken::LastBookmark => {
-                    self.last_bookmark = None;
-                    return Some(Ok(self.mark()));
-                }
+                Woken::Bookmark => return Some(Ok(self.mark())),
             }
         }
     }
 
+    /// Waits for whatever comes next. A timer that has run out is renewed or gone afterwards, whoever waited for it.
     async fn wait(&mut self) -> Woken {
+        match self.timers().await {
+            Timer::End => Woken::End,
+            Timer::Changed => Woken::Changed,
+            Timer::Due => {
+                self.server.tick();
+                Woken::Changed
+            }
+            Timer::Bookmark => {
+                self.bookmark = Some(self.server.clock.sleep(BOOKMARK_INTERVAL));
+                Woken::Bookmark
+            }
+            Timer::LastBookmark => {
+                self.last_bookmark = None;
+                Woken::Bookmark
+            }
+        }
+    }
+
+    async fn timers(&mut self) -> Timer {
         let pending = std::future::pending::<()>;
         let due = self.server.next_due().map(|after| self.server.clock.sleep(after));
         tokio::select! {
             biased;
-            () = &mut self.deadline => Woken::End,
+            () = &mut self.deadline => Timer::End,
             // The sender lives as long as the server, which this stream holds.
-            changed = self.changed.changed() => if changed.is_ok() { Woken::Changed } else { Woken::End },
-            () = self.control.changed() => Woken::Changed,
-            () = async { match due { Some(sleep) => sleep.await, None => pending().await } } => Woken::Due,
-            () = async { match &mut self.last_bookmark { Some(sleep) => sleep.await, None => pending().await } } => Woken::LastBookmark,
-            () = async { match &mut self.bookmark { Some(sleep) => sleep.await, None => pending().await } } => Woken::Bookmark,
+            changed = self.changed.changed() => if changed.is_ok() { Timer::Changed } else { Timer::End },
+            () = self.control.changed() => Timer::Changed,
+            () = async { match due { Some(sleep) => sleep.await, None => pending().await } } => Timer::Due,
+            () = async { match &mut self.last_bookmark { Some(sleep) => sleep.await, None => pending().await } } => Timer::LastBookmark,
+            () = async { match &mut self.bookmark { Some(sleep) => sleep.await, None => pending().await } } => Timer::Bookmark,
         }
     }
 
@@ -302,7 +318,7 @@ impl Events {
                 // The next event, or a bookmark if there is none, up to its middle; then the connection breaks.
                 self.control.reset_next();
                 let next = self
-                    .replay(Some(1))
+                    .events(Some(1))
                     .filter(|events| !events.is_empty())
                     .unwrap_or_else(|| self.mark());
                 let first = next.iter().position(|byte| *byte == b'\n').unwrap_or(next.len());
@@ -311,7 +327,17 @@ impl Events {
         }
     }
 
-    fn begin(&mut self, start: Start) -> Option<Bytes> {
+    /// At most so many events, of those that the watch begins with or else of the log; nothing once it has to end.
+    fn events(&mut self, limit: Option<usize>) -> Option<Bytes> {
+        if let Some(start) = self.start.take()
+            && let Some(first) = self.begin(start, limit)
+        {
+            return Some(first);
+        }
+        self.replay(limit)
+    }
+
+    fn begin(&mut self, start: Start, limit: Option<usize>) -> Option<Bytes> {
         match start {
             Start::After(revision) => {
                 self.cursor = revision;
@@ -330,11 +356,19 @@ impl Events {
             } => {
                 self.cursor = revision;
                 let mut out = BytesMut::new();
-                for stored in &items {
+                let now = limit.unwrap_or(items.len()).min(items.len());
+                for stored in &items[..now] {
                     self.view.tell("ADDED", stored, &mut out);
                 }
-                self.sent += items.len();
-                if mark {
+                self.sent += now;
+                if limit == Some(now) {
+                    // Cut before the rest, and before the mark of the end.
+                    self.start = Some(Start::State {
+                        items: items[now..].to_vec(),
+                        revision,
+                        mark,
+                    });
+                } else if mark {
                     line(
                         "BOOKMARK",
                         &self.view.representation.bookmark(revision, true),

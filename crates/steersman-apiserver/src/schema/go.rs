@@ -9,6 +9,7 @@
 use serde_json::{Map, Value};
 
 use super::{Additional, Go, Schema, Type};
+use crate::{json::COMPLAINTS, quantity::Precision};
 
 /// Brings `value` into the form that Go writes; names of unknown fields are added to `unknown`.
 ///
@@ -51,7 +52,9 @@ impl Decoder<'_> {
                 Value::Number(number) if number.is_i64() || number.is_u64() => Ok(()),
                 _ => Err(mismatch(value, owner, path, "intstr.IntOrString")),
             },
-            Type::Any if target.format.as_deref() == Some("quantity") => quantity(value, owner, path),
+            Type::Any if target.format.as_deref() == Some("quantity") => {
+                quantity(value, owner, path, Precision::Nano)
+            }
             Type::Any => Ok(()),
             Type::Object => self.object(schema, target, value, owner, path),
             Type::Array => {
@@ -109,7 +112,12 @@ impl Decoder<'_> {
                     *value = zero_value(element);
                 }
                 // Go names the map, not the key.
-                self.value(element, value, owner, path)?;
+                if element.resolved().format.as_deref() == Some("quantity") {
+                    // Such maps are lists of resources, which Go's defaults round.
+                    quantity(value, owner, path, Precision::Milli)?;
+                } else {
+                    self.value(element, value, owner, path)?;
+                }
             }
             return Ok(());
         }
@@ -119,8 +127,10 @@ impl Decoder<'_> {
             .map_or(owner, |name| name.rsplit('.').next().unwrap_or(name));
         for (name, value) in fields.iter_mut() {
             let Some(property) = target.properties.get(name) else {
-                let parts = path.iter().map(String::as_str).chain([name.as_str()]);
-                self.unknown.push(parts.collect::<Vec<_>>().join("."));
+                if self.unknown.len() < COMPLAINTS {
+                    let parts = path.iter().map(String::as_str).chain([name.as_str()]);
+                    self.unknown.push(parts.collect::<Vec<_>>().join("."));
+                }
                 continue;
             };
             if value.is_null() {
@@ -251,22 +261,14 @@ fn string(
     }
 }
 
-fn quantity(value: &mut Value, owner: &str, path: &[String]) -> Result<(), String> {
+fn quantity(value: &mut Value, owner: &str, path: &[String], precision: Precision) -> Result<(), String> {
     let text = match value {
         Value::Number(number) => number.to_string(),
         Value::String(text) => text.clone(),
         _ => return Err(mismatch(value, owner, path, "resource.Quantity")),
     };
-    match crate::quantity::canonical(&text) {
-        Some(canonical) => {
-            *value = Value::String(canonical);
-            Ok(())
-        }
-        None => Err(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-                .to_owned(),
-        ),
-    }
+    *value = Value::String(crate::quantity::canonical(&text, precision)?);
+    Ok(())
 }
 
 fn fits(number: &serde_json::Number, format: Option<&str>) -> bool {

@@ -73,6 +73,7 @@ impl Stored {
         if let Some(object) = self.at_hand() {
             return object;
         }
+        // What clients send is nested at most `json::DEPTH` deep, which leaves room for the owners of its fields.
         let object = serde_json::from_slice(&self.encoded).expect("what was written as JSON can be read");
         Arc::new(object)
     }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading and writing as controllers do.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use serde_json::{Value, json};
 
+use super::may_make;
 use crate::{
     handler::{
         FieldValidation, Target, WriteOptions, create, decode,
@@ -44,7 +48,7 @@ pub(super) fn get(cx: &Context<'_>, kind: Kind, key: &str) -> Option<Arc<Object>
     cx.find(kind.0, kind.1, key).map(|stored| stored.object())
 }
 
-/// Stores a new object; nothing if it is refused.
+/// Stores a new object; nothing if it is refused, or if its controller has made enough for now.
 pub(super) fn create(cx: &mut Context<'_>, kind: Kind, namespace: &str, mut object: Value) -> Option<()> {
     let target = Target {
         name: String::new(),
@@ -53,6 +57,9 @@ pub(super) fn create(cx: &mut Context<'_>, kind: Kind, namespace: &str, mut obje
     object["kind"] = json!(target.resource.kind);
     object["apiVersion"] = json!(target.api_version());
     let (mut object, _) = decode::object(&target, object, FieldValidation::Ignore, &[]).ok()?;
+    if !may_make(cx, &object, namespace) {
+        return None;
+    }
     managed::on_update(cx, &target, None, &mut object, MANAGER);
     let options = WriteOptions {
         dry_run: false,
@@ -92,6 +99,13 @@ pub(super) fn set_status(cx: &mut Context<'_>, kind: Kind, key: &str, status: im
             status(fields);
         }
     });
+}
+
+/// Calls for a look at an object once `after` has passed.
+pub(super) fn look_again(cx: &mut Context<'_>, kind: Kind, key: &str, after: Duration) {
+    if let Some(resource) = resource(cx, kind) {
+        super::look_again(cx, after, resource.storage, Arc::from(key));
+    }
 }
 
 /// Deletes an object at once.
@@ -180,6 +194,12 @@ pub(super) fn is_deleting(object: &Object) -> bool {
     metadata_of(object).contains_key("deletionTimestamp")
 }
 
+/// The time that a timestamp stands for.
+pub(super) fn time_of(timestamp: &Value) -> Option<SystemTime> {
+    let time: jiff::Timestamp = timestamp.as_str()?.parse().ok()?;
+    Some(time.into())
+}
+
 pub(super) fn has_condition(object: &Object, kind: &str) -> bool {
     let conditions = at(object, &["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = conditions.into_iter().flatten();
@@ -211,7 +231,8 @@ pub(super) fn part_of(value: Option<&Value>, total: i64, up: bool, default: i64)
         Some(Value::Number(number)) => number.as_i64().unwrap_or(default),
         Some(Value::String(text)) => {
             let percent: i64 = text.trim_end_matches('%').parse().unwrap_or_default();
-            (percent * total + if up { 99 } else { 0 }) / 100
+            let hundredfold = percent.saturating_mul(total);
+            hundredfold.saturating_add(if up { 99 } else { 0 }) / 100
         }
         _ => default,
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     actor::{self, Kind, PODS, number, text},
-    pods,
+    pods::{self, Availability},
 };
 use crate::{resource::at, state::Context, store::Object};
 
@@ -52,7 +52,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     if let Some(stale) = stale
         && rolls
         && there.len() == nodes.len()
-        && there.values().all(|pod| pods::is_ready(pod))
+        && there.values().all(|pod| pods::is_available(cx, pod, &set))
     {
         actor::delete(cx, PODS, &actor::key(stale));
     }
@@ -78,7 +78,7 @@ fn report(cx: &mut Context<'_>, key: &str, set: &Object, desired: usize, revisio
     let pods = actor::owned(cx, PODS, set);
     let active = pods.iter().filter(|pod| pods::is_active(pod));
     let current = active.clone().count();
-    let ready = active.clone().filter(|pod| pods::is_ready(pod)).count();
+    let Availability { ready, available } = pods::availability(cx, SETS, set, active.clone());
     let updated = active.filter(|pod| label(pod) == revision).count();
     let generation = number(set, &["metadata", "generation"], 0);
     actor::set_status(cx, SETS, key, |status| {
@@ -93,9 +93,9 @@ fn report(cx: &mut Context<'_>, key: &str, set: &Object, desired: usize, revisio
             status.insert(field.to_owned(), json!(count));
         }
         let counts = [
-            ("numberAvailable", ready),
+            ("numberAvailable", available),
             ("updatedNumberScheduled", updated),
-            ("numberUnavailable", desired.saturating_sub(ready)),
+            ("numberUnavailable", desired.saturating_sub(available)),
         ];
         for (field, count) in counts {
             super::replicas::put_count(status, field, count);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::actor::{self, PODS, set_condition, text};
+use super::actor::{self, Kind, PODS, set_condition, text};
 use crate::{
     resource::at,
     state::Context,
@@ -32,7 +32,10 @@ fn annotation<'a>(pod: &'a Object, name: &str) -> Option<&'a str> {
 fn outcome(pod: &Object) -> Outcome {
     let owners = metadata_of(pod).get("ownerReferences").and_then(Value::as_array);
     let of_job = owners.into_iter().flatten().any(|owner| owner["kind"] == "Job");
+    let restarted = text(pod, &["spec", "restartPolicy"]) == "Always";
     match annotation(pod, "outcome") {
+        // The kubelet starts what has ended again, so that the Pod itself never ends.
+        Some("succeed" | "fail") if restarted => Outcome::Crash,
         Some("run") => Outcome::Run,
         Some("succeed") => Outcome::Succeed,
         Some("fail") => Outcome::Fail,
@@ -46,6 +49,49 @@ fn outcome(pod: &Object) -> Outcome {
 /// True if a Pod takes traffic.
 pub(super) fn is_ready(pod: &Object) -> bool {
     actor::has_condition(pod, "Ready") && !actor::is_deleting(pod)
+}
+
+/// Pods of a set that are ready, and for how long they have been.
+pub(super) struct Availability {
+    pub(super) ready: usize,
+    /// Those that have been ready for long enough.
+    pub(super) available: usize,
+}
+
+/// How long until a Pod has been ready for long enough; nothing if it is not ready.
+pub(super) fn available_in(cx: &Context<'_>, pod: &Object, owner: &Object) -> Option<Duration> {
+    if !is_ready(pod) {
+        return None;
+    }
+    let conditions = at(pod, &["status", "conditions"])?.as_array()?;
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
+    let seconds = actor::number(owner, &["spec", "minReadySeconds"], 0);
+    let wanted = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    let since = actor::time_of(&ready["lastTransitionTime"]).unwrap_or(cx.now);
+    Some(wanted.saturating_sub(cx.now.duration_since(since).unwrap_or_default()))
+}
+
+/// True if a Pod has been ready for as long as its owner asks for.
+pub(super) fn is_available(cx: &Context<'_>, pod: &Object, owner: &Object) -> bool {
+    available_in(cx, pod, owner).is_some_and(|wait| wait.is_zero())
+}
+
+/// Counts the Pods of an owner, which is looked at again when the next of them becomes available.
+pub(super) fn availability<'a>(
+    cx: &mut Context<'_>,
+    kind: Kind,
+    owner: &Object,
+    pods: impl Iterator<Item = &'a Arc<Object>>,
+) -> Availability {
+    let waits: Vec<Duration> = pods.filter_map(|pod| available_in(cx, pod, owner)).collect();
+    let (there, to_come): (Vec<Duration>, Vec<Duration>) = waits.iter().partition(|wait| wait.is_zero());
+    if let Some(next) = to_come.iter().min() {
+        actor::look_again(cx, kind, &actor::key(owner), *next);
+    }
+    Availability {
+        ready: waits.len(),
+        available: there.len(),
+    }
 }
 
 /// True if a Pod is neither gone nor about to go.
@@ -84,17 +130,15 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
             .as_ref()
             .map_or(Duration::ZERO, |options| options.startup),
     };
-    let since: Option<jiff::Timestamp> = text(&pod, &["status", "startTime"]).parse().ok();
-    let begun = since.map_or(cx.now, std::time::SystemTime::from);
-    if !wanted.is_zero() && begun + wanted > cx.now {
-        if let Some(pods) = actor::resource(cx, PODS) {
-            let due = (begun + wanted, pods.storage, Arc::from(key));
-            cx.state.world.due.insert(due);
-        }
+    let since = at(&pod, &["status", "startTime"]).and_then(actor::time_of);
+    let begun = since.unwrap_or(cx.now);
+    let left = wanted.saturating_sub(cx.now.duration_since(begun).unwrap_or_default());
+    if left.is_zero() {
+        report(cx, key, &pod, Some(outcome));
+    } else {
+        actor::look_again(cx, PODS, key, left);
         report(cx, key, &pod, None);
-        return;
     }
-    report(cx, key, &pod, Some(outcome));
 }
 
 /// A node that takes the Pod: each in its turn.

@@ -60,15 +60,15 @@ fn make(cx: &mut Context<'_>, set: &Object) -> Option<()> {
 
 fn report(cx: &mut Context<'_>, key: &str, set: &Object) {
     let pods = active(cx, set);
-    let ready = pods.iter().filter(|pod| pods::is_ready(pod)).count();
+    let counts = pods::availability(cx, REPLICA_SETS, set, pods.iter());
     let generation = number(set, &["metadata", "generation"], 0);
     actor::set_status(cx, REPLICA_SETS, key, |status| {
         status.insert("replicas".to_owned(), json!(pods.len()));
         status.insert("observedGeneration".to_owned(), json!(generation));
         let counts = [
             ("fullyLabeledReplicas", pods.len()),
-            ("readyReplicas", ready),
-            ("availableReplicas", ready),
+            ("readyReplicas", counts.ready),
+            ("availableReplicas", counts.available),
         ];
         for (field, count) in counts {
             put_count(status, field, count);

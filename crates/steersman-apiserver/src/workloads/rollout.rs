@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     actor::{self, Kind, REPLICA_SETS, number, part_of, set_condition, text},
+    progress::{self, Counts, Found},
     replicas::put_count,
 };
 use crate::{resource::at, state::Context, store::Object};
@@ -30,11 +31,13 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let current = sets.iter().find(|set| own_template(set) == template).cloned();
     let paused = at(&deployment, &["spec", "paused"]) == Some(&json!(true));
     let Some(current) = current else {
-        if !paused {
-            // The new set is a write that calls for the next look.
-            let _ = make(cx, &deployment, &template, &sets);
-        }
-        report(cx, key, None, &sets);
+        // The new set is a write that calls for the next look.
+        let made = if paused {
+            None
+        } else {
+            make(cx, &deployment, &template, &sets)
+        };
+        report(cx, key, &sets, made.as_deref(), true);
         return;
     };
     let old: Vec<Arc<Object>> = sets
@@ -43,10 +46,12 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
         .cloned()
         .collect();
     note_revision(cx, key, &current);
+    pass_on(cx, &deployment, &current);
     scale(cx, &deployment, &current, &old, paused);
     forget(cx, &deployment, &old);
     let sets = actor::owned(cx, REPLICA_SETS, &deployment);
-    report(cx, key, Some(&actor::key(&current)), &sets);
+    let name = text(&current, &["metadata", "name"]);
+    report(cx, key, &sets, Some(&name), false);
 }
 
 /// The template of a set, without the label that tells it from others.
@@ -64,7 +69,8 @@ fn revision(set: &Object) -> i64 {
     revision.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-fn make(cx: &mut Context<'_>, deployment: &Object, template: &Value, sets: &[Arc<Object>]) -> Option<()> {
+/// Makes a set and says what it is called.
+fn make(cx: &mut Context<'_>, deployment: &Object, template: &Value, sets: &[Arc<Object>]) -> Option<String> {
     let hash = actor::hash(template);
     let owner = actor::controller(&*actor::resource(cx, DEPLOYMENTS)?, deployment);
     let mut template = template.clone();
@@ -78,11 +84,12 @@ fn make(cx: &mut Context<'_>, deployment: &Object, template: &Value, sets: &[Arc
     let matched = selector.get("matchLabels").cloned().unwrap_or_else(|| json!({}));
     selector["matchLabels"] = matched;
     selector["matchLabels"][HASH] = json!(hash);
-    let next = sets.iter().map(|set| revision(set)).max().unwrap_or_default() + 1;
+    let newest = sets.iter().map(|set| revision(set)).max().unwrap_or_default();
+    let next = newest.saturating_add(1);
+    let name = format!("{}-{hash}", text(deployment, &["metadata", "name"]));
     let set = json!({
         "metadata": {
-            "name": format!("{}-{hash}", text(deployment, &["metadata", "name"])), "labels": labels,
-            "annotations": {REVISION: next.to_string()}, "ownerReferences": [owner],
+            "name": name, "labels": labels, "annotations": {REVISION: next.to_string()}, "ownerReferences": [owner],
         },
         "spec": {
             "replicas": 0, "selector": selector, "template": template,
@@ -95,6 +102,7 @@ fn make(cx: &mut Context<'_>, deployment: &Object, template: &Value, sets: &[Arc
         &text(deployment, &["metadata", "namespace"]),
         set,
     )
+    .map(|()| name)
 }
 
 /// The Deployment says which revision it is at.
@@ -104,6 +112,20 @@ fn note_revision(cx: &mut Context<'_>, key: &str, current: &Object) {
         if let Some(Value::Object(metadata)) = deployment.get_mut("metadata") {
             let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
             annotations[REVISION] = json!(revision);
+        }
+    });
+}
+
+/// The set takes over from the Deployment what is not of its template.
+fn pass_on(cx: &mut Context<'_>, deployment: &Object, current: &Object) {
+    let seconds = number(deployment, &["spec", "minReadySeconds"], 0);
+    actor::change(cx, REPLICA_SETS, &actor::key(current), "", |set| {
+        if let Some(Value::Object(spec)) = set.get_mut("spec") {
+            if seconds == 0 {
+                spec.remove("minReadySeconds");
+            } else {
+                spec.insert("minReadySeconds".to_owned(), json!(seconds));
+            }
         }
     });
 }
@@ -131,7 +153,10 @@ fn scale(cx: &mut Context<'_>, deployment: &Object, current: &Object, old: &[Arc
     if surge == 0 && missing == 0 {
         missing = 1;
     }
-    let room = (wanted + surge - sum(&replicas)).clamp(0, wanted);
+    let room = wanted
+        .saturating_add(surge)
+        .saturating_sub(sum(&replicas))
+        .clamp(0, wanted);
     let goal = if paused {
         replicas(current).min(wanted)
     } else {
@@ -173,65 +198,72 @@ fn forget(cx: &mut Context<'_>, deployment: &Object, old: &[Arc<Object>]) {
     }
 }
 
-fn report(cx: &mut Context<'_>, key: &str, current: Option<&str>, sets: &[Arc<Object>]) {
+/// Writes the status. `name` is that of the set that the Deployment rolls to, which may be made just now.
+fn report(cx: &mut Context<'_>, key: &str, sets: &[Arc<Object>], name: Option<&str>, is_new: bool) {
     let Some(deployment) = actor::get(cx, DEPLOYMENTS, key) else {
         return;
     };
     let count =
         |set: &Object, field: &str| usize::try_from(number(set, &["status", field], 0)).unwrap_or_default();
     let sum = |field: &str| sets.iter().map(|set| count(set, field)).sum::<usize>();
-    let (total, ready, available) = (sum("replicas"), sum("readyReplicas"), sum("availableReplicas"));
-    let new = sets.iter().find(|set| Some(actor::key(set).as_str()) == current);
-    let updated = new.map_or(0, |set| count(set, "replicas"));
-    let wanted = usize::try_from(number(&deployment, &["spec", "replicas"], 1)).unwrap_or_default();
+    let new = sets
+        .iter()
+        .find(|set| Some(text(set, &["metadata", "name"]).as_str()) == name);
+    let counts = Counts {
+        wanted: usize::try_from(number(&deployment, &["spec", "replicas"], 1)).unwrap_or_default(),
+        total: sum("replicas"),
+        updated: new.map_or(0, |set| count(set, "replicas")),
+        ready: sum("readyReplicas"),
+        available: sum("availableReplicas"),
+    };
     let rolling = at(
         &deployment,
         &["spec", "strategy", "rollingUpdate", "maxUnavailable"],
     );
-    let total_wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+    let total_wanted = i64::try_from(counts.wanted).unwrap_or(i64::MAX);
     let missing = usize::try_from(part_of(rolling, total_wanted, false, 0)).unwrap_or_default();
-    let enough = available >= wanted.saturating_sub(missing);
-    let done = updated == wanted && available == wanted && total == wanted;
-    let name = new.map_or_else(String::new, |set| text(set, &["metadata", "name"]));
+    let enough = counts.available >= counts.wanted.saturating_sub(missing);
     let generation = number(&deployment, &["metadata", "generation"], 0);
-    let now = cx.timestamp();
+    let (now, at_hand) = (cx.now, cx.timestamp());
+    let found = Found {
+        counts,
+        set: name,
+        is_new,
+    };
+    let mut again = None;
     actor::set_status(cx, DEPLOYMENTS, key, |status| {
+        again = progress::note(&deployment, status, &found, now);
         status.insert("observedGeneration".to_owned(), json!(generation));
+        let unavailable = counts.wanted.max(counts.total).saturating_sub(counts.available);
         let counts = [
-            ("replicas", total),
-            ("updatedReplicas", updated),
-            ("readyReplicas", ready),
-            ("availableReplicas", available),
-            ("unavailableReplicas", wanted.max(total).saturating_sub(available)),
+            ("replicas", counts.total),
+            ("updatedReplicas", counts.updated),
+            ("readyReplicas", counts.ready),
+            ("availableReplicas", counts.available),
+            ("unavailableReplicas", unavailable),
         ];
         for (field, count) in counts {
             put_count(status, field, count);
         }
-        let (reason, message) = if enough {
-            ("MinimumReplicasAvailable", "Deployment has minimum availability.")
+        let (holds, reason, message) = if enough {
+            (
+                "True",
+                "MinimumReplicasAvailable",
+                "Deployment has minimum availability.",
+            )
         } else {
             (
+                "False",
                 "MinimumReplicasUnavailable",
                 "Deployment does not have minimum availability.",
             )
         };
-        let status_of = |holds: bool| if holds { "True" } else { "False" };
-        let condition = json!({"type": "Available", "status": status_of(enough), "lastUpdateTime": now, "reason": reason, "message": message});
-        put_condition(status, condition, &now);
-        let (reason, message) = if done {
-            (
-                "NewReplicaSetAvailable",
-                format!("ReplicaSet \"{name}\" has successfully progressed."),
-            )
-        } else {
-            (
-                "ReplicaSetUpdated",
-                format!("ReplicaSet \"{name}\" is progressing."),
-            )
-        };
-        let condition = json!({"type": "Progressing", "status": "True", "lastUpdateTime": now, "reason": reason, "message": message});
-        put_condition(status, condition, &now);
+        let condition = json!({"type": "Available", "status": holds, "lastUpdateTime": at_hand, "reason": reason, "message": message});
+        put_condition(status, condition, &at_hand);
     });
+    if let Some(after) = again {
+        actor::look_again(cx, DEPLOYMENTS, key, after);
+    }
 }
 
 /// A condition that says the same keeps its time of update.

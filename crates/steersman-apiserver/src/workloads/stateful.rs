@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     actor::{self, Kind, PODS, number, text},
-    pods,
+    pods::{self, Availability},
     replicas::put_count,
 };
 use crate::{resource::at, state::Context, store::Object};
@@ -52,7 +52,7 @@ fn step(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str) {
                 }
             }
             Some(pod) if !pods::is_active(pod) => actor::delete(cx, PODS, &actor::key(pod)),
-            Some(pod) if !parallel && !pods::is_ready(pod) => return,
+            Some(pod) if !parallel && !pods::is_available(cx, pod, set) => return,
             Some(_) => {}
         }
     }
@@ -73,7 +73,7 @@ fn step(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str) {
         .iter()
         .rev()
         .filter(|(number, pod)| **number >= first + partition && stale(pod));
-    if pods.values().all(|pod| pods::is_ready(pod))
+    if pods.values().all(|pod| pods::is_available(cx, pod, set))
         && let Some((_, last)) = stale.next()
     {
         actor::delete(cx, PODS, &actor::key(last));
@@ -126,15 +126,15 @@ fn make(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str, nu
 
 fn report(cx: &mut Context<'_>, key: &str, set: &Object, revision: &str) {
     let pods = numbered(cx, set);
-    let ready = pods.values().filter(|pod| pods::is_ready(pod)).count();
+    let Availability { ready, available } = pods::availability(cx, SETS, set, pods.values());
     let updated = pods.values().filter(|pod| label(pod) == revision).count();
     let generation = number(set, &["metadata", "generation"], 0);
     let wanted = usize::try_from(number(set, &["spec", "replicas"], 1)).unwrap_or_default();
-    let done = updated == wanted && ready == wanted && pods.len() == wanted;
+    let done = updated == wanted && available == wanted && pods.len() == wanted;
     actor::set_status(cx, SETS, key, |status| {
         status.insert("observedGeneration".to_owned(), json!(generation));
         status.insert("replicas".to_owned(), json!(pods.len()));
-        status.insert("availableReplicas".to_owned(), json!(ready));
+        status.insert("availableReplicas".to_owned(), json!(available));
         status.insert("collisionCount".to_owned(), json!(0));
         status.insert("updateRevision".to_owned(), json!(revision));
         if done || !status.contains_key("currentRevision") {

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod conversation;
+pub(crate) mod hostile;
 
 use std::time::{Duration, SystemTime};
 
@@ -78,7 +79,7 @@ pub(crate) struct Raw {
     method: String,
     path: String,
     headers: Vec<(String, String)>,
-    body: String,
+    body: Bytes,
 }
 
 /// A response that has been read to its end.
@@ -95,7 +96,7 @@ impl Raw {
             method: method.to_owned(),
             path: path.to_owned(),
             headers: vec![("user-agent".to_owned(), "tester/1.0".to_owned())],
-            body: String::new(),
+            body: Bytes::new(),
         }
     }
 
@@ -112,8 +113,12 @@ impl Raw {
         self.header("authorization", &format!("Bearer {token}"))
     }
 
-    pub(crate) fn body(mut self, body: &str) -> Self {
-        self.body = body.to_owned();
+    pub(crate) fn body(self, body: &str) -> Self {
+        self.bytes(body.as_bytes())
+    }
+
+    pub(crate) fn bytes(mut self, body: &[u8]) -> Self {
+        self.body = Bytes::copy_from_slice(body);
         self
     }
 
@@ -135,7 +140,7 @@ impl Raw {
             request = request.header("content-type", "application/json");
         }
         request
-            .body(Full::new(Bytes::from(self.body.clone())))
+            .body(Full::new(self.body.clone()))
             .expect("the request is well formed")
     }
 
