@@ -30,6 +30,7 @@ use crate::{
     Fleet, RequestKey, RunContext, RunError, Term,
     controller::Plan,
     engagement::{Engagement, Stay},
+    kind::WhenAbsent,
 };
 
 /// How long a worker rests that broke outside of a reconcile.
@@ -74,7 +75,7 @@ impl<R: RequestKey> Outfit<R> {
         self.term.fence().remaining().map_or(now, |left| now + left)
     }
 
-    /// The cluster that a key is about, unless it has gone.
+    /// The cluster that a key is about, unless it has gone or lost the kind.
     fn engagement(&self, key: &R) -> Option<Arc<Engagement>> {
         let name = key.cluster().unwrap_or_else(|| self.plan.home.name());
         let known = self.engagements.read().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +84,7 @@ impl<R: RequestKey> Outfit<R> {
         }
         drop(known);
         let cluster = self.cluster(name)?;
-        let made = self.engage(&cluster);
+        let made = self.engage(&cluster)?;
         let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
         // Another worker may have been quicker.
         let engagement = match all.remove(name).filter(|other| self.goes_on(other)) {
@@ -126,7 +127,7 @@ impl<R: RequestKey> Outfit<R> {
         self.plan.purge(|key| key.cluster().is_some_and(is_gone));
     }
 
-    fn engage(&self, cluster: &Cluster) -> Arc<Engagement> {
+    fn engage(&self, cluster: &Cluster) -> Option<Arc<Engagement>> {
         let (plan, cx) = (&self.plan, &self.cx);
         let (hot_loops, queue) = (Arc::clone(&plan.hot_loops), Arc::clone(&plan.queue));
         let name = cluster.name().clone();
@@ -138,13 +139,17 @@ impl<R: RequestKey> Outfit<R> {
         if let Some((resource, scope)) = plan.watched_part(cluster) {
             engagement = engagement.narrowed(resource, scope);
         }
-        if let Some(resource) = plan.passing_kind(cluster) {
-            let presence = cluster.presence(resource, plan.options.polled_every());
+        if let Some(kind) = plan.passing_kind(cluster) {
+            let presence = cluster.presence(&kind.resource, plan.options.polled_every());
+            // A key that changed while it was worked on is handed out once more before it is taken out of the queue.
+            if kind.presence == WhenAbsent::Rest && presence.now().is_absent() {
+                return None;
+            }
             engagement = engagement.during(Stay::follow(presence, cx, &self.departed));
         }
-        Arc::new(engagement.observed(move |resource, object| {
+        Some(Arc::new(engagement.observed(move |resource, object| {
             hot_loops.wrote(resource, &name, object, &queue);
-        }))
+        })))
     }
 
     /// Works on keys until the queue ends.

@@ -162,9 +162,8 @@ impl<R: RequestKey> Plan<R> {
     }
 
     /// The primary kind, where the work on a cluster ends with it although the controller goes on.
-    pub(crate) fn passing_kind(&self, cluster: &Cluster) -> Option<&Resource> {
-        let kind = self.primary_in(cluster)?;
-        kind.waits().then_some(&kind.resource)
+    pub(crate) fn passing_kind(&self, cluster: &Cluster) -> Option<&KindSpec> {
+        self.primary_in(cluster).filter(|kind| kind.waits())
     }
 
     /// The primary kind, if it is watched in this cluster.

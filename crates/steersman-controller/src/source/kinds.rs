@@ -28,6 +28,8 @@ pub(crate) struct KindSource<R: RequestKey> {
     awaits_scope: bool,
     /// Known if the keys of the controller are those of its objects.
     primary: Option<Arc<Primary<R>>>,
+    /// Is told of each object that goes.
+    gone: Option<Gone>,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
@@ -84,6 +86,7 @@ impl<R: RequestKey> KindSource<R> {
             on_event: Arc::new(on_event),
             awaits_scope: false,
             primary: None,
+            gone: None,
         }
     }
 
@@ -122,18 +125,9 @@ impl<R: RequestKey> KindSource<R> {
 
     /// The same, where somebody is told of each object that goes.
     pub(crate) fn telling_of_the_gone(self, told: Gone) -> Self {
-        let on_event = self.on_event;
-        let telling = move |event: &Event, cluster: &ClusterName, intake: &Intake<R>| {
-            if event.is_deletion() {
-                told(cluster, &event.object().key());
-            }
-            on_event(event, cluster, intake);
-        };
         Self {
-            on_event: Arc::new(telling),
-            spec: self.spec,
-            awaits_scope: self.awaits_scope,
-            primary: self.primary,
+            gone: Some(told),
+            ..self
         }
     }
 
@@ -179,11 +173,21 @@ impl<R: RequestKey> KindSource<R> {
                     };
                     cluster.cache().end_idle(&self.spec.resource);
                     // What became of the objects of one that was replaced is told when those of the next are known.
-                    if now.is_absent() {
-                        tell_of_the_gone(std::mem::take(&mut before), self.teller(cluster, intake)).await;
-                    }
-                    if let Some(primary) = &self.primary {
-                        primary.left(cluster.name(), intake);
+                    let left = match now.is_absent() {
+                        true => std::mem::take(&mut before),
+                        false => Vec::new(),
+                    };
+                    match &self.primary {
+                        // Its keys go, too, and are not to be worked on once more.
+                        Some(primary) => {
+                            let told = self
+                                .gone
+                                .iter()
+                                .flat_map(|gone| left.iter().map(move |one| (gone, one)));
+                            told.for_each(|(gone, one)| gone(cluster.name(), &one.key()));
+                            primary.left(cluster.name(), intake);
+                        }
+                        None => tell_of_the_gone(left, self.teller(cluster, intake)).await,
                     }
                     sighting = now;
                     continue;
@@ -236,9 +240,13 @@ impl<R: RequestKey> KindSource<R> {
     ) -> impl Fn(&Event) + Send + Sync + 'static + use<R> {
         let (intake, name) = (Arc::clone(intake), cluster.name().clone());
         let (on_event, primary) = (Arc::clone(&self.on_event), self.primary.clone());
+        let gone = self.gone.clone();
         move |event: &Event| {
             if let Some(primary) = primary.as_ref().filter(|_| event.is_deletion()) {
                 primary.gone(&name, event.object().key(), &intake);
+            }
+            if let Some(gone) = gone.as_ref().filter(|_| event.is_deletion()) {
+                gone(&name, &event.object().key());
             }
             on_event(event, &name, &intake);
         }
@@ -452,6 +460,7 @@ impl<R: RequestKey> Clone for KindSource<R> {
             on_event: Arc::clone(&self.on_event),
             awaits_scope: self.awaits_scope,
             primary: self.primary.clone(),
+            gone: self.gone.clone(),
         }
     }
 }
