@@ -14,6 +14,8 @@
 //! 4. A fence is closed until its keeper opens it, and after its keeper is gone.
 //! 5. A fence that is open [for a time](FenceKeeper::open_for) counts the time in which the machine was suspended.
 //!    Whatever wakes an attempt after that, the fence is looked at before it goes on.
+//! 6. A fence that [goes on](FenceKeeper::extend_for) being open was so all the time: once somebody was held back, it does
+//!    not open again in this way, also if the calendar is set back.
 //!
 //! # Not promised
 //! That a request which was given up has no effect:
@@ -21,6 +23,7 @@
 //!   time it has, and the server gives up after that; but it counts from when the request arrives.
 //! * The process may be stopped between the question and the first byte, and go on much later. Nobody on this side can
 //!   close that gap; writes that must not be late carry a resourceVersion, which the server compares.
+//! * A connection that has become a stream, as by `exec`, is not ended.
 //! * After a suspend no timer tells that time has passed. Who waits in [`Fence::closed`] and is woken by nothing else is
 //!   told when the keeper looks at its own time again.
 //!
@@ -41,7 +44,17 @@
 //! assert!(fence.check().is_err());
 //! ```
 
-use std::{fmt, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    fmt,
+    future::poll_fn,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
 
 use steersman_core::{Clock, Mark, Moment};
 use tokio::sync::watch;
@@ -59,13 +72,44 @@ struct Kept {
 
 /// The one who opens and closes a fence. It is closed for good when this drops.
 pub struct FenceKeeper {
+    clock: Arc<dyn Clock>,
     state: watch::Sender<State>,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    Open { limit: Limit },
-    Closed { reason: Arc<str> },
+    Open {
+        limit: Limit,
+        /// Somebody found the limit reached. It is set and asked under the lock of the state.
+        is_reached: Arc<AtomicBool>,
+    },
+    Closed {
+        reason: Arc<str>,
+    },
+}
+
+impl State {
+    fn open(limit: Limit) -> Self {
+        Self::Open {
+            limit,
+            is_reached: Arc::default(),
+        }
+    }
+
+    /// How much time there is; nothing if there is no deadline.
+    fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
+        match self {
+            Self::Open { limit, is_reached } => {
+                let left = limit.remaining(clock);
+                let is_over = left.is_some_and(|left| left.is_zero());
+                match is_reached.fetch_or(is_over, Ordering::Relaxed) {
+                    true => Some(Duration::ZERO),
+                    false => left,
+                }
+            }
+            Self::Closed { .. } => Some(Duration::ZERO),
+        }
+    }
 }
 
 /// How long a fence is open.
@@ -101,7 +145,11 @@ impl Fence {
     pub fn new(clock: Arc<dyn Clock>) -> (FenceKeeper, Self) {
         let reason = "the right to send them was not given yet".into();
         let (sender, state) = watch::channel(State::Closed { reason });
-        (FenceKeeper { state: sender }, Self(Some(Kept { clock, state })))
+        let keeper = FenceKeeper {
+            clock: Arc::clone(&clock),
+            state: sender,
+        };
+        (keeper, Self(Some(Kept { clock, state })))
     }
 
     /// A fence that is always open.
@@ -122,10 +170,7 @@ impl Fence {
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let kept = self.0.as_ref()?;
-        match &*kept.state.borrow() {
-            State::Open { limit } => limit.remaining(&*kept.clock),
-            State::Closed { .. } => Some(Duration::ZERO),
-        }
+        kept.state.borrow().remaining(&*kept.clock)
     }
 
     /// Waits until the fence is closed or its deadline is reached, and says why. A deadline that is moved on meanwhile
@@ -153,28 +198,26 @@ impl Kept {
     }
 
     fn judge(&self, state: &State) -> Result<(), Closed> {
-        match state {
-            State::Open { limit } if limit.remaining(&*self.clock) != Some(Duration::ZERO) => Ok(()),
-            State::Open { .. } => Err(Closed {
-                reason: "the time for which they were permitted is over".into(),
-            }),
-            State::Closed { reason } => Err(Closed {
-                reason: Arc::clone(reason),
-            }),
+        if state.remaining(&*self.clock) != Some(Duration::ZERO) {
+            return Ok(());
         }
+        let reason = match state {
+            State::Open { .. } => "the time for which they were permitted is over".into(),
+            State::Closed { reason } => Arc::clone(reason),
+        };
+        Err(Closed { reason })
     }
 
     /// Waits for the keeper, or for the deadline as it is moved on.
     async fn ended(&self) -> Closed {
         let mut state = self.state.clone();
         loop {
-            let now = state.borrow_and_update().clone();
-            if let Err(closed) = self.judge(&now) {
-                return closed;
-            }
-            let remaining = match now {
-                State::Open { limit } => limit.remaining(&*self.clock),
-                State::Closed { .. } => None,
+            let remaining = {
+                let now = state.borrow_and_update();
+                if let Err(closed) = self.judge(&now) {
+                    return closed;
+                }
+                now.remaining(&*self.clock)
             };
             let deadline = async {
                 match remaining {
@@ -196,14 +239,26 @@ impl FenceKeeper {
     /// Opens the fence until `deadline`, or without one until it is closed. If it is open, this moves the deadline.
     pub fn open_until(&self, deadline: Option<Moment>) {
         let limit = deadline.map_or(Limit::None, Limit::Until);
-        self.state.send_replace(State::Open { limit });
+        self.state.send_replace(State::open(limit));
     }
 
     /// Opens the fence until so much time has passed `since` then, on the larger of monotonic and calendar time. If it is
     /// open, this moves the deadline.
     pub fn open_for(&self, time: Duration, since: Mark) {
         let limit = Limit::For { time, since };
-        self.state.send_replace(State::Open { limit });
+        self.state.send_replace(State::open(limit));
+    }
+
+    /// As [`open_for`](Self::open_for), unless the fence is closed or its deadline was reached by then. Gives whether it is
+    /// open.
+    pub fn extend_for(&self, time: Duration, since: Mark) -> bool {
+        self.state.send_if_modified(|state| {
+            let is_open = state.remaining(&*self.clock) != Some(Duration::ZERO);
+            if is_open {
+                *state = State::open(Limit::For { time, since });
+            }
+            is_open
+        })
     }
 
     /// Closes the fence. The reason is what those are told who are held back.
@@ -344,6 +399,30 @@ mod tests {
         );
         clock.advance(LEASE);
         assert!(poll!(&mut closed).is_ready());
+    }
+
+    #[tokio::test]
+    async fn guarantee_6_one_that_goes_on_being_open_has_held_nobody_back() {
+        let (clock, keeper, fence) = fence();
+        let extend = || keeper.extend_for(LEASE, clock.mark());
+        assert!(!extend() && fence.check().is_err(), "it was not open");
+        keeper.open_for(LEASE, clock.mark());
+        clock.advance(LEASE / 2);
+        assert!(extend());
+        assert_eq!(fence.remaining(), Some(LEASE));
+        clock.advance(LEASE);
+        assert!(!extend() && fence.check().is_err());
+
+        keeper.open_for(LEASE, clock.mark());
+        let before = clock.wall();
+        clock.set_wall(before + LEASE);
+        assert!(fence.check().is_err());
+        clock.set_wall(before);
+        assert!(fence.check().is_err() && !extend());
+        assert_eq!(fence.remaining(), Some(Duration::ZERO));
+        keeper.close("the lease was lost");
+        assert!(!extend());
+        assert_eq!(reason(&fence), "the lease was lost");
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //!
 //! # Guarantees
 //! 1. Each attempt asks the gate of the cluster, and each attempt of a write every fence besides; see
-//!    [`fence`](crate::Fence). It tells the server how much time it has.
+//!    [`fence`](crate::Fence). It tells the server how much time it has. What leads into a Pod or past the API server, such
+//!    as `exec`, is a write by any method.
 //! 2. A request is tried again only if that cannot have an effect twice: a read, or a write that the server did not take.
 //! 3. The time limit of a request covers all of its attempts and the whole of its answer. Watches have none.
 //! 4. Every attempt is counted, by the code of its answer.
@@ -31,7 +32,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, combinators::MapErr};
 use kube::client::Body;
 use steersman_core::{Clock, Moment, Random};
@@ -144,7 +145,7 @@ impl Transport {
             request.headers_mut().insert(header::USER_AGENT, agent);
         }
         let deadline = self.deadline(&request);
-        let mut tries = Tries::new(self.tries, is_read(request.method()));
+        let mut tries = Tries::new(self.tries, is_read(request.method(), request.uri()));
         loop {
             // What cannot be copied is sent once.
             let next = retry::copy(&request);
@@ -163,7 +164,7 @@ impl Transport {
             tracing::debug!(method = %next.method(), path = next.uri().path(), ?delay, outcome, "trying again");
             // Not kept while we wait, as is the connection of its body.
             drop(result);
-            let pass = self.pass(next.method(), deadline);
+            let pass = self.pass(is_read(next.method(), next.uri()), deadline);
             pass.over(self.line.clock.sleep_until(until)).await?;
             request = next;
         }
@@ -205,9 +206,10 @@ impl Transport {
         deadline: Option<(Moment, Duration)>,
     ) -> Result<Response<Guarded>, SendError> {
         let method = request.method().clone();
-        let pass = self.pass(&method, deadline);
+        let is_read = is_read(&method, request.uri());
+        let pass = self.pass(is_read, deadline);
         pass.check()?;
-        if !is_read(&method)
+        if !is_read
             && !is_long_running(&request)
             && let Some(remaining) = pass.remaining(self.line.clock.now())
         {
@@ -222,8 +224,8 @@ impl Transport {
         Ok(response.map(|body| Guarded::new(body, pass, self.held.clone())))
     }
 
-    fn pass(&self, method: &Method, deadline: Option<(Moment, Duration)>) -> Pass {
-        let fences = if is_read(method) {
+    fn pass(&self, is_read: bool, deadline: Option<(Moment, Duration)>) -> Pass {
+        let fences = if is_read {
             Arc::new([]) as Arc<[Fence]>
         } else {
             Arc::clone(&self.fences)
@@ -237,9 +239,13 @@ impl Transport {
     }
 }
 
+/// Subresources that lead to something else than objects: nobody here knows what a request there does.
+const DOORS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+
 /// Whether a request changes nothing.
-fn is_read(method: &Method) -> bool {
+fn is_read(method: &Method, uri: &Uri) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+        && !subresource(uri.path()).is_some_and(|name| DOORS.contains(&name))
 }
 
 /// Whether the answer takes as long as it takes: the same requests that a server does not limit.
@@ -247,8 +253,8 @@ fn is_long_running(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let is_watch = form_urlencoded::parse(query.as_bytes())
         .any(|(key, value)| key == "watch" && matches!(&*value, "" | "1" | "true"));
-    let streams = ["attach", "exec", "log", "portforward", "proxy"];
-    is_watch || subresource(request.uri().path()).is_some_and(|name| streams.contains(&name))
+    let is_stream = |name: &str| name == "log" || DOORS.contains(&name);
+    is_watch || subresource(request.uri().path()).is_some_and(is_stream)
 }
 
 /// The subresource that a path names. Objects and namespaces may have the same names.
@@ -355,6 +361,22 @@ mod tests {
         ] {
             assert!(!is_long_running(&get(uri)), "{uri}");
         }
+    }
+
+    #[test]
+    fn what_leads_past_the_api_server_is_no_read_whatever_its_method() {
+        for (uri, expected) in [
+            ("/api/v1/namespaces/n/pods/p/exec?command=ls", false),
+            ("/api/v1/namespaces/n/pods/p/attach", false),
+            ("/api/v1/namespaces/n/pods/p/portforward", false),
+            ("/api/v1/namespaces/n/services/s/proxy/delete-all", false),
+            ("/api/v1/namespaces/n/pods/p/log", true),
+            ("/api/v1/namespaces/n/pods/exec", true),
+            ("/api/v1/pods?watch=true", true),
+        ] {
+            assert_eq!(is_read(&Method::GET, get(uri).uri()), expected, "{uri}");
+        }
+        assert!(!is_read(&Method::POST, get("/api/v1/pods").uri()));
     }
 
     #[test]

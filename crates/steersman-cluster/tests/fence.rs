@@ -141,6 +141,12 @@ async fn guarantee_1_a_client_of_kube_passes_the_same_fences(fixture: Fixture) {
     assert_eq!(&*closed.reason, "the lease was lost");
     assert!(maps.get("a").await.is_ok(), "reads pass");
     assert_eq!(writes(&proxy).len(), 1);
+    // What a program in a Pod does when it is asked is nothing that anybody here could know.
+    let path = format!("/api/v1/namespaces/{}/pods/p/proxy/restart", fixture.namespace());
+    let through = http::Request::get(path).body(Vec::new()).unwrap();
+    let through = maps.into_client().request_text(through).await;
+    assert!(matches!(through, Err(kube::Error::Service(_))));
+    assert!(proxy.exchanges().iter().all(|one| !one.path.contains("/proxy/")));
 }
 
 #[steersman_testing::test]

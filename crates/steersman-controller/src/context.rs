@@ -169,7 +169,8 @@ impl Context {
     }
 
     /// Says when the controller is to end. A reconcile may finish what it does within the grace period, with a client
-    /// that works; one that waits for something long can give up earlier.
+    /// that works; one that waits for something long can give up earlier. It also says when leadership is lost. Then there is
+    /// no time: the reconcile is cancelled where it waits next, and this is for what cannot be cancelled.
     #[must_use]
     pub fn stop(&self) -> &Stop {
         &self.engagement.stop

@@ -11,6 +11,7 @@
 //! 6. A source in trouble holds up only its own controller.
 //! 7. The failures of an object of the primary kind go with it: its deletion is reconciled at once, and one that gets its
 //!    name begins without them.
+//! 8. What is in flight is told when the term ends in which it began, and does not outlive it, also while the run ends.
 
 mod late_series;
 mod plan;

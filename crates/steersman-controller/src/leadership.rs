@@ -6,14 +6,18 @@
 //!
 //! # Guarantees
 //! 1. A term is given only while the keeper grants leadership.
-//! 2. A term learns when it ended. Those who hold it stop acting and drop it.
+//! 2. A term learns when it ended, from the one who ends it and whatever else is busy. Those who hold it stop acting and
+//!    drop it.
 //! 3. [`LeadershipKeeper::vacated`] ends when no term is held any more. Before that nothing is released that others
 //!    wait for.
 
 use std::sync::Arc;
 
 use steersman_cluster::Fence;
+use steersman_core::Moment;
 use tokio::sync::watch;
+
+use crate::{Stop, StopHandle};
 
 /// Grants and revokes leadership.
 ///
@@ -47,27 +51,25 @@ pub struct Leadership {
     _keeper: Option<Arc<LeadershipKeeper>>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Granted {
-    /// Counts terms, so that none is taken for a later one.
-    number: u64,
-    /// The fence of the present one, if there is one.
-    fence: Option<Fence>,
-}
+/// The present term, if there is one.
+type Granted = Option<Grant>;
 
-impl Granted {
-    fn is_over(&self, number: u64) -> bool {
-        self.number != number || self.fence.is_none()
-    }
+/// What a term is made of.
+#[derive(Clone, Debug)]
+struct Grant {
+    fence: Fence,
+    end: Arc<StopHandle>,
+    stop: Stop,
 }
 
 /// A time of leading. Drop it when the work that it permits has ended.
 #[derive(Clone, Debug)]
 pub struct Term {
     fence: Fence,
-    number: u64,
-    granted: watch::Receiver<Granted>,
+    stop: Stop,
     _seat: Arc<Seat>,
+    /// Kept where nobody else is there to keep it.
+    _keeper: Option<Arc<LeadershipKeeper>>,
 }
 
 /// Counts one who acts.
@@ -79,7 +81,7 @@ impl LeadershipKeeper {
     #[must_use]
     pub fn new() -> (Self, Leadership) {
         let held = Arc::new(watch::Sender::new(0));
-        let (sender, granted) = watch::channel(Granted::default());
+        let (sender, granted) = watch::channel(None);
         let keeper = Self {
             granted: sender,
             held: Arc::clone(&held),
@@ -94,15 +96,23 @@ impl LeadershipKeeper {
 
     /// Begins a term. What is written in it passes `fence`.
     pub fn grant(&self, fence: Fence) {
-        self.granted.send_modify(|granted| {
-            granted.number += 1;
-            granted.fence = Some(fence);
-        });
+        let (end, stop) = StopHandle::new();
+        let end = Arc::new(end);
+        self.replace(Some(Grant { fence, end, stop }));
     }
 
     /// Ends the term.
     pub fn revoke(&self) {
-        self.granted.send_modify(|granted| granted.fence = None);
+        self.replace(None);
+    }
+
+    fn replace(&self, next: Granted) {
+        // Under the lock, so that nobody who is told of the end finds the term that has ended.
+        self.granted.send_modify(|granted| {
+            if let Some(former) = std::mem::replace(granted, next) {
+                former.end.stop_by(Moment::ORIGIN);
+            }
+        });
     }
 
     /// Waits until nobody holds a term any more.
@@ -118,6 +128,13 @@ impl LeadershipKeeper {
     #[must_use]
     pub fn is_vacated(&self) -> bool {
         *self.held.borrow() == 0
+    }
+}
+
+/// When nobody is left who could grant it, the term has ended as well.
+impl Drop for LeadershipKeeper {
+    fn drop(&mut self) {
+        self.revoke();
     }
 }
 
@@ -153,12 +170,12 @@ impl Leadership {
     pub fn try_term(&self) -> Option<Term> {
         // The seat is taken first, so that it cannot be missed by one who revokes and then counts.
         let seat = Seat::take(&self.held);
-        let granted = self.granted.borrow().clone();
+        let Grant { fence, stop, .. } = self.granted.borrow().clone()?;
         Some(Term {
-            fence: granted.fence?,
-            number: granted.number,
-            granted: self.granted.clone(),
+            fence,
+            stop,
             _seat: Arc::new(seat),
+            _keeper: self._keeper.clone(),
         })
     }
 
@@ -166,7 +183,7 @@ impl Leadership {
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let granted = self.granted.borrow();
-        granted.fence.as_ref().is_some_and(|fence| fence.check().is_ok())
+        granted.as_ref().is_some_and(|grant| grant.fence.check().is_ok())
     }
 
     /// Waits until leadership is not granted.
@@ -175,11 +192,7 @@ impl Leadership {
     /// It can be dropped at any time.
     pub async fn vacant(&self) {
         // When nobody is left who could grant it, it is not granted.
-        let _ = self
-            .granted
-            .clone()
-            .wait_for(|granted| granted.fence.is_none())
-            .await;
+        let _ = self.granted.clone().wait_for(Option::is_none).await;
     }
 }
 
@@ -190,21 +203,29 @@ impl Term {
         &self.fence
     }
 
+    /// Tells those who act in it of its end. They have no time then: nobody lets them write any more.
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
     /// Waits until this term has ended.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn ended(&self) {
-        let mut granted = self.granted.clone();
-        let number = self.number;
-        // When nobody is left who could grant it, it has ended as well.
-        let _ = granted.wait_for(|granted| granted.is_over(number)).await;
+        self.stop.requested().await;
     }
 
     /// Whether it has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.granted.borrow().is_over(self.number)
+        self.stop.is_requested()
+    }
+
+    /// Whether nothing may be written in it any more: it has ended, or its fence is closed and it is about to.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.is_over() || self.fence.check().is_err()
     }
 }
 
@@ -270,6 +291,20 @@ mod tests {
     #[test]
     fn leadership_without_a_contender_never_ends() {
         let term = Leadership::always().try_term().unwrap();
-        assert!(!term.is_over());
+        assert!(!term.is_over() && term.ended().now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_term_whose_fence_is_closed_is_spent_before_it_ends() {
+        let (fence_keeper, fence) = Fence::new(Arc::new(steersman_core::TestClock::new()));
+        fence_keeper.open_until(None);
+        let (keeper, leadership) = LeadershipKeeper::new();
+        keeper.grant(fence);
+        let term = leadership.try_term().unwrap();
+        assert!(!term.is_spent());
+        fence_keeper.close("the time is up");
+        assert!(term.is_spent() && !term.is_over());
+        drop(keeper);
+        assert!(term.is_over() && leadership.try_term().is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::FutureExt;
 use steersman_cache::Resource;
 use steersman_cluster::Ask;
-use steersman_core::{Moment, Task};
+use steersman_core::{Moment, Sleep, Task};
 use tokio::sync::watch;
 
 use self::verdict::{Known, Verdict, judge};
@@ -71,20 +71,18 @@ async fn lead<R: RequestKey>(
         tokio::select! {
             biased;
             // What is in flight has as long as the fence lets it write, also where the whole is to end.
-            () = term.ended() => break (None, None),
-            deadline = cx.stop().requested() => break (Some(deadline), Some(Ok(()))),
-            error = workers.failed() => break (Some(Moment::ORIGIN), Some(Err(error))),
+            () = term.ended() => break (Moment::ORIGIN, None),
+            deadline = cx.stop().requested() => break (deadline, Some(Ok(()))),
+            error = workers.failed() => break (Moment::ORIGIN, Some(Err(error))),
             _ = members.changed() => outfit.dismiss_absent(),
             () = outfit.kind_departed() => outfit.dismiss_absent(),
             () = sources.keep_standing(cx) => {}
         }
     };
     if plan.options.drains() && matches!(result, Some(Ok(()))) {
-        workers.drain(deadline.unwrap_or_default()).await;
+        workers.drain(deadline).await;
     }
-    workers
-        .finish(deadline.unwrap_or_else(|| outfit.deadline()))
-        .await;
+    workers.finish(deadline).await;
     result
 }
 
@@ -92,6 +90,8 @@ async fn lead<R: RequestKey>(
 pub(crate) struct Sources {
     known: Vec<Known>,
     states: watch::Receiver<Vec<SourceState>>,
+    /// When they should be in sync; nothing once that has passed.
+    limit: Option<Sleep>,
     _tasks: Vec<Task>,
     /// Those before, until these are in sync: what they share is not let go in between.
     before: Option<Box<Self>>,
@@ -114,9 +114,11 @@ impl Sources {
             cx.spawner()
                 .spawn("source", keep_running(Arc::clone(plan), index, source))
         });
+        let limit = cx.clock().now() + plan.options.sync_limit();
         Self {
             _tasks: tasks.collect(),
             known: plan.sources.iter().map(Known::of).collect(),
+            limit: Some(cx.clock().sleep_until(limit)),
             states,
             before: None,
         }
@@ -149,29 +151,14 @@ impl Sources {
 
     /// Waits until every source has enqueued what is there.
     async fn in_sync<R: RequestKey>(&mut self, plan: &Plan<R>, cx: &RunContext) -> Result<(), RunError> {
-        let clock = Arc::clone(cx.clock());
-        let mut limit = clock.sleep_until(clock.now() + plan.options.sync_limit());
-        let mut is_late = false;
         loop {
             let verdict = self.look();
-            verdict.refuse(plan, is_late)?;
-            cx.stand(verdict.standing(is_late));
-            if !verdict.is_held_up() {
+            verdict.refuse(plan, self.is_late())?;
+            cx.stand(verdict.standing(self.is_late()));
+            // If none is left to say more, all have ended by themselves.
+            if !verdict.is_held_up() || !self.changed(cx).await {
                 self.before = None;
                 return Ok(());
-            }
-            tokio::select! {
-                biased;
-                changed = self.states.changed() => {
-                    if changed.is_err() {
-                        self.before = None;
-                        return Ok(()); // All sources have ended by themselves.
-                    }
-                }
-                () = &mut limit, if !is_late => {
-                    is_late = true;
-                    cx.settle();
-                }
             }
         }
     }
@@ -190,11 +177,35 @@ impl Sources {
 
     /// Waits for a change of how the sources stand, and says so.
     async fn keep_standing(&mut self, cx: &RunContext) {
-        if self.states.changed().await.is_err() {
+        if !self.changed(cx).await {
             // Nothing can change any more.
             std::future::pending::<()>().await;
         }
-        cx.stand(self.look().standing(false));
+        cx.stand(self.look().standing(self.is_late()));
+    }
+
+    /// Waits until a source says something else, or they had their time to be in sync: nobody need wait for this controller
+    /// any longer then. False means that none is left to say anything.
+    async fn changed(&mut self, cx: &RunContext) -> bool {
+        let limit = async {
+            match &mut self.limit {
+                Some(limit) => limit.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            changed = self.states.changed() => changed.is_ok(),
+            () = limit => {
+                self.limit = None;
+                cx.settle();
+                true
+            }
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.limit.is_none()
     }
 
     fn look(&mut self) -> Verdict {

@@ -201,7 +201,8 @@ pub struct RunFn<F> {
     function: F,
 }
 
-/// A runnable from an async function, which runs while this replica leads unless something else is said.
+/// A runnable from an async function, which runs while this replica leads unless something else is said. It counts as ready
+/// from its start, unless it [warms up](Needs::WarmUp).
 ///
 /// ```
 /// use steersman_controller::{BoxError, Needs, RunContext, run_fn};
@@ -247,8 +248,10 @@ where
     }
 
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
-        // What runs without saying more about itself is ready.
-        cx.ready();
+        // What runs without saying more about itself is ready. What warms up says itself when it is.
+        if self.needs != Needs::WarmUp {
+            cx.ready();
+        }
         (self.function)(cx)
     }
 }

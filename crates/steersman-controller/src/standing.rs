@@ -74,12 +74,17 @@ struct Inner {
 struct Board {
     entries: BTreeMap<String, Standing>,
     settled: BTreeSet<String>,
+    /// Whose the entries are: the last of their name who took a place.
+    owners: BTreeMap<String, u64>,
+    /// How many places were taken.
+    taken: u64,
 }
 
-/// The place of one on the board. Dropping it takes it off.
+/// The place of one on the board. Dropping it takes it off. One whose name was taken by another since says nothing more.
 #[derive(Debug)]
 pub struct Place {
     name: String,
+    number: u64,
     board: Standings,
     /// Its begin was logged, so that nothing new is said by the line that it is ready.
     has_begun: AtomicBool,
@@ -94,12 +99,17 @@ impl Standings {
 
     /// A place for one of this name, which waits for nothing in particular yet.
     pub fn place(&self, name: &str) -> Place {
+        let mut board = self.lock();
+        board.taken += 1;
         let place = Place {
             name: name.to_owned(),
+            number: board.taken,
             board: self.clone(),
             has_begun: AtomicBool::new(false),
         };
-        self.lock().settled.remove(name);
+        board.owners.insert(name.to_owned(), place.number);
+        board.settled.remove(name);
+        drop(board);
         place.set(Standing::its_start());
         place
     }
@@ -157,6 +167,9 @@ impl Place {
     /// Says how it stands. A transition is logged, with one line that people see by default.
     pub fn set(&self, standing: Standing) {
         let mut board = self.board.lock();
+        if !self.is_own(&board) {
+            return;
+        }
         let before = board.entries.get(&self.name);
         if before == Some(&standing) {
             return;
@@ -186,8 +199,18 @@ impl Place {
 
     /// Says that nobody need wait any longer until it is ready: it may be in trouble for good.
     pub(crate) fn settle(&self) {
-        self.board.lock().settled.insert(self.name.clone());
+        let mut board = self.board.lock();
+        if !self.is_own(&board) {
+            return;
+        }
+        board.settled.insert(self.name.clone());
+        drop(board);
         self.board.0.changed.send_replace(());
+    }
+
+    /// Whether nobody has taken the name since.
+    fn is_own(&self, board: &Board) -> bool {
+        board.owners.get(&self.name) == Some(&self.number)
     }
 
     /// Logs that it begins, and why.
@@ -209,6 +232,10 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut board = self.board.lock();
+        if !self.is_own(&board) {
+            return;
+        }
+        board.owners.remove(&self.name);
         board.entries.remove(&self.name);
         board.settled.remove(&self.name);
         drop(board);
@@ -232,6 +259,19 @@ mod tests {
         place.set(Standing::Ready);
         assert!(ready.as_mut().now_or_never().is_some());
         drop(place);
+        assert!(board.all().is_empty());
+    }
+
+    #[test]
+    fn who_leaves_late_takes_nothing_from_the_next_of_its_name() {
+        let board = Standings::new();
+        let (old, new) = (board.place("web"), board.place("web"));
+        new.set(Standing::Ready);
+        old.set(Standing::its_start());
+        drop(old);
+        assert_eq!(board.of("web"), Some(Standing::Ready));
+        assert!(board.settled().contains("web"));
+        drop(new);
         assert!(board.all().is_empty());
     }
 

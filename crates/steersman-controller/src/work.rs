@@ -69,10 +69,18 @@ impl<R: RequestKey> Outfit<R> {
         }
     }
 
-    /// By when work has to have ended whose leadership is over.
-    pub(crate) fn deadline(&self) -> Moment {
-        let now = self.clock.now();
-        self.term.fence().remaining().map_or(now, |left| now + left)
+    /// Waits until the time is over that work has to end: until the deadline, or as long as the fence lets it write once
+    /// leadership is over.
+    async fn overdue(&self, deadline: Moment) {
+        tokio::select! {
+            biased;
+            () = self.term.ended() => {
+                let now = self.clock.now();
+                let deadline = self.term.fence().remaining().map_or(now, |left| now + left);
+                self.clock.sleep_until(deadline).await;
+            }
+            () = self.clock.sleep_until(deadline) => {}
+        }
     }
 
     /// The cluster that a key is about, unless it has gone or lost the kind.
@@ -133,7 +141,8 @@ impl<R: RequestKey> Outfit<R> {
         let name = cluster.name().clone();
         let fence = Some(self.term.fence().clone());
         let fleet = self.fleet.clone();
-        let mut engagement = Engagement::new(&plan.name, cluster, fence, fleet, cx.stop().clone())
+        let stop = cx.stop().joined(self.term.stop());
+        let mut engagement = Engagement::new(&plan.name, cluster, fence, fleet, stop)
             .counted(cx.metrics().clone(), plan.options.recovers_panics())
             .limited(plan.handler_limit());
         if let Some((resource, scope)) = plan.watched_part(cluster) {
@@ -205,13 +214,18 @@ impl<R: RequestKey> Workers<R> {
         }
     }
 
-    /// Waits until no key is ready any more.
+    /// Waits until no key is ready any more, or nothing may be worked on any more.
     pub(crate) async fn drain(&self, deadline: Moment) {
-        self.until(deadline, |depth| depth.ready() == 0 && depth.in_flight() == 0)
-            .await;
+        let is_drained = |depth: &Depth| depth.ready() == 0 && depth.in_flight() == 0;
+        tokio::select! {
+            biased;
+            () = self.outfit.term.ended() => {}
+            () = self.until(deadline, is_drained) => {}
+        }
     }
 
-    /// Hands out nothing any more, waits for what is in flight, and cancels what is left at the deadline.
+    /// Hands out nothing any more, waits for what is in flight, and cancels what is left at the deadline, or when leadership
+    /// is over.
     pub(crate) async fn finish(self, deadline: Moment) {
         self.outfit.plan.queue.pause();
         self.until(deadline, |depth| depth.in_flight() == 0).await;
@@ -220,7 +234,7 @@ impl<R: RequestKey> Workers<R> {
             tracing::warn!(
                 controller = %self.outfit.plan.name,
                 left,
-                "the grace period is over: what is still being worked on is cancelled, and kept for the next run"
+                "the time is over: what is still being worked on is cancelled, and kept for the next run"
             );
         }
     }
@@ -228,7 +242,7 @@ impl<R: RequestKey> Workers<R> {
     async fn until(&self, deadline: Moment, condition: impl Fn(&Depth) -> bool) {
         let outfit = &self.outfit;
         outfit.closing.store(true, Ordering::SeqCst);
-        let mut late = outfit.clock.sleep_until(deadline);
+        let mut late = std::pin::pin!(outfit.overdue(deadline));
         loop {
             let mut idle = std::pin::pin!(outfit.idle.notified());
             idle.as_mut().enable();

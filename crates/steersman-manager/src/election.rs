@@ -32,9 +32,11 @@
 //! 4. The lease is renewed on a thread of its own, by a connection of its own: nothing that the program does elsewhere
 //!    delays it.
 //! 5. Who loses the lease steps down: what needs leadership is stopped, what is warm stays so, and the replica takes part
-//!    again once everything of the old term has ended. With [`OnLoss::Exit`] the run ends instead.
+//!    again once everything of the old term has ended. That a write is held back then ends no run. With
+//!    [`OnLoss::Exit`] the run ends instead.
 //! 6. At the end of a run the lease is given up after the last of the leader's work has ended, and left to run out if that
-//!    outlived the grace period.
+//!    outlived the grace period. If the lease is lost meanwhile, the work ends at once. Nobody is waited for longer than the
+//!    grace period, whatever becomes of the lease.
 //! 7. A lease that is won while the run ends starts nothing, and is given up.
 //! 8. A replica that is not warm leaves a free lease to others for a limited time.
 //! 9. On the wire it is the lease of client-go: a replica in Go and one in Rust can contend for it.
@@ -243,8 +245,8 @@ impl Election {
 
     /// One lease for each controller and other runnable that needs leadership, called by the name of the election and
     /// that of the runnable, such as `web-operator-web`. So replicas share the work: each acts in what it holds the lease
-    /// of. Each lease costs a thread, a connection and its renewals. [`Manager::leads`](crate::Manager::leads) tells of
-    /// one of them. Default: one lease for all.
+    /// of. Each lease costs a thread, a connection and its renewals. [`Manager::leads`](crate::Manager::leads) and
+    /// [`Manager::elected_in`](crate::Manager::elected_in) tell of one of them. Default: one lease for all.
     pub fn per_runnable(mut self) -> Self {
         self.per_runnable = true;
         self

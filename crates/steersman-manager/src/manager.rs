@@ -66,7 +66,7 @@ pub(crate) struct Inner {
     readyz: Checks,
     metrics: MetricsRegistry,
     endpoints: builder::Endpoints,
-    /// Whoever runs leads, unless there is an election.
+    /// Whoever runs leads, unless there is an election. Nothing where each has a lease of its own.
     leadership: watch::Sender<Option<Leadership>>,
     election: Option<builder::Contested>,
     /// How those are elected that have a lease each.
@@ -281,7 +281,9 @@ impl Manager {
         self.0.endpoints.addresses()
     }
 
-    /// Waits until this replica leads: at once where there is no election, once the manager runs.
+    /// Waits until this replica leads: at once where there is no election, once the manager runs. Where there is
+    /// [a lease for each](crate::Election::per_runnable) no replica leads as a whole, and this waits for ever:
+    /// [`elected_in`](Self::elected_in) is for that.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -292,6 +294,18 @@ impl Manager {
             return;
         };
         drop(leadership.term().await);
+    }
+
+    /// Waits until this replica leads in what the runnable of this name does. That is different from
+    /// [`elected`](Self::elected) only where there is [a lease for each](crate::Election::per_runnable).
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn elected_in(&self, runnable: &str) {
+        match &self.0.own_leases {
+            Some(_) => self.0.leads.elected(runnable).await,
+            None => self.elected().await,
+        }
     }
 
     /// Waits until this replica does not lead, which is so from the start. Together with [`elected`](Self::elected) it
@@ -306,7 +320,8 @@ impl Manager {
         }
     }
 
-    /// Whether this replica leads now.
+    /// Whether this replica leads now. Where there is [a lease for each](crate::Election::per_runnable) no replica does;
+    /// see [`leads`](Self::leads).
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.0

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runnables that run, each with its name, its own end and its result.
+//!
+//! # Guarantees
+//! 1. Of one name one runs at a time: what was cancelled is gone before the next of its name begins. Nobody else waits for
+//!    that.
+//! 2. What holds a term is cancelled when that ends, also while it is stopping. If it fails because it may not write any
+//!    more, that is the end of its term and no failure.
+//! 3. What warms up and has ended well stands as ready until it is let go: nobody waits for it.
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll};
 
 use futures::{FutureExt, future::select_all, poll};
 use steersman_controller::{
-    BoxError, BoxRunnable, Leadership, RunSurroundings, Runnable, Stop, StopHandle, Term, run_filled,
+    BoxError, BoxRunnable, Leadership, Needs, RunContext, RunSurroundings, Runnable, Stop, StopHandle, Term,
+    run_filled,
 };
 use steersman_core::{Clock, Moment, Task};
 use tokio::sync::{mpsc, watch};
@@ -17,6 +25,8 @@ const FAILURES: usize = 64;
 pub(crate) struct Supervisor {
     surroundings: Arc<RunSurroundings>,
     running: BTreeMap<String, Running>,
+    /// Those that were cancelled and may not be gone yet.
+    leaving: Vec<(String, watch::Receiver<Progress>)>,
     failures: (mpsc::Sender<Failure>, mpsc::Receiver<Failure>),
 }
 
@@ -50,6 +60,16 @@ struct Running {
     /// It was told to end by then, while the others go on.
     dismissed: Option<Moment>,
     _task: Task,
+    /// Keeps the place on the board of one that warms up, also after its end.
+    _place: Option<RunContext>,
+}
+
+/// How a run ended.
+enum End {
+    /// By itself.
+    Finished(Result<(), BoxError>),
+    /// Its term is over, and it was cancelled.
+    Deposed,
 }
 
 impl Supervisor {
@@ -57,6 +77,7 @@ impl Supervisor {
         Self {
             surroundings: Arc::clone(surroundings),
             running: BTreeMap::new(),
+            leaving: Vec::new(),
             failures: mpsc::channel(FAILURES),
         }
     }
@@ -77,27 +98,34 @@ impl Supervisor {
         let cx = self.surroundings.context(&name, leadership.clone(), own.clone());
         let (sender, progress) = watch::channel(Progress::Starting);
         let (failures, runnable) = (self.failures.0.clone(), runnable.clone());
-        let called = name.clone();
+        let (called, before) = (name.clone(), self.leaving(&name));
+        let ending = Ending(sender);
+        let warms_up = runnable.needs() == Needs::WarmUp;
+        let place = warms_up.then(|| cx.clone());
         let task = self.surroundings.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
-            let (ending, _term) = (Ending(sender), term);
+            let (ending, term, cx) = (ending, term, cx);
+            if !before.is_empty() {
+                ending.begun();
+                gone(before).await;
+            }
             tracing::debug!(name = called, "starting");
-            let mut running = pin!(AssertUnwindSafe(run_filled(&runnable, cx, deadline)).catch_unwind());
-            let result = match poll!(running.as_mut()) {
-                Poll::Ready(result) => result,
-                Poll::Pending => {
-                    // It has made its first step.
-                    ending.0.send_replace(Progress::Begun);
-                    running.await
+            let end = run(&runnable, cx.clone(), deadline, (&ending, term.as_ref())).await;
+            let error = match end {
+                End::Deposed => return tracing::debug!(name = called, "cancelled, because leadership was lost"),
+                End::Finished(Ok(())) => {
+                    if warms_up && !own.is_requested() {
+                        cx.ready();
+                    }
+                    return tracing::debug!(name = called, "ended");
                 }
-            };
-            let error = match result {
-                Ok(Ok(())) => return tracing::debug!(name = called, "ended"),
-                Ok(Err(error)) => error,
-                Err(panic) => format!("it panicked: {}", message(&*panic)).into(),
+                End::Finished(Err(error)) => error,
             };
             if own.is_requested() {
                 return report_late(&called, &error);
+            }
+            if term.as_ref().is_some_and(Term::is_spent) {
+                return tracing::warn!(name = called, error = %chain(&*error), "failed, because leadership was lost");
             }
             if let Err(lost) = failures.try_send(Failure { name: called, error }) {
                 let failure = lost.into_inner();
@@ -109,8 +137,22 @@ impl Supervisor {
             progress,
             dismissed: None,
             _task: task,
+            _place: place,
         };
         self.running.insert(name, running);
+    }
+
+    /// Those of this name that may not be gone yet.
+    fn leaving(&mut self, name: &str) -> Vec<watch::Receiver<Progress>> {
+        self.leaving
+            .retain(|(_, progress)| *progress.borrow() != Progress::Ended);
+        let leaving = self.leaving.iter().filter(|(other, _)| other == name);
+        leaving.map(|(_, progress)| progress.clone()).collect()
+    }
+
+    /// Cancels one, if it has not ended.
+    fn cancel(&mut self, name: String, running: Running) {
+        self.leaving.push((name, running.progress));
     }
 
     /// Waits until everything that was started has made its first step.
@@ -138,12 +180,13 @@ impl Supervisor {
             Some(failure) = self.failures.1.recv() => return Change::Failed(failure),
             released = released(&self.running, self.surroundings.clock()) => released,
         };
-        self.running.remove(&name);
-        if !has_ended {
+        let released = self.running.remove(&name);
+        if let Some(running) = released.filter(|_| !has_ended) {
             tracing::warn!(
                 name,
                 "did not end within the grace period after its cluster was removed, and is cancelled"
             );
+            self.cancel(name, running);
         }
         Change::Released
     }
@@ -194,10 +237,56 @@ impl Supervisor {
                 }
             };
             if !has_ended && had_time {
-                unfinished.push(name);
+                unfinished.push(name.clone());
+            }
+            if !has_ended {
+                self.cancel(name, running);
             }
         }
         unfinished
+    }
+}
+
+/// Runs one, until its term is over if it has one.
+async fn run(
+    runnable: &BoxRunnable,
+    cx: RunContext,
+    deadline: Moment,
+    (ending, term): (&Ending, Option<&Term>),
+) -> End {
+    let running = AssertUnwindSafe(run_filled(runnable, cx, deadline)).catch_unwind();
+    let running = async {
+        match running.await {
+            Ok(result) => End::Finished(result),
+            Err(panic) => End::Finished(Err(format!("it panicked: {}", message(&*panic)).into())),
+        }
+    };
+    let deposed = async {
+        match term {
+            Some(term) => term.ended().await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut ended = pin!(async {
+        tokio::select! {
+            biased;
+            () = deposed => End::Deposed,
+            end = running => end,
+        }
+    });
+    if let Poll::Ready(end) = poll!(ended.as_mut()) {
+        return end;
+    }
+    // It has made its first step.
+    ending.begun();
+    ended.await
+}
+
+/// Waits until all of them have ended.
+async fn gone(leaving: Vec<watch::Receiver<Progress>>) {
+    for mut progress in leaving {
+        // One whose sender is gone has ended.
+        let _ = progress.wait_for(|progress| *progress == Progress::Ended).await;
     }
 }
 
@@ -222,6 +311,12 @@ async fn released(running: &BTreeMap<String, Running>, clock: &Arc<dyn Clock>) -
 }
 
 struct Ending(watch::Sender<Progress>);
+
+impl Ending {
+    fn begun(&self) {
+        self.0.send_replace(Progress::Begun);
+    }
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -257,4 +352,168 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use steersman_cluster::Fence;
+    use steersman_controller::{LeadershipKeeper, RunFn, Standing, run_fn};
+    use steersman_core::{Random, Spawner, TestClock};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    struct Stage {
+        surroundings: Arc<RunSurroundings>,
+        supervisor: Supervisor,
+        stop: Stop,
+        _handle: StopHandle,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let (clock, random) = (Arc::new(TestClock::new()), Arc::new(Random::from_seed(7)));
+            let surroundings = Arc::new(RunSurroundings::new(clock, random, Spawner::current()));
+            let (handle, stop) = StopHandle::new();
+            Self {
+                supervisor: Supervisor::new(&surroundings),
+                surroundings,
+                stop,
+                _handle: handle,
+            }
+        }
+
+        fn now(&self) -> Moment {
+            self.surroundings.clock().now()
+        }
+
+        fn start(&mut self, runnable: &BoxRunnable, turn: (&Leadership, Option<Term>)) {
+            let due = (&self.stop, self.now());
+            self.supervisor.start(runnable, turn, due);
+        }
+    }
+
+    fn runnable<F, Fut>(function: F) -> BoxRunnable
+    where
+        F: Fn(RunContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), BoxError>> + Send,
+        RunFn<F>: Runnable,
+    {
+        BoxRunnable::new(run_fn("one", function).needing(Needs::WarmUp))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begins() {
+        let mut stage = Stage::new();
+        let (runs, mut begun) = watch::channel(0);
+        let (go_on, blocked) = std::sync::mpsc::channel::<()>();
+        let (runs, blocked) = (Arc::new(runs), Mutex::new(Some(blocked)));
+        let deaf = runnable(move |cx| {
+            runs.send_modify(|runs| *runs += 1);
+            let blocked = blocked.lock().unwrap().take();
+            async move {
+                cx.ready();
+                // The first one cannot be cancelled for a while.
+                if let Some(blocked) = blocked {
+                    let _ = blocked.recv();
+                }
+                cx.stop().requested().await;
+                Ok(())
+            }
+        });
+        let leadership = Leadership::always();
+        stage.start(&deaf, (&leadership, None));
+        begun.wait_for(|runs| *runs == 1).await.unwrap();
+        let now = stage.now();
+        assert!(stage.supervisor.stop(now, |_| true).await.is_empty());
+        stage.start(&deaf, (&leadership, None));
+        // Others start meanwhile.
+        stage.supervisor.begun().await;
+        assert_eq!(*begun.borrow(), 1);
+        go_on.send(()).unwrap();
+        begun.wait_for(|runs| *runs == 2).await.unwrap();
+        let is_ready = |all: &BTreeMap<String, Standing>| all.get("one") == Some(&Standing::Ready);
+        stage.surroundings.standings().when(is_ready).await;
+        stage
+            .supervisor
+            .stop(Moment::from_nanos(u64::MAX), |_| true)
+            .await;
+    }
+
+    // R68, R177
+    #[tokio::test]
+    async fn guarantee_2_what_fails_because_its_term_is_over_is_no_failure() {
+        let mut stage = Stage::new();
+        let (fence_keeper, fence) = Fence::new(Arc::clone(stage.surroundings.clock()));
+        fence_keeper.open_until(None);
+        let (keeper, leadership) = LeadershipKeeper::new();
+        keeper.grant(fence.clone());
+        let (fail, failing) = watch::channel(false);
+        let careless = runnable(move |_| {
+            let mut failing = failing.clone();
+            async move {
+                failing.wait_for(|failing| *failing).await?;
+                Err("held back".into())
+            }
+        });
+        stage.start(&careless, (&leadership, leadership.try_term()));
+        stage.supervisor.begun().await;
+        fence_keeper.close("the time is up");
+        fail.send_replace(true);
+        keeper.vacated().await;
+        assert!(stage.supervisor.unheard().is_empty(), "the term ends soon");
+
+        // With a term it is a failure as any other.
+        keeper.grant(Fence::open());
+        let now = stage.now();
+        stage.supervisor.stop(now, |_| true).await;
+        stage.start(&careless, (&leadership, leadership.try_term()));
+        let Change::Failed(failure) = stage.supervisor.changed().await else {
+            panic!("nothing was dismissed");
+        };
+        assert_eq!(failure.error.to_string(), "held back");
+    }
+
+    // R68
+    #[tokio::test]
+    async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_stopping() {
+        let mut stage = Stage::new();
+        let (keeper, leadership) = LeadershipKeeper::new();
+        keeper.grant(Fence::open());
+        let (told, is_told) = oneshot::channel();
+        let told = Mutex::new(Some(told));
+        let slow = runnable(move |cx| {
+            let told = told.lock().unwrap().take();
+            async move {
+                cx.stop().requested().await;
+                let _ = told.map(|told| told.send(()));
+                std::future::pending().await
+            }
+        });
+        stage.start(&slow, (&leadership, leadership.try_term()));
+        // Time stands still, so that the grace period is never over.
+        let deadline = stage.now() + std::time::Duration::from_secs(30);
+        let stopping = stage.supervisor.stop(deadline, |_| true);
+        let losing = async {
+            is_told.await.unwrap();
+            keeper.revoke();
+        };
+        let (late, ()) = futures::join!(stopping, losing);
+        assert!(late.is_empty() && keeper.is_vacated());
+    }
+
+    #[tokio::test]
+    async fn guarantee_3_a_warm_up_that_has_ended_well_stands_as_ready_until_it_is_let_go() {
+        let mut stage = Stage::new();
+        stage.start(&runnable(async |_| Ok(())), (&Leadership::always(), None));
+        let standings = stage.surroundings.standings().clone();
+        standings.when_settled(|settled| settled.contains("one")).await;
+        stage.supervisor.begun().await;
+        assert_eq!(standings.of("one"), Some(Standing::Ready));
+        let now = stage.now();
+        stage.supervisor.stop(now, |_| true).await;
+        assert!(standings.all().is_empty() && standings.settled().is_empty());
+    }
 }

@@ -12,14 +12,15 @@ use elected::{LEASE, Replica, Sign, create_map, held_by, holder, is_about_lease,
 use elected::{figure, short, signed, steady, until};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use managed::Running;
 use serde_json::json;
 use steersman_apiserver::ApiServer;
 use steersman_controller::{BoxError, Controller, Needs, RunContext, Standing, run_fn};
 use steersman_core::Spawner;
 use steersman_manager::{Election, Manager, OnLoss, RunError};
 use steersman_testing::{
-    Fixture,
-    proxy::{Exchange, Fault, Matching},
+    FaultProxy, Fixture,
+    proxy::{Exchange, Fault, Injected, Matching},
 };
 use tokio::sync::watch;
 
@@ -280,6 +281,59 @@ async fn guarantee_6_the_lease_of_one_who_does_not_end_runs_out(fixture: Fixture
         "{error}"
     );
     assert_eq!(holder(&fixture).await, "one");
+}
+
+// R68
+#[steersman_testing::test]
+async fn guarantee_6_work_that_is_ending_does_not_outlive_a_lease_that_is_lost(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let one = Replica::new(&fixture, &proxy, short(&fixture, "one"), "one", |builder| {
+        // Nobody lives to see the end of it.
+        builder.grace(Duration::from_secs(3600))
+    })
+    .await;
+    let slow = run_fn("slow", async |cx: RunContext| {
+        cx.stop().requested().await;
+        std::future::pending::<Result<(), BoxError>>().await
+    });
+    one.manager.add(slow).unwrap();
+    let mut running = one.run();
+    one.manager.elected().await;
+    until(async || one.manager.standings().of("slow").is_some()).await;
+    let stall = proxy.inject(Matching::method("PUT").path("/leases"), Fault::stall());
+    stall.hit().await;
+    running.tell();
+    running.ended().await.unwrap();
+}
+
+/// A replica that leads, and one of whose renewals has no answer. None ends for lack of time.
+async fn unanswered(fixture: &Fixture, proxy: &FaultProxy, grace: Duration) -> (Replica, Running, Injected) {
+    let election = steady(fixture, "one")
+        .lease_duration(Duration::from_secs(6000))
+        .renew_deadline(Duration::from_secs(4000));
+    let one = Replica::new(fixture, proxy, election, "one", |builder| builder.grace(grace)).await;
+    let running = one.run();
+    one.manager.elected().await;
+    let renewal = Matching::method("PUT").path("/leases").first(1);
+    let held = proxy.inject(renewal, Fault::delay_answer(Duration::from_secs(3600)));
+    held.hit().await;
+    (one, running, held)
+}
+
+#[steersman_testing::test]
+async fn guarantee_6_the_lease_is_given_up_also_if_a_renewal_has_no_answer(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (_one, running, _held) = unanswered(&fixture, &proxy, Duration::from_secs(3600)).await;
+    running.stop().await.unwrap();
+    assert_eq!(holder(&fixture).await, "");
+}
+
+#[steersman_testing::test]
+async fn guarantee_6_the_grace_period_holds_also_if_the_lease_cannot_be_given_up(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (_one, running, _held) = unanswered(&fixture, &proxy, Duration::from_millis(300)).await;
+    let _all = proxy.inject(Matching::method("PUT").path("/leases"), Fault::stall());
+    running.stop().await.unwrap();
 }
 
 #[steersman_testing::test]

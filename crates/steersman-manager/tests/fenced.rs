@@ -13,10 +13,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use managed::Running;
 use serde_json::json;
-use steersman_cluster::EventType;
-use steersman_controller::{BoxError, Context, Controller, Reconciler, Request};
-use steersman_core::{Action, Spawner, TestClock};
-use steersman_manager::Manager;
+use steersman_cluster::{Cluster, EventType};
+use steersman_controller::{
+    BoxError, Context, Controller, Reconciler, Request, RunContext, Runnable, run_fn,
+};
+use steersman_core::{Action, ObjectKey, Spawner, TestClock};
+use steersman_manager::{Election, Manager};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Ended, Exchange, Fault, Matching},
@@ -89,6 +91,31 @@ struct Stage {
 }
 
 async fn stage(fixture: &Fixture) -> Stage {
+    let (clock, proxy, replica) = candidate(fixture, |election| election).await;
+    let (tell, writer) = Writer::new();
+    Controller::of::<ConfigMap>("writer")
+        .warm()
+        .run_on(&replica.manager, writer.clone())
+        .unwrap();
+    let running = replica.run();
+    replica.manager.elected().await;
+    tell.send_replace(1);
+    assert_eq!(writer.outcome(0).await, Ok(()));
+    Stage {
+        clock,
+        proxy,
+        tell,
+        writer,
+        replica,
+        running,
+    }
+}
+
+/// A replica on a clock that the test moves, and a map that it can write.
+async fn candidate(
+    fixture: &Fixture,
+    more: impl FnOnce(Election) -> Election,
+) -> (TestClock, FaultProxy, Replica) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     create_map(fixture, "a").await;
     let identity = user(fixture, "one").await;
@@ -105,29 +132,16 @@ async fn stage(fixture: &Fixture) -> Stage {
         .renew_deadline(RENEW)
         .cold_patience(Duration::ZERO)
         .retry_period(Duration::from_secs(2));
-    let manager = Manager::builder().cluster(cluster.clone()).election(election);
+    let manager = Manager::builder()
+        .cluster(cluster.clone())
+        .election(more(election));
     let manager = manager.clock(Arc::new(clock.clone())).build().await.unwrap();
-    let (tell, writer) = Writer::new();
-    Controller::of::<ConfigMap>("writer")
-        .warm()
-        .run_on(&manager, writer.clone())
-        .unwrap();
-    let running = managed::run(&manager);
-    manager.elected().await;
-    tell.send_replace(1);
-    assert_eq!(writer.outcome(0).await, Ok(()));
-    Stage {
-        clock,
-        proxy,
-        tell,
-        writer,
-        running,
-        replica: Replica {
-            manager,
-            cluster,
-            user: identity.name().to_owned(),
-        },
-    }
+    let replica = Replica {
+        manager,
+        cluster,
+        user: identity.name().to_owned(),
+    };
+    (clock, proxy, replica)
 }
 
 fn patches(proxy: &FaultProxy) -> Vec<Exchange> {
@@ -175,6 +189,87 @@ async fn guarantee_1_a_machine_that_was_suspended_writes_nothing_when_it_wakes_u
     );
     assert_eq!(lease(&fixture).await.spec.unwrap().lease_transitions, Some(0));
     stage.running.stop().await.unwrap();
+}
+
+/// Writes what it is told to, as one who knows nothing of leases: an error is its end. Says how often it ran, and how many
+/// of the runs last.
+fn careless(
+    cluster: &Cluster,
+    key: ObjectKey,
+    told: watch::Receiver<u32>,
+) -> (impl Runnable, watch::Receiver<(u32, u32)>) {
+    struct Lasting(Arc<watch::Sender<(u32, u32)>>);
+    impl Drop for Lasting {
+        fn drop(&mut self) {
+            self.0.send_modify(|(_, lasting)| *lasting -= 1);
+        }
+    }
+    let (sender, counts) = watch::channel((0, 0));
+    let (sender, cluster) = (Arc::new(sender), cluster.clone());
+    let runnable = run_fn("careless", move |cx: RunContext| {
+        sender.send_modify(|(runs, lasting)| (*runs, *lasting) = (*runs + 1, *lasting + 1));
+        let lasting = Lasting(Arc::clone(&sender));
+        let (client, key, mut told) = (cx.fenced(&cluster.client()), key.clone(), told.clone());
+        async move {
+            let _lasting = lasting;
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = cx.stop().requested() => return Ok::<_, BoxError>(()),
+                    changed = told.changed() => changed?,
+                }
+                let written = told.borrow_and_update().to_string();
+                let patch = Patch::Merge(json!({"data": {"written": written}}));
+                client.patch::<ConfigMap>(&key, &patch).await?;
+            }
+        }
+    });
+    (runnable, counts)
+}
+
+/// Shows that a leader which fails because it may not write any more is no reason to end the run.
+async fn goes_on_after_a_suspend(fixture: &Fixture, more: impl FnOnce(Election) -> Election) {
+    let (clock, _proxy, replica) = candidate(fixture, more).await;
+    let (tell, told) = watch::channel(0);
+    let (runnable, mut counts) = careless(&replica.cluster, managed::key(fixture, "a"), told);
+    replica.manager.add(runnable).unwrap();
+    let mut running = replica.run();
+    replica.manager.elected_in("careless").await;
+    let live = replica.cluster.live();
+    let mut wrote = async |number: &str| {
+        until(async || {
+            assert!(!running.has_ended(), "the run goes on");
+            let map = live.get::<ConfigMap>(&managed::key(fixture, "a")).await.unwrap();
+            let data = map.as_ref().and_then(|map| map.data.as_ref());
+            data.and_then(|data| data.get("written"))
+                .is_some_and(|written| written == number)
+        })
+        .await;
+    };
+    tell.send_replace(1);
+    wrote("1").await;
+    clock.suspend(RENEW);
+    tell.send_replace(2);
+    // It has failed before anybody knows that the lease is lost.
+    counts.wait_for(|counts| *counts == (1, 0)).await.unwrap();
+    clock.advance(Duration::from_secs(2));
+    wrote("2").await;
+    assert_eq!(*counts.borrow(), (2, 1), "it runs in the next term");
+    running.stop().await.unwrap();
+}
+
+// R68, R177
+#[steersman_testing::test]
+async fn guarantee_5_a_leader_that_fails_because_it_may_not_write_runs_again_in_the_next_term(
+    fixture: Fixture,
+) {
+    goes_on_after_a_suspend(&fixture, |election| election).await;
+}
+
+// R68, R177
+#[steersman_testing::test]
+async fn guarantee_5_so_it_does_with_a_lease_of_its_own(fixture: Fixture) {
+    goes_on_after_a_suspend(&fixture, Election::per_runnable).await;
 }
 
 /// Shows that a write without an answer is given up when renewals fail in this way.

@@ -6,6 +6,7 @@
 mod elected;
 mod managed;
 
+use futures::FutureExt;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{ConfigMap, Secret},
@@ -62,6 +63,16 @@ fn scopeguard(at_end: impl FnMut()) -> impl Drop {
 async fn holder(fixture: &Fixture, lease: &str) -> Option<String> {
     let lease: Option<Lease> = leases(fixture).get_opt(lease).await.unwrap();
     lease?.spec?.holder_identity
+}
+
+/// Gives a lease that is not there yet to somebody who never renews.
+async fn hold(fixture: &Fixture, lease: &str) {
+    let held = json!({
+        "metadata": {"name": lease, "namespace": fixture.namespace()},
+        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600},
+    });
+    let held = serde_json::from_value(held).unwrap();
+    leases(fixture).create(&Default::default(), &held).await.unwrap();
 }
 
 async fn give(fixture: &Fixture, lease: &str, holder: &str) {
@@ -156,14 +167,32 @@ async fn replicas_share_the_work_and_take_over_what_is_given_up(fixture: Fixture
 }
 
 #[steersman_testing::test]
+async fn where_each_has_a_lease_nobody_leads_as_a_whole(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (one, _) = replica(&fixture, &proxy, "one").await;
+    hold(&fixture, TICKER).await;
+    let running = one.run();
+    one.manager.elected_in("maps").await;
+    assert!(one.manager.leads("maps") && !one.manager.leads("ticker"));
+    assert!(one.manager.elected_in("ticker").now_or_never().is_none());
+    assert!(!one.manager.is_leading());
+    assert!(one.manager.elected().now_or_never().is_none());
+    assert!(one.manager.deposed().now_or_never().is_some());
+    give(&fixture, TICKER, "").await;
+    one.manager.elected_in("ticker").await;
+    running.stop().await.unwrap();
+    assert!(one.manager.elected_in("maps").now_or_never().is_none());
+}
+
+#[steersman_testing::test]
 async fn with_one_lease_for_all_a_runnable_is_led_by_who_leads(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let election = steady(&fixture, "one");
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
     let running = one.run();
     assert!(!one.manager.leads("maps"));
-    one.manager.elected().await;
-    assert!(one.manager.leads("maps"));
+    one.manager.elected_in("maps").await;
+    assert!(one.manager.leads("maps") && one.manager.is_leading());
     running.stop().await.unwrap();
 }
 
@@ -174,12 +203,7 @@ async fn a_standby_opens_no_watch_for_what_is_not_warm(fixture: Fixture) {
     create_map(&fixture, "a").await;
     let (one, _) = replica(&fixture, &proxy, "one").await;
     let (secrets, lease) = (managed::Log::new(), "operator-secrets");
-    let held = json!({
-        "metadata": {"name": lease, "namespace": fixture.namespace()},
-        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600},
-    });
-    let held = serde_json::from_value(held).unwrap();
-    leases(&fixture).create(&Default::default(), &held).await.unwrap();
+    hold(&fixture, lease).await;
     Controller::of::<Secret>("secrets")
         .run_on(&one.manager, secrets)
         .unwrap();

@@ -60,6 +60,7 @@ fn task(name: &str, steps: &Steps, needs: Needs) -> impl Runnable {
     let run = move |cx: RunContext| {
         steps.add(called.clone());
         async move {
+            cx.ready();
             cx.stop().requested().await;
             Ok::<(), BoxError>(())
         }

@@ -322,6 +322,104 @@ async fn so_it_does_with_a_lease_for_each_runnable(fixture: Fixture) {
     leads_without(&fixture, election, |manager| manager.leads("maps")).await;
 }
 
+// R90, R94
+#[steersman_testing::test]
+async fn a_cluster_that_stalls_or_refuses_past_the_sync_timeout_leaves_the_replica_warm(fixture: Fixture) {
+    for (name, fault) in [("one", Fault::stall()), ("two", Fault::answer(403))] {
+        let (proxy, far_proxy) = (fixture.proxy().await, fixture.proxy().await);
+        let trouble = far_proxy.inject(Matching::method("GET").path("/configmaps"), fault);
+        // Nobody lives to see the end of its patience.
+        let election = steady(&fixture, name).cold_patience(Duration::from_secs(3600));
+        let one = Replica::new(&fixture, &proxy, election, name, |builder| {
+            probed(builder).barrier(Duration::from_millis(100))
+        })
+        .await;
+        let far = managed::cluster_through(&fixture, &far_proxy, "far").await;
+        one.manager.add_cluster(far).unwrap();
+        Controller::of::<ConfigMap>("maps")
+            .on_every_cluster()
+            .warm()
+            .sync_timeout(Duration::from_millis(500))
+            .run_on(&one.manager, Sign(name.to_owned()))
+            .unwrap();
+        let addresses = one.manager.addresses();
+        let running = one.run();
+        one.manager.elected().await;
+        let (status, body) = probe(&addresses, "/readyz").await;
+        assert_eq!(status, 500, "{body}");
+        assert!(body.contains("[+]warm ok"), "{body}");
+        assert!(body.contains("[-]runnables failed: maps: degraded: "), "{body}");
+        drop(trouble);
+        until(async || probe(&addresses, "/readyz").await.0 == 200).await;
+        running.stop().await.unwrap();
+    }
+}
+
+/// A warm-up from a function that does as it is told.
+fn warming<F, Fut>(one: &Replica, then: F) -> watch::Sender<bool>
+where
+    F: Fn(RunContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    let (go_on, told) = watch::channel(false);
+    let then = Arc::new(then);
+    let runnable = run_fn("loader", move |cx: RunContext| {
+        let (mut told, then) = (told.clone(), Arc::clone(&then));
+        async move {
+            told.wait_for(|told| *told).await?;
+            then(cx).await
+        }
+    });
+    one.manager.add(runnable.needing(Needs::WarmUp)).unwrap();
+    go_on
+}
+
+/// Shows that a replica with such a warm-up is cold until it is told to go on, and leads after that.
+async fn is_cold_until(fixture: &Fixture, warming: impl FnOnce(&Replica) -> watch::Sender<bool>) {
+    let proxy = fixture.proxy().await;
+    let election = steady(fixture, "one").cold_patience(Duration::from_secs(3600));
+    let one = Replica::new(fixture, &proxy, election, "one", probed).await;
+    let go_on = warming(&one);
+    let addresses = one.manager.addresses();
+    let running = one.run();
+    until(async || {
+        let (status, body) = probe(&addresses, "/readyz/warm").await;
+        assert_eq!(status, 500, "{body}");
+        body.contains("loader: waiting for its start") && one.manager.standings().of("loader").is_some()
+    })
+    .await;
+    // It has seen that the lease is free.
+    let looked = |all: &[Exchange]| {
+        let watches = |one: &Exchange| one.path.contains("/leases") && one.is_watch();
+        all.iter().any(watches)
+    };
+    proxy.wait_for(|all| looked(all).then_some(())).await;
+    assert!(!one.manager.is_leading());
+    go_on.send_replace(true);
+    one.manager.elected().await;
+    assert_eq!(probe(&addresses, "/readyz").await.0, 200);
+    running.stop().await.unwrap();
+}
+
+// R83
+#[steersman_testing::test]
+async fn a_warm_up_that_is_a_function_is_waited_for_until_it_says_that_it_is_ready(fixture: Fixture) {
+    is_cold_until(&fixture, |one| {
+        warming(one, async |cx| {
+            cx.ready();
+            cx.stop().requested().await;
+            Ok(())
+        })
+    })
+    .await;
+}
+
+// R83
+#[steersman_testing::test]
+async fn a_warm_up_that_has_ended_is_not_waited_for(fixture: Fixture) {
+    is_cold_until(&fixture, |one| warming(one, async |_| Ok(()))).await;
+}
+
 // R85, R91
 #[steersman_testing::test]
 async fn what_needs_no_leadership_works_at_once_and_each_controller_can_differ_from_the_rest(

@@ -25,6 +25,9 @@ use super::{
 };
 use crate::supervise::chain;
 
+/// Why a lease is lost that nobody else took.
+const NOT_IN_TIME: &str = "it was not renewed in time";
+
 /// A replica that takes part.
 pub(super) struct Elector {
     pub(super) settings: Settings,
@@ -209,7 +212,7 @@ impl Elector {
         loop {
             tokio::select! {
                 biased;
-                () = self.run_out(sent) => return End::Lost("it was not renewed in time".to_owned()),
+                () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
                 () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
                 () = self.clock.sleep_until(next) => {}
             }
@@ -217,13 +220,18 @@ impl Elector {
             let renewal = tokio::select! {
                 biased;
                 // Also right after a suspend, before anything is sent.
-                () = self.run_out(sent) => return End::Lost("it was not renewed in time".to_owned()),
+                () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
                 renewal = self.renew(&lease) => renewal,
+                // Who gives the lease up finds out what became of it.
+                () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
             };
             match renewal {
                 Renewal::Done(renewed) => {
+                    // One who was held back at the last moment has to be right: this term is over then.
+                    if !fence.extend_for(self.settings.timing.renew, now) {
+                        return End::Lost(NOT_IN_TIME.to_owned());
+                    }
                     (lease, sent) = (renewed, now);
-                    fence.open_for(self.settings.timing.renew, sent);
                     next = sent.moment() + retry;
                 }
                 Renewal::Again(changed) => lease = changed,

@@ -18,6 +18,7 @@ use super::RunError;
 use crate::{
     MetricsRegistry, Registered,
     election::{Campaign, Circumstances, Figures, Settings},
+    supervise::chain,
 };
 
 /// A runnable with a lease of its own.
@@ -38,6 +39,26 @@ impl Leads {
     /// Whether the runnable of this name may act now; nothing where it does not run.
     pub(super) fn is_leading(&self, name: &str) -> Option<bool> {
         self.0.borrow().get(name).map(Leadership::is_leading)
+    }
+
+    /// Waits until the runnable of this name may act.
+    pub(super) async fn elected(&self, name: &str) {
+        let mut leads = self.0.subscribe();
+        loop {
+            let leadership = leads.borrow_and_update().get(name).cloned();
+            let elected = async {
+                match &leadership {
+                    Some(leadership) => drop(leadership.term().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = elected => return,
+                // The sender is here.
+                _ = leads.changed() => {}
+            }
+        }
     }
 }
 
@@ -188,11 +209,23 @@ impl Contest<'_> {
         }
     }
 
-    /// Runs it until the term ends, which gives nothing. Then it has no time: nobody lets it write any more.
+    /// Runs it until the term ends, which gives nothing. Then it has no time: nobody lets it write any more. If it fails
+    /// because of that, the end of the term is waited for.
     async fn lead(&mut self, term: Term) -> Option<Result<(), BoxError>> {
         let (handle, child) = self.cx.child();
         let deadline = child.clock().now() + child.fill_limit();
-        let running = run_filled(&self.own.inner, child, deadline);
+        let (name, stop) = (self.own.inner.name(), self.cx.stop());
+        let running = async {
+            let result = run_filled(&self.own.inner, child, deadline).await;
+            match result {
+                Err(error) if term.is_spent() => {
+                    tracing::warn!(name, error = %chain(&*error), "failed, because leadership was lost");
+                    stop.requested().await;
+                    Ok(())
+                }
+                result => result,
+            }
+        };
         let result = tokio::select! {
             biased;
             () = term.ended() => None,

@@ -24,7 +24,10 @@ pub(super) async fn run(
     let mut endpoints = inner.endpoints.serve(inner.surroundings.spawner())?;
     let (keeper, leadership) = LeadershipKeeper::new();
     let keeper = Arc::new(keeper);
-    inner.leadership.send_replace(Some(leadership));
+    if inner.own_leases.is_none() {
+        // Elsewhere nobody leads as a whole.
+        inner.leadership.send_replace(Some(leadership.clone()));
+    }
     let mut campaign = campaign(inner, &keeper)?;
     let mut supervisor = Supervisor::new(&inner.surroundings);
     let ended = {
@@ -33,7 +36,7 @@ pub(super) async fn run(
             biased;
             () = &mut asked => Ok(()),
             error = endpoints.failed() => Err(error),
-            result = work(inner, (&keeper, campaign.as_mut()), &mut supervisor, &stop) => result,
+            result = work(inner, (&keeper, &leadership, campaign.as_mut()), &mut supervisor, &stop) => result,
             () = inner.warmth.keep(inner) => Ok(()),
         }
     };
@@ -95,18 +98,15 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
 /// Brings everything up, and keeps it so until something fails.
 async fn work(
     inner: &Arc<Inner>,
-    (keeper, mut campaign): (&LeadershipKeeper, Option<&mut Campaign>),
+    (keeper, leadership, mut campaign): (&LeadershipKeeper, &Leadership, Option<&mut Campaign>),
     supervisor: &mut Supervisor,
     stop: &Stop,
 ) -> Result<(), RunError> {
-    let Some(leadership) = inner.leadership.borrow().clone() else {
-        return Ok(());
-    };
     inner.warn_of_unknown_names();
     let clock = inner.surroundings.clock();
     let deadline = clock.now() + inner.barrier;
     let due = (stop, deadline);
-    start_phase(inner, supervisor, Needs::NoCaches, (&leadership, None), due).await;
+    start_phase(inner, supervisor, Needs::NoCaches, (leadership, None), due).await;
     let filling = tokio::select! {
         biased;
         failure = failed(supervisor) => return Err(failure),
@@ -117,7 +117,7 @@ async fn work(
     let mut first = Some((filling, deadline));
     inner.warmth.filled();
     if inner.election.is_none() {
-        // Whoever runs leads: nobody contends.
+        // Whoever runs leads: nobody contends, or each for its own.
         keeper.grant(Fence::open());
     }
     let mut changed = inner.changed.subscribe();
@@ -137,7 +137,7 @@ async fn work(
             None => clock.now() + inner.barrier,
         };
         let due = (stop, deadline);
-        start_due(inner, supervisor, (&leadership, term.as_ref()), due).await;
+        start_due(inner, supervisor, (leadership, term.as_ref()), due).await;
         first = None;
         tokio::select! {
             biased;
@@ -149,7 +149,7 @@ async fn work(
                 return Err(error);
             }
             _ = changed.changed() => {}
-            () = turn(&leadership, term.as_ref()) => {}
+            () = turn(leadership, term.as_ref()) => {}
         }
     }
 }
@@ -183,9 +183,8 @@ async fn turn(leadership: &Leadership, term: Option<&Term>) {
 async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
     let leaders = names(inner, |needs| needs == Needs::Leadership);
     let now = inner.surroundings.clock().now();
-    for name in supervisor.stop(now, |name| leaders.contains(name)).await {
-        tracing::debug!(name, "cancelled, because leadership was lost");
-    }
+    // Nobody is late who has no time.
+    let _none = supervisor.stop(now, |name| leaders.contains(name)).await;
 }
 
 /// Starts what should run and does not, one phase after the other.
@@ -259,7 +258,13 @@ async fn wind_down(
                 "what the leader did has not ended in time, so the lease is not given up but runs out"
             );
         }
-        campaign.resign(is_vacated && election.settings.release).await;
+        tokio::select! {
+            biased;
+            () = campaign.resign(is_vacated && election.settings.release) => {}
+            () = clock.sleep_until(deadline) => {
+                tracing::warn!(lease = election.settings.lease, "the lease was not given up in time; it runs out");
+            }
+        }
     }
     let served = names(inner, |needs| needs == Needs::NoCaches);
     unfinished.extend(supervisor.stop(deadline, |name| !served.contains(name)).await);
