@@ -139,7 +139,7 @@ impl Store {
         StorageId(self.kinds.len() - 1)
     }
 
-    /// Trades memory for speed: the objects of this kind are never decoded twice.
+    /// Trades memory for speed: the present objects of this kind are never decoded twice.
     pub(crate) fn keep_decoded(&mut self, storage: StorageId) {
         self.kinds[storage.0].stays_decoded = true;
     }
@@ -231,13 +231,10 @@ impl Store {
     }
 
     fn forget(&self, entry: &Entry) {
-        if !self.kinds[entry.storage.0].stays_decoded {
-            entry
-                .old
-                .iter()
-                .chain(&entry.new)
-                .for_each(|stored| stored.forget());
-        }
+        let stays = self.kinds[entry.storage.0].stays_decoded;
+        // What has been replaced is of the past, whatever its kind.
+        let new = entry.new.iter().filter(|_| !stays);
+        entry.old.iter().chain(new).for_each(|stored| stored.forget());
     }
 
     fn drop_oldest(&mut self) {

@@ -122,6 +122,11 @@ impl World {
 
 /// Makes the first nodes.
 pub(crate) fn furnish(cx: &mut Context<'_>) {
+    // Whoever owns Pods counts them whenever one of them changes.
+    let pods = cx.state.registry.find("", "pods").map(|pods| pods.storage);
+    if let Some(pods) = pods.filter(|_| cx.state.world.is_on()) {
+        cx.state.store.keep_decoded(pods);
+    }
     let count = cx.state.world.options.as_ref().map_or(0, |options| options.nodes);
     for number in 1..=count {
         let name = format!("node-{number}");

@@ -449,7 +449,11 @@ pub(crate) fn workload() -> BoxedStrategy<(&'static str, Value)> {
     let some = prop_oneof![3 => (0..4_i64).prop_map(Value::from), 1 => Just(json!(i32::MAX)), 1 => number()];
     let fields = prop::collection::vec((fields, some), 0..4);
     let outcome = prop::sample::select(vec!["run", "succeed", "fail", "crash", "pending"]);
-    let rolling = (measure(), measure());
+    let share = prop_oneof![
+        1 => measure().prop_map(Value::from),
+        4 => prop::sample::select(vec![json!("25%"), json!("100%"), json!("9223372036854775807%"), json!(0), json!(i32::MAX)]),
+    ];
+    let rolling = (share.clone(), share);
     (path, fields, 0..4_u8, outcome, measure(), rolling).prop_map(
         |(path, fields, replicas, outcome, startup, (surge, missing))| {
             let annotations = json!({"workloads.steersman.dev/outcome": outcome, "workloads.steersman.dev/startup": startup});
