@@ -187,6 +187,16 @@ impl Error {
         self.is_refused(422, "Invalid")
     }
 
+    /// Whether the object does not have the shape of the type that was asked for, which no repetition will change.
+    #[must_use]
+    pub fn is_undecodable(&self) -> bool {
+        match self {
+            Self::Decode { .. } => true,
+            Self::Read { source, .. } => matches!(**source, ReadError::Decode(_)),
+            _ => false,
+        }
+    }
+
     /// Whether a fence held the request back, or the cluster was closed.
     #[must_use]
     pub fn is_fenced(&self) -> bool {

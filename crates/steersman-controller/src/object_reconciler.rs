@@ -7,12 +7,15 @@ use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
 use steersman_core::{Action, ObjectKey};
 
-use crate::{BoxError, Context, Reconciler, Request};
+use crate::{BoxError, Context, Reconciler, Request, terminal};
 
 /// Brings an object into its wanted state. The object is read from the cache: it is shared, so clone what you change.
 ///
 /// An object that is gone is none of its business unless it says so by [`gone`](Self::gone). Neither is one that is being
 /// deleted, unless it holds the [`finalizer`](Self::finalizer): so a controller does not make again what is to go.
+///
+/// One that does not have the shape of a `K` is reported and counted as a [terminal](crate::terminal) error: it rests until it
+/// changes, and all others go on.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -77,7 +80,8 @@ where
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
-        let Some(object) = cx.client().get::<K>(request.key()).await? else {
+        let found = cx.client().get::<K>(request.key()).await.map_err(explain)?;
+        let Some(object) = found else {
             let key = request.key().clone();
             return self.inner.gone(key, cx).await.map_err(Into::into);
         };
@@ -92,6 +96,15 @@ where
             return Ok(Action::await_change());
         }
         self.inner.reconcile(object, cx).await.map_err(Into::into)
+    }
+}
+
+/// To read an object again that cannot be decoded helps only when it has changed, and then it comes by itself.
+fn explain(error: steersman_cluster::Error) -> BoxError {
+    if error.is_undecodable() {
+        terminal(error).into()
+    } else {
+        error.into()
     }
 }
 

@@ -297,6 +297,40 @@ async fn an_object_that_cannot_be_read_is_an_error_of_its_own_reconcile(fixture:
     assert!(!errors[0].contains("hunter2"), "no content is shown: {errors:?}");
 }
 
+/// Is handed config maps of certain numbers.
+struct Numbers(Keeper);
+
+impl ObjectReconciler<Numbered> for Numbers {
+    type Error = BoxError;
+
+    async fn reconcile(&self, numbered: Arc<Numbered>, _cx: Context) -> Result<Action, BoxError> {
+        self.0
+            .tell("read", numbered.metadata.name.as_deref().unwrap_or_default());
+        Ok(Action::await_change())
+    }
+}
+
+// R165, R167
+#[steersman_testing::test]
+async fn an_object_that_cannot_be_decoded_rests_until_it_changes(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    for (name, value) in [("bad", "hunter2"), ("good", "8")] {
+        client.create(&config_map(&fixture, name, value)).await.unwrap();
+    }
+    let keeper = Keeper::new();
+    let controller =
+        Controller::of::<Numbered>("numbers").build(&stage.cluster, objects(Numbers(keeper.clone())));
+    let running = stage.run(&controller);
+    keeper.hears("read", "good").await;
+    until(|| stage.count("controller_runtime_terminal_reconcile_errors_total", "numbers") >= 1).await;
+    until(|| controller.depth().in_flight() == 0).await;
+    assert_eq!(controller.depth().delayed(), 0);
+    client.update(&config_map(&fixture, "bad", "7")).await.unwrap();
+    keeper.hears("read", "bad").await;
+    running.stop(GRACE).await.unwrap();
+}
+
 /// A controller that writes another value each time.
 fn stamping(stage: &Stage, calls: &Calls) -> Controller {
     let reconciler = calls.then(|request: Request, cx, time| async move {
