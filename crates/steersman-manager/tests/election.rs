@@ -239,7 +239,7 @@ async fn guarantee_6_the_lease_is_not_given_up_before_the_work_has_ended(fixture
     one.manager.add(slow).unwrap();
     let mut running = one.run();
     one.manager.elected().await;
-    until(async || one.manager.standings().of("slow").is_some()).await;
+    managed::stands(&one.manager, "slow", Standing::is_ready).await;
     running.tell();
     ends.wait_for(|ending| *ending).await.unwrap();
     // It goes on to renew while it ends.
@@ -273,7 +273,7 @@ async fn guarantee_6_the_lease_of_one_who_does_not_end_runs_out(fixture: Fixture
     one.manager.add(deaf).unwrap();
     let mut running = one.run();
     one.manager.elected().await;
-    until(async || one.manager.standings().of("deaf").is_some()).await;
+    managed::stands(&one.manager, "deaf", Standing::is_ready).await;
     running.tell();
     let error = running.ended().await.unwrap_err();
     assert!(
@@ -299,7 +299,7 @@ async fn guarantee_6_work_that_is_ending_does_not_outlive_a_lease_that_is_lost(f
     one.manager.add(slow).unwrap();
     let mut running = one.run();
     one.manager.elected().await;
-    until(async || one.manager.standings().of("slow").is_some()).await;
+    managed::stands(&one.manager, "slow", Standing::is_ready).await;
     let stall = proxy.inject(Matching::method("PUT").path("/leases"), Fault::stall());
     stall.hit().await;
     running.tell();
