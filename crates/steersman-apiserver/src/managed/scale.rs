@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::entries::{Entry, Managers};
-use crate::{apply::FieldSet, handler::Target};
+use crate::{apply::FieldSet, handler::Target, json::DEPTH};
 
 const VERSION: &str = "autoscaling/v1";
 
@@ -18,7 +18,9 @@ fn replicas(target: &Target, api_version: &str) -> Option<Option<FieldSet>> {
         .resource
         .version(version)
         .filter(|_| group == target.resource.group)?;
-    Some(version.scale.as_ref().map(|paths| {
+    // No object is deep enough to have more.
+    let paths = version.scale.as_ref().filter(|paths| paths.spec.len() <= DEPTH);
+    Some(paths.map(|paths| {
         let path: Vec<&str> = paths.spec.iter().map(String::as_str).collect();
         FieldSet::of(&[&path])
     }))
