@@ -74,7 +74,7 @@ impl Widgets {
         deleted.map(|_| ()).map_err(words)
     }
 
-    /// Applies an object, as soon as the server takes it.
+    /// Applies an object, as soon as the server takes it: it may not have the definition yet, or still the former one.
     pub(crate) async fn apply(&self, object: &str) -> Result<(), String> {
         let body = json!({
             "apiVersion": resource().api_version(), "kind": "Widget", "metadata": {"name": object},
@@ -83,7 +83,12 @@ impl Widgets {
         loop {
             match self.objects.patch(object, &how, &patch).await {
                 Ok(_) => return Ok(()),
-                Err(kube::Error::Api(status)) if status.code == 404 => tokio::task::yield_now().await,
+                Err(kube::Error::Api(status))
+                    if status.code == 404
+                        || (status.code == 403 && status.message.contains("is terminating")) =>
+                {
+                    tokio::task::yield_now().await;
+                }
                 Err(error) => return Err(words(error)),
             }
         }
