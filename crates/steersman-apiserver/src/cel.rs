@@ -17,6 +17,8 @@ use crate::{status::FieldError, store::Object};
 const NESTING: usize = 90;
 /// As many operators and members may be in a rule.
 const OPERATORS: usize = 1000;
+/// A function of the crate that Kubernetes does not have, and that makes a list as long as anybody likes.
+const RANGE: &str = "lists.range(";
 /// Enough for both.
 const STACK: usize = 64 * 1024 * 1024;
 
@@ -28,7 +30,7 @@ fn with_room<T>(work: impl FnOnce() -> T) -> T {
 /// What is wrong with the size of a rule.
 fn excess(rule: &str) -> Option<String> {
     let (mut depth, mut deepest, mut conditions, mut operators) = (0_usize, 0, 0, 0);
-    let mut last = ' ';
+    let (mut last, mut code) = (' ', String::new());
     let mut characters = rule.chars();
     while let Some(character) = characters.next() {
         match character {
@@ -49,7 +51,13 @@ fn excess(rule: &str) -> Option<String> {
             _ if character.is_ascii_punctuation() && character != '_' => operators += 1,
             _ => {}
         }
+        if !character.is_whitespace() {
+            code.push(character);
+        }
         last = character;
+    }
+    if code.contains(RANGE) {
+        return Some("undeclared reference to 'lists' (in container '')".to_owned());
     }
     // The second half of a condition is nested in it.
     if deepest + conditions > NESTING {
