@@ -17,6 +17,9 @@ use crate::{status::FieldError, store::Object};
 const NESTING: usize = 90;
 /// As many operators and members may be in a rule.
 const OPERATORS: usize = 1000;
+/// Makes a list as long as it says. The real server counts what a rule costs; here only a number that can be seen is taken.
+const RANGE: &str = "lists.range(";
+const RANGE_MAX: usize = 1_000_000;
 /// Enough for both.
 const STACK: usize = 64 * 1024 * 1024;
 
@@ -28,7 +31,7 @@ fn with_room<T>(work: impl FnOnce() -> T) -> T {
 /// What is wrong with the size of a rule.
 fn excess(rule: &str) -> Option<String> {
     let (mut depth, mut deepest, mut conditions, mut operators) = (0_usize, 0, 0, 0);
-    let mut last = ' ';
+    let (mut last, mut code) = (' ', String::new());
     let mut characters = rule.chars();
     while let Some(character) = characters.next() {
         match character {
@@ -49,7 +52,19 @@ fn excess(rule: &str) -> Option<String> {
             _ if character.is_ascii_punctuation() && character != '_' => operators += 1,
             _ => {}
         }
+        if !character.is_whitespace() {
+            code.push(character);
+        }
         last = character;
+    }
+    let is_bounded = |rest: &str| {
+        let length = rest
+            .split_once(')')
+            .and_then(|(length, _)| length.parse::<usize>().ok());
+        length.is_some_and(|length| length <= RANGE_MAX)
+    };
+    if !code.split(RANGE).skip(1).all(is_bounded) {
+        return Some(format!("lists.range takes a number up to {RANGE_MAX} here"));
     }
     // The second half of a condition is nested in it.
     if deepest + conditions > NESTING {

@@ -313,6 +313,7 @@ fn guarantee_2_the_same_requests_get_the_same_bytes() {
     };
     assert_eq!(transcript(), transcript());
 }
+
 #[tokio::test]
 async fn expressions_of_any_depth_are_survived() {
     let server = furnished().await;
@@ -334,6 +335,7 @@ async fn expressions_of_any_depth_are_survived() {
         around("", "self", ".a"),
         around("has(", "self.a", ")"),
         around("true ? ", "true", " : true"),
+        "lists . range(99999999999).size() > 0".to_owned(),
     ];
     for rule in rules {
         let rules = json!([{"rule": rule}]);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reflector against a server that follows a script, on a clock that is moved by hand.
 
+mod trouble;
+
 use std::{
     collections::VecDeque,
     io::Write,
@@ -453,124 +455,6 @@ async fn pages_that_expire_are_followed_by_a_list_in_one_piece() {
 }
 
 #[tokio::test]
-async fn guarantee_5_retry_after_is_obeyed() {
-    let busy = Answer {
-        headers: vec![("retry-after", "17")],
-        ..refusal(429)
-    };
-    let scene = Scene::start(paged(), [busy, list(&[], 1, ""), watch_of(&[], End::Never)]);
-    scene.settle().await;
-    assert!(matches!(scene.trouble(), Some(Trouble::Busy { code: 429, .. })));
-    assert_eq!(scene.wait().await, Duration::from_secs(17));
-    assert_eq!(scene.told().await, ["begin", "abandon", "begin", "end 1"]);
-}
-
-#[tokio::test]
-async fn guarantee_4_trouble_has_a_name_and_ends() {
-    let script = [
-        refusal(404),
-        refusal(403),
-        answer(200, "surprise"),
-        list(&[], 1, ""),
-        watch_of(&[], End::Never),
-    ];
-    let scene = Scene::start(paged(), script);
-    scene.settle().await;
-    assert_eq!(scene.trouble(), Some(Trouble::Absent));
-    scene.wait().await;
-    assert_eq!(
-        scene.trouble(),
-        Some(Trouble::Forbidden {
-            reason: "no 403".to_owned()
-        })
-    );
-    scene.wait().await;
-    assert!(matches!(scene.trouble(), Some(Trouble::Undecodable { .. })));
-    assert!(!scene.health.borrow().synced);
-    scene.wait().await;
-    assert_eq!(scene.trouble(), None);
-    assert!(scene.health.borrow().synced);
-}
-
-#[tokio::test]
-async fn guarantee_4_a_kind_is_not_absent_while_its_objects_are_told_of() {
-    let begun = watch_of(&[event("ADDED", "a", 6)], End::Never);
-    let scene = Scene::start(ReflectorOptions::default(), [refusal(404), begun]);
-    scene.settle().await;
-    assert_eq!(scene.trouble(), Some(Trouble::Absent));
-    scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "abandon", "begin", "listed a"]);
-    assert_eq!(scene.trouble(), None);
-    assert!(!scene.health.borrow().synced);
-}
-
-/// What somebody knows of the kind, as the test says.
-fn known(now: Presence) -> (watch::Sender<Presence>, watch::Sender<()>, Known) {
-    let (presence, look) = watch::channel(now);
-    let (changes, changed) = watch::channel(());
-    let known = Known::new(move |_| *look.borrow(), changed);
-    (presence, changes, known)
-}
-
-const AN_HOUR: Duration = Duration::from_secs(3600);
-
-// R2
-#[tokio::test]
-async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when_it_is_there() {
-    let (presence, changes, known) = known(Presence::Present);
-    let script = [list(&["a"], 5, ""), watch_of(&[], End::Good), refusal(404)];
-    let scene = Scene::knowing(paged(), script, known);
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
-    scene.wait().await;
-    assert_eq!(scene.trouble(), Some(Trouble::Absent));
-    assert_eq!(scene.told().await, Vec::<String>::new(), "nobody else says so");
-    scene.requests();
-
-    // It is known only after the server has said so.
-    presence.send_replace(Presence::Absent);
-    changes.send_replace(());
-    assert_eq!(scene.told().await, ["begin", "end 5"], "nothing is left");
-    for _ in 0..3 {
-        scene.clock.advance(AN_HOUR);
-        changes.send_replace(());
-        scene.settle().await;
-    }
-    assert_eq!(scene.requests(), Vec::<String>::new());
-    scene.then(list(&["b"], 9, ""));
-    scene.then(watch_of(&[], End::Never));
-    presence.send_replace(Presence::Present);
-    changes.send_replace(());
-    assert_eq!(scene.told().await, ["begin", "listed b", "end 9"]);
-    assert_eq!(scene.trouble(), None);
-}
-
-#[tokio::test]
-async fn guarantee_8_what_was_not_known_when_the_server_was_asked_cuts_the_waiting_short() {
-    let (presence, changes, known) = known(Presence::Unknown);
-    let scene = Scene::knowing(paged(), [refusal(404)], known);
-    assert_eq!(scene.told().await, ["begin", "abandon"]);
-    changes.send_replace(());
-    assert_eq!(scene.told().await, Vec::<String>::new());
-    scene.then(list(&[], 1, ""));
-    presence.send_replace(Presence::Present);
-    changes.send_replace(());
-    assert_eq!(scene.told().await, ["begin", "end 1"]);
-}
-
-#[tokio::test]
-async fn guarantee_8_a_kind_of_which_nobody_knows_any_more_is_asked_for() {
-    let (presence, changes, known) = known(Presence::Absent);
-    let scene = Scene::knowing(paged(), [refusal(404)], known);
-    scene.settle().await;
-    scene.clock.advance(AN_HOUR);
-    assert_eq!(scene.told().await, ["begin", "abandon"]);
-    scene.then(list(&[], 1, ""));
-    presence.send_replace(Presence::Unknown);
-    changes.send_replace(());
-    assert_eq!(scene.told().await, ["begin", "end 1"]);
-}
-
-#[tokio::test]
 async fn guarantee_1_a_watch_goes_on_from_the_last_revision() {
     let script = [
         list(&[], 5, ""),
@@ -725,29 +609,6 @@ async fn an_event_that_was_lost_is_made_up_for_by_a_list_where_that_is_asked_for
         "{waits:?}"
     );
     assert_ne!(waited, every, "not all come at once");
-    assert_eq!(scene.trouble(), None);
-}
-
-// R167
-#[tokio::test]
-async fn guarantee_7_a_panic_is_trouble_with_a_name_and_a_list_makes_up_for_it() {
-    let lines = [
-        bookmark(9, true),
-        event("ADDED", "poison", 10),
-        event("ADDED", "a", 11),
-    ];
-    let script = [
-        watch_of(&lines, End::Never),
-        watch_of(&[event("ADDED", "a", 11), bookmark(12, true)], End::Never),
-    ];
-    let scene = Scene::start(ReflectorOptions::default(), script);
-    assert_eq!(
-        scene.told().await,
-        ["begin", "end 9", "changed poison", "abandon"]
-    );
-    assert_eq!(scene.trouble(), Some(Trouble::Panicked));
-    scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 12"]);
     assert_eq!(scene.trouble(), None);
 }
 
