@@ -123,21 +123,20 @@ async fn guarantee_3_those_who_ask_at_once_share_a_request(fixture: Fixture) {
     let cluster = cluster(&fixture, &proxy).await;
     let (mapper, ask) = (cluster.mapper(), Ask::of::<Deployment>());
     let stall = proxy.inject(Matching::any(), Fault::stall());
-    let first = mapper.resolve(&ask);
-    let others = futures::future::join_all((0..9).map(|_| mapper.resolve(&ask)));
-    let ((), others) = futures::join!(
-        async {
-            tokio::select! {
-                biased;
-                _ = first => panic!("it is stalled"),
-                // Whoever began it goes away, and the others go on.
-                () = stall.hit() => drop(stall),
-            }
-        },
-        others
-    );
+    let mut first = Box::pin(mapper.resolve(&ask));
+    let mut others = futures::future::join_all((0..9).map(|_| mapper.resolve(&ask)));
+    tokio::select! {
+        biased;
+        _ = &mut first => panic!("it is stalled"),
+        _ = &mut others => panic!("it is stalled"),
+        () = stall.hit() => {}
+    }
+    // Whoever began it goes away, and the others go on.
+    drop((first, stall));
+    let others = others.await;
     assert!(others.iter().all(Result::is_ok), "{others:?}");
-    assert_eq!(requests(&proxy).len(), 1);
+    let asked = requests(&proxy);
+    assert_eq!(asked.len(), 1, "{asked:#?}");
 }
 
 // R140
