@@ -61,7 +61,8 @@ impl Options {
 
     /// Ends the run when a source is in trouble before the controller has begun to work, instead of waiting for it to
     /// become better. So it does when it begins anew after leadership was lost. What is in trouble later is waited for in
-    /// either case: what is known is only getting old, and a server that restarts is no mistake of anybody's. Default: no.
+    /// either case: what is known is only getting old, and a server that restarts is no mistake of anybody's. So is what
+    /// follows every cluster: the trouble of one of them stays with it. Default: no.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = Some(strict);
         self
