@@ -8,6 +8,7 @@ mod program;
 mod registry;
 
 use std::{
+    cmp::Ordering,
     ffi::OsString,
     fs,
     process::{Command, Stdio},
@@ -121,10 +122,7 @@ impl Bench {
                         self.name
                     );
                 }
-                let driver = Program::Rust {
-                    package: driver,
-                    bin: driver,
-                };
+                let driver = Program::Driver { name: driver };
                 let mut line = vec![driver.build()?.into_os_string()];
                 for participant in possible {
                     let mut word = OsString::from(format!("{}=", participant.who));
@@ -187,8 +185,39 @@ fn parse(line: &str) -> Option<Map<String, Value>> {
         .then_some(row)
 }
 
+/// Rows that differ in figures alone were measured several times: they become one, with the median of each figure.
+fn medians(rows: &[Map<String, Value>]) -> Vec<Map<String, Value>> {
+    let is_figure = |(key, value): (&String, &Value)| value.is_number() && key != "n";
+    let what = |row: &Map<String, Value>| -> Map<String, Value> {
+        let mut names = row.clone();
+        names.retain(|key, value| !is_figure((key, value)));
+        names
+    };
+    let mut groups: Vec<Vec<&Map<String, Value>>> = Vec::new();
+    for row in rows {
+        match groups.iter_mut().find(|group| what(group[0]) == what(row)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    let merged = groups.into_iter().map(|group| {
+        let mut row = group[0].clone();
+        for (key, value) in row.iter_mut().filter(|(key, value)| is_figure((key, value))) {
+            let mut figures: Vec<&Value> = group.iter().filter_map(|row| row.get(key)).collect();
+            figures.sort_by(|a, b| a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal));
+            *value = figures[figures.len() / 2].clone();
+        }
+        if group.len() > 1 {
+            row.insert("runs".to_owned(), group.len().into());
+        }
+        row
+    });
+    merged.collect()
+}
+
 /// A Markdown table: the common columns first, then what the benchmark adds.
 fn table(rows: &[Map<String, Value>]) -> String {
+    let rows = medians(rows);
     let mut columns: Vec<&str> = COLUMNS.to_vec();
     for key in rows.iter().flat_map(Map::keys) {
         if !columns.contains(&key.as_str()) {
@@ -271,6 +300,26 @@ mod tests {
 | b     | us  | 1 | 0.250  | 2     | 3       | 1.500 |
 ";
         assert_eq!(table(&[row]), expected);
+    }
+
+    #[test]
+    fn what_is_measured_several_times_is_one_row_of_medians() {
+        let row = |who: &str, cpu: f64, peak: u64| {
+            let line = format!(
+                r#"{{"bench":"b","case":"c","who":"{who}","n":1,"wall_s":1,"cpu_s":{cpu},"peak_mb":{peak}}}"#
+            );
+            parse(&line).unwrap()
+        };
+        let rows = [
+            row("us", 0.3, 9),
+            row("us", 0.1, 7),
+            row("them", 1.0, 5),
+            row("us", 0.2, 8),
+        ];
+        let [us, them] = medians(&rows).try_into().unwrap();
+        assert_eq!((&us["cpu_s"], &us["peak_mb"]), (&0.2.into(), &8.into()));
+        assert_eq!((&us["runs"], &us["n"]), (&3.into(), &1.into()));
+        assert_eq!(them, rows[2]);
     }
 
     #[test]

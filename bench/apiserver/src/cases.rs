@@ -104,8 +104,9 @@ impl<'a> Clocks<'a> {
 pub(crate) async fn run(subject: &Subject, counts: Counts) -> Result<(), String> {
     let client = || {
         subject
-            .endpoint
-            .client(&subject.admin)
+            .server
+            .endpoint()
+            .client(subject.server.admin())
             .map_err(|error| error.to_string())
     };
     let mut started = subject.started;

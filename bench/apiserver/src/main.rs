@@ -18,7 +18,7 @@ use subject::Subject;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let counts = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["--serve"] => return finish(on_one_thread(subject::serve())),
+        [bench_stage::SERVE] => return finish(on_one_thread(bench_stage::serve())),
         ["--inside", quick] => return finish(on_one_thread(inside::run(Counts::new(quick == "quick")))),
         [] => Counts::new(false),
         ["--quick"] => Counts::new(true),
@@ -55,7 +55,7 @@ fn run(counts: Counts) -> Result<(), String> {
     }
     let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let ours = Subject::ours(&program).await?;
+        let ours = Subject::ours().await?;
         cases::run(&ours, counts).await?;
         drop(ours);
         match Subject::real().await {

@@ -1,95 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The servers that are measured, seen from outside: an address and processes.
 
-use std::{fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
+use std::{fs, time::Duration};
 
 use bench_protocol::participant::{Start, Taken};
-use serde_json::json;
-use steersman_apiserver::ApiServer;
-use steersman_testing::{Endpoint, Identity, RealServer};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
-    process::{Child, Command},
-};
+use bench_stage::Server;
 
 /// A server under test.
 pub(crate) struct Subject {
     pub(crate) who: &'static str,
-    pub(crate) endpoint: Endpoint,
-    pub(crate) admin: Identity,
+    pub(crate) server: Server,
     /// How long it took until a request was answered.
     pub(crate) started: Taken,
-    processes: Vec<u32>,
-    _keeps: Keeps,
-}
-
-/// What lives as long as the server; its drop ends the processes.
-#[expect(dead_code, reason = "held for its drop")]
-enum Keeps {
-    Child(Box<Child>),
-    Real(Box<RealServer>),
 }
 
 impl Subject {
     /// The embedded server in a process of its own.
-    pub(crate) async fn ours(program: &Path) -> Result<Self, String> {
+    pub(crate) async fn ours() -> Result<Self, String> {
         let start = Start::now();
-        let mut child = Command::new(program)
-            .arg("--serve")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let mut line = String::new();
-        if let Some(out) = child.stdout.take() {
-            let read = BufReader::new(out).read_line(&mut line).await;
-            read.map_err(|error| error.to_string())?;
-        }
-        let told: serde_json::Value = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-        let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
-        let endpoint = Endpoint::new(text("url"), text("ca"));
-        let admin = Identity::new("admin", text("token"));
-        let client = endpoint.client(&admin).map_err(|error| error.to_string())?;
+        let server = Server::embedded().await?;
+        let client = server.endpoint().client(server.admin());
+        let client = client.map_err(|error| error.to_string())?;
         client
             .apiserver_version()
             .await
             .map_err(|error| error.to_string())?;
         Ok(Self {
             who: "steersman",
-            endpoint,
-            admin,
+            server,
             started: start.taken(),
-            processes: child.id().into_iter().collect(),
-            _keeps: Keeps::Child(Box::new(child)),
         })
     }
 
     /// `kube-apiserver` with `etcd`.
     pub(crate) async fn real() -> Result<Self, String> {
         let start = Start::now();
-        let server = RealServer::builder()
-            .start()
-            .await
-            .map_err(|error| error.to_string())?;
+        let server = Server::real().await?;
         Ok(Self {
-            who: "kube-apiserver",
-            endpoint: server.endpoint().clone(),
-            admin: server.admin().clone(),
+            who: server.who(),
+            server,
             started: start.taken(),
-            processes: server.process_ids(),
-            _keeps: Keeps::Real(Box::new(server)),
         })
     }
 
     /// CPU time of all its processes, user and system.
     pub(crate) fn cpu(&self) -> Duration {
-        self.processes.iter().map(|id| cpu_of(*id)).sum()
+        self.server.processes().iter().map(|id| cpu_of(*id)).sum()
     }
 
     /// A field of `/proc/PID/status` in MB, over all processes.
     pub(crate) fn memory_mb(&self, field: &str) -> f64 {
-        self.processes.iter().map(|id| memory_of(*id, field)).sum()
+        self.server
+            .processes()
+            .iter()
+            .map(|id| memory_of(*id, field))
+            .sum()
     }
 }
 
@@ -116,22 +81,4 @@ fn memory_of(id: u32, field: &str) -> f64 {
             .ok()
     });
     kib.map_or(f64::NAN, |kib| kib * 1024.0 / 1e6)
-}
-
-/// Serves until stdin ends.
-pub(crate) async fn serve() -> Result<(), String> {
-    let token = "bench";
-    let server = ApiServer::builder()
-        .rbac(true)
-        .token(token, steersman_apiserver::Identity::admin())
-        .build();
-    let listener = server
-        .listen(SocketAddr::from(([127, 0, 0, 1], 0)))
-        .await
-        .map_err(|error| error.to_string())?;
-    let told = json!({"url": listener.url(), "ca": listener.ca_pem(), "token": token});
-    bench_protocol::participant::say(&told.to_string());
-    let mut rest = Vec::new();
-    let _ = tokio::io::stdin().read_to_end(&mut rest).await;
-    Ok(())
 }

@@ -22,6 +22,7 @@ pub struct Server {
     who: &'static str,
     endpoint: Endpoint,
     admin: Identity,
+    processes: Vec<u32>,
     _keeps: Keeps,
 }
 
@@ -58,6 +59,7 @@ impl Server {
             who: "embedded",
             endpoint: Endpoint::new(text("url"), text("ca")),
             admin: Identity::new("admin", text("token")),
+            processes: child.id().into_iter().collect(),
             _keeps: Keeps::Child(Box::new(child)),
         })
     }
@@ -73,6 +75,7 @@ impl Server {
             who: "kube-apiserver",
             endpoint: server.endpoint().clone(),
             admin: server.admin().clone(),
+            processes: server.process_ids(),
             _keeps: Keeps::Real(Box::new(server)),
         })
     }
@@ -93,6 +96,12 @@ impl Server {
     #[must_use]
     pub fn admin(&self) -> &Identity {
         &self.admin
+    }
+
+    /// The numbers of its processes.
+    #[must_use]
+    pub fn processes(&self) -> &[u32] {
+        &self.processes
     }
 }
 

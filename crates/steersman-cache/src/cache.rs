@@ -2,15 +2,20 @@
 //! All informers of one cluster, shared by everybody who asks for the same objects.
 //!
 //! # Guarantees
-//! 1. There is one informer for a resource and scope, however many ask for it.
+//! 1. There is one informer for a resource and scope, however many ask for it. Only where
+//!    [changed namespaces](Cache::set_namespaces) make the scope of a kind what somebody has asked for by themselves
+//!    before, theirs goes on until they let it go; who asks from then on shares that of the kind.
 //! 2. Nothing is listed before somebody asks.
 //! 3. An informer ends when nobody holds it any more: a short time later, so that one who comes back finds it warm, or
 //!    at once where it is [removed](Cache::remove), or not wanted back ([`Cache::end_idle`]).
 //! 4. Metadata and whole objects of a resource come by one watch; it is widened when somebody asks for more.
 //! 5. A removed informer says so to those who still hold it; others are not touched.
-//! 6. What was [written](Cache::wrote) is seen by every reader of the cache at once; see [`Overlay`].
+//! 6. What was [written](Cache::wrote) is seen by every reader of the cache at once; see [`Overlay`](crate::Overlay).
 //! 7. A read of a kind that the server does not have leaves no informer behind; see [`ReadError::Absent`].
+//! 8. No lock of the cache is held while handlers run or are waited for: one that is slow, or that asks the cache for
+//!    something, holds up nobody but its own informer.
 
+mod held;
 mod live;
 mod reader;
 mod written;
@@ -18,20 +23,21 @@ mod written;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use steersman_core::{Presence, Task};
 use tokio::sync::watch;
 
+pub use held::Held;
 pub use reader::{Missing, ReadError, Reader, Wanted};
 
 use crate::{
-    Index, IndexConflict, IndexValue, Informer, InformerOptions, Overlay, Resource, Scope, Store,
-    StoreOptions, Surroundings, known::Known, store,
+    Index, IndexConflict, IndexValue, Informer, InformerOptions, Resource, Scope, Store, StoreOptions,
+    Surroundings, known::Known, store,
 };
+use held::{Access, Lease};
 
 /// How long an informer that nobody holds is kept.
 const LINGER: Duration = Duration::from_secs(5);
@@ -59,29 +65,12 @@ type Key = (Resource, Option<Scope>);
 
 #[derive(Debug)]
 struct Entry {
-    informer: Informer,
-    overlay: Arc<OnceLock<Overlay>>,
+    access: Access,
     lease: Weak<Lease>,
     /// Whether it is kept for a while when nobody holds it any more.
     lingers: bool,
     /// Ends the informer, if nobody comes.
     _lingering: Option<Task>,
-}
-
-/// A share in an informer of a cache. It is kept running by this.
-#[derive(Clone, Debug)]
-pub struct Held {
-    informer: Informer,
-    /// Made by the first write, so that those who only read pay nothing for it.
-    overlay: Arc<OnceLock<Overlay>>,
-    _lease: Arc<Lease>,
-}
-
-/// Says to the cache that nobody holds the informer any more, when it drops.
-#[derive(Debug)]
-struct Lease {
-    key: Key,
-    cache: Weak<Inner>,
 }
 
 /// What a cache is made of; from [`Cache::builder`].
@@ -104,12 +93,17 @@ struct Indexes(HashMap<Resource, Vec<AddIndex>>);
 
 impl CacheBuilder {
     /// What holds for every kind that nothing else is said about. Default: all objects, default options.
+    ///
+    /// Namespaces are not meant for kinds that are in none: of these, all objects are kept that the selectors select. A
+    /// type tells whether its kind is one of them, and so does a resource from discovery; of one that was made by
+    /// [its names](Resource::new), [somebody has to say it](Resource::namespaced).
     pub fn defaults(mut self, scope: Scope, options: InformerOptions) -> Self {
         self.defaults = (scope, options);
         self
     }
 
-    /// What holds for one kind, instead of the defaults.
+    /// What holds for one kind, instead of the defaults. Namespaces for a kind that is in none are refused; see
+    /// [`Scope::namespace`].
     pub fn kind(mut self, resource: Resource, scope: Scope, options: InformerOptions) -> Self {
         self.kinds.insert(resource, (scope, options));
         self
@@ -202,6 +196,10 @@ impl Cache {
         let (scope, _) = self.settings(resource);
         match lock(&self.0.namespaces).get(resource) {
             Some(namespaces) => scope.with_namespaces(namespaces.clone()),
+            // The namespaces of the defaults are not meant for a kind that is in none.
+            None if resource.is_namespaced() == Some(false) && !self.0.kinds.contains_key(resource) => {
+                scope.with_namespaces(BTreeSet::new())
+            }
             None => scope.clone(),
         }
     }
@@ -212,13 +210,20 @@ impl Cache {
     /// Those who have asked for a part of the resource by themselves, with [`informer_in`](Self::informer_in), keep it.
     pub fn set_namespaces<'a>(&self, resource: &Resource, namespaces: impl IntoIterator<Item = &'a str>) {
         let namespaces: BTreeSet<String> = namespaces.into_iter().map(str::to_owned).collect();
-        // Under the lock of the informers, so that none is started with the old ones meanwhile.
-        let entries = self.0.lock();
-        lock(&self.0.namespaces).insert(resource.clone(), namespaces.clone());
-        if let Some(entry) = entries.get(&(resource.clone(), None)) {
-            entry
-                .informer
-                .set_namespaces(namespaces.iter().map(String::as_str));
+        let informer = {
+            // Under the lock of the informers, so that none is started with the old ones meanwhile.
+            let entries = self.0.lock();
+            lock(&self.0.namespaces).insert(resource.clone(), namespaces.clone());
+            let entry = entries.get(&(resource.clone(), None));
+            let informer = entry.map(|entry| entry.access.informer.clone());
+            if let Some(informer) = &informer {
+                informer.want_namespaces(namespaces);
+            }
+            informer
+        };
+        // Not under it: this waits for handlers, and calls them.
+        if let Some(informer) = informer {
+            informer.adjust();
         }
     }
 
@@ -233,46 +238,70 @@ impl Cache {
 
     /// The informer of the part that `choose` makes of the one which the options say; started if nobody has asked before.
     fn hold(&self, resource: &Resource, choose: impl FnOnce(Scope) -> Scope) -> Held {
-        // All under one lock: namespaces that change meanwhile change before this or after it.
-        let mut entries = self.0.lock();
-        let scope = choose(self.scope(resource));
-        let key = self.key(resource, &scope);
-        let entry = entries.entry(key.clone()).or_insert_with(|| {
-            let (_, options) = self.settings(resource);
-            let informer = Informer::start(
-                &self.0.surroundings,
-                resource.clone(),
-                scope.clone(),
-                options.clone(),
-            );
-            self.0.indexes.add_to(resource, informer.store());
-            self.0.changes.send_replace(());
-            Entry {
+        let (held, is_widened) = {
+            // All under one lock: namespaces that change meanwhile change before this or after it.
+            let mut entries = self.0.lock();
+            let scope = choose(self.scope(resource));
+            let key = self.key(resource, &scope);
+            let entry = entries
+                .entry(key.clone())
+                .or_insert_with(|| self.start(resource, &scope));
+            entry.lingers = true;
+            let lease = entry.lease.upgrade().unwrap_or_else(|| {
+                entry._lingering = None;
+                let lease = Arc::new(Lease {
+                    key,
+                    cache: Arc::downgrade(&self.0),
+                });
+                entry.lease = Arc::downgrade(&lease);
+                lease
+            });
+            let is_widened = !scope.is_metadata_only() && entry.access.informer.want_whole();
+            let access = entry.access.clone();
+            (Held { access, lease }, is_widened)
+        };
+        // Not under it: this waits for handlers.
+        if is_widened {
+            held.adjust();
+        }
+        held
+    }
+
+    fn start(&self, resource: &Resource, scope: &Scope) -> Entry {
+        let (_, options) = self.settings(resource);
+        let informer = Informer::start(
+            &self.0.surroundings,
+            resource.clone(),
+            scope.clone(),
+            options.clone(),
+        );
+        self.0.indexes.add_to(resource, informer.store());
+        self.0.changes.send_replace(());
+        Entry {
+            access: Access {
                 informer,
                 overlay: Arc::default(),
-                lease: Weak::new(),
-                lingers: true,
-                _lingering: None,
-            }
-        });
-        entry.lingers = true;
-        if !scope.is_metadata_only() {
-            entry.informer.widen();
+            },
+            lease: Weak::new(),
+            lingers: true,
+            _lingering: None,
         }
-        let lease = entry.lease.upgrade().unwrap_or_else(|| {
-            entry._lingering = None;
-            let lease = Arc::new(Lease {
-                key,
-                cache: Arc::downgrade(&self.0),
-            });
-            entry.lease = Arc::downgrade(&lease);
-            lease
-        });
-        Held {
-            informer: entry.informer.clone(),
-            overlay: Arc::clone(&entry.overlay),
-            _lease: lease,
+    }
+
+    /// The informer of a part, or of the one that the options say, if somebody holds it. It is no share in it, so that
+    /// it ends with theirs, and one that only lingers is none to read from.
+    fn running(&self, resource: &Resource, part: Option<&Scope>, wanted: Wanted) -> Option<Access> {
+        let access = {
+            let entries = self.0.lock();
+            let entry = entries
+                .get(&self.key_of(resource, part))
+                .filter(|entry| entry.lease.strong_count() > 0)?;
+            entry.access.clone()
+        };
+        if wanted == Wanted::Whole {
+            access.informer.widen();
         }
+        Some(access)
     }
 
     /// Ends every informer of a resource at once, also those that somebody holds: they are told by
@@ -287,7 +316,7 @@ impl Cache {
                 .collect();
             keys.into_iter().filter_map(|key| entries.remove(&key)).collect()
         };
-        removed.iter().for_each(|entry| entry.informer.end());
+        removed.iter().for_each(|entry| entry.access.informer.end());
         self.0.changes.send_replace(());
         removed.len()
     }
@@ -320,7 +349,7 @@ impl Cache {
         self.0
             .lock()
             .values()
-            .map(|entry| entry.informer.clone())
+            .map(|entry| entry.access.informer.clone())
             .collect()
     }
 
@@ -335,14 +364,18 @@ impl Cache {
         Reader::new(self.clone(), missing)
     }
 
-    /// Whether the informer of a part, or of the one that the options say, runs already; of whole objects or of metadata.
+    /// Whether the informer of a part, or of the one that the options say, is there already; of whole objects or of
+    /// metadata.
     fn is_running(&self, resource: &Resource, part: Option<&Scope>) -> bool {
         let entries = self.0.lock();
-        let key = match part {
+        entries.contains_key(&self.key_of(resource, part))
+    }
+
+    fn key_of(&self, resource: &Resource, part: Option<&Scope>) -> Key {
+        match part {
             Some(scope) => self.key(resource, scope),
             None => (resource.clone(), None),
-        };
-        entries.contains_key(&key)
+        }
     }
 
     fn key(&self, resource: &Resource, scope: &Scope) -> Key {
@@ -425,32 +458,5 @@ impl fmt::Debug for Indexes {
         f.debug_map()
             .entries(self.0.iter().map(|(resource, added)| (resource, added.len())))
             .finish()
-    }
-}
-
-impl Held {
-    /// The objects as those see them who write through the same cache.
-    #[must_use]
-    pub fn view(&self) -> Store {
-        match self.overlay.get() {
-            Some(overlay) => overlay.store(),
-            None => self.informer.store().clone(),
-        }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if let Some(cache) = self.cache.upgrade() {
-            cache.released(&self.key);
-        }
-    }
-}
-
-impl Deref for Held {
-    type Target = Informer;
-
-    fn deref(&self) -> &Informer {
-        &self.informer
     }
 }

@@ -4,14 +4,14 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use tokio::sync::watch;
 
-use crate::Trouble;
+use crate::{Scope, Trouble};
 
 /// How an informer stands with its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,25 +33,63 @@ pub struct Health {
     pub ended: bool,
 }
 
-/// Where the reflectors of an informer, one for each namespace or one for all, say how they stand.
+/// Where it is said which part of its resource an informer is about, and where the reflectors of that, one for each
+/// namespace or one for all, say how they stand.
+///
+/// Its lock is held for a look and never while anything else is waited for, so that everybody may ask at any time.
 #[derive(Debug)]
 pub(crate) struct Board {
-    parts: Mutex<Parts>,
     next: AtomicU64,
-    combined: watch::Sender<Health>,
+    standing: watch::Sender<Standing>,
 }
 
-#[derive(Debug, Default)]
-struct Parts {
+/// What is on a board.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    scope: Scope,
     /// By the number of the reflector: one that ends late may not touch what its successor says.
-    now: BTreeMap<u64, Health>,
+    parts: BTreeMap<u64, Part>,
     /// What those counted that are gone: a count does not go back.
     past: Health,
+    /// Of all of them.
+    combined: Health,
 }
 
-impl Parts {
-    fn remove(&mut self, part: u64) {
-        if let Some(gone) = self.now.remove(&part) {
+/// How one reflector stands.
+#[derive(Debug)]
+struct Part {
+    /// Empty for all.
+    namespace: String,
+    metadata_only: bool,
+    health: Health,
+}
+
+impl Standing {
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(crate) fn combined(&self) -> &Health {
+        &self.combined
+    }
+
+    /// How the part stands that has the objects of this namespace; nothing if that has not begun, or is not wanted.
+    pub(crate) fn of(&self, namespace: &str) -> Option<&Health> {
+        self.current(if self.scope.is_everywhere() { "" } else { namespace })
+    }
+
+    /// The newest reflector of a part, if it asks for what is wanted.
+    fn current(&self, namespace: &str) -> Option<&Health> {
+        let newest = self
+            .parts
+            .values()
+            .rev()
+            .find(|part| part.namespace == namespace)?;
+        (newest.metadata_only == self.scope.is_metadata_only()).then_some(&newest.health)
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(Part { health: gone, .. }) = self.parts.remove(&number) {
             self.past.lists += gone.lists;
             self.past.relists += gone.relists;
             self.past.watches += gone.watches;
@@ -59,17 +97,34 @@ impl Parts {
         }
     }
 
-    fn combined(&self) -> Health {
-        let sum = |count: fn(&Health) -> u64| count(&self.past) + self.now.values().map(count).sum::<u64>();
-        Health {
-            synced: !self.now.is_empty() && self.now.values().all(|health| health.synced),
-            trouble: self.now.values().find_map(|health| health.trouble.clone()),
+    fn combine(&mut self) {
+        let sum = |count: fn(&Health) -> u64| {
+            count(&self.past) + self.parts.values().map(|part| count(&part.health)).sum::<u64>()
+        };
+        let wanted = self.scope.parts();
+        let mut now = wanted.iter().map(|part| self.current(part));
+        self.combined = Health {
+            synced: now.all(|part| part.is_some_and(|health| health.synced)),
+            trouble: wanted.iter().find_map(|part| self.current(part)?.trouble.clone()),
             lists: sum(|health| health.lists),
             relists: sum(|health| health.relists),
             watches: sum(|health| health.watches),
             watch_restarts: sum(|health| health.watch_restarts),
             ended: false,
-        }
+        };
+    }
+}
+
+impl Health {
+    /// Whether there is nothing more to wait for: all is there, or something is known to be in the way.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.synced || self.trouble.is_some()
+    }
+
+    /// What is in the way of those who want to read. Where all was there once, that is only that the kind is gone.
+    pub(crate) fn in_the_way(&self) -> Option<&Arc<Trouble>> {
+        let trouble = self.trouble.as_ref();
+        trouble.filter(|trouble| !self.synced || ***trouble == Trouble::Absent)
     }
 }
 
@@ -81,50 +136,85 @@ pub(crate) struct Reporter {
 }
 
 impl Board {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn about(scope: Scope) -> Arc<Self> {
         Arc::new(Self {
-            parts: Mutex::default(),
             next: AtomicU64::new(0),
-            combined: watch::Sender::new(Health::default()),
+            standing: watch::Sender::new(Standing {
+                scope,
+                parts: BTreeMap::new(),
+                past: Health::default(),
+                combined: Health::default(),
+            }),
         })
     }
 
-    pub(crate) fn reporter(self: &Arc<Self>) -> Reporter {
-        let part = self.next.fetch_add(1, Ordering::Relaxed);
-        self.change(|parts| _ = parts.now.insert(part, Health::default()));
+    /// A place for the reflector of a namespace, or of all of them as the empty name.
+    pub(crate) fn reporter_of(self: &Arc<Self>, namespace: &str, metadata_only: bool) -> Reporter {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let part = Part {
+            namespace: namespace.to_owned(),
+            metadata_only,
+            health: Health::default(),
+        };
+        self.change(|standing| _ = standing.parts.insert(number, part));
         Reporter {
-            part,
+            part: number,
             board: Arc::clone(self),
         }
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Health> {
-        self.combined.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.standing.borrow().combined.clone()
+    }
+
+    pub(crate) fn scope(&self) -> Scope {
+        self.standing.borrow().scope.clone()
+    }
+
+    /// Makes it about another part, and says whether that is a change. Of what is new nothing is known from then on,
+    /// before there are reflectors for it. One that was ended stays as it is.
+    pub(crate) fn want(&self, other: impl FnOnce(&Scope) -> Option<Scope>) -> bool {
+        let mut is_changed = false;
+        self.change(|standing| {
+            if let Some(scope) = other(&standing.scope).filter(|scope| *scope != standing.scope) {
+                standing.scope = scope;
+                is_changed = true;
+            }
+        });
+        is_changed
     }
 
     pub(crate) fn end(&self) {
-        self.combined.send_modify(|health| health.ended = true);
+        self.standing
+            .send_modify(|standing| standing.combined.ended = true);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.combined.borrow().ended
+        self.standing.borrow().combined.ended
     }
 
-    fn change(&self, change: impl FnOnce(&mut Parts)) {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut parts);
-        let now = parts.combined();
-        // Of one that was ended, what was last true stays.
-        self.combined
-            .send_if_modified(|health| !health.ended && std::mem::replace(health, now.clone()) != now);
+    fn change(&self, change: impl FnOnce(&mut Standing)) {
+        self.standing.send_if_modified(|standing| {
+            // Of one that was ended, what was last true stays.
+            let goes_on = !standing.combined.ended;
+            if goes_on {
+                change(standing);
+                standing.combine();
+            }
+            goes_on
+        });
     }
 }
 
 impl Reporter {
     pub(crate) fn update(&self, update: impl FnOnce(&mut Health)) {
-        self.board.change(|parts| {
-            if let Some(health) = parts.now.get_mut(&self.part) {
-                update(health);
+        self.board.change(|standing| {
+            if let Some(part) = standing.parts.get_mut(&self.part) {
+                update(&mut part.health);
             }
         });
     }
@@ -132,7 +222,29 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        self.board.change(|parts| parts.remove(self.part));
+        self.board.change(|standing| standing.remove(self.part));
+    }
+}
+
+#[cfg(test)]
+impl std::ops::Deref for Standing {
+    type Target = Health;
+
+    fn deref(&self) -> &Health {
+        &self.combined
+    }
+}
+
+#[cfg(test)]
+impl Board {
+    /// About everything.
+    pub(crate) fn new() -> Arc<Self> {
+        Self::about(Scope::all())
+    }
+
+    /// A place for the one reflector of everything.
+    pub(crate) fn reporter(self: &Arc<Self>) -> Reporter {
+        self.reporter_of("", false)
     }
 }
 
@@ -140,17 +252,53 @@ impl Drop for Reporter {
 mod tests {
     use super::*;
 
+    fn of_two() -> Arc<Board> {
+        Board::about(Scope::all().namespace("a").namespace("b"))
+    }
+
     #[test]
     fn an_informer_is_in_sync_when_all_of_its_parts_are() {
-        let board = Board::new();
-        let health = board.subscribe();
-        let (a, b) = (board.reporter(), board.reporter());
+        let board = of_two();
+        let (a, b) = (board.reporter_of("a", false), board.reporter_of("b", false));
         a.update(|health| health.synced = true);
-        assert!(!health.borrow().synced);
+        assert!(!board.health().synced);
         b.update(|health| health.trouble = Some(Arc::new(Trouble::Absent)));
-        assert_eq!(health.borrow().trouble.as_deref(), Some(&Trouble::Absent));
-        drop(b);
-        assert!(health.borrow().synced && health.borrow().trouble.is_none());
+        assert_eq!(board.health().trouble.as_deref(), Some(&Trouble::Absent));
+        assert!(board.want(|_| Some(Scope::all().namespace("a"))));
+        assert!(board.health().synced && board.health().trouble.is_none());
+    }
+
+    #[test]
+    fn each_namespace_stands_for_itself() {
+        let board = of_two();
+        let look = |namespace: &str| {
+            let standing = board.standing.borrow();
+            standing.of(namespace).map(|health| health.synced)
+        };
+        let a = board.reporter_of("a", false);
+        a.update(|health| health.synced = true);
+        assert_eq!((look("a"), look("b"), look("")), (Some(true), None, None));
+        // What has all of them has each of them.
+        board.want(|_| Some(Scope::all()));
+        assert_eq!((look("a"), look("")), (None, None));
+        let _all = board.reporter_of("", false);
+        assert_eq!((look("a"), look("")), (Some(false), Some(false)));
+    }
+
+    #[test]
+    fn what_is_wanted_anew_is_not_in_sync_before_it_has_begun() {
+        let board = Board::about(Scope::all().metadata_only());
+        let metadata = board.reporter_of("", true);
+        metadata.update(|health| health.synced = true);
+        assert!(board.health().synced);
+        assert!(board.want(|scope| Some(scope.whole())));
+        assert!(!board.health().synced);
+        let whole = board.reporter_of("", false);
+        whole.update(|health| health.synced = true);
+        // Whether or not the one before is off already.
+        assert!(board.health().synced);
+        drop(metadata);
+        assert!(board.health().synced);
     }
 
     #[test]
@@ -160,7 +308,7 @@ mod tests {
         part.update(|health| (health.lists, health.watches) = (2, 3));
         drop(part);
         board.reporter().update(|health| health.lists += 1);
-        let health = board.subscribe().borrow().clone();
+        let health = board.health();
         assert_eq!((health.lists, health.watches), (3, 3));
     }
 }

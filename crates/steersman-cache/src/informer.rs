@@ -9,10 +9,13 @@
 //! 5. A raw subscriber delays nobody. If it falls behind it gets the newest state of each object once, and is told how
 //!    much it skipped; a deletion followed by a creation is never merged away.
 //! 6. When the last handle drops, the watch is closed and the store's memory is free.
+//! 7. Namespaces come and go at one moment: what a watch tells that is not wanted any more is not taken.
 //!
 //! # Where handlers run
 //! On the task that reads from the server, one after the other, so they must be quick: turn events into keys and put
-//! them into a queue. They must not call the informer that calls them.
+//! them into a queue. They must not change the informer that calls them, nor register with it. They may ask it and its
+//! cache how things stand, ask a cache for informers, and let some go: no lock of a cache is held while handlers run or
+//! are waited for.
 
 mod dispatch;
 mod event;
@@ -23,7 +26,7 @@ mod stats;
 mod subscription;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -37,10 +40,13 @@ pub use stats::Stats;
 pub use subscription::{Delivery, Subscription};
 
 use crate::{
-    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble, health::Board, known::Known,
-    reflector::Reflector, store::store,
+    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble,
+    health::{Board, Reporter, Standing},
+    known::Known,
+    reflector::Reflector,
+    store::store,
 };
-use dispatch::Dispatch;
+use dispatch::{Dispatch, Part};
 use registration::Registered;
 
 /// What every informer of a cluster has in common: connection, time, chance and tasks.
@@ -129,7 +135,7 @@ impl InformerOptions {
     }
 
     /// At which interval handlers that do not ask for one of their own see every object again, up to a tenth earlier or
-    /// later. Default: not at all.
+    /// later. Default, and with zero: not at all.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
         self
@@ -149,15 +155,16 @@ struct Shared {
     store: Store,
     dispatch: Arc<Dispatch>,
     board: Arc<Board>,
-    running: Mutex<Running>,
+    /// By namespace, what ends with the last handle, and the watches with it. Whoever changes it waits for handlers with
+    /// this lock in hand, so that nobody takes it who only asks: what they ask for is on the board.
+    running: Mutex<BTreeMap<String, Running>>,
 }
 
-/// What ends with the last handle, and the watches with it.
+/// A reflector that runs.
 #[derive(Debug)]
 struct Running {
-    scope: Scope,
-    /// The task of each reflector, by its namespace.
-    tasks: BTreeMap<String, Task>,
+    metadata_only: bool,
+    _task: Task,
 }
 
 impl Informer {
@@ -177,13 +184,10 @@ impl Informer {
             reflector: options.reflector,
             resync: options.resync,
             store,
-            board: Board::new(),
-            running: Mutex::new(Running {
-                scope: Scope::all(),
-                tasks: BTreeMap::new(),
-            }),
+            board: Board::about(scope),
+            running: Mutex::default(),
         }));
-        informer.0.run(&mut informer.0.lock(), scope);
+        informer.adjust();
         informer
     }
 
@@ -191,22 +195,35 @@ impl Informer {
     /// else is touched. None means all of them. For an informer that others share there is
     /// [`Cache::set_namespaces`](crate::Cache::set_namespaces).
     pub fn set_namespaces<'a>(&self, namespaces: impl IntoIterator<Item = &'a str>) {
-        let mut running = self.0.lock();
-        let scope = running
-            .scope
-            .with_namespaces(namespaces.into_iter().map(str::to_owned).collect());
-        self.0.run(&mut running, scope);
+        self.want_namespaces(namespaces.into_iter().map(str::to_owned).collect());
+        self.adjust();
     }
 
     /// Asks for whole objects from now on, if it asked for metadata only: they are listed anew and replace what is there.
     /// It is in sync again when that is done. Handlers hear of each as of one that was there when they came.
     pub fn widen(&self) {
-        let mut running = self.0.lock();
-        if running.scope.is_metadata_only() {
-            running.tasks.clear();
-            let scope = running.scope.whole();
-            self.0.run(&mut running, scope);
+        if self.want_whole() {
+            self.adjust();
         }
+    }
+
+    /// Notes that other namespaces are wanted. It waits for nobody; [`adjust`](Self::adjust) does what it takes.
+    pub(crate) fn want_namespaces(&self, namespaces: BTreeSet<String>) {
+        self.0.board.want(|scope| Some(scope.with_namespaces(namespaces)));
+    }
+
+    /// Notes that whole objects are wanted, and says whether [`adjust`](Self::adjust) has something to do. It waits for
+    /// nobody.
+    pub(crate) fn want_whole(&self) -> bool {
+        self.0
+            .board
+            .want(|scope| scope.is_metadata_only().then(|| scope.whole()))
+    }
+
+    /// Starts and ends reflectors until they are those of what is wanted. It waits for handlers of this informer, and
+    /// calls them for what is not wanted any more.
+    pub(crate) fn adjust(&self) {
+        self.0.adjust(&mut self.0.lock());
     }
 
     /// Which resource it is about.
@@ -217,7 +234,7 @@ impl Informer {
 
     /// Which part of it.
     pub fn scope(&self) -> Scope {
-        self.0.lock().scope.clone()
+        self.0.board.scope()
     }
 
     /// The objects.
@@ -229,7 +246,7 @@ impl Informer {
     /// How it stands with the server now.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.0.board.subscribe().borrow().clone()
+        self.0.board.health()
     }
 
     /// Waits until its standing satisfies `condition`, and gives it; the last there was, if the informer ends before.
@@ -237,11 +254,12 @@ impl Informer {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn health_when(&self, mut condition: impl FnMut(&Health) -> bool) -> Health {
-        let mut health = self.0.board.subscribe();
-        let found = health
-            .wait_for(|health| health.ended || condition(health))
+        let mut standing = self.0.board.subscribe();
+        let mut is_met = |health: &Health| health.ended || condition(health);
+        let found = standing
+            .wait_for(|standing| is_met(standing.combined()))
             .await
-            .map(|found| found.clone());
+            .map(|found| found.combined().clone());
         // The sender lives as long as `self`.
         found.unwrap_or_else(|_| self.health())
     }
@@ -263,20 +281,43 @@ impl Informer {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn settled(&self) -> Result<(), Arc<Trouble>> {
-        let health = self
-            .health_when(|health| health.synced || health.trouble.is_some())
-            .await;
-        match health.trouble {
-            Some(trouble) if !health.synced || *trouble == Trouble::Absent => Err(trouble),
-            _ => Ok(()),
+        let health = self.health_when(Health::is_settled).await;
+        health
+            .in_the_way()
+            .map_or(Ok(()), |trouble| Err(Arc::clone(trouble)))
+    }
+
+    /// As [`settled`](Self::settled), for one who asks about the objects of one namespace only, or of all of them as the
+    /// empty name: how that part stands then. Other namespaces may be in trouble, or be listed for the first time.
+    ///
+    /// # Errors
+    /// What it is about instead, if these objects are not in it.
+    pub(crate) async fn settled_in(&self, namespace: &str) -> Result<Health, Scope> {
+        // It has no parts.
+        if self.0.resource.is_namespaced() == Some(false) {
+            return Ok(self.health_when(Health::is_settled).await);
         }
+        let mut standing = self.0.board.subscribe();
+        let is_settled = |standing: &Standing| {
+            standing.combined().ended
+                || !standing.scope().covers(namespace)
+                || standing.of(namespace).is_some_and(Health::is_settled)
+        };
+        let Ok(standing) = standing.wait_for(is_settled).await else {
+            // The sender lives as long as `self`.
+            return Ok(self.health());
+        };
+        if !standing.scope().covers(namespace) {
+            return Err(standing.scope().clone());
+        }
+        Ok(standing.of(namespace).cloned().unwrap_or_default())
     }
 
     /// Ends it for everybody: the watch is closed, and what handles see is what was there last.
     pub fn end(&self) {
         // First, so that nobody who waits for the lock starts anything.
         self.0.board.end();
-        self.0.lock().tasks.clear();
+        self.0.lock().clear();
         self.0.dispatch.end();
     }
 
@@ -291,7 +332,7 @@ impl Informer {
     /// Whether somebody has ended it.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        self.health().ended
+        self.0.board.has_ended()
     }
 
     /// Calls `handler` for every object that is there and for every change from now on, until the registration drops; and
@@ -301,7 +342,7 @@ impl Informer {
         self.register(name, Box::new(handler), self.0.resync)
     }
 
-    /// As [`Self::handle`], with an interval of its own.
+    /// As [`Self::handle`], with an interval of its own; zero is never.
     pub fn handle_with_resync(&self, name: &str, every: Duration, handler: impl Handler) -> Registration {
         self.register(name, Box::new(handler), Some(every))
     }
@@ -370,43 +411,69 @@ impl Informer {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Running> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts and ends reflectors until they are those of the scope; starts none for an informer that was ended.
-    fn run(&self, running: &mut Running, scope: Scope) {
+    fn adjust(&self, running: &mut BTreeMap<String, Running>) {
         if self.board.has_ended() {
             return;
         }
-        let parts = scope.parts();
-        // Those that are new come first, or it would seem for a moment as if all that is wanted were listed.
-        for part in &parts {
-            if running.tasks.contains_key(part) {
-                continue;
-            }
-            let reflector = Reflector::new(
-                self.surroundings.client.clone(),
-                (self.resource.clone(), scope.clone(), part),
-                self.reflector.clone(),
-                (
-                    Arc::clone(&self.surroundings.clock),
-                    Arc::clone(&self.surroundings.random),
-                    self.surroundings.known.clone(),
-                ),
-                self.dispatch.add_part(part, scope.is_metadata_only()),
-                self.board.reporter(),
-            );
-            let task = self.surroundings.spawner.spawn("reflector", reflector.run());
-            running.tasks.insert(part.clone(), task);
+        // Somebody may want something else by now: then they wait for the lock that we have.
+        let scope = self.board.scope();
+        let (wanted, metadata_only) = (scope.parts(), scope.is_metadata_only());
+        let is_there = |part: &String| {
+            running
+                .get(part)
+                .is_some_and(|running| running.metadata_only == metadata_only)
+        };
+        let new = wanted.iter().filter(|part| !is_there(part)).cloned().collect();
+        let places = self.dispatch.set_parts(&wanted, new, metadata_only);
+        for place in places {
+            let part = place.namespace().to_owned();
+            let reporter = self.board.reporter_of(&part, metadata_only);
+            let _task = match self.refused(&scope) {
+                Some(trouble) => self.refuse(trouble, (place, reporter)),
+                None => self.start(&scope, &part, (place, reporter)),
+            };
+            running.insert(part, Running { metadata_only, _task });
         }
-        running.tasks.retain(|part, _| {
-            let is_wanted = parts.contains(part);
-            if !is_wanted {
-                self.dispatch.remove_part(part, &parts);
-            }
-            is_wanted
-        });
-        running.scope = scope;
+        running.retain(|part, _| wanted.contains(part));
+    }
+
+    /// Why this part of the resource cannot be asked for, if that is known.
+    fn refused(&self, scope: &Scope) -> Option<Trouble> {
+        let is_refused = self.resource.is_namespaced() == Some(false) && !scope.is_everywhere();
+        is_refused.then(|| Trouble::NotNamespaced {
+            namespaces: scope.parts().into_iter().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Says so, for as long as the task is held. The server would say that it does not have the kind.
+    fn refuse(&self, trouble: Trouble, (place, reporter): (Part, Reporter)) -> Task {
+        let resource = &self.resource;
+        tracing::warn!(%resource, %trouble, "an informer has nothing to ask for");
+        reporter.update(|health| health.trouble = Some(Arc::new(trouble)));
+        self.surroundings.spawner.spawn("refused", async move {
+            let _held = (place, reporter);
+            std::future::pending::<()>().await;
+        })
+    }
+
+    fn start(&self, scope: &Scope, part: &str, (place, reporter): (Part, Reporter)) -> Task {
+        let reflector = Reflector::new(
+            self.surroundings.client.clone(),
+            (self.resource.clone(), scope.clone(), part),
+            self.reflector.clone(),
+            (
+                Arc::clone(&self.surroundings.clock),
+                Arc::clone(&self.surroundings.random),
+                self.surroundings.known.clone(),
+            ),
+            place,
+            reporter,
+        );
+        self.surroundings.spawner.spawn("reflector", reflector.run())
     }
 }

@@ -18,6 +18,7 @@ mod reflector;
 mod resource;
 mod response;
 mod revision;
+mod scaled;
 mod store;
 mod sync;
 mod transform;

@@ -13,12 +13,9 @@ mod making;
 mod reason;
 mod sharing;
 
-use std::{
-    borrow::Cow,
-    fmt,
-    sync::{Arc, Mutex, atomic::AtomicBool},
-};
+use std::{borrow::Cow, fmt, sync::atomic::AtomicBool};
 
+use arc_swap::ArcSwapOption;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 use steersman_core::ObjectKey;
@@ -43,12 +40,15 @@ use crate::{
 /// assert_eq!(object.bytes(), br#"{"metadata":{"name":"front","namespace":"web","labels":{"tier":"a"}},"data":{}}"#);
 /// # Ok::<(), steersman_cache::InvalidObject>(())
 /// ```
-// In this order, what a lookup by name touches lies within 64 bytes, the counters of the `Arc` included.
+// In this order, what a lookup by name touches lies within 64 bytes, the counters of the `Arc` included. There are as many
+// of these as there are objects in the cluster: each byte counts.
 #[repr(C)]
 pub struct Object {
     bytes: Box<[u8]>,
     /// What the representation of the kind keeps beside the bytes.
     kept: Option<Shared>,
+    /// The value that was decoded last, and those that share the decoded values of the same store.
+    sharing: ArcSwapOption<Sharing>,
     places: Places,
     deleting: bool,
     /// Whether the server was asked for the metadata only.
@@ -57,10 +57,6 @@ pub struct Object {
     partial: bool,
     /// Whether the decoded value was asked for lately.
     used: AtomicBool,
-    /// The value that was decoded last, for as long as somebody holds it.
-    decoded: Mutex<decoded::Slot>,
-    /// Those that share the decoded values of the same store.
-    sharing: Option<Arc<Sharing>>,
 }
 
 /// Where the fields of the header are in the bytes. Their ends are in the bytes, too, so that they need no room here.
@@ -77,9 +73,22 @@ struct Places {
     owners: Place,
 }
 
-/// The first byte of a value, such as the quote of a string. At 0 there is the brace of the object, so that this says
-/// that there is nothing.
-type Place = u32;
+/// The first byte of a value, such as the quote of a string, among the first 16 MiB. At 0 there is the brace of the object,
+/// so that this says that there is nothing.
+#[derive(Clone, Copy, Default)]
+struct Place([u8; 3]);
+
+impl Place {
+    fn new(at: usize) -> Option<Self> {
+        let [a, b, c, rest @ ..] = at.to_le_bytes();
+        rest.iter().all(|byte| *byte == 0).then_some(Self([a, b, c]))
+    }
+
+    fn at(self) -> usize {
+        let [a, b, c] = self.0;
+        u32::from_le_bytes([a, b, c, 0]) as usize
+    }
+}
 
 /// Bytes that are no Kubernetes object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,8 +103,8 @@ pub enum InvalidObject {
     /// There is no name in it.
     #[error("it has no metadata.name")]
     NoName,
-    /// It is longer than 4 GiB.
-    #[error("it is longer than 4 GiB")]
+    /// A field of its metadata begins behind the first 16 MiB, or it is longer than 4 GiB. API servers take 3 MiB.
+    #[error("it is too long: its metadata is not within the first 16 MiB")]
     TooLong,
 }
 
@@ -201,13 +210,13 @@ impl Object {
     /// Whether these are its namespace and name. A store asks this so often that their ends are not looked for.
     pub(crate) fn is_named(&self, namespace: &str, name: &str) -> bool {
         let is = |place: Place, text: &str| {
-            let rest = self.bytes.get(place as usize + 1..).unwrap_or_default();
+            let rest = self.bytes.get(place.at() + 1..).unwrap_or_default();
             let behind = rest.strip_prefix(text.as_bytes());
             let is_whole = behind.is_some_and(|behind| behind.first() == Some(&b'"'));
             is_whole && memchr::memchr(b'"', text.as_bytes()).is_none()
         };
         let is_in_namespace = match self.places.namespace {
-            0 => namespace.is_empty(),
+            place if place.at() == 0 => namespace.is_empty(),
             place => is(place, namespace),
         };
         is(self.places.name, name) && is_in_namespace
@@ -215,7 +224,7 @@ impl Object {
 
     /// The value at a place, as it is written.
     fn json(&self, place: Place) -> &[u8] {
-        let start = place as usize;
+        let start = place.at();
         match skip_value(&self.bytes, start) {
             Ok(end) if start > 0 => &self.bytes[start..end],
             _ => &[],
@@ -224,10 +233,10 @@ impl Object {
 
     /// The content of the string at a place. It has no escapes, or it would be no header.
     fn text(&self, place: Place) -> &str {
-        if place == 0 {
+        if place.at() == 0 {
             return "";
         }
-        let content = self.bytes.get(place as usize + 1..).unwrap_or_default();
+        let content = self.bytes.get(place.at() + 1..).unwrap_or_default();
         let end = memchr::memchr(b'"', content).unwrap_or_default();
         std::str::from_utf8(&content[..end]).expect("the walk lets only UTF-8 into the header")
     }

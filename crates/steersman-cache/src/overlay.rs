@@ -9,7 +9,8 @@
 //! 2. After [`deleted`](Overlay::deleted), reads show nothing of that uid, unless it was said when it went and something
 //!    newer of it comes: then it has only left a selector, and is back.
 //! 3. What was written goes as soon as the store has reached its revision, by an event, a bookmark or a relist, also if
-//!    it never comes because a selector leaves it out.
+//!    it never comes because a selector leaves it out. Where namespaces are listed one by one, its own namespace counts:
+//!    one that is behind keeps nothing of another. Whoever hears that an object went does not see it any more.
 //! 4. A tombstone goes when the store has seen that uid go, when another uid came in its place, or when the store or the
 //!    object in it has passed the revision of the deletion. Where none of that ever happens, the object was not deleted
 //!    after all: it is shown again when it is still there after a relist and after [`limit`](Overlay::limit).

@@ -6,8 +6,10 @@
 //! 2. A list never goes back behind a revision that was seen, and no request says `resourceVersion=0`.
 //! 3. An object that went while nobody watched is found by the next list; the sink is told the end of each list.
 //! 4. Trouble is a state with a name, and ends when it is over; the reflector never gives up.
-//! 5. A server that asks for patience gets it.
-//! 6. One object that cannot be read is reported, and everything else goes on.
+//! 5. A server that asks for patience gets it, two minutes at a time at most, and so does one whose watches come to nothing:
+//!    only one that lasted, or told of a newer revision, is opened again without a pause.
+//! 6. One object that cannot be read is reported, and everything else goes on. What is no event at all is trouble, once,
+//!    however long it is.
 //! 7. A panic is trouble as any other: what was under way is given up, and a list makes up for it.
 //! 8. A kind that the server does not have is not asked for again while it is known to be absent. It has no objects then,
 //!    and is asked for at once when it is there.
@@ -42,8 +44,8 @@ use backoff::Backoff;
 /// No object of a real server is longer.
 const OBJECT_LIMIT: usize = 64 << 20;
 
-/// A watch that ends sooner than this without a word counts as a failure, so that a server which ends each watch at
-/// once is not asked without a pause.
+/// A watch that ends sooner than this and told nothing new counts as a failure, so that a server which ends each watch
+/// at once is not asked without a pause, whatever it says before.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// Who is told what the reflector learns: the one writer of a store. Nobody else has the objects yet.
@@ -81,9 +83,9 @@ pub(crate) struct Reflector<S> {
     backoff: Backoff,
     /// The newest revision that the sink was told. Nothing older is ever asked for or taken.
     revision: Revision,
-    /// Whether lists are streamed. It ends when the server turns out not to do it.
+    /// Whether lists are streamed. It ends when the server says that it does not do that.
     streaming: bool,
-    /// How many streamed lists in a row broke.
+    /// How many streamed lists broke since a list was complete.
     broken_streams: u32,
     /// Whether the next list asks for pages.
     paging: bool,
@@ -154,8 +156,11 @@ impl<S: Sink> Reflector<S> {
             };
             let result = AssertUnwindSafe(step).catch_unwind().await;
             if let Err(trouble) = result.unwrap_or_else(|_| Err(self.panicked())) {
-                // Whatever it was, the history may have a hole, except where the watch could not even be asked for.
-                needs_list |= !matches!(trouble, Trouble::Unreachable { .. } | Trouble::Busy { .. });
+                // Whatever it was, the history may have a hole, except where nothing came at all.
+                needs_list |= !matches!(
+                    trouble,
+                    Trouble::Unreachable { .. } | Trouble::Busy { .. } | Trouble::Silent { .. }
+                );
                 self.wait_out(trouble, presence).await;
             }
         }
@@ -232,7 +237,6 @@ impl<S: Sink> Reflector<S> {
 
     /// Hands on changes until the watch ends. It goes on from the last revision, so an end in good order is no trouble.
     async fn follow(&mut self, stream: Option<Stream>) -> Result<(), Trouble> {
-        let start = self.clock.now();
         let mut stream = match stream {
             Some(stream) => stream,
             None => {
@@ -243,22 +247,25 @@ impl<S: Sink> Reflector<S> {
             }
         };
         self.health.update(|health| health.trouble = None);
-        let mut heard = false;
+        let (start, before) = (self.clock.now(), self.revision.clone());
         loop {
             let ended = match stream.response.chunk().await {
                 Ok(Some(chunk)) => {
-                    heard |= !chunk.is_empty();
                     self.take_events(&mut stream, &chunk)?;
                     continue;
                 }
                 Ok(None) => Trouble::Unreachable {
-                    reason: "the server ended the watch at once".to_owned(),
+                    reason: "the server ended the watch at once, and it told nothing new".to_owned(),
                 },
-                Err(trouble) => trouble,
+                Err(trouble @ Trouble::Unreachable { .. }) => trouble,
+                // Somebody should hear of what a server does not do by itself, however long it went well.
+                Err(trouble) => return Err(trouble),
             };
             // A watch that broke after it worked goes on at once; one that never did is a failure.
             let lasted = self.clock.now().saturating_since(start);
-            return if heard || lasted >= SHORT_WATCH {
+            // Where a server's revisions cannot be compared, another one is news.
+            let is_news = !before.reached(&self.revision);
+            return if is_news || lasted >= SHORT_WATCH {
                 Ok(())
             } else {
                 Err(ended)
@@ -337,6 +344,8 @@ fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<
             return Ok(());
         }
         Event::Error(status) => return Err(Trouble::of_status(&status)),
+        Event::Rubbish { reason } => return Err(Trouble::Undecodable { reason }),
+        Event::Nothing => return Ok(()),
     };
     // An object without a revision says nothing about how far the watch has got.
     if reached.is_known() {

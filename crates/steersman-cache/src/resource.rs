@@ -3,9 +3,19 @@
 
 mod selector;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    any::TypeId,
+    cmp::Ordering,
+    collections::BTreeSet,
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
-use kube::{Resource as KubeResource, core::ApiResource};
+use kube::{
+    Resource as KubeResource,
+    core::{ApiResource, ClusterResourceScope, NamespaceResourceScope},
+};
 
 use crate::{Object, Wanted};
 
@@ -19,9 +29,13 @@ use crate::{Object, Wanted};
 /// assert_eq!(Resource::of::<Node>().to_string(), "nodes/v1");
 /// ```
 ///
-/// Cloning it copies a pointer.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Resource(Arc<Names>);
+/// Two are equal that have the same names, also if only one of them [says](Self::is_namespaced) whether its objects are
+/// in namespaces. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct Resource {
+    names: Arc<Names>,
+    namespaced: Option<bool>,
+}
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Names {
@@ -45,8 +59,19 @@ pub struct Scope {
 impl Resource {
     /// The resource of a type whose names are known when the program is compiled.
     #[must_use]
-    pub fn of<K: KubeResource<DynamicType = ()>>() -> Self {
-        Self::from(&ApiResource::erase::<K>(&()))
+    pub fn of<K: KubeResource<DynamicType = (), Scope: 'static>>() -> Self {
+        let scope = TypeId::of::<K::Scope>();
+        let namespaced = if scope == TypeId::of::<NamespaceResourceScope>() {
+            Some(true)
+        } else if scope == TypeId::of::<ClusterResourceScope>() {
+            Some(false)
+        } else {
+            None
+        };
+        Self {
+            namespaced,
+            ..Self::from(&ApiResource::erase::<K>(&()))
+        }
     }
 
     /// Whether this is the resource of a type: what came under these names may be read as that.
@@ -59,64 +84,119 @@ impl Resource {
     /// assert!(resource.is_of::<Deployment>() && !resource.is_of::<Node>());
     /// ```
     #[must_use]
-    pub fn is_of<K: KubeResource<DynamicType = ()>>(&self) -> bool {
+    pub fn is_of<K: KubeResource<DynamicType = (), Scope: 'static>>(&self) -> bool {
         *self == Self::of::<K>()
     }
 
-    /// A resource by its names.
+    /// A resource by its names, which do not tell whether its objects are in namespaces.
     #[must_use]
     pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
-        Self(Arc::new(Names {
+        let names = Names {
             group: group.to_owned(),
             version: version.to_owned(),
             kind: kind.to_owned(),
             plural: plural.to_owned(),
-        }))
+        };
+        Self {
+            names: Arc::new(names),
+            namespaced: None,
+        }
+    }
+
+    /// The same, of which it is known whether its objects are in namespaces.
+    #[must_use]
+    pub fn namespaced(self, namespaced: bool) -> Self {
+        Self {
+            namespaced: Some(namespaced),
+            ..self
+        }
+    }
+
+    /// Whether its objects are in namespaces, if that is known: a type tells it, and discovery.
+    #[must_use]
+    pub fn is_namespaced(&self) -> Option<bool> {
+        self.namespaced
     }
 
     /// The API group, empty for the core group.
     #[must_use]
     pub fn group(&self) -> &str {
-        &self.0.group
+        &self.names.group
     }
 
     /// The version, such as `v1`.
     #[must_use]
     pub fn version(&self) -> &str {
-        &self.0.version
+        &self.names.version
     }
 
     /// The kind, such as `Deployment`.
     #[must_use]
     pub fn kind(&self) -> &str {
-        &self.0.kind
+        &self.names.kind
     }
 
     /// The plural by which paths name it, such as `deployments`.
     #[must_use]
     pub fn plural(&self) -> &str {
-        &self.0.plural
+        &self.names.plural
     }
 
     /// Group and version as objects carry them.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.0.group.is_empty() {
-            self.0.version.clone()
+        if self.names.group.is_empty() {
+            self.names.version.clone()
         } else {
-            format!("{}/{}", self.0.group, self.0.version)
+            format!("{}/{}", self.names.group, self.names.version)
         }
     }
 
     /// The path of its collection: in a namespace, or in all of them as the empty name.
     pub(crate) fn path(&self, namespace: &str) -> String {
-        let root = if self.0.group.is_empty() { "/api" } else { "/apis" };
+        let root = if self.names.group.is_empty() {
+            "/api"
+        } else {
+            "/apis"
+        };
         let namespace = if namespace.is_empty() {
             String::new()
         } else {
             format!("/namespaces/{namespace}")
         };
-        format!("{root}/{}{namespace}/{}", self.api_version(), self.0.plural)
+        format!("{root}/{}{namespace}/{}", self.api_version(), self.names.plural)
+    }
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        self.names == other.names
+    }
+}
+
+impl Eq for Resource {}
+
+impl PartialOrd for Resource {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Resource {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.names.cmp(&other.names)
+    }
+}
+
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.names.hash(state);
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Resource({self})")
     }
 }
 
@@ -145,9 +225,9 @@ impl From<&Resource> for ApiResource {
 
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.group.as_str() {
-            "" => write!(f, "{}/{}", self.0.plural, self.0.version),
-            group => write!(f, "{}.{group}/{}", self.0.plural, self.0.version),
+        match self.names.group.as_str() {
+            "" => write!(f, "{}/{}", self.names.plural, self.names.version),
+            group => write!(f, "{}.{group}/{}", self.names.plural, self.names.version),
         }
     }
 }
@@ -178,6 +258,10 @@ impl Scope {
     }
 
     /// Those of this namespace. Said several times, those of each. Default: all namespaces.
+    ///
+    /// A kind that is in no namespace cannot be asked for in one: an informer of that says so
+    /// ([`Trouble::NotNamespaced`](crate::Trouble::NotNamespaced)), and asks for nothing. Namespaces among the
+    /// [defaults](crate::CacheBuilder::defaults) of a cache are not meant for such kinds.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespaces.insert(namespace.into());
         self
@@ -222,6 +306,11 @@ impl Scope {
             (Some(true), Some(true)) => Some(true),
             _ => None,
         }
+    }
+
+    /// Whether it is about all namespaces.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        self.namespaces.is_empty()
     }
 
     /// What is listed by one request: a namespace, or all of them as the empty name.

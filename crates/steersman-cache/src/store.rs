@@ -35,6 +35,7 @@ mod indexes;
 mod interleavings;
 pub(crate) mod postings;
 mod query;
+mod reached;
 mod reader;
 mod representation;
 mod select;

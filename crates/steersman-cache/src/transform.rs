@@ -6,6 +6,8 @@
 //!    `deletionTimestamp` stay, whatever is dropped: the store lives on them.
 //! 2. What is left has the order and the text that it had.
 //! 3. A store without a transform pays nothing for it.
+//! 4. However deep an object is nested, it is cut as any other and costs no stack: that is as deep as the longest path.
+//! 5. One that cannot be walked to its end, since it is no JSON after all, stays whole: nothing is lost by that.
 
 mod cut;
 

@@ -320,6 +320,22 @@ async fn a_server_that_asks_for_patience_gets_it(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
+async fn a_server_that_asks_for_a_day_is_asked_again_after_two_minutes(fixture: Fixture) {
+    Maps::of(&fixture).create("a").await;
+    let (proxy, clock) = (fixture.proxy().await, TestClock::new());
+    let client = proxy.client(fixture.admin()).unwrap();
+    let _busy = proxy.inject(Matching::any().first(1), Fault::answer_retry_after(503, 86_400));
+    let start = clock.now();
+    let informer = informer(&fixture, &surroundings_at(client, Arc::new(clock.clone())));
+    informer.settled().await.unwrap_err();
+    let deadline = next_deadline(&clock, Duration::from_secs(86_400)).await;
+    assert_eq!(deadline, start + Duration::from_secs(120));
+    clock.advance_to(deadline);
+    informer.synced().await;
+    assert_eq!(names(&informer), ["a"]);
+}
+
+#[steersman_testing::test]
 async fn an_unplugged_server_is_named_and_caught_up_with(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;

@@ -26,9 +26,11 @@
 //! 1. A read from the cache sends nothing, once the kind is in sync.
 //! 2. A read from the cache shows what was written before through a client of the same cluster, or something newer.
 //! 3. Every write passes the fences of its client, each attempt anew; see [`Fence`].
-//! 4. A write is sent once, unless the server cannot have acted on it. Its error says if that is unknown.
+//! 4. A write is sent once, unless the server cannot have acted on it. Its error says if that is unknown; see
+//!    [`Error::may_be_applied`].
 //! 5. A client of a closed cluster refuses everything, reads included.
-//! 6. No content of an object is in an error or in the log.
+//! 6. No content of an object is shown by an error or in the log. What the server repeats of it in a refusal is in
+//!    [`Error::status`] only; what an admission webhook says in words of its own is shown.
 //!
 //! # Limits
 //! What [`delete_collection`](Client::delete_collection) deletes and what a subresource such as `scale` changes is seen
@@ -48,10 +50,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use kube::{api::ValidationDirective, core::DynamicObject};
-use serde::Deserialize;
 use steersman_cache::{Object, Reader, Resource, Scope, Store, Wanted};
 
-use self::request::Plan;
+use self::{deletion::Answer, request::Plan};
 pub use self::{
     deletion::Deletion,
     kind::{Kind, KindClient},
@@ -271,24 +272,22 @@ impl Client {
 
     fn wrote(&self, call: &Call, json: &[u8]) {
         // A subresource may be answered with another kind of object that has the same name.
-        let head = serde_json::from_slice::<Head>(json).ok();
-        let is_of_kind = head.is_some_and(|head| head.kind.as_deref() == Some(call.resource().kind()));
-        if self.0.writes.dry_run || !is_of_kind {
+        let kind = Some(call.resource().kind());
+        let Some(answer) = Answer::read(json).filter(|answer| answer.kind() == kind) else {
+            return;
+        };
+        if self.0.writes.dry_run {
             return;
         }
         if let (Some(observer), Ok(object)) = (&self.0.observer, Object::from_slice(json)) {
             observer(call.resource(), &object);
         }
-        if let Err(error) = self.0.cluster.cache().wrote(call.resource(), json) {
+        if answer.was_last() {
+            self.is_gone(call, &answer);
+        } else if let Err(error) = self.0.cluster.cache().wrote(call.resource(), json) {
             tracing::debug!(%call, %error, "the answer to a write is no object, and the cache does not see it");
         }
     }
-}
-
-/// What an object says that it is.
-#[derive(Deserialize)]
-struct Head {
-    kind: Option<String>,
 }
 
 impl fmt::Debug for Client {

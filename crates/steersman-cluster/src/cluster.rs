@@ -34,6 +34,7 @@ mod builder;
 mod config;
 mod home;
 mod links;
+mod plugin;
 mod settings;
 mod state;
 
@@ -104,14 +105,15 @@ pub(crate) struct Inner {
 }
 
 impl Cluster {
-    /// A cluster from a configuration alone, by the name `default`.
+    /// A cluster from a configuration alone, by the name `default`. A program that gives credentials is waited for by this
+    /// thread; [`ClusterBuilder::build`] has it run elsewhere.
     ///
     /// # Errors
     /// When the configuration makes no sense, or there is no tokio runtime here. Whether the server answers is not
     /// looked at.
     pub fn new(config: Config) -> Result<Self, ConnectError> {
         let builder = Self::builder(ClusterName::default()).config(config.clone());
-        builder.connect(Server::At(Box::new(config)))
+        builder.build_here(Server::At(Box::new(config)))
     }
 
     /// A cluster with more to say about it.
@@ -196,6 +198,14 @@ impl Cluster {
     #[must_use]
     pub fn events(&self) -> EventCounts {
         self.0.events.counts()
+    }
+
+    /// Waits until all events that were recorded so far were written or dropped. Where none was, that is at once.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn flush_events(&self) {
+        self.0.events.flush().await;
     }
 
     /// Ends those informers that nobody holds, and that linger in case somebody comes back.

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Why a request to a cluster has no answer, or not the one that was hoped for.
 
+mod refusal;
+mod words;
+
 use std::{fmt, time::Duration};
 
 use kube::core::Status;
 use steersman_cache::{ReadError, Resource};
 use steersman_core::ObjectKey;
 
-use crate::{Closed, TimedOut};
+pub use self::refusal::Refusal;
+use crate::{Closed, TimedOut, transport::is_unsent};
 
-/// A request to a cluster failed. It names verb, kind and key; it never shows the content of an object.
+/// A request to a cluster failed. It names verb, kind and key, and what the server says. Values of an object that the server
+/// repeats when it refuses one are not shown; they are in [`status`](Self::status). What an admission webhook says in words
+/// of its own is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -27,7 +33,8 @@ pub enum Error {
         /// What the server said.
         refusal: Box<Refusal>,
     },
-    /// A fence held the request back, or the cluster was closed.
+    /// A fence held the request back, or the cluster was closed. A write that was under way then may have been applied all
+    /// the same: [`Closed::was_sent`] tells the two apart.
     #[error("cannot {call}")]
     Closed {
         /// What was asked for.
@@ -104,18 +111,6 @@ pub struct Call {
     subresource: Box<str>,
 }
 
-/// What a server says when it says no.
-#[derive(Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Refusal {
-    /// The HTTP status.
-    pub code: u16,
-    /// What came with it; empty if that was no Kubernetes status.
-    pub status: Status,
-    /// How long the server asks to wait.
-    pub retry_after: Option<Duration>,
-}
-
 impl Error {
     /// What was asked for.
     #[must_use]
@@ -133,7 +128,8 @@ impl Error {
         }
     }
 
-    /// What the server said, if it said no.
+    /// What the server said, if it said no, as it said it: message and details may repeat values of the object, which the
+    /// error itself does not show.
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
         self.refusal().map(|refusal| &refusal.status)
@@ -197,7 +193,7 @@ impl Error {
         }
     }
 
-    /// Whether a fence held the request back, or the cluster was closed.
+    /// Whether a fence held the request back, or the cluster was closed, also if that was when it was under way.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         matches!(self, Self::Closed { .. })
@@ -207,6 +203,20 @@ impl Error {
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
+    }
+
+    /// Whether the server may have applied a write all the same: no answer came, it cannot be read, or it says that
+    /// something went wrong inside. Where this is `false`, nothing has changed.
+    #[must_use]
+    pub fn may_be_applied(&self) -> bool {
+        let is_unknown = match self {
+            Self::Closed { source, .. } => source.was_sent,
+            Self::Unreachable { source, .. } => !is_unsent(source),
+            Self::Refused { refusal, .. } => refusal.code >= 500,
+            Self::TimedOut { .. } | Self::Decode { .. } => true,
+            Self::NotFound { .. } | Self::Encode { .. } | Self::Invalid { .. } | Self::Read { .. } => false,
+        };
+        is_unknown && self.call().is_write()
     }
 
     /// How long the server asks to wait.
@@ -242,45 +252,6 @@ fn is_apply_conflict(status: &Status) -> bool {
     })
 }
 
-impl Refusal {
-    /// Whether it says that there is no such kind. If there is no such object, its name is in it.
-    pub(crate) fn is_about_a_kind(&self) -> bool {
-        let details = self.status.details.as_ref();
-        self.code == 404 && details.is_none_or(|details| details.name.is_empty())
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.status.message.as_str(), self.status.reason.as_str()) {
-            // So it answers where nothing is.
-            ("", "") if self.code == 404 => {
-                f.write_str("the server does not have this kind in this place: is it installed, and in a namespace? (404)")
-            }
-            ("", "") => write!(f, "the server answers {}", self.code),
-            ("", reason) => write!(f, "the server answers {} {reason}", self.code),
-            (message, "") => write!(f, "{message} ({})", self.code),
-            (message, reason) => write!(f, "{message} ({} {reason})", self.code),
-        }?;
-        if is_apply_conflict(&self.status) {
-            f.write_str(": take these fields over with `force`, or leave them out")?;
-        }
-        Ok(())
-    }
-}
-
-/// Without the details, which may hold parts of an object.
-impl fmt::Debug for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refusal")
-            .field("code", &self.code)
-            .field("reason", &self.status.reason)
-            .field("message", &self.status.message)
-            .field("retry_after", &self.retry_after)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Call {
     /// About one object.
     pub(crate) fn on(verb: &'static str, resource: &Resource, key: &ObjectKey) -> Self {
@@ -304,6 +275,10 @@ impl Call {
     pub(crate) fn subresource_of(mut self, subresource: &str) -> Self {
         self.subresource = subresource.into();
         self
+    }
+
+    fn is_write(&self) -> bool {
+        !matches!(self.verb, "get" | "list" | "watch")
     }
 
     /// The verb, such as `update`.
@@ -393,6 +368,21 @@ mod tests {
         assert!(refused(403, "Forbidden", "").is_forbidden());
         let not_found = refused(404, "NotFound", "");
         assert!(not_found.is_not_found() && !not_found.is_absent());
+    }
+
+    #[test]
+    fn a_write_may_be_applied_unless_the_server_says_otherwise() {
+        assert!(refused(504, "Timeout", "").may_be_applied());
+        assert!(!refused(409, "Conflict", "").may_be_applied());
+        let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
+        let timed_out = |verb| Error::TimedOut {
+            call: Box::new(Call::on(verb, &maps, &ObjectKey::new("web", "front"))),
+            source: TimedOut {
+                limit: Duration::from_secs(1),
+            },
+        };
+        assert!(timed_out("update").may_be_applied());
+        assert!(!timed_out("get").may_be_applied());
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! # Guarantees
 //! 1. No attempt starts while the fence is closed, or when its deadline has been reached.
 //! 2. An attempt that is under way is given up when the fence closes or the deadline is reached: its future is dropped,
-//!    and the error is [`Closed`].
+//!    and the error is [`Closed`], which says of a write that it was under way.
 //! 3. A deadline that is moved on lets attempts go on that are under way.
 //! 4. A fence is closed until its keeper opens it, and after its keeper is gone.
 //! 5. A fence that is open [for a time](FenceKeeper::open_for) counts the time in which the machine was suspended.
@@ -132,11 +132,18 @@ impl Limit {
 
 /// The fence is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("requests are held back: {reason}")]
+#[error("{}: {reason}", if *.was_sent {
+    "the write was given up when it was under way, and may have been applied"
+} else {
+    "requests are held back"
+})]
 #[non_exhaustive]
 pub struct Closed {
     /// Why it is closed.
     pub reason: Arc<str>,
+    /// Whether a write was under way when it closed: then nobody here knows whether the server has applied it. Otherwise
+    /// nothing was sent.
+    pub was_sent: bool,
 }
 
 impl Fence {
@@ -205,7 +212,10 @@ impl Kept {
             State::Open { .. } => "the time for which they were permitted is over".into(),
             State::Closed { reason } => Arc::clone(reason),
         };
-        Err(Closed { reason })
+        Err(Closed {
+            reason,
+            was_sent: false,
+        })
     }
 
     /// Waits for the keeper, or for the deadline as it is moved on.

@@ -17,10 +17,12 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. Nothing is sent before somebody asks, and nothing for what is known.
+//! 1. Nothing is sent before somebody asks, and nothing for what is known, unless it is asked for anew.
 //! 2. What is not known is asked for at most every two seconds: until then the answer is that there is none.
 //! 3. Who asks at the same time waits for the same request; no lock is held over it.
-//! 4. Of several versions the one that the server prefers comes first.
+//! 4. Of several versions the one comes first that the server preferred when it was asked. What is known stays as it was
+//!    then: a version that is preferred later, or a subresource that is added, is found by
+//!    [`resolve_anew`](Mapper::resolve_anew), or when somebody asks for something that is not known.
 //! 5. A part of discovery that fails takes nothing away that is known, and a kind that it may have is
 //!    [undecided](MapError::Undecided), not missing.
 //! 6. When a client finds that a version of a kind is gone, that one is forgotten, and asked for again at the same rate.
@@ -34,15 +36,16 @@ mod discovery;
 mod table;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
 
 use futures::{
-    FutureExt,
+    FutureExt, Stream, StreamExt,
     future::{BoxFuture, Shared as SharedFuture, WeakShared},
+    stream,
 };
 use steersman_cache::Resource;
 use steersman_core::{Clock, Moment, Presence};
@@ -56,6 +59,10 @@ use crate::{Kind, transport::Transport};
 /// So long an answer counts that there is none.
 const NEGATIVE: Duration = Duration::from_secs(2);
 
+/// So many groups are asked for at the same time where each is a question of its own, so that one which does not answer keeps
+/// nobody from asking for the others.
+const QUESTIONS_AT_ONCE: usize = 8;
+
 /// Knows what a server has. Cloning it copies a pointer.
 #[derive(Clone)]
 pub struct Mapper(Arc<Shared>);
@@ -66,6 +73,13 @@ struct Shared {
     table: RwLock<Table>,
     /// Requests that are under way.
     flights: Mutex<HashMap<Source, WeakShared<Flight>>>,
+}
+
+/// What the server said of some groups.
+pub(crate) struct Renewed {
+    pub(crate) groups: Vec<String>,
+    /// What is in the way, if anything is.
+    pub(crate) answer: Result<(), Arc<str>>,
 }
 
 type Flight = BoxFuture<'static, Result<(), Arc<Failure>>>;
@@ -203,16 +217,34 @@ impl Mapper {
     /// It can be dropped at any time. Others that wait for the same answer go on.
     pub async fn resolve(&self, ask: &Ask) -> Result<Arc<Mapping>, MapError> {
         match self.look(ask) {
-            Lookup::Found(mapping) => return Ok(mapping),
+            Lookup::Found(mapping) => Ok(mapping),
             Lookup::Unknown {
                 asked: Some(asked),
                 is_stale,
                 ..
-            } if self.now().saturating_since(asked) < NEGATIVE => {
-                return Err(ask.missing(is_stale));
-            }
-            Lookup::Unknown { .. } => {}
+            } if self.now().saturating_since(asked) < NEGATIVE => Err(ask.missing(is_stale)),
+            Lookup::Unknown { .. } => self.resolve_anew(ask).await,
         }
+    }
+
+    /// What the server has by this name now, whatever is known. Who asks often asks with the tag of the last answer, and the
+    /// server has little to say; but it is a request each time.
+    ///
+    /// ```no_run
+    /// # use steersman_cluster::{Ask, Cluster};
+    /// # async fn example(cluster: Cluster) -> Result<(), steersman_cluster::MapError> {
+    /// // The definition of the kind has changed: is there a newer version?
+    /// let widgets = cluster.mapper().resolve_anew(&Ask::kind("example.com", "Widget")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When it has none, or cannot be asked.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time. Others that wait for the same answer go on.
+    pub async fn resolve_anew(&self, ask: &Ask) -> Result<Arc<Mapping>, MapError> {
         if let Err(source) = self.refresh(ask).await {
             let ask = ask.clone();
             return Err(MapError::Discovery { ask, source });
@@ -260,31 +292,33 @@ impl Mapper {
         }
     }
 
-    /// Asks the server again about the groups of all these, once for each question that it takes.
-    pub(crate) async fn renew(&self, asks: &[Ask]) -> Result<(), MapError> {
-        let mut renewed = HashSet::new();
-        for ask in asks {
-            if !renewed.insert(self.read(|table| table.source(&ask.group))) {
-                continue;
-            }
-            if let Err(source) = self.refresh(ask).await {
-                let ask = ask.clone();
-                return Err(MapError::Discovery { ask, source });
-            }
+    /// Asks the server again about these groups, once for each question that it takes, a few of them at a time and in the
+    /// order of their names. A server that turns out not to have a list of all groups has not answered for any of them.
+    pub(crate) fn renew(&self, groups: BTreeSet<String>) -> impl Stream<Item = Renewed> + use<> {
+        let mut questions: BTreeMap<Source, Vec<String>> = BTreeMap::new();
+        for group in groups {
+            let source = self.read(|table| table.source(&group));
+            questions.entry(source).or_default().push(group);
         }
-        Ok(())
+        let mapper = self.clone();
+        let asked = stream::iter(questions).map(move |(source, groups)| {
+            let flight = mapper.join(&source);
+            async move {
+                let answer = flight.await.map_err(|failure| failure.to_text());
+                Renewed { groups, answer }
+            }
+        });
+        asked.buffer_unordered(QUESTIONS_AT_ONCE)
     }
 
-    /// Whether the server was asked about the group of this, and nobody found since that it is not as it said.
-    pub(crate) fn was_asked(&self, ask: &Ask) -> bool {
-        !matches!(
-            self.look(ask),
-            Lookup::Unknown { asked: None, .. }
-                | Lookup::Unknown {
-                    is_forgotten: true,
-                    ..
-                }
-        )
+    /// When the server was asked about the group of this, unless somebody found since that it is not as it said.
+    pub(crate) fn asked(&self, ask: &Ask) -> Option<Moment> {
+        self.read(|table| match table.look(ask) {
+            Lookup::Unknown {
+                is_forgotten: true, ..
+            } => None,
+            _ => table.asked(&ask.group),
+        })
     }
 
     /// Whether the server has this, as far as it said so.

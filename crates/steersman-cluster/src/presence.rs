@@ -3,13 +3,17 @@
 //!
 //! One tracker for each cluster learns it for everybody who asks, as long as somebody does. It watches
 //! CustomResourceDefinitions and APIServices. A kind that a definition explains is present while the definition is
-//! Established and serves the version; one in a group that nobody serves is absent. What is left (kinds of aggregated
-//! servers, built-in kinds, and everything where definitions may not be watched) is asked for by discovery, at an interval,
-//! with the tag of the last answer.
+//! Established and serves the version; one that no definition explains is absent if no APIService has its version. What is
+//! left is asked for by discovery, at an interval, with the tag of the last answer: versions that a server of its own has,
+//! built-in kinds, everything where definitions may not be watched, and all but present definitions where APIServices may
+//! not be.
 //!
 //! # Guarantees
-//! 1. A thousand who ask cost what one does: two watches, and at most one round of discovery at an interval.
-//! 2. A kind whose definition or group is watched and absent costs no requests.
+//! 1. A thousand who ask cost what one does: two watches, and at most one round of discovery at an interval of 50 ms or
+//!    more, which is one question, or one for each group of a server that has no list of all groups. Besides, a kind that is
+//!    defined is asked for until the server is ready with it: one or two small requests for each, sixteen at a time.
+//! 2. A kind that is absent costs no requests where definitions and APIServices may both be watched, unless one of the
+//!    latter is for its version.
 //! 3. What cannot be told is [`Unknown`](Presence::Unknown): a broken discovery, a part of it that is missing, a server
 //!    that does not answer. It is never taken for absence.
 //! 4. A kind stays present while its definition is being deleted, until that is gone, since finalizers have to be removed.
@@ -22,6 +26,7 @@
 //!    informer of it sends none until the kind is there, which it notices at once.
 //! 8. When the last who asks is gone, the watches close.
 
+mod discovery;
 mod facts;
 mod probe;
 mod told;
@@ -42,6 +47,9 @@ use crate::{Cluster, Mapper};
 
 /// How often discovery is asked by default.
 pub const POLL_EVERY: Duration = Duration::from_secs(10);
+
+/// No interval is shorter, whatever is asked for.
+const POLL_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// Tells whether a cluster has a kind, as long as it is held; from [`Cluster::presence`].
 pub struct PresenceWatch {
@@ -85,7 +93,7 @@ impl Presences {
 
 impl Cluster {
     /// Follows whether the cluster has a kind. Where that has to be polled, it is at the shortest of the intervals that
-    /// are asked for at the same time.
+    /// are asked for at the same time, and at most every 50 ms.
     ///
     /// ```no_run
     /// use k8s_openapi::api::apps::v1::Deployment;
@@ -101,7 +109,7 @@ impl Cluster {
     pub fn presence(&self, resource: &Resource, poll_every: Duration) -> PresenceWatch {
         let inner = self.inner();
         let tracker = inner.presences().tracker(inner.surroundings(), inner.mapper());
-        let (asked, sightings) = Tracker::ask(&tracker, resource, poll_every);
+        let (asked, sightings) = Tracker::ask(&tracker, resource, poll_every.max(POLL_EVERY_MIN));
         PresenceWatch {
             sightings,
             _asked: asked,

@@ -23,12 +23,19 @@
 //!    counted.
 //! 4. Events go to the cluster of their recorder, and pass its fences.
 //! 5. What is longer than a server takes is cut: reason and action at 128 bytes, the note at 1024.
+//! 6. Events that a server refuses are dropped and counted, and for each component and code the log has one warning with
+//!    the server's words. That a namespace has gone before an event about it is no reason for one.
+//! 7. An event has a name that a server takes, whatever the name of the object is, and so has the component: what is no
+//!    qualified name such as `example.com/web` is made one, with `-` for each character that may not be in it.
+//! 8. The last time of a series is when it happened last, not when that was written.
 //!
 //! # Not promised
 //! That every event arrives: they are for people, and a server in trouble has other worries. One that cannot be written
-//! is tried five times.
+//! is tried five times. Whoever ends the process lets them be written with
+//! [`flush_events`](crate::Cluster::flush_events), as a manager does when it stops.
 
 mod book;
+mod names;
 mod worker;
 
 use std::{
@@ -45,7 +52,7 @@ use steersman_core::{Clock, Random, Spawner, Task};
 use tokio::sync::{mpsc, oneshot};
 
 use self::worker::Worker;
-use crate::{Fence, cluster::Inner, transport::Transport};
+use crate::{ClusterName, Fence, cluster::Inner, transport::Transport};
 
 /// How many events may wait.
 const QUEUE: usize = 1000;
@@ -166,6 +173,7 @@ struct Counters {
 
 impl Recorder {
     pub(crate) fn new(cluster: &Arc<Inner>, component: &str) -> Self {
+        let component = names::of_component(component);
         let instance = format!("{component}-{}", host());
         Self {
             cluster: Arc::clone(cluster),
@@ -196,7 +204,7 @@ impl Recorder {
     }
 
     /// Records that something happened to an object: why, as one word in `UpperCamelCase`; during which action; and in
-    /// words for people. It returns at once.
+    /// words for people. A server wants both words, and takes an empty text. It returns at once.
     pub fn event<K>(&self, object: &K, kind: EventType, reason: &str, action: &str, note: &str)
     where
         K: kube::Resource<DynamicType = ()>,
@@ -223,12 +231,7 @@ impl Recorder {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn flush(&self) {
-        let (done, is_done) = oneshot::channel();
-        let queue = self.cluster.events().queue();
-        if queue.send(Message::Barrier(done)).await.is_ok() {
-            // Dropped without a word, it has ended, and everything with it.
-            let _ = is_done.await;
-        }
+        self.cluster.events().flush().await;
     }
 }
 
@@ -266,7 +269,8 @@ impl About<'_> {
             action: cut(action, REASON_MAX).into(),
             note: cut(note, NOTE_MAX).into(),
         });
-        recorder.cluster.events().put(key, &recorder.fences);
+        let cluster = &recorder.cluster;
+        cluster.events().put(cluster.name(), key, &recorder.fences);
     }
 }
 
@@ -295,26 +299,40 @@ impl Events {
         }
     }
 
-    fn put(&self, key: Box<Key>, fences: &Arc<[Fence]>) {
+    /// Waits until all that is in the queue is done.
+    pub(crate) async fn flush(&self) {
+        // Where nothing was recorded, there is nobody to ask.
+        let Some((queue, _)) = self.running.get() else {
+            return;
+        };
+        let (done, is_done) = oneshot::channel();
+        if queue.send(Message::Barrier(done)).await.is_ok() {
+            // Dropped without a word, it has ended, and everything with it.
+            let _ = is_done.await;
+        }
+    }
+
+    fn put(&self, cluster: &ClusterName, key: Box<Key>, fences: &Arc<[Fence]>) {
         self.counters.recorded.fetch_add(1, Ordering::Relaxed);
         let message = Message::Event {
             key,
             at: (self.wall)(),
             fences: Arc::clone(fences),
         };
-        if self.queue().try_send(message).is_err() {
+        if self.queue(cluster).try_send(message).is_err() {
             self.counters.dropped();
         }
     }
 
-    fn queue(&self) -> &mpsc::Sender<Message> {
+    fn queue(&self, cluster: &ClusterName) -> &mpsc::Sender<Message> {
         let (queue, _) = self.running.get_or_init(|| {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let worker = Worker::new(
+                cluster.clone(),
                 receiver,
                 self.transport.clone(),
                 (Arc::clone(&self.clock), Arc::clone(&self.random)),
-                (Arc::clone(&self.wall), Arc::clone(&self.counters)),
+                Arc::clone(&self.counters),
             );
             (sender, self.spawner.spawn("events", worker.run()))
         });

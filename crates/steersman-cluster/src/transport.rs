@@ -12,6 +12,7 @@
 //!    [`fence`](crate::Fence). It tells the server how much time it has. What leads into a Pod or past the API server, such
 //!    as `exec`, is a write by any method.
 //! 2. A request is tried again only if that cannot have an effect twice: a read, or a write that the server did not take.
+//!    A server that asks for patience gets it, within the time limit of the request, and two minutes at most.
 //! 3. The time limit of a request covers all of its attempts and the whole of its answer. Watches have none.
 //! 4. Every attempt is counted, by the code of its answer.
 //! 5. No content of a request or an answer is logged.
@@ -44,7 +45,7 @@ pub(crate) use self::{
     body::Guarded,
     meter::{Contact, Meter},
     pass::Pass,
-    retry::retry_after,
+    retry::{is_unsent, retry_after},
     token::{TokenError, TokenFile},
 };
 pub use self::{meter::RequestCount, pass::TimedOut};
@@ -216,6 +217,7 @@ impl Transport {
             tell_time(&mut request, remaining);
         }
         let answer = pass.over(self.base.send(request)).await;
+        let answer = answer.map_err(|error| pass.given_up(error));
         let answer = answer.and_then(|answer| answer.map_err(SendError::Failed));
         let line = &self.line;
         line.meter.note(&method, answer.as_ref().map(Response::status));
@@ -225,12 +227,7 @@ impl Transport {
     }
 
     fn pass(&self, is_read: bool, deadline: Option<(Moment, Duration)>) -> Pass {
-        let fences = if is_read {
-            Arc::new([]) as Arc<[Fence]>
-        } else {
-            Arc::clone(&self.fences)
-        };
-        Pass::new(Arc::clone(&self.line), fences, deadline)
+        Pass::new(Arc::clone(&self.line), is_read, &self.fences, deadline)
     }
 
     fn deadline(&self, request: &Request<Body>) -> Option<(Moment, Duration)> {

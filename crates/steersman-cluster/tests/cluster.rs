@@ -55,6 +55,42 @@ async fn another_connection_to_the_same_server_lives_its_own_life(fixture: Fixtu
     assert_eq!((first.requests().len(), other.requests().len()), (1, 1));
 }
 
+/// The timers of connections that are open to this port, as the kernel numbers them.
+#[cfg(target_os = "linux")]
+fn timers(port: u16) -> Vec<String> {
+    let (peer, open) = (format!(":{port:04X}"), "01");
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table
+        .lines()
+        .map(|row| row.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[2].ends_with(&peer) && row[3] == open)
+        .map(|row| row[5][..2].to_owned())
+        .collect()
+}
+
+/// A dead peer is noticed on all connections, and not only on those of the cache.
+#[cfg(target_os = "linux")]
+#[steersman_testing::test]
+async fn the_kernel_asks_after_the_peer_of_each_connection(fixture: Fixture) {
+    const KEEPALIVE: &str = "02";
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let client = cluster.client();
+    client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    client
+        .get_required::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap();
+    let port = support::config(&fixture, &proxy).cluster_url.port_u16().unwrap();
+    // Another timer goes first while something is on its way.
+    steersman_testing::eventually("a keepalive timer on each connection", async || {
+        let timers = timers(port);
+        let asks = timers.len() > 1 && timers.iter().all(|timer| timer == KEEPALIVE);
+        asks.then_some(())
+    })
+    .await;
+}
+
 // R174
 #[steersman_testing::test]
 async fn guarantee_4_a_closed_cluster_refuses(fixture: Fixture) {
@@ -83,7 +119,10 @@ async fn guarantee_4_a_closed_cluster_refuses(fixture: Fixture) {
     let error = written.unwrap_err();
     assert!(error.is_fenced(), "{error:?}");
     let source = std::error::Error::source(&error).unwrap().to_string();
-    assert_eq!(source, "requests are held back: the cluster was removed");
+    assert_eq!(
+        source,
+        "the write was given up when it was under way, and may have been applied: the cluster was removed"
+    );
     held.ended().await;
     let sent = proxy.exchanges().len();
     while let Some(event) = watch.next().await {

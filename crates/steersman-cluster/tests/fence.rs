@@ -5,19 +5,27 @@
 
 mod support;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures::poll;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
-use kube::api::{Api, Patch, PostParams};
+use kube::{
+    api::{Api, Patch, PostParams},
+    client::Body,
+};
 use serde_json::json;
-use steersman_cluster::{Closed, Cluster, DeleteOptions, Fence, FenceKeeper};
-use steersman_core::{Clock, TestClock};
+use steersman_cluster::{Closed, Cluster, DeleteOptions, Error, Fence, FenceKeeper};
+use steersman_core::{Clock, ObjectKey, TestClock};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Ended, Exchange, Fault, Matching},
 };
 use support::{builder, config_map, key, next_deadline, object, parameter};
+use tower::service_fn;
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -42,6 +50,11 @@ async fn stage(fixture: &Fixture) -> Stage {
         keeper,
         fence,
     }
+}
+
+/// What lies behind an error.
+fn cause(error: &Error) -> String {
+    std::error::Error::source(error).unwrap().to_string()
 }
 
 fn writes(proxy: &FaultProxy) -> Vec<Exchange> {
@@ -88,10 +101,10 @@ async fn guarantee_1_no_attempt_starts_behind_a_closed_fence(fixture: Fixture) {
             .await
             .unwrap_err(),
     ];
-    assert!(
-        errors.iter().all(steersman_cluster::Error::is_fenced),
-        "{errors:?}"
-    );
+    for error in errors {
+        assert!(error.is_fenced() && !error.may_be_applied(), "{error:?}");
+        assert!(cause(&error).starts_with("requests are held back: "), "{error:?}");
+    }
     // Who only reads needs no right to write.
     let live = client.live();
     assert!(
@@ -169,7 +182,8 @@ async fn guarantee_2_an_attempt_that_is_under_way_is_given_up(fixture: Fixture) 
             stall.hit().await;
             end();
         });
-        assert!(written.unwrap_err().is_fenced());
+        let error = written.unwrap_err();
+        assert!(error.is_fenced() && error.may_be_applied(), "{error:?}");
         proxy
             .wait_for(|all| {
                 all.iter()
@@ -233,7 +247,9 @@ async fn guarantee_1_the_fence_is_below_retries(fixture: Fixture) {
         () = waiting => {}
     }
     keeper.close("the lease was lost");
-    assert!(written.await.unwrap_err().is_fenced());
+    let error = written.await.unwrap_err();
+    assert!(error.is_fenced());
+    assert!(!error.may_be_applied(), "the server said that it did nothing");
     assert_eq!(busy.hits(), 1);
 
     // The next one is tried again as long as the fence is open, and not after.
@@ -248,4 +264,31 @@ async fn guarantee_1_the_fence_is_below_retries(fixture: Fixture) {
     });
     assert!(written.unwrap_err().is_fenced());
     assert_eq!(busy.hits(), 3);
+}
+
+#[tokio::test]
+async fn guarantee_2_a_write_whose_answer_is_cut_off_may_have_been_applied() {
+    let service = service_fn(async |_: Request<Body>| {
+        let rest = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        Ok::<_, Infallible>(Response::new(StreamBody::new(rest)))
+    });
+    let service = kube::Client::new(service, "default");
+    let cluster = Cluster::builder("a").service(service).build().await.unwrap();
+    let (client, key) = (cluster.live(), ObjectKey::new("n", "a"));
+    let map: ConfigMap = object(json!({"metadata": {"name": "a", "namespace": "n"}}));
+    let (mut write, mut read) = (pin!(client.create(&map)), pin!(client.get::<ConfigMap>(&key)));
+    // The head of the answer is there when the counter says so.
+    while cluster.requests().iter().map(|one| one.count).sum::<u64>() < 2 {
+        assert!(poll!(&mut write).is_pending() && poll!(&mut read).is_pending());
+        tokio::task::yield_now().await;
+    }
+    cluster.close("it was removed");
+    let (write, read) = (write.await.unwrap_err(), read.await.unwrap_err());
+    assert!(write.is_fenced() && write.may_be_applied(), "{write:?}");
+    assert_eq!(
+        cause(&write),
+        "the write was given up when it was under way, and may have been applied: it was removed"
+    );
+    assert!(read.is_fenced() && !read.may_be_applied(), "{read:?}");
+    assert_eq!(cause(&read), "requests are held back: it was removed");
 }

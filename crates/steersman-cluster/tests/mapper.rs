@@ -70,6 +70,9 @@ async fn guarantee_1_what_is_known_costs_nothing(fixture: Fixture) {
         assert!(maps.is_namespaced() && maps.verbs().contains(&"watch".to_owned()));
         let nodes = mapper.resolve(&Ask::of::<Node>()).await.unwrap();
         assert!(!nodes.is_namespaced() && nodes.has_subresource("status"));
+        // What is read by its names is asked for as it is.
+        assert_eq!(nodes.resource().is_namespaced(), Some(false));
+        assert_eq!(maps.resource().is_namespaced(), Some(true));
         let deployments = mapper.resolve(&Ask::plural("apps", "deployments")).await.unwrap();
         assert_eq!(
             deployments.resource(),
@@ -265,6 +268,40 @@ async fn guarantee_6_a_kind_whose_version_is_gone_is_found_in_the_one_that_is_le
     }
     let left = mapper.resolve(&ask).await.unwrap();
     assert_eq!(left.resource().version(), "v1beta1");
+}
+
+// R56
+#[steersman_testing::test]
+async fn guarantee_4_a_version_that_is_preferred_later_is_found_by_asking_anew(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (_clock, cluster, ask) = with_kind(&fixture, &proxy, "Gizmo").await;
+    let (mapper, live) = (cluster.mapper(), cluster.live());
+    let definition = ObjectKey::new("", &format!("gizmos.{}", fixture.group()));
+    loop {
+        let found = live.get::<CustomResourceDefinition>(&definition).await;
+        let mut found = (*found.unwrap().unwrap()).clone();
+        let mut newer = found.spec.versions[1].clone();
+        (newer.name, newer.storage) = ("v2".to_owned(), false);
+        let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+        newer.subresources = Some(object(json!({"status": {}, "scale": scale})));
+        found.spec.versions.push(newer);
+        match live.update(&found).await {
+            Err(error) if error.is_conflict() => {}
+            updated => break drop(updated.unwrap()),
+        }
+    }
+    // It takes a moment until the server serves it.
+    let newer = loop {
+        let found = mapper.resolve_anew(&ask).await.unwrap();
+        if found.resource().version() == "v2" {
+            break found;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(newer.has_subresource("scale"));
+    let asked = discovered(&proxy);
+    assert_eq!(mapper.resolve(&ask).await.unwrap(), newer);
+    assert_eq!(discovered(&proxy), asked, "now it is known");
 }
 
 /// A server of this test's own, with what it has at each path.

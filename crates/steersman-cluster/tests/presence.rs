@@ -214,6 +214,44 @@ async fn guarantee_1_so_is_one_of_a_version_that_a_service_has(fixture: Fixture)
     is_absent_and_not_asked_for_again(&fixture, &proxy, &cluster, &no_such).await;
 }
 
+// R24
+#[steersman_testing::test]
+async fn guarantee_3_where_services_may_not_be_watched_a_kind_beside_definitions_is_asked_for(
+    fixture: Fixture,
+) {
+    define(&fixture, "Gadget").await;
+    let proxy = fixture.proxy().await;
+    let _refused = proxy.inject(Matching::any().path("/apiservices"), Fault::answer(403));
+    let cluster = cluster(&fixture, &proxy).await;
+    // What is defined is known by its definition.
+    let gadgets = Resource::new(fixture.group(), "v1", "Gadget", "gadgets");
+    let mut presence = cluster.presence(&gadgets, POLL_EVERY);
+    presence.when(|sighting| sighting.is_present()).await;
+    proxy
+        .wait_for(|all| all.iter().find(|one| one.path.ends_with("/apiservices"))?.status)
+        .await;
+
+    // Of another kind, or in another version, a server of its own may have it: discovery says.
+    let [mut others, mut another_version] = [
+        widgets(&fixture),
+        Resource::new(fixture.group(), "v3", "Gadget", "gadgets"),
+    ]
+    .map(|kind| cluster.presence(&kind, Duration::from_millis(50)));
+    for absent in [&mut others, &mut another_version] {
+        let told = absent.when(|sighting| sighting.is_absent()).await;
+        assert!(told.reason.ends_with("is not served"), "{told}");
+    }
+    let asked = of_discovery(&proxy.exchanges());
+    proxy
+        .wait_for(|all| (of_discovery(all) > asked).then_some(()))
+        .await;
+    drop((others, another_version));
+    let mut others = cluster.presence(&widgets(&fixture), Duration::from_secs(3600));
+    others.when(|sighting| sighting.is_absent()).await;
+    install(&fixture).await;
+    others.when(|sighting| sighting.is_present()).await;
+}
+
 /// A kind that is defined, and of which the server does not know yet.
 async fn about_to_be_served(fixture: &Fixture, proxy: &FaultProxy) -> (TestClock, Cluster, Injected) {
     not_ready(fixture, proxy, Fault::answer(404)).await

@@ -221,6 +221,34 @@ async fn guarantee_2_what_was_written_is_read_at_once(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
+async fn guarantee_2_who_removes_the_last_finalizer_reads_the_object_no_more(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let client = cluster(&fixture, &proxy).await.client();
+    let mut map = config_map(&fixture, "a", "first");
+    map.metadata.finalizers = Some(vec!["steersman.example/held".to_owned()]);
+    client.create(&map).await.unwrap();
+    let (key, here) = (key(&fixture, "a"), Query::new().namespace(fixture.namespace()));
+    client
+        .delete::<ConfigMap>(&key, DeleteOptions::default())
+        .await
+        .unwrap();
+    let mut doomed = client.live().get_required::<ConfigMap>(&key).await.unwrap();
+    let is_held = async || client.get::<ConfigMap>(&key).await.unwrap().is_some();
+    assert!(is_held().await);
+
+    // From now on no watch tells of anything.
+    let _stall = proxy.inject(Matching::watches(), Fault::stall());
+    Arc::make_mut(&mut doomed).metadata.finalizers = None;
+    client.update(&*doomed).await.unwrap();
+    assert!(!is_held().await);
+    let left = names(&client.list::<ConfigMap>(&here).await.unwrap());
+    assert!(!left.contains(&"a".to_owned()), "{left:?}");
+    // What is made in its place is seen.
+    client.create(&config_map(&fixture, "a", "second")).await.unwrap();
+    assert!(is_held().await);
+}
+
+#[steersman_testing::test]
 async fn the_status_that_was_written_is_read_at_once(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.client();
@@ -423,4 +451,20 @@ async fn a_cluster_is_made_from_a_configuration_alone(fixture: Fixture) {
         .await
         .unwrap();
     assert_eq!(value(&found), "first");
+}
+
+#[steersman_testing::test]
+async fn the_empty_namespace_is_all_of_them_from_the_cache_and_from_the_server(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let config = support::config(&fixture, &proxy);
+    let cluster = Cluster::new(config).unwrap();
+    let client = cluster.client();
+    let mut map = config_map(&fixture, "a", "first");
+    map.metadata.labels = Some([("test".to_owned(), fixture.namespace().to_owned())].into());
+    client.create(&map).await.unwrap();
+    let everywhere = Query::new().namespace("").label("test", fixture.namespace());
+    for client in [client.live(), client] {
+        let found = client.list::<ConfigMap>(&everywhere).await.unwrap();
+        assert_eq!(names(&found), ["a"]);
+    }
 }

@@ -6,13 +6,17 @@
 mod support;
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace},
     events::v1::Event,
+    rbac::v1::ClusterRole,
 };
 use steersman_cache::Query;
 use steersman_cluster::{Client, Cluster, DeleteOptions, EventType, Fence};
@@ -21,7 +25,7 @@ use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
 };
-use support::{builder, cluster, config_map, requests};
+use support::{builder, cluster, config_map, logged::Logged, requests};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -227,4 +231,122 @@ async fn an_event_that_does_not_arrive_is_tried_again(fixture: Fixture) {
     let () = flushed;
     assert_eq!(events(&cluster.live(), fixture.namespace(), "a").await.len(), 1);
     assert_eq!(cluster.events().dropped, 0);
+}
+
+#[steersman_testing::test]
+async fn guarantee_6_a_refusal_is_warned_of_once_with_the_words_of_the_server(fixture: Fixture) {
+    let logged = Logged::of_process();
+    let (user, map) = (fixture.user("poor").await, made(&fixture, "a").await);
+    let config = fixture.endpoint().config(user.identity()).unwrap();
+    let cluster = Cluster::builder("home").config(config).build().await.unwrap();
+    let component = format!("web-{}", fixture.namespace());
+    let recorder = cluster.recorder(&component);
+    for reason in ["First", "Second"] {
+        recorder.event(&map, EventType::Normal, reason, "Testing", "");
+    }
+    recorder.flush().await;
+    assert_eq!(cluster.events().dropped, 2);
+    let lines = logged.lines();
+    let warnings: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("WARN") && line.contains(&component))
+        .collect();
+    let [warning] = warnings[..] else {
+        panic!("{warnings:#?}")
+    };
+    for part in [
+        "grant the account `create` and `patch` on `events.events.k8s.io`",
+        "cannot create resource \"events\"",
+        user.identity().name(),
+        "cluster=home",
+    ] {
+        assert!(warning.contains(part), "{part} in {warning}");
+    }
+
+    // Once it is granted, nothing has to be started anew.
+    let _ = user
+        .grant("events.k8s.io", &["events"], &["create", "patch"])
+        .await
+        .unwrap();
+    recorder.event(&map, EventType::Normal, "Third", "Testing", "");
+    recorder.flush().await;
+    assert_eq!(cluster.events().dropped, 2);
+}
+
+#[steersman_testing::test]
+async fn guarantee_6_that_a_namespace_has_gone_is_not_warned_of(fixture: Fixture) {
+    let logged = Logged::of_process();
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let component = format!("late-{}", fixture.namespace());
+    let recorder = cluster.recorder(&component);
+    let mut map = config_map(&fixture, "a", "first");
+    map.metadata.namespace = Some(format!("no-{}", fixture.namespace()));
+    recorder.event(&map, EventType::Normal, "Late", "Testing", "");
+    recorder.flush().await;
+    assert_eq!(cluster.events().dropped, 1);
+    let about: Vec<_> = logged
+        .lines()
+        .into_iter()
+        .filter(|line| line.contains(&component))
+        .collect();
+    assert!(about.iter().any(|line| line.starts_with("DEBUG")), "{about:?}");
+    assert!(!about.iter().any(|line| line.starts_with("WARN")), "{about:?}");
+}
+
+// R55
+#[steersman_testing::test]
+async fn guarantee_7_an_event_is_written_whatever_the_names_are(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let odd = format!("system:{}", fixture.namespace());
+    let long = format!("{}-{}", "a".repeat(235), fixture.namespace());
+    for (name, component) in [
+        (odd.as_str(), "web"),
+        (&long, "my controller/of things"),
+        ("a", &"x".repeat(200)),
+    ] {
+        let mut role = ClusterRole::default();
+        role.metadata.name = Some(name.to_owned());
+        let recorder = cluster.recorder(component);
+        recorder.event(&role, EventType::Normal, "Granted", "Granting", "");
+        recorder.flush().await;
+    }
+    assert_eq!(cluster.events().dropped, 0);
+    for name in [odd, long] {
+        assert_eq!(events(&cluster.live(), "default", &name).await.len(), 1);
+    }
+}
+
+#[steersman_testing::test]
+async fn guarantee_8_a_series_says_when_it_happened_last(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let wall = Arc::new(AtomicU64::new(1_900_000_000));
+    let told = Arc::clone(&wall);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .wall_clock(move || SystemTime::UNIX_EPOCH + Duration::from_secs(told.load(Ordering::Relaxed)))
+        .build()
+        .await
+        .unwrap();
+    let (recorder, map) = (cluster.recorder("web"), made(&fixture, "a").await);
+    for _ in 0..3 {
+        recorder.event(&map, EventType::Normal, "Synced", "Syncing", "");
+    }
+    recorder.flush().await;
+    // The third is written a minute later.
+    let sent = requests(&proxy).len();
+    wall.fetch_add(60, Ordering::Relaxed);
+    clock.advance(MINUTE);
+    while requests(&proxy).len() == sent {
+        tokio::task::yield_now().await;
+    }
+    recorder.flush().await;
+    let [event] = events(&cluster.live(), fixture.namespace(), "a")
+        .await
+        .try_into()
+        .unwrap();
+    let series = serde_json::to_value(&event.series).unwrap();
+    assert_eq!(series["count"], 3);
+    assert_eq!(series["lastObservedTime"], "2030-03-17T17:46:40.000000Z");
 }

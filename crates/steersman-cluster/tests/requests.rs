@@ -30,7 +30,7 @@ use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
 };
-use support::{builder, cluster, config_map, key, next_deadline, requests};
+use support::{builder, cluster, config_map, key, logged::Logged, next_deadline, requests};
 use tower::service_fn;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -238,6 +238,29 @@ async fn a_write_is_tried_again_only_if_the_server_did_nothing(fixture: Fixture)
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3600)));
 }
 
+#[steersman_testing::test]
+async fn a_watch_does_not_wait_for_a_day(fixture: Fixture) {
+    let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
+    let cluster = builder(&fixture, &proxy)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client().kube(), fixture.namespace());
+    let busy = proxy.inject(
+        Matching::watches().first(1),
+        Fault::answer_retry_after(503, 86_400),
+    );
+    let params = WatchParams::default();
+    let (watch, ()) = futures::join!(maps.watch(&params, "0"), async {
+        let deadline = next_deadline(&clock, Duration::from_secs(86_400)).await;
+        assert_eq!(deadline.as_nanos(), 120_000_000_000);
+        clock.advance_to(deadline);
+    });
+    watch.map(drop).unwrap();
+    assert_eq!(busy.hits(), 1);
+}
+
 #[tokio::test]
 async fn a_write_that_finds_no_connection_is_tried_again() {
     let clock = TestClock::new();
@@ -309,34 +332,6 @@ async fn requests_are_counted_by_what_became_of_them(fixture: Fixture) {
     );
 }
 
-/// Remembers what is logged on this thread.
-#[derive(Clone, Default)]
-struct Logged(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Logged {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0 = format!("{} {field}={value:?}", self.0);
-            }
-        }
-        let mut text = Text(event.metadata().level().to_string());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[tokio::test]
 async fn a_warning_of_the_server_is_logged_once_and_content_never() {
     let logged = Logged::default();
@@ -366,7 +361,7 @@ async fn a_warning_of_the_server_is_logged_once_and_content_never() {
             "{error:?}"
         );
     }
-    let all = logged.0.lock().unwrap().clone();
+    let all = logged.lines();
     let warnings: Vec<_> = all.iter().filter(|line| line.contains("going away")).collect();
     assert_eq!(warnings.len(), 1, "{all:?}");
     assert!(warnings[0].starts_with("WARN"));

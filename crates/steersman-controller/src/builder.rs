@@ -117,7 +117,7 @@ impl<T: 'static> Builder<Request, T> {
         self.primary(Kind::when_installed)
     }
 
-    /// Every object of the primary kind again at about this interval, with low priority.
+    /// Every object of the primary kind again at about this interval, with low priority. Default, and with zero: never.
     pub fn resync(self, every: Duration) -> Self {
         self.primary(|kind| kind.resync(every))
     }
@@ -280,6 +280,16 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         host: &(impl Host + ?Sized),
         reconciler: impl Reconciler<R>,
     ) -> Result<Controller<R>, HostError> {
+        self.run_known_on(host, reconciler, |_| {})
+    }
+
+    /// The same, with somebody who gets to know it before the host does, and so before it runs.
+    pub(crate) fn run_known_on(
+        self,
+        host: &(impl Host + ?Sized),
+        reconciler: impl Reconciler<R>,
+        know: impl FnOnce(&Controller<R>),
+    ) -> Result<Controller<R>, HostError> {
         let home = match &self.home {
             Some(cluster) => cluster.clone(),
             None => host.cluster()?,
@@ -289,6 +299,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             ..self
         };
         let controller = with_defaults.build(&home, reconciler);
+        know(&controller);
         host.add(match controller.condition() {
             Some(condition) => BoxRunnable::new(Conditional::new(controller.clone(), condition)),
             None => BoxRunnable::new(controller.clone()),

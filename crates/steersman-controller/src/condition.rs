@@ -97,7 +97,8 @@ impl Condition {
         Self::present(cluster, Resource::of::<K>(), steersman_cluster::POLL_EVERY)
     }
 
-    /// The cluster has a kind that is known only when the program runs. Where that cannot be watched it is polled.
+    /// The cluster has a kind that is known only when the program runs. Where that cannot be watched it is polled, at
+    /// an interval of 50 ms at least.
     #[must_use]
     pub fn present(cluster: &Cluster, resource: Resource, poll_every: Duration) -> Self {
         let name = format!("{resource} is installed");

@@ -8,12 +8,18 @@
 //! 2. A condition that cannot be told starts nothing and stops nothing, and how things stand stays as it was.
 //! 3. If the condition holds of another incarnation than before, what is wrapped is stopped and run again, also if nobody
 //!    saw the condition fail in between.
+//!    That is so from one run to the next as well.
 //! 4. After each stop because of the condition, what is wrapped is told to [forget](Runnable::forget) what it knew.
 //! 5. Leadership, warm-up and the end of the whole reach what is wrapped as if there were no condition.
 //! 6. While the condition does not hold it stands as dormant, which is ready.
 //! 7. What fails after its condition stopped it is logged, and the rest goes on.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures::StreamExt;
 use steersman_cluster::ClusterName;
@@ -48,7 +54,12 @@ pub struct Conditional {
     inner: BoxRunnable,
     condition: Condition,
     grace: Duration,
+    /// Of which incarnation what is wrapped still knows something.
+    last: Arc<Mutex<Option<Incarnation>>>,
 }
+
+/// What tells a kind from one that has its name later, where a condition is about one.
+type Incarnation = Option<Arc<str>>;
 
 /// How far what is wrapped has got.
 enum Phase<'r> {
@@ -74,6 +85,7 @@ impl Conditional {
             inner: BoxRunnable::new(runnable),
             condition,
             grace: GRACE,
+            last: Arc::default(),
         }
     }
 
@@ -87,11 +99,16 @@ impl Conditional {
     fn start(&self, cx: &RunContext, sighting: &Sighting) -> Running<'_> {
         let (stop, child) = cx.child();
         cx.begins_because(&sighting.reason);
+        *self.last() = Some(sighting.incarnation.clone());
         Running {
             future: Box::pin(run_filled(&self.inner, child, cx.clock().now() + cx.fill_limit())),
             stop,
             incarnation: sighting.incarnation.clone(),
         }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Incarnation>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops what runs, if something does, and lets it forget.
@@ -112,6 +129,11 @@ impl Conditional {
                 tracing::warn!(name, grace = ?self.grace, "did not end in time, and is cancelled");
             }
         }
+        self.forget_last();
+    }
+
+    fn forget_last(&self) {
+        *self.last() = None;
         self.inner.forget();
     }
 }
@@ -148,6 +170,8 @@ impl Runnable for Conditional {
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let mut sightings = self.condition.watch(cx.clock());
         let (mut phase, mut is_known) = (Phase::Resting, false);
+        // What is left of the run before this one is about the incarnation of then.
+        let mut before = self.last().clone();
         // So long a condition is waited for that nobody can tell.
         let mut late = cx.clock().sleep_until(cx.clock().now() + cx.fill_limit());
         let mut is_late = false;
@@ -181,9 +205,15 @@ impl Runnable for Conditional {
                         Presence::Present => {
                             let former = std::mem::replace(&mut phase, Phase::Resting);
                             self.halt(former, &cx, &sighting).await;
+                            if before.take().is_some_and(|before| before != sighting.incarnation) {
+                                self.forget_last();
+                            }
                             phase = Phase::Running(self.start(&cx, &sighting));
                         }
                         Presence::Absent => {
+                            if before.take().is_some() {
+                                self.forget_last();
+                            }
                             let former = std::mem::replace(&mut phase, Phase::Resting);
                             self.halt(former, &cx, &sighting).await;
                             cx.stand(Standing::Dormant { reason: sighting.reason.to_string() });

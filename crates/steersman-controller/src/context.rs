@@ -191,7 +191,7 @@ fn alone(cluster: &Cluster) -> (StopHandle, Engagement) {
     let fleet = Fleet::new();
     // An empty fleet has no cluster of this name.
     let _ = fleet.insert(cluster.clone());
-    let engagement = Engagement::new("standalone", cluster, None, fleet, stop);
+    let engagement = Engagement::new("standalone", (cluster, None), None, fleet, stop);
     (handle, engagement)
 }
 

@@ -109,11 +109,12 @@ impl<R: RequestKey> Controller<R> {
 
     /// Enqueues a key. It is kept while the controller does not run.
     pub fn enqueue(&self, key: R) {
-        self.0.queue.add(key);
+        self.enqueue_with(key, Add::new());
     }
 
     /// Enqueues a key with a priority or a delay.
     pub fn enqueue_with(&self, key: R, how: Add) {
+        self.0.hot_loops.added_by_others(&key);
         self.0.queue.add_with(key, how);
     }
 

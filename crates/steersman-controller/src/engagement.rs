@@ -41,9 +41,10 @@ pub(crate) struct Engagement {
 }
 
 impl Engagement {
+    /// The visit tells that the cluster is one of the fleet's, and is that of this very cluster.
     pub(crate) fn new(
         controller: &str,
-        cluster: &Cluster,
+        (cluster, visit): (&Cluster, Option<Visit>),
         fence: Option<Fence>,
         fleet: Fleet,
         stop: Stop,
@@ -56,7 +57,7 @@ impl Engagement {
                 None => cluster.recorder(controller),
             },
             cluster: cluster.clone(),
-            visit: fleet.visit(cluster.name()),
+            visit,
             stop,
             metrics: Metrics::new(),
             recovers_panics: true,

@@ -38,9 +38,12 @@
 //!    others), and one whose [`Handling`] drops is not called any more.
 //! 5. Neither a panic of one nor one that takes too long keeps the others from running: the
 //!    [`reconcile_timeout`](Builder::reconcile_timeout) is that of each of them.
-//! 6. Nothing is remembered of an object with which all handlers are content, or which the controller has forgotten.
+//! 6. Nothing is remembered of an object with which all handlers are content, or which the controller has forgotten. The
+//!    series of a handler in a controller go with either.
 //! 7. What a reconcile leaves undone that is cancelled is done by the next one: all are called, and what is known of their
 //!    failures counts on.
+//! 8. An object that does not have the shape of a `K` rests until it changes: its reconcile is a
+//!    [terminal](crate::terminal) error, and no handler is called.
 
 mod calling;
 mod pending;
@@ -74,6 +77,7 @@ struct Shared<K> {
 struct List<K> {
     /// In the order of their coming. Replaced as a whole, so that a reconcile has one that does not change.
     handlers: Arc<[Arc<Named<K>>]>,
+    /// Of handlers, and of controllers that call them.
     arrivals: u64,
     /// Those who have to look at everything again when one comes.
     controllers: Vec<Weak<Plan<Request>>>,
@@ -85,8 +89,8 @@ struct Named<K> {
     number: u64,
     name: Arc<str>,
     call: Box<Call<K>>,
-    /// By controller.
-    series: Mutex<HashMap<String, Arc<HandlerSeries>>>,
+    /// By the number of the controller that calls it.
+    series: Mutex<HashMap<u64, Arc<HandlerSeries>>>,
 }
 
 type Call<K> = dyn Fn(Request, Option<Arc<K>>, Context) -> Handled + Send + Sync;
@@ -154,8 +158,7 @@ impl<K: Send + Sync + 'static> Handlers<K> {
         if list.handlers.iter().any(|known| *known.name == *name) {
             return Err(HandlerTaken { name });
         }
-        list.arrivals += 1;
-        let number = list.arrivals;
+        let number = list.arrive();
         let named = Arc::new(Named {
             number,
             name: name.into(),
@@ -198,29 +201,49 @@ impl<K: KnownType> Handlers<K> {
         builder: Builder<Request, K>,
     ) -> Result<Controller, HostError> {
         let calling = Calling::new(self);
-        let controller = builder.remembering(calling.memory()).run_on(host, calling)?;
-        self.list().controllers.push(Arc::downgrade(&controller.0));
-        Ok(controller)
+        let builder = builder.remembering(calling.memory());
+        // Before it runs, so that no handler that comes now is missed by what it has done already.
+        builder.run_known_on(host, calling, |controller| self.know(controller))
     }
 
     /// The same without running it; see [`Builder::build`].
     pub fn build(&self, home: &steersman_cluster::Cluster, builder: Builder<Request, K>) -> Controller {
         let calling = Calling::new(self);
         let controller = builder.remembering(calling.memory()).build(home, calling);
-        self.list().controllers.push(Arc::downgrade(&controller.0));
+        self.know(&controller);
         controller
+    }
+
+    /// Remembers who is to be told of handlers that come, and forgets those that are gone.
+    fn know(&self, controller: &Controller) {
+        let mut list = self.list();
+        list.controllers.retain(|known| known.strong_count() > 0);
+        list.controllers.push(Arc::downgrade(&controller.0));
+    }
+}
+
+impl<K> List<K> {
+    /// A number that nobody has had.
+    fn arrive(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
     }
 }
 
 impl<K> Named<K> {
-    fn series(&self, cx: &Context) -> Arc<HandlerSeries> {
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = series.get(cx.controller()) {
-            return Arc::clone(found);
-        }
-        let made = Arc::new(cx.metrics().handler(cx.controller(), &self.name));
-        series.insert(cx.controller().to_owned(), Arc::clone(&made));
-        made
+    fn series(&self, caller: u64, cx: &Context) -> Arc<HandlerSeries> {
+        let mut series = self.all_series();
+        let made = || Arc::new(cx.metrics().handler(cx.controller(), &self.name));
+        Arc::clone(series.entry(caller).or_insert_with(made))
+    }
+
+    /// Nobody calls it by this number any more.
+    fn forget(&self, caller: u64) {
+        self.all_series().remove(&caller);
+    }
+
+    fn all_series(&self) -> MutexGuard<'_, HashMap<u64, Arc<HandlerSeries>>> {
+        self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -266,3 +289,6 @@ impl fmt::Debug for Handling {
         f.debug_struct("Handling").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

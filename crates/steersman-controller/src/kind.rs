@@ -157,7 +157,8 @@ impl<T> Kind<T> {
         self
     }
 
-    /// Every object again at about this interval, with low priority, in case something was missed. Default: never.
+    /// Every object again at about this interval, with low priority, in case something was missed. Default, and
+    /// with zero: never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
         self
@@ -166,6 +167,8 @@ impl<T> Kind<T> {
     /// Says that objects of a [`dynamic`] kind are not in namespaces, or that they are. Default: the server is asked.
     pub fn namespaced(mut self, namespaced: bool) -> Self {
         self.namespaced = Some(namespaced);
+        // For the cache, whose default namespaces are not meant for a kind that is in none.
+        self.resource = self.resource.namespaced(namespaced);
         self
     }
 

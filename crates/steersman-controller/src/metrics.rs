@@ -10,7 +10,7 @@ mod gauges;
 mod handler;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicI64},
     time::Duration,
@@ -63,6 +63,7 @@ struct Families {
     worked_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
     handler_runs: Family<HandlerResultLabels, Counter>,
     handler_seconds: Family<HandlerLabels, Histogram, fn() -> Histogram>,
+    handlers: Mutex<HashMap<HandlerLabels, usize>>,
     queues: Mutex<BTreeMap<String, Weak<dyn Queued>>>,
 }
 
@@ -163,6 +164,7 @@ impl Metrics {
             worked_seconds: Family::new_with_constructor(queue_seconds),
             handler_runs: Family::default(),
             handler_seconds: Family::new_with_constructor(seconds),
+            handlers: Mutex::default(),
             queues: Mutex::default(),
         }))
     }

@@ -100,7 +100,7 @@ where
 }
 
 /// To read an object again that cannot be decoded helps only when it has changed, and then it comes by itself.
-fn explain(error: steersman_cluster::Error) -> BoxError {
+pub(crate) fn explain(error: steersman_cluster::Error) -> BoxError {
     if error.is_undecodable() {
         terminal(error).into()
     } else {

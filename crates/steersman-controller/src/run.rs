@@ -16,12 +16,15 @@ use crate::{
     RequestKey, RunContext, RunError, Term,
     controller::Plan,
     namespaced::Namespaced,
-    source::{Gates, Reporter, SourceContext, SourceState, Wishes},
+    source::{AnySource, Gates, Reporter, SourceContext, SourceState, Wishes},
     work::{Outfit, Workers, message},
 };
 
 /// How long to wait until something is tried again that a source needs to begin.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether many keys wait in vain, while another replica leads.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Runs until it is told to stop.
 pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> Result<(), RunError> {
@@ -38,7 +41,7 @@ pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> R
                 break Err(error);
             },
         }
-        let Some(term) = sources.until_term(&cx).await else {
+        let Some(term) = sources.until_term(plan, &cx).await else {
             break Ok(());
         };
         if let Some(result) = lead(plan, &cx, term, &mut sources).await {
@@ -62,11 +65,12 @@ async fn lead<R: RequestKey>(
     plan: &Arc<Plan<R>>,
     cx: &RunContext,
     term: Term,
-    sources: &mut Sources,
+    sources: &mut Sources<R>,
 ) -> Option<Result<(), RunError>> {
-    let outfit = Arc::new(Outfit::new(plan, cx, term.clone()));
-    let mut workers = Workers::start(plan, cx, &outfit);
+    let outfit = Arc::new(Outfit::new(plan, cx, term.clone(), &sources.gates));
+    // Before anybody works on one of them, so that none goes unnoticed.
     let mut members = cx.fleet().subscribe();
+    let mut workers = Workers::start(plan, cx, &outfit);
     let (deadline, result) = loop {
         tokio::select! {
             biased;
@@ -87,7 +91,8 @@ async fn lead<R: RequestKey>(
 }
 
 /// The running sources of a controller.
-pub(crate) struct Sources {
+pub(crate) struct Sources<R: RequestKey> {
+    gates: Arc<Gates<R>>,
     known: Vec<Known>,
     states: watch::Receiver<Vec<SourceState>>,
     /// When they should be in sync; nothing once that has passed.
@@ -97,13 +102,17 @@ pub(crate) struct Sources {
     before: Option<Box<Self>>,
 }
 
-impl Sources {
-    fn start<R: RequestKey>(plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
+impl<R: RequestKey> Sources<R> {
+    fn start(plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
         let (sender, states) = watch::channel(vec![SourceState::Waiting; plan.sources.len()]);
         let sender = Arc::new(sender);
         let everywhere = (0..plan.sources.len()).filter(|index| plan.sources[*index].is_everywhere());
         let clock = Arc::clone(plan.home.clock());
-        let gates = Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect()));
+        let gates = Arc::new(Gates::new(
+            ((*plan.queue).clone(), Arc::clone(&plan.hot_loops)),
+            clock,
+            everywhere.collect(),
+        ));
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
             let wishes = Wishes {
@@ -117,6 +126,7 @@ impl Sources {
         let limit = cx.clock().now() + plan.options.sync_limit();
         Self {
             _tasks: tasks.collect(),
+            gates,
             known: plan.sources.iter().map(Known::of).collect(),
             limit: Some(cx.clock().sleep_until(limit)),
             states,
@@ -125,7 +135,7 @@ impl Sources {
     }
 
     /// The same sources anew, which say again what is there.
-    fn again<R: RequestKey>(self, plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
+    fn again(self, plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
         Self {
             before: Some(Box::new(self)),
             ..Self::start(plan, cx)
@@ -150,7 +160,7 @@ impl Sources {
     }
 
     /// Waits until every source has enqueued what is there.
-    async fn in_sync<R: RequestKey>(&mut self, plan: &Plan<R>, cx: &RunContext) -> Result<(), RunError> {
+    async fn in_sync(&mut self, plan: &Plan<R>, cx: &RunContext) -> Result<(), RunError> {
         loop {
             let verdict = self.look();
             verdict.refuse(plan, self.is_late())?;
@@ -164,12 +174,19 @@ impl Sources {
     }
 
     /// Waits for a term, and says how the sources stand meanwhile; gives nothing when it is time to stop.
-    async fn until_term(&mut self, cx: &RunContext) -> Option<Term> {
+    async fn until_term(&mut self, plan: &Plan<R>, cx: &RunContext) -> Option<Term> {
+        let next_look = || cx.clock().sleep_until(cx.clock().now() + LOOK_EVERY);
+        let mut look = next_look();
         loop {
             tokio::select! {
                 biased;
                 _ = cx.stop().requested() => return None,
                 term = cx.leadership().term() => return Some(term),
+                // Before what can change all the time.
+                () = &mut look => {
+                    plan.forget_the_gone();
+                    look = next_look();
+                }
                 () = self.keep_standing(cx) => {}
             }
         }
@@ -223,6 +240,7 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
                 plan.unknown_scope.as_ref().filter(|_| source.awaits_scope())
             {
                 learn_scope(&plan, resource, namespaced, &cx).await;
+                cx.report(SourceState::Waiting);
             }
             source.run(cx.clone()).await;
         };
@@ -248,7 +266,8 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
     }
 }
 
-/// Asks the server whether the objects of a kind are in namespaces, until it answers.
+/// Asks whether the objects of a kind are in namespaces, until an answer comes: from the cluster where they are watched, or
+/// from any of those, for a kind has one scope wherever it is.
 async fn learn_scope<R: RequestKey>(
     plan: &Plan<R>,
     resource: &Resource,
@@ -256,18 +275,22 @@ async fn learn_scope<R: RequestKey>(
     cx: &SourceContext<R>,
 ) {
     let ask = Ask::kind(resource.group(), resource.kind()).version(resource.version());
+    let primary = plan.sources.first().and_then(AnySource::kind);
+    let place = primary.and_then(|kind| kind.cluster(&plan.home));
     while namespaced.get().is_none() {
-        match plan.home.mapper().resolve(&ask).await {
-            Ok(found) => namespaced.set(found.is_namespaced()),
-            Err(error) => {
-                cx.report(SourceState::Trouble {
-                    reason: format!("whether {resource} is in namespaces is not known: {error}"),
-                    absent: false,
-                    was_ready: false,
-                });
-                cx.clock().sleep_until(cx.clock().now() + AGAIN).await;
+        let clusters = place.map_or_else(|| cx.fleet().all(), |place| vec![place.clone()]);
+        let mut reason = "there is no cluster to ask".to_owned();
+        for cluster in clusters {
+            match cluster.mapper().resolve(&ask).await {
+                Ok(found) => return namespaced.set(found.is_namespaced()),
+                Err(error) => reason = error.to_string(),
             }
         }
+        cx.report(SourceState::Trouble {
+            reason: format!("whether {resource} is in namespaces is not known: {reason}"),
+            absent: false,
+            was_ready: false,
+        });
+        cx.clock().sleep_until(cx.clock().now() + AGAIN).await;
     }
-    cx.report(SourceState::Waiting);
 }

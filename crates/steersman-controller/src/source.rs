@@ -146,7 +146,7 @@ impl<R: RequestKey> SourceContext<R> {
     ) -> Self {
         Self {
             queue: queue.clone(),
-            intake: Arc::new(Intake::open(queue.clone())),
+            intake: Arc::new(gates.ungated()),
             gates: Arc::clone(gates),
             home: home.clone(),
             fleet: cx.fleet().clone(),
@@ -161,6 +161,10 @@ impl<R: RequestKey> SourceContext<R> {
     #[must_use]
     pub fn enqueue(&self) -> Enqueue<'_, R> {
         Enqueue::plain(&self.intake, self.home.name())
+    }
+
+    pub(crate) fn fleet(&self) -> &Fleet {
+        &self.fleet
     }
 
     /// The controller's own cluster.
@@ -261,6 +265,14 @@ impl<R: RequestKey> AnySource<R> {
     /// Whether it is about every cluster, so that each cluster is waited for by its own keys alone.
     pub(crate) fn is_everywhere(&self) -> bool {
         self.kind().is_some_and(KindSpec::is_everywhere)
+    }
+
+    /// What it knows of the keys of the controller, if its objects are the primary ones.
+    pub(crate) fn primary(&self) -> Option<&Primary<R>> {
+        match self {
+            Self::Kind(kind) => kind.as_primary(),
+            Self::Other(_) => None,
+        }
     }
 
     /// The kind, where it is one.

@@ -22,7 +22,7 @@ use std::{
 use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, Moment, Random, Task};
-use steersman_queue::Depth;
+use steersman_queue::{Add, Depth, Item};
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::attempt::{is_quiet, message};
@@ -30,7 +30,9 @@ use crate::{
     Fleet, RequestKey, RunContext, RunError, Term,
     controller::Plan,
     engagement::{Engagement, Stay},
+    fleet::Visit,
     kind::WhenAbsent,
+    source::Gates,
 };
 
 /// How long a worker rests that broke outside of a reconcile.
@@ -39,6 +41,7 @@ const REST: Duration = Duration::from_secs(1);
 /// What the workers of one term share: leadership and the clusters that they work on.
 pub(crate) struct Outfit<R: RequestKey> {
     plan: Arc<Plan<R>>,
+    gates: Arc<Gates<R>>,
     term: Term,
     cx: RunContext,
     fleet: Fleet,
@@ -53,9 +56,10 @@ pub(crate) struct Outfit<R: RequestKey> {
 }
 
 impl<R: RequestKey> Outfit<R> {
-    pub(crate) fn new(plan: &Arc<Plan<R>>, cx: &RunContext, term: Term) -> Self {
+    pub(crate) fn new(plan: &Arc<Plan<R>>, cx: &RunContext, term: Term, gates: &Arc<Gates<R>>) -> Self {
         Self {
             plan: Arc::clone(plan),
+            gates: Arc::clone(gates),
             cx: cx.clone(),
             fleet: cx.fleet().clone(),
             clock: Arc::clone(cx.clock()),
@@ -91,8 +95,10 @@ impl<R: RequestKey> Outfit<R> {
             return Some(Arc::clone(found));
         }
         drop(known);
-        let cluster = self.cluster(name)?;
-        let made = self.engage(&cluster)?;
+        let made = self.engage(self.place(name)?)?;
+        if !self.goes_on(&made) {
+            return None;
+        }
         let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
         // Another worker may have been quicker.
         let engagement = match all.remove(name).filter(|other| self.goes_on(other)) {
@@ -103,21 +109,34 @@ impl<R: RequestKey> Outfit<R> {
         Some(engagement)
     }
 
+    /// Whether a key waits until its cluster has joined, where the controller works on every cluster.
+    fn is_held_back(&self, item: &Item<R>) -> bool {
+        let name = item.key().cluster().filter(|_| self.plan.is_everywhere());
+        let member = name.and_then(|name| self.fleet.member(name));
+        let how = Add::new().priority(item.priority());
+        member.is_some_and(|member| self.gates.hold_back(&member, item.key(), how))
+    }
+
     /// Whether new work on its cluster may begin. The controller ends as a whole with its own cluster.
     fn goes_on(&self, engagement: &Engagement) -> bool {
         let is_home = engagement.cluster.name() == self.plan.home.name();
         !engagement.is_over() && (is_home || engagement.is_current())
     }
 
-    /// The cluster of this name: the own one, one of the fleet, or one that a source is bound to.
-    fn cluster(&self, name: &ClusterName) -> Option<Cluster> {
+    /// The cluster of this name: the own one, one of the fleet, or one that a source is bound to. With it comes the visit
+    /// there, so that it cannot be another's of the same name.
+    fn place(&self, name: &ClusterName) -> Option<(Cluster, Option<Visit>)> {
+        let visit = self.fleet.visit(name);
         if name == self.plan.home.name() {
-            return Some(self.plan.home.clone());
+            return Some((self.plan.home.clone(), visit));
         }
-        self.fleet.get(name).or_else(|| {
-            let bound = self.plan.bound_cluster(name)?;
-            (!self.fleet.is_leaving(name)).then_some(bound)
-        })
+        match visit {
+            Some(visit) => Some((visit.member().cluster().clone(), Some(visit))),
+            None => {
+                let bound = self.plan.bound_cluster(name)?;
+                (!self.fleet.is_leaving(name)).then_some((bound, None))
+            }
+        }
     }
 
     /// Waits until a cluster has lost the kind.
@@ -131,18 +150,18 @@ impl<R: RequestKey> Outfit<R> {
         all.retain(|_, engagement| self.goes_on(engagement));
         all.values().for_each(|one| one.dismiss_guests());
         drop(all);
-        let is_gone = |name: &ClusterName| self.cluster(name).is_none();
+        let is_gone = |name: &ClusterName| self.place(name).is_none();
         self.plan.purge(|key| key.cluster().is_some_and(is_gone));
     }
 
-    fn engage(&self, cluster: &Cluster) -> Option<Arc<Engagement>> {
-        let (plan, cx) = (&self.plan, &self.cx);
+    fn engage(&self, (cluster, visit): (Cluster, Option<Visit>)) -> Option<Arc<Engagement>> {
+        let (plan, cx, cluster) = (&self.plan, &self.cx, &cluster);
         let (hot_loops, queue) = (Arc::clone(&plan.hot_loops), Arc::clone(&plan.queue));
         let name = cluster.name().clone();
         let fence = Some(self.term.fence().clone());
         let fleet = self.fleet.clone();
         let stop = cx.stop().joined(self.term.stop());
-        let mut engagement = Engagement::new(&plan.name, cluster, fence, fleet, stop)
+        let mut engagement = Engagement::new(&plan.name, (cluster, visit), fence, fleet, stop)
             .counted(cx.metrics().clone(), plan.options.recovers_panics())
             .limited(plan.handler_limit());
         if let Some((resource, scope)) = plan.watched_part(cluster) {

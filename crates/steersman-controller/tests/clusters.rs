@@ -333,6 +333,35 @@ async fn one_that_is_slow_or_out_of_reach_holds_up_its_own_keys_only(fixture: Fi
     running.stop(GRACE).await.unwrap();
 }
 
+// R95
+#[steersman_testing::test]
+async fn what_somebody_enqueues_for_one_that_is_slow_waits_for_it_and_outlives_the_run(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let (proxy, slow) = joining(&fixture, "slow").await;
+    let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
+    stage.surroundings.fleet().insert(slow).unwrap();
+    let client = stage.live();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    let calls = Calls::new();
+    let controller = everywhere(&stage, &calls, |builder| builder.workers(1));
+    let asked = Request::new("slow".into(), key(&fixture, "asked"));
+    controller.enqueue(asked.clone());
+    for time in 1..=2 {
+        let running = stage.run(&controller);
+        stall.hit().await;
+        calls.reach("default:a", time).await;
+        until(|| controller.depth().in_flight() == 0).await;
+        assert_eq!(calls.count("slow:asked"), 0);
+        running.stop(GRACE).await.unwrap();
+        until(|| controller.status(&asked).is_some()).await;
+    }
+    drop(stall);
+    let running = stage.run(&controller);
+    calls.reach("slow:asked", 1).await;
+    calls.reach("slow:a", 1).await;
+    running.stop(GRACE).await.unwrap();
+}
+
 #[steersman_testing::test]
 async fn children_in_a_cluster_wake_their_owner_in_that_cluster(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
@@ -357,6 +386,30 @@ async fn children_in_a_cluster_wake_their_owner_in_that_cluster(fixture: Fixture
     assert_eq!(calls.count("b:parent"), 1);
     drop(frozen);
     calls.reach("b:parent", 2).await;
+    running.stop(GRACE).await.unwrap();
+}
+
+// R95
+#[steersman_testing::test]
+async fn whether_a_kind_is_in_namespaces_is_asked_where_it_is_watched(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let stage = Stage::through(&fixture, &proxy).await;
+    // The controller's own cluster cannot say it.
+    let _unplugged = proxy.unplug();
+    let (_b_proxy, b) = joining(&fixture, "b").await;
+    b.live().create(&config_map(&fixture, "a", "1")).await.unwrap();
+    stage.surroundings.fleet().insert(b).unwrap();
+    let calls = Calls::new();
+    let maps = steersman_cache::Resource::new("", "v1", "ConfigMap", "configmaps");
+    let controller = Controller::of_kind("maps", dynamic(maps))
+        .owns(kind::<Secret>())
+        .on_every_cluster()
+        .build(
+            &stage.cluster,
+            by_cluster(&calls, |request: &Request| request.name().to_owned()),
+        );
+    let running = stage.run(&controller);
+    calls.reach("b:a", 1).await;
     running.stop(GRACE).await.unwrap();
 }
 

@@ -189,6 +189,63 @@ async fn guarantee_7_what_fails_after_its_condition_stopped_it_ends_nothing_else
     assert!(!scene.task.is_finished());
 }
 
+/// Counts how often it was told to forget, and runs until it is told to stop.
+struct Forgetful(Arc<watch::Sender<u32>>);
+
+impl Runnable for Forgetful {
+    fn name(&self) -> &str {
+        "forgetful"
+    }
+
+    fn forget(&self) {
+        self.0.send_modify(|forgotten| *forgotten += 1);
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), steersman_controller::BoxError> {
+        cx.ready();
+        cx.stop().requested().await;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn guarantee_3_another_incarnation_is_noticed_also_if_nothing_ran_when_it_came() {
+    let forgotten = Arc::new(watch::Sender::new(0));
+    let sightings = Arc::new(watch::Sender::new(
+        Sighting::new(Present, "the first").incarnation("1"),
+    ));
+    let told = Arc::clone(&sightings);
+    let condition = Condition::from_stream("told", move || {
+        let sighting = told.borrow().clone();
+        stream::iter([sighting]).chain(stream::pending())
+    });
+    let conditional = Conditional::new(Forgetful(Arc::clone(&forgotten)), condition);
+    let run_once = async || {
+        let surroundings = Arc::new(RunSurroundings::new(
+            Arc::new(TestClock::new()),
+            Arc::new(Random::from_seed(7)),
+            Spawner::current(),
+        ));
+        let (handle, stop) = StopHandle::new();
+        let cx = surroundings.context("forgetful", Leadership::always(), stop);
+        let stop_when_ready = async {
+            surroundings
+                .standings()
+                .when(|all| all.get("forgetful").is_some_and(|is| is.to_string() == "ready"))
+                .await;
+            handle.stop_by(surroundings.clock().now());
+        };
+        let (ended, ()) = tokio::join!(conditional.run(cx), stop_when_ready);
+        ended.unwrap();
+        *forgotten.borrow()
+    };
+    assert_eq!(run_once().await, 0);
+    assert_eq!(run_once().await, 0, "it is the same");
+    sightings.send_replace(Sighting::new(Present, "the second").incarnation("2"));
+    assert_eq!(run_once().await, 1);
+    assert_eq!(run_once().await, 1, "it is the same");
+}
+
 #[tokio::test]
 async fn what_does_not_end_within_its_grace_period_is_cancelled() {
     let scene = Scene::new(Ending::NotInTime);

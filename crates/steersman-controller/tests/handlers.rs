@@ -17,6 +17,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Patch;
+use prometheus_client::registry::Registry;
 use serde_json::json;
 use steersman_cluster::ClusterName;
 use steersman_controller::{
@@ -479,6 +480,35 @@ async fn guarantee_6_what_is_purged_begins_anew(fixture: Fixture) {
     let attempts: Vec<_> = calls.all().iter().map(|call| call.attempt).collect();
     assert_eq!(attempts, [0, 0, 0]);
     running.stop(GRACE).await.unwrap();
+}
+
+/// Whether there are series of a handler.
+fn has_series(stage: &Stage, handler: &str) -> bool {
+    let mut registry = Registry::default();
+    stage.surroundings.metrics().register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    text.contains(&format!("handler=\"{handler}\""))
+}
+
+// R118
+#[steersman_testing::test]
+async fn guarantee_6_the_series_of_a_handler_go_with_the_last_controller_of_their_name(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    let (handlers, calls) = (handlers(), Calls::new());
+    let _handling = add(&handlers, &calls, "greet", content);
+    let (first, second) = (build(&stage, &handlers), build(&stage, &handlers));
+    for (time, controller) in [(1, &first), (2, &second)] {
+        let running = stage.run(controller);
+        calls.reach("greet:a", time).await;
+        running.stop(GRACE).await.unwrap();
+    }
+    drop(first);
+    assert_eq!(runs(&stage, "greet", "success"), 2, "another has their name");
+    drop(second);
+    until(|| !has_series(&stage, "greet")).await;
 }
 
 #[steersman_testing::test]

@@ -20,7 +20,7 @@ use kube::{api::Patch, core::ObjectMeta};
 use serde::Deserialize;
 use serde_json::json;
 use steersman_controller::{
-    BoxError, Context, Controller, ObjectReconciler, Request, kind, objects, related,
+    BoxError, Context, Controller, Handlers, ObjectReconciler, Request, kind, objects, related,
 };
 use steersman_core::{Action, ObjectKey};
 use steersman_testing::{
@@ -328,6 +328,39 @@ async fn an_object_that_cannot_be_decoded_rests_until_it_changes(fixture: Fixtur
     assert_eq!(controller.depth().delayed(), 0);
     client.update(&config_map(&fixture, "bad", "7")).await.unwrap();
     keeper.hears("read", "bad").await;
+    running.stop(GRACE).await.unwrap();
+}
+
+// R165, R167
+#[steersman_testing::test]
+async fn an_object_that_cannot_be_decoded_rests_until_it_changes_also_with_several_handlers(
+    fixture: Fixture,
+) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    for (name, value) in [("bad", "hunter2"), ("good", "8")] {
+        client.create(&config_map(&fixture, name, value)).await.unwrap();
+    }
+    let (handlers, keeper) = (Handlers::<Numbered>::new(), Keeper::new());
+    let hearing = keeper.clone();
+    let hear = move |request: Request, _, _| {
+        hearing.tell("read", request.name());
+        std::future::ready(Ok::<_, BoxError>(Action::await_change()))
+    };
+    handlers.add("hear", hear).unwrap().forever();
+    let controller = handlers.build(&stage.cluster, Controller::of::<Numbered>("numbers"));
+    let running = stage.run(&controller);
+    keeper.hears("read", "good").await;
+    until(|| stage.reconciled("numbers", "error") >= 1).await;
+    until(|| controller.depth().in_flight() == 0).await;
+    assert_eq!(controller.depth().delayed(), 0);
+    assert_eq!(
+        stage.count("controller_runtime_terminal_reconcile_errors_total", "numbers"),
+        1
+    );
+    client.update(&config_map(&fixture, "bad", "7")).await.unwrap();
+    keeper.hears("read", "bad").await;
+    assert_eq!(keeper.count("read", "bad"), 1);
     running.stop(GRACE).await.unwrap();
 }
 

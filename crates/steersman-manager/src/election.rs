@@ -349,7 +349,8 @@ impl Timing {
                 "the lease duration of {lease:?} has to be longer than the renew deadline of {renew:?}"
             ));
         }
-        if retry.is_zero() || renew <= retry.mul_f64(JITTER) {
+        // Not multiplied unless it is short: a product can be more than there is.
+        if retry.is_zero() || renew <= retry || renew <= retry.mul_f64(JITTER) {
             return Err(format!(
                 "the renew deadline of {renew:?} has to be longer than {JITTER} times the retry period of {retry:?}, \
                  which cannot be zero"
@@ -376,6 +377,20 @@ mod tests {
             retry: millis(retry),
         }
         .validate()
+    }
+
+    #[test]
+    fn no_times_are_too_long_to_be_refused() {
+        let (endless, second) = (Duration::MAX, Duration::from_secs(1));
+        for (lease, renew, retry) in [
+            (endless, second, second),
+            (second * 9, endless, second),
+            (second * 9, second * 6, endless),
+            (endless, endless, endless),
+        ] {
+            let timing = Timing { lease, renew, retry };
+            assert!(timing.validate().is_err(), "{timing:?}");
+        }
     }
 
     #[test]

@@ -13,17 +13,24 @@
 //!    or held back, or its task cancelled.
 //! 4. Runnables and clusters can be added before and while it runs. Once it is stopping they are refused.
 //! 5. The run ends when all that ran has ended, or the grace period is over; then the error names who is late.
-//! 6. A run can follow another. Two at the same time are refused. A process hears signals once, so that
-//!    [`Manager::run`] is for its last run; those before it are [`Manager::run_until`].
+//! 6. A run can follow another, also one that was cancelled: what that has left behind is gone before the same runs again.
+//!    Two at the same time are refused. A process hears signals once, so that [`Manager::run`] is for its last run; those
+//!    before it are [`Manager::run_until`].
 //! 7. What needs leadership runs while this replica leads: it is stopped when that ends, and run again when it begins
 //!    again. What warms up runs all the time, and acts while it leads; see [`Election`](crate::Election).
 //! 8. A cluster that is removed gets no new work; what is in flight may end within the grace period; then its client
 //!    refuses. Runnables that cannot do without it are stopped and let go; nobody else waits for that.
 //! 9. A runnable whose name is disabled is taken in and never runs.
+//! 10. Events that were recorded before the end are written: those of leaders before the lease is given up, those of a
+//!     cluster that is removed before its client refuses, all others at last. That takes 5 s and half of the time that is
+//!     left at most; what is not written by then is lost.
 
 mod barrier;
 mod builder;
+mod clusters;
 mod collect;
+mod last_events;
+mod leading;
 mod own_lease;
 mod run;
 mod stuck;
@@ -37,18 +44,24 @@ use std::{
     time::Duration,
 };
 
-use steersman_cluster::{Client, Cluster, ClusterName};
+use steersman_cluster::{Cluster, ClusterName};
 use steersman_controller::{
-    BoxError, BoxRunnable, Departure, Host, HostError, Leadership, Needs, Options, RunSurroundings, Runnable,
-    Standings, StopHandle,
+    BoxError, BoxRunnable, Host, HostError, Leadership, Needs, Options, RunSurroundings, Runnable, Standings,
+    StopHandle,
 };
 use steersman_core::Moment;
 use tokio::sync::watch;
 
-pub use builder::{Addresses, BuildError, ManagerBuilder};
+pub use self::{
+    builder::{Addresses, BuildError, ManagerBuilder},
+    clusters::RemoveError,
+};
 
 use self::own_lease::{Leads, OwnLease};
-use crate::{Checks, Duplicate, ElectionError, MetricsRegistry, Registered, Signals, election::Settings};
+use crate::{
+    Checks, Duplicate, ElectionError, MetricsRegistry, Registered, Signals, election::Settings,
+    supervise::Leaving,
+};
 
 /// Runs controllers and other runnables. Clones are one manager.
 #[derive(Clone)]
@@ -74,6 +87,8 @@ pub(crate) struct Inner {
     leads: Leads,
     warmth: Arc<warmth::Warmth>,
     registry: Mutex<Registry>,
+    /// What earlier runs have cancelled.
+    leaving: Leaving,
     changed: watch::Sender<()>,
     _registered: Vec<Registered>,
 }
@@ -143,45 +158,10 @@ pub enum RunError {
     Signals(#[source] crate::InstallError),
 }
 
-/// A cluster is not removed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RemoveError {
-    /// There is none of this name.
-    #[error("there is no cluster named `{name}`")]
-    Unknown {
-        /// The name.
-        name: ClusterName,
-    },
-}
-
 impl Manager {
     /// A manager with more to say about it.
     pub fn builder() -> ManagerBuilder {
         ManagerBuilder::new()
-    }
-
-    /// The cluster of those that name none.
-    ///
-    /// # Errors
-    /// When the manager was made without one, or it was removed.
-    pub fn cluster(&self) -> Result<Cluster, HostError> {
-        let name = self.0.default_cluster.as_ref().ok_or(HostError::NoCluster)?;
-        self.0.surroundings.fleet().get(name).ok_or(HostError::NoCluster)
-    }
-
-    /// The client of that cluster.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn client(&self) -> Result<Client, HostError> {
-        Ok(self.cluster()?.client())
-    }
-
-    /// The cluster of this name.
-    #[must_use]
-    pub fn cluster_named(&self, name: &ClusterName) -> Option<Cluster> {
-        self.0.surroundings.fleet().get(name)
     }
 
     /// Takes a runnable in, which starts with the others, or at once if the manager runs. A cluster is one, too: see
@@ -191,49 +171,6 @@ impl Manager {
     /// When there is one of this name, or the manager is stopping.
     pub fn add(&self, runnable: impl Runnable) -> Result<(), HostError> {
         Host::add(self, BoxRunnable::new(runnable))
-    }
-
-    /// Takes a cluster in. Controllers that work on every cluster begin with it at once. When the manager stops, what
-    /// nobody holds any more of its cache ends; connections that wait for the next request close with its last handle.
-    ///
-    /// # Errors
-    /// When there is one of this name, or the manager is stopping.
-    pub fn add_cluster(&self, cluster: Cluster) -> Result<(), HostError> {
-        let registry = self.0.lock();
-        if matches!(registry.state, State::Stopping) {
-            let name = cluster.name().to_string();
-            return Err(HostError::Stopping { name });
-        }
-        self.0.surroundings.fleet().insert(cluster)?;
-        drop(registry);
-        self.0.changed.send_replace(());
-        Ok(())
-    }
-
-    /// Lets a cluster go: it gets no new work and its keys are forgotten; what is in flight has `grace` to end and is
-    /// then cancelled; its watches close, and its clients refuse. Runnables that cannot do without it, such as controllers
-    /// whose own cluster it is, are stopped and let go, so that their names are free. In flight are reconciles of its keys,
-    /// those of others that have its [client](steersman_controller::Context::client_of), and runnables that
-    /// [name](Runnable::clusters) it. Of others who hold a client of it nobody knows.
-    ///
-    /// # Errors
-    /// When there is none of this name.
-    ///
-    /// # Cancel safety
-    /// If it is dropped, the cluster is closed at once.
-    pub async fn remove_cluster(&self, name: &ClusterName, grace: Duration) -> Result<(), RemoveError> {
-        let clock = self.0.surroundings.clock();
-        let deadline = clock.now() + grace;
-        let departure = self.0.surroundings.fleet().depart(name);
-        let departing = Departing(departure.ok_or_else(|| RemoveError::Unknown { name: name.clone() })?);
-        departing.0.cluster().drain();
-        self.0.dismiss(name, deadline);
-        tokio::select! {
-            biased;
-            () = departing.0.vacated() => {}
-            () = clock.sleep_until(deadline) => {}
-        }
-        Ok(())
     }
 
     /// Adds a check to `/healthz`. A liveness probe that fails restarts the process, so check only what a restart helps
@@ -281,67 +218,8 @@ impl Manager {
         self.0.endpoints.addresses()
     }
 
-    /// Waits until this replica leads: at once where there is no election, once the manager runs. Where there is
-    /// [a lease for each](crate::Election::per_runnable) no replica leads as a whole, and this waits for ever:
-    /// [`elected_in`](Self::elected_in) is for that.
-    ///
-    /// # Cancel safety
-    /// It can be dropped at any time.
-    pub async fn elected(&self) {
-        let mut leadership = self.0.leadership.subscribe();
-        let granted = leadership.wait_for(Option::is_some).await;
-        let Some(leadership) = granted.ok().and_then(|granted| granted.clone()) else {
-            return;
-        };
-        drop(leadership.term().await);
-    }
-
-    /// Waits until this replica leads in what the runnable of this name does. That is different from
-    /// [`elected`](Self::elected) only where there is [a lease for each](crate::Election::per_runnable).
-    ///
-    /// # Cancel safety
-    /// It can be dropped at any time.
-    pub async fn elected_in(&self, runnable: &str) {
-        match &self.0.own_leases {
-            Some(_) => self.0.leads.elected(runnable).await,
-            None => self.elected().await,
-        }
-    }
-
-    /// Waits until this replica does not lead, which is so from the start. Together with [`elected`](Self::elected) it
-    /// lets one follow who leads.
-    ///
-    /// # Cancel safety
-    /// It can be dropped at any time.
-    pub async fn deposed(&self) {
-        let leadership = self.0.leadership.borrow().clone();
-        if let Some(leadership) = leadership {
-            leadership.vacant().await;
-        }
-    }
-
-    /// Whether this replica leads now. Where there is [a lease for each](crate::Election::per_runnable) no replica does;
-    /// see [`leads`](Self::leads).
-    #[must_use]
-    pub fn is_leading(&self) -> bool {
-        self.0
-            .leadership
-            .borrow()
-            .as_ref()
-            .is_some_and(Leadership::is_leading)
-    }
-
-    /// Whether this replica leads now in what the runnable of this name does. That is different from
-    /// [`is_leading`](Self::is_leading) only where there is [a lease for each](crate::Election::per_runnable).
-    #[must_use]
-    pub fn leads(&self, runnable: &str) -> bool {
-        match &self.0.own_leases {
-            Some(_) => self.0.leads.is_leading(runnable).unwrap_or(false),
-            None => self.is_leading(),
-        }
-    }
-
-    /// Runs until SIGTERM or SIGINT comes, or something fails. A second signal exits at once.
+    /// Runs until SIGTERM or SIGINT comes, or something fails. A second signal exits at once; the first does not, also if
+    /// the run is ending already because something failed.
     ///
     /// [Signals](crate::Signals) are installed once in a process. Whoever wants to run again after this has ended installs
     /// them and hands their end to [`run_until`](Self::run_until) each time.
@@ -385,16 +263,6 @@ impl Manager {
     }
 }
 
-/// Closes a cluster that has departed, when it drops.
-struct Departing(Departure);
-
-impl Drop for Departing {
-    fn drop(&mut self) {
-        let cluster = self.0.cluster();
-        cluster.close(format!("cluster {} was removed", cluster.name()));
-    }
-}
-
 /// Lets the manager run again, when it drops.
 struct Over<'m>(&'m Inner);
 
@@ -425,27 +293,6 @@ impl Inner {
             }
             _ => runnable,
         }
-    }
-
-    /// Lets those go that cannot do without a cluster.
-    fn dismiss(&self, cluster: &ClusterName, deadline: Moment) {
-        let mut registry = self.lock();
-        let Registry {
-            runnables,
-            disabled,
-            dismissed,
-            ..
-        } = &mut *registry;
-        disabled.retain(|_, clusters| !clusters.contains(cluster));
-        runnables.retain(|name, runnable| {
-            let stays = !runnable.clusters().contains(cluster);
-            if !stays {
-                dismissed.push((name.clone(), deadline));
-            }
-            stays
-        });
-        drop(registry);
-        self.changed.send_replace(());
     }
 
     fn take_dismissed(&self) -> Vec<(String, Moment)> {

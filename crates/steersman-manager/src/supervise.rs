@@ -2,13 +2,19 @@
 //! Runnables that run, each with its name, its own end and its result.
 //!
 //! # Guarantees
-//! 1. Of one name one runs at a time: what was cancelled is gone before the next of its name begins. Nobody else waits for
-//!    that.
+//! 1. Of one name one runs at a time: what was cancelled is gone before the next of its name begins, also if a supervisor
+//!    before this one ran it. Nobody else waits for that.
 //! 2. What holds a term is cancelled when that ends, also while it is stopping. If it fails because it may not write any
 //!    more, that is the end of its term and no failure.
 //! 3. What warms up and has ended well stands as ready until it is let go: nobody waits for it.
 
-use std::{collections::BTreeMap, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll};
+use std::{
+    collections::BTreeMap,
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
+};
 
 use futures::{FutureExt, future::select_all, poll};
 use steersman_controller::{
@@ -25,9 +31,19 @@ const FAILURES: usize = 64;
 pub(crate) struct Supervisor {
     surroundings: Arc<RunSurroundings>,
     running: BTreeMap<String, Running>,
-    /// Those that were cancelled and may not be gone yet.
-    leaving: Vec<(String, watch::Receiver<Progress>)>,
+    leaving: Leaving,
     failures: (mpsc::Sender<Failure>, mpsc::Receiver<Failure>),
+}
+
+/// Those that were cancelled and may not be gone yet. They outlive the supervisor that ran them, and so does this. Clones are
+/// one list.
+#[derive(Clone, Default)]
+pub(crate) struct Leaving(Arc<Mutex<Vec<Cancelled>>>);
+
+struct Cancelled {
+    name: String,
+    needs: Needs,
+    progress: watch::Receiver<Progress>,
 }
 
 /// A runnable that ended with an error.
@@ -55,6 +71,8 @@ pub(crate) enum Change {
 }
 
 struct Running {
+    /// Known here: who is let go while it runs is known nowhere else.
+    needs: Needs,
     stop: StopHandle,
     progress: watch::Receiver<Progress>,
     /// It was told to end by then, while the others go on.
@@ -72,12 +90,38 @@ enum End {
     Deposed,
 }
 
+impl Leaving {
+    fn add(&self, name: String, Running { needs, progress, .. }: Running) {
+        let cancelled = Cancelled {
+            name,
+            needs,
+            progress,
+        };
+        self.present().push(cancelled);
+    }
+
+    /// Those that are not gone.
+    fn present(&self) -> MutexGuard<'_, Vec<Cancelled>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| *one.progress.borrow() != Progress::Ended);
+        all
+    }
+
+    /// Those of them that are meant.
+    fn of(&self, is_meant: impl Fn(&Cancelled) -> bool) -> Vec<watch::Receiver<Progress>> {
+        let present = self.present();
+        let meant = present.iter().filter(|one| is_meant(one));
+        meant.map(|one| one.progress.clone()).collect()
+    }
+}
+
 impl Supervisor {
-    pub(crate) fn new(surroundings: &Arc<RunSurroundings>) -> Self {
+    /// Nothing runs yet. What others have cancelled is in `leaving`.
+    pub(crate) fn new(surroundings: &Arc<RunSurroundings>, leaving: &Leaving) -> Self {
         Self {
             surroundings: Arc::clone(surroundings),
             running: BTreeMap::new(),
-            leaving: Vec::new(),
+            leaving: leaving.clone(),
             failures: mpsc::channel(FAILURES),
         }
     }
@@ -98,9 +142,10 @@ impl Supervisor {
         let cx = self.surroundings.context(&name, leadership.clone(), own.clone());
         let (sender, progress) = watch::channel(Progress::Starting);
         let (failures, runnable) = (self.failures.0.clone(), runnable.clone());
-        let (called, before) = (name.clone(), self.leaving(&name));
+        let (called, before) = (name.clone(), self.leaving.of(|one| one.name == name));
         let ending = Ending(sender);
-        let warms_up = runnable.needs() == Needs::WarmUp;
+        let needs = runnable.needs();
+        let warms_up = needs == Needs::WarmUp;
         let place = warms_up.then(|| cx.clone());
         let task = self.surroundings.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
@@ -133,6 +178,7 @@ impl Supervisor {
             }
         });
         let running = Running {
+            needs,
             stop: handle,
             progress,
             dismissed: None,
@@ -142,17 +188,12 @@ impl Supervisor {
         self.running.insert(name, running);
     }
 
-    /// Those of this name that may not be gone yet.
-    fn leaving(&mut self, name: &str) -> Vec<watch::Receiver<Progress>> {
-        self.leaving
-            .retain(|(_, progress)| *progress.borrow() != Progress::Ended);
-        let leaving = self.leaving.iter().filter(|(other, _)| other == name);
-        leaving.map(|(_, progress)| progress.clone()).collect()
-    }
-
-    /// Cancels one, if it has not ended.
-    fn cancel(&mut self, name: String, running: Running) {
-        self.leaving.push((name, running.progress));
+    /// Waits until those that were cancelled and need this are gone.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub(crate) async fn rid_of(&self, needs: Needs) {
+        gone(self.leaving.of(|one| one.needs == needs)).await;
     }
 
     /// Waits until everything that was started has made its first step.
@@ -186,7 +227,7 @@ impl Supervisor {
                 name,
                 "did not end within the grace period after its cluster was removed, and is cancelled"
             );
-            self.cancel(name, running);
+            self.leaving.add(name, running);
         }
         Change::Released
     }
@@ -204,10 +245,12 @@ impl Supervisor {
         }
     }
 
-    /// Stops those for which `chosen` is true, waits for them until the deadline, and gives the names of those that did
-    /// not end in time. They are cancelled. One that is told only after the deadline is not called late.
-    pub(crate) async fn stop(&mut self, deadline: Moment, chosen: impl Fn(&str) -> bool) -> Vec<String> {
-        let names: Vec<String> = self.running.keys().filter(|name| chosen(name)).cloned().collect();
+    /// Stops those of whose needs `chosen` is true, also if they were dismissed, waits for them until the deadline, and
+    /// gives the names of those that did not end in time. They are cancelled. One that is told only after the deadline is
+    /// not called late.
+    pub(crate) async fn stop(&mut self, deadline: Moment, chosen: impl Fn(Needs) -> bool) -> Vec<String> {
+        let running = self.running.iter().filter(|(_, running)| chosen(running.needs));
+        let names: Vec<String> = running.map(|(name, _)| name.clone()).collect();
         for name in &names {
             if let Some(running) = self.running.get(name) {
                 running.stop.stop_by(deadline);
@@ -240,10 +283,19 @@ impl Supervisor {
                 unfinished.push(name.clone());
             }
             if !has_ended {
-                self.cancel(name, running);
+                self.leaving.add(name, running);
             }
         }
         unfinished
+    }
+}
+
+/// All that runs is cancelled with it.
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        for (name, running) in std::mem::take(&mut self.running) {
+            self.leaving.add(name, running);
+        }
     }
 }
 
@@ -355,165 +407,4 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use steersman_cluster::Fence;
-    use steersman_controller::{LeadershipKeeper, RunFn, Standing, run_fn};
-    use steersman_core::{Random, Spawner, TestClock};
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    struct Stage {
-        surroundings: Arc<RunSurroundings>,
-        supervisor: Supervisor,
-        stop: Stop,
-        _handle: StopHandle,
-    }
-
-    impl Stage {
-        fn new() -> Self {
-            let (clock, random) = (Arc::new(TestClock::new()), Arc::new(Random::from_seed(7)));
-            let surroundings = Arc::new(RunSurroundings::new(clock, random, Spawner::current()));
-            let (handle, stop) = StopHandle::new();
-            Self {
-                supervisor: Supervisor::new(&surroundings),
-                surroundings,
-                stop,
-                _handle: handle,
-            }
-        }
-
-        fn now(&self) -> Moment {
-            self.surroundings.clock().now()
-        }
-
-        fn start(&mut self, runnable: &BoxRunnable, turn: (&Leadership, Option<Term>)) {
-            let due = (&self.stop, self.now());
-            self.supervisor.start(runnable, turn, due);
-        }
-    }
-
-    fn runnable<F, Fut>(function: F) -> BoxRunnable
-    where
-        F: Fn(RunContext) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), BoxError>> + Send,
-        RunFn<F>: Runnable,
-    {
-        BoxRunnable::new(run_fn("one", function).needing(Needs::WarmUp))
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begins() {
-        let mut stage = Stage::new();
-        let (runs, mut begun) = watch::channel(0);
-        let (go_on, blocked) = std::sync::mpsc::channel::<()>();
-        let (runs, blocked) = (Arc::new(runs), Mutex::new(Some(blocked)));
-        let deaf = runnable(move |cx| {
-            runs.send_modify(|runs| *runs += 1);
-            let blocked = blocked.lock().unwrap().take();
-            async move {
-                cx.ready();
-                // The first one cannot be cancelled for a while.
-                if let Some(blocked) = blocked {
-                    let _ = blocked.recv();
-                }
-                cx.stop().requested().await;
-                Ok(())
-            }
-        });
-        let leadership = Leadership::always();
-        stage.start(&deaf, (&leadership, None));
-        begun.wait_for(|runs| *runs == 1).await.unwrap();
-        let now = stage.now();
-        assert!(stage.supervisor.stop(now, |_| true).await.is_empty());
-        stage.start(&deaf, (&leadership, None));
-        // Others start meanwhile.
-        stage.supervisor.begun().await;
-        assert_eq!(*begun.borrow(), 1);
-        go_on.send(()).unwrap();
-        begun.wait_for(|runs| *runs == 2).await.unwrap();
-        let is_ready = |all: &BTreeMap<String, Standing>| all.get("one") == Some(&Standing::Ready);
-        stage.surroundings.standings().when(is_ready).await;
-        stage
-            .supervisor
-            .stop(Moment::from_nanos(u64::MAX), |_| true)
-            .await;
-    }
-
-    // R68, R177
-    #[tokio::test]
-    async fn guarantee_2_what_fails_because_its_term_is_over_is_no_failure() {
-        let mut stage = Stage::new();
-        let (fence_keeper, fence) = Fence::new(Arc::clone(stage.surroundings.clock()));
-        fence_keeper.open_until(None);
-        let (keeper, leadership) = LeadershipKeeper::new();
-        keeper.grant(fence.clone());
-        let (fail, failing) = watch::channel(false);
-        let careless = runnable(move |_| {
-            let mut failing = failing.clone();
-            async move {
-                failing.wait_for(|failing| *failing).await?;
-                Err("held back".into())
-            }
-        });
-        stage.start(&careless, (&leadership, leadership.try_term()));
-        stage.supervisor.begun().await;
-        fence_keeper.close("the time is up");
-        fail.send_replace(true);
-        keeper.vacated().await;
-        assert!(stage.supervisor.unheard().is_empty(), "the term ends soon");
-
-        // With a term it is a failure as any other.
-        keeper.grant(Fence::open());
-        let now = stage.now();
-        stage.supervisor.stop(now, |_| true).await;
-        stage.start(&careless, (&leadership, leadership.try_term()));
-        let Change::Failed(failure) = stage.supervisor.changed().await else {
-            panic!("nothing was dismissed");
-        };
-        assert_eq!(failure.error.to_string(), "held back");
-    }
-
-    // R68
-    #[tokio::test]
-    async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_stopping() {
-        let mut stage = Stage::new();
-        let (keeper, leadership) = LeadershipKeeper::new();
-        keeper.grant(Fence::open());
-        let (told, is_told) = oneshot::channel();
-        let told = Mutex::new(Some(told));
-        let slow = runnable(move |cx| {
-            let told = told.lock().unwrap().take();
-            async move {
-                cx.stop().requested().await;
-                let _ = told.map(|told| told.send(()));
-                std::future::pending().await
-            }
-        });
-        stage.start(&slow, (&leadership, leadership.try_term()));
-        // Time stands still, so that the grace period is never over.
-        let deadline = stage.now() + std::time::Duration::from_secs(30);
-        let stopping = stage.supervisor.stop(deadline, |_| true);
-        let losing = async {
-            is_told.await.unwrap();
-            keeper.revoke();
-        };
-        let (late, ()) = futures::join!(stopping, losing);
-        assert!(late.is_empty() && keeper.is_vacated());
-    }
-
-    #[tokio::test]
-    async fn guarantee_3_a_warm_up_that_has_ended_well_stands_as_ready_until_it_is_let_go() {
-        let mut stage = Stage::new();
-        stage.start(&runnable(async |_| Ok(())), (&Leadership::always(), None));
-        let standings = stage.surroundings.standings().clone();
-        standings.when_settled(|settled| settled.contains("one")).await;
-        stage.supervisor.begun().await;
-        assert_eq!(standings.of("one"), Some(Standing::Ready));
-        let now = stage.now();
-        stage.supervisor.stop(now, |_| true).await;
-        assert!(standings.all().is_empty() && standings.settled().is_empty());
-    }
-}
+mod tests;

@@ -639,6 +639,61 @@ async fn guarantee_8_a_cluster_that_is_removed_takes_those_along_who_cannot_do_w
     running.stop().await.unwrap();
 }
 
+/// Leads and cannot do without cluster `b`. It goes on when it is told to, after it was told to stop.
+struct Dependent {
+    steps: Steps,
+    go_on: Arc<Notify>,
+}
+
+impl Runnable for Dependent {
+    fn name(&self) -> &str {
+        "dependent"
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        vec!["b".into()]
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        self.steps.add("begun");
+        cx.stop().requested().await;
+        self.steps.add("told");
+        self.go_on.notified().await;
+        self.steps.add("ended");
+        Ok(())
+    }
+}
+
+// R174
+#[tokio::test]
+async fn guarantee_8_a_leader_whose_cluster_is_removed_has_its_time_also_when_the_run_ends() {
+    let b = steersman_cluster::Cluster::builder("b")
+        .config(kube::Config::new("http://127.0.0.1:1".parse().unwrap()))
+        .build()
+        .await
+        .unwrap();
+    let manager = Manager::builder().cluster(b).build().await.unwrap();
+    let (steps, go_on) = (Steps::new(), Arc::new(Notify::new()));
+    let dependent = Dependent {
+        steps: steps.clone(),
+        go_on: Arc::clone(&go_on),
+    };
+    manager.add(dependent).unwrap();
+    let mut running = run(&manager);
+    steps.saw("begun").await;
+    let name = ClusterName::from("b");
+    let mut removed = Box::pin(manager.remove_cluster(&name, Duration::from_secs(60)));
+    assert!(removed.as_mut().now_or_never().is_none());
+    steps.saw("told").await;
+    running.tell();
+    let_go_on().await;
+    assert!(!running.has_ended(), "it is waited for");
+    go_on.notify_one();
+    running.ended().await.unwrap();
+    assert_eq!(steps.all(), ["begun", "told", "ended"]);
+    removed.await.unwrap();
+}
+
 // R174
 #[steersman_testing::test]
 async fn guarantee_8_a_reconcile_that_does_not_end_is_cancelled_with_its_cluster(fixture: Fixture) {

@@ -13,8 +13,12 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use steersman_manager::{InstallError, Signals};
-use tokio::time::Instant;
+use steersman_controller::{RunContext, run_fn};
+use steersman_manager::{InstallError, Manager, Signals};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 
 /// Set in the copy that gets signals, and says what it does with them.
 const ROLE: &str = "STEERSMAN_TEST_SIGNALS";
@@ -76,6 +80,9 @@ impl Drop for Copy {
 #[tokio::test]
 async fn copy() {
     let Ok(role) = env::var(ROLE) else { return };
+    if role == "failing" {
+        return fail().await;
+    }
     let mut signals = Signals::install().unwrap();
     assert!(matches!(Signals::install(), Err(InstallError::Twice)));
     if role == "dropping" {
@@ -98,6 +105,26 @@ async fn copy() {
         },
         _ => std::process::exit(7),
     }
+}
+
+/// Runs a manager in which something fails and something else needs a signal to end.
+async fn fail() {
+    let manager = Manager::builder().without_cluster().build().await.unwrap();
+    let bad = run_fn("bad", async |_: RunContext| Err("not feeling like that".into()));
+    manager.add(bad).unwrap();
+    let slow = run_fn("slow", async |cx: RunContext| {
+        // Beside those of the manager, which come first.
+        let mut terminate = signal(SignalKind::terminate())?;
+        cx.stop().requested().await;
+        say("ready");
+        terminate.recv().await;
+        say("heard");
+        terminate.recv().await;
+        Ok(())
+    });
+    manager.add(slow).unwrap();
+    let error = manager.run().await.unwrap_err();
+    panic!("it was to be ended by the second signal: {error:?}");
 }
 
 // R76, R159
@@ -134,6 +161,16 @@ fn guarantee_2_the_second_signal_ends_a_process_that_hangs() {
         assert_eq!(copy.exit_code(), Some(1));
         assert!(sent.elapsed() < Duration::from_secs(1));
     }
+}
+
+// R76, R159
+#[test]
+fn the_first_signal_lets_a_manager_wind_down_also_after_a_failure() {
+    let mut copy = Copy::start("failing");
+    copy.send(Signal::TERM);
+    assert_eq!(copy.hear(), "heard");
+    copy.send(Signal::TERM);
+    assert_eq!(copy.exit_code(), Some(1));
 }
 
 #[test]

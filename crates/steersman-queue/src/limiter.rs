@@ -112,7 +112,8 @@ impl<K> Limiter<K> for Backoff {
             .map(|factor| self.base.saturating_mul(factor));
         let delay = grown.unwrap_or(self.max).min(self.max);
         if self.jitter > 0.0 {
-            delay.mul_f64(1.0 - self.jitter * self.random.fraction())
+            // Taken off, and not multiplied by nearly one: the longest of all durations would be rounded to more than that.
+            delay.saturating_sub(delay.mul_f64(self.jitter * self.random.fraction()))
         } else {
             delay
         }
@@ -122,6 +123,17 @@ impl<K> Limiter<K> for Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_delay_can_be_endless() {
+        for jitter in [0.0, 1e-20, 0.1, 1.0] {
+            let backoff = Backoff::new().max(Duration::MAX).jitter(jitter).seed(3);
+            for failures in [0, 1, 32, 33, u32::MAX] {
+                let delay = Limiter::<u8>::delay(&backoff, &0, failures, Moment::ORIGIN);
+                assert!(delay <= Duration::MAX, "{jitter} {failures}");
+            }
+        }
+    }
 
     #[test]
     fn delays_stay_within_the_jitter_and_differ() {

@@ -35,6 +35,6 @@ pub trait Metrics: Send + Sync + 'static {
         let _ = worked;
     }
 
-    /// A key was put back with a delay, by its back-off or because its outcome asked for one.
+    /// A key was added or put back with a delay, whoever asked for it: client-go counts so, too.
     fn retried(&self) {}
 }

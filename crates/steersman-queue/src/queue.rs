@@ -114,7 +114,14 @@ impl<K: Key> Queue<K> {
             at,
             cause: Cause::Added,
         };
-        self.shared.locked(|state| state.add(key, hash, entrance, now))
+        let added = self.shared.locked(|state| state.add(key, hash, entrance, now));
+        if let Some(metrics) = &self.shared.metrics
+            && at.is_some()
+            && !matches!(added, Added::Refused)
+        {
+            metrics.retried();
+        }
+        added
     }
 
     /// Waits for the key whose turn it is. Gives `None` when the queue was shut down and nothing more will come.

@@ -11,6 +11,11 @@ use crate::{
     step::{cargo, command, succeed, target},
 };
 
+/// The profile of what is measured.
+const MEASURED: &str = "production";
+/// The profile of what measures, which takes less time to build.
+const MEASURING: &str = "release";
+
 /// Where a program comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
@@ -19,6 +24,8 @@ pub(super) enum Program {
         package: &'static str,
         bin: &'static str,
     },
+    /// A program of this workspace that runs others.
+    Driver { name: &'static str },
     /// A program of the workspace `bench/peers/rust`.
     RustPeer { bin: &'static str },
     /// A Go module in `bench/peers/go`.
@@ -29,17 +36,16 @@ impl Program {
     /// Builds it, and says where it is.
     pub(super) fn build(&self) -> Result<PathBuf, Failure> {
         match self {
-            Self::Rust { package, bin } => {
-                succeed(cargo().args(["build", "--release", "--quiet", "-p", package, "--bin", bin]))?;
-                Ok(target().join("release").join(bin))
-            }
+            Self::Rust { package, bin } => build_here(MEASURED, package, bin),
+            Self::Driver { name } => build_here(MEASURING, name, name),
             Self::RustPeer { bin } => {
                 let output = target().join("peers");
                 let mut build = cargo();
                 build
                     .args([
                         "build",
-                        "--release",
+                        "--profile",
+                        MEASURED,
                         "--quiet",
                         "--locked",
                         "--bin",
@@ -50,7 +56,7 @@ impl Program {
                     ])
                     .arg(&output);
                 succeed(&mut build)?;
-                Ok(output.join("release").join(bin))
+                Ok(output.join(MEASURED).join(bin))
             }
             Self::Go { module } => {
                 let output = target().join("bench").join(module);
@@ -72,6 +78,21 @@ impl Program {
     pub(super) fn is_possible(&self, go: bool) -> bool {
         go || !matches!(self, Self::Go { .. })
     }
+}
+
+fn build_here(profile: &str, package: &str, bin: &str) -> Result<PathBuf, Failure> {
+    let words = [
+        "build",
+        "--profile",
+        profile,
+        "--quiet",
+        "-p",
+        package,
+        "--bin",
+        bin,
+    ];
+    succeed(cargo().args(words))?;
+    Ok(target().join(profile).join(bin))
 }
 
 /// Whether there is a Go that can be run.

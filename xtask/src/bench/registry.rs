@@ -171,7 +171,7 @@ mod tests {
                 let source = match participant.program {
                     Program::RustPeer { bin } => format!("bench/peers/rust/src/bin/{bin}.rs"),
                     Program::Go { module } => format!("bench/peers/go/{module}/go.mod"),
-                    Program::Rust { .. } => continue,
+                    Program::Rust { .. } | Program::Driver { .. } => continue,
                 };
                 assert!(root().join(&source).is_file(), "{source}");
             }

@@ -130,6 +130,8 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Strategy {
         name: match full {
             "namespaces" | "services" => NameRule::Label,
             _ if group == "rbac.authorization.k8s.io" => NameRule::PathSegment,
+            // The new group asks for more, by a rule of its own.
+            "events" | "events.events.k8s.io" => NameRule::PathSegment,
             _ => NameRule::Subdomain,
         },
         selectable: selectable(full),

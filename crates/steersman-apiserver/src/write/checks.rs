@@ -3,6 +3,7 @@
 //!
 //! The conversations `pods`, `workloads`, `networks` and `settings` show each of them.
 
+mod event;
 mod network;
 mod pod;
 mod settings;
@@ -29,7 +30,7 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
         ("", "secrets") => settings::secret(old, &whole, &mut errors),
         ("", "services") => network::service(old, &whole, &mut errors),
         ("", "persistentvolumeclaims") => settings::claim(old, &whole, &mut errors),
-        ("" | "events.k8s.io", "events") => settings::event(target, old, &whole, &mut errors),
+        ("" | "events.k8s.io", "events") => event::check(target, old, &whole, &mut errors),
         ("apps", "deployments") => workload::deployment(old, &whole, &mut errors),
         ("apps", "replicasets") => workload::replica_set(old, &whole, &mut errors),
         ("apps", "statefulsets") => workload::stateful_set(old, &whole, &mut errors),

@@ -3,14 +3,18 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
 
-use super::{Cache, Held, live};
-use crate::{DecodeError, Query, Resource, Scope, Store, Trouble};
+use super::{
+    Cache, Held,
+    held::{Access, Lease},
+    live,
+};
+use crate::{DecodeError, Informer, Query, Resource, Scope, Store, Trouble};
 
 /// What to do with a kind that has no informer yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,14 +206,15 @@ impl Reader {
         namespace: &str,
         wanted: Wanted,
     ) -> Result<Option<Store>, ReadError> {
-        let Some(informer) = self.informer(resource, wanted)? else {
+        let Some((access, share)) = self.informer(resource, wanted)? else {
             return Ok(None);
         };
-        match ready(&informer, namespace).await {
-            Ok(()) => Ok(Some(informer.view())),
+        match ready(&access.informer, namespace).await {
+            Ok(()) => Ok(Some(access.view())),
             Err(error) => {
-                if matches!(error, ReadError::Absent { .. }) {
-                    self.let_go(&(resource.clone(), wanted), informer);
+                if let (ReadError::Absent { .. }, Some(share)) = (&error, share) {
+                    drop(access);
+                    self.let_go(&(resource.clone(), wanted), share);
                 }
                 Err(error)
             }
@@ -218,81 +223,90 @@ impl Reader {
 
     /// Gives up the informer of a kind that is not there, which would ask for it again and again. One that somebody else
     /// holds goes on.
-    fn let_go(&self, key: &(Resource, Wanted), informer: Held) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = |found: &Held| Arc::ptr_eq(&found._lease, &informer._lease);
-        let share = if held.get(key).is_some_and(is_same) {
+    fn let_go(&self, key: &(Resource, Wanted), share: Arc<Lease>) {
+        let mut held = self.lock();
+        let is_same = |found: &Held| Arc::ptr_eq(&found.lease, &share);
+        let other = if held.get(key).is_some_and(is_same) {
             held.remove(key)
         } else {
             None
         };
         drop(held);
-        drop((share, informer));
+        drop((share, other));
         self.cache.end_idle(&key.0);
     }
 
-    /// The informer to read from, or nothing where the server is to be asked.
-    fn informer(&self, resource: &Resource, wanted: Wanted) -> Result<Option<Held>, ReadError> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (resource.clone(), wanted);
-        if let Some(informer) = held.get(&key).filter(|informer| !informer.is_ended()) {
-            return Ok(Some(informer.clone()));
-        }
-        // What was removed from the cache tells of nothing new.
-        held.remove(&key);
+    /// The informer to read from, or nothing where the server is to be asked. A reader that starts informers has a share
+    /// in those that it reads from. One that may not start any has none, or it would keep alive what it may not start.
+    fn informer(&self, resource: &Resource, wanted: Wanted) -> Result<Option<Read>, ReadError> {
         let part = self.parts.get(resource);
-        let start = || match part {
-            Some(scope) => self.cache.informer_in(resource, &scope.wanted(wanted)),
-            None => self.cache.informer_for(resource, wanted),
-        };
-        let informer = match self.missing {
-            _ if self.cache.is_running(resource, part) => start(),
-            _ if self.cache.is_absent(resource) => {
+        if self.missing != Missing::Start {
+            let running = self.cache.running(resource, part, wanted);
+            return match (running, self.missing) {
+                (Some(access), _) => Ok(Some((access, None))),
+                (None, _) if self.cache.is_absent(resource) => Err(ReadError::Absent {
+                    resource: resource.clone(),
+                }),
+                (None, Missing::Live) => Ok(None),
+                (None, _) => Err(ReadError::NotCached {
+                    resource: resource.clone(),
+                }),
+            };
+        }
+        let key = (resource.clone(), wanted);
+        let known = self.lock().get(&key).filter(|held| !held.is_ended()).cloned();
+        let held = match (known, part) {
+            (Some(held), _) => return Ok(Some((held.access, Some(held.lease)))),
+            (None, _) if !self.cache.is_running(resource, part) && self.cache.is_absent(resource) => {
                 return Err(ReadError::Absent {
                     resource: resource.clone(),
                 });
             }
-            Missing::Start => start(),
-            Missing::Live => return Ok(None),
-            Missing::Refuse => {
-                return Err(ReadError::NotCached {
-                    resource: resource.clone(),
-                });
-            }
+            (None, Some(scope)) => self.cache.informer_in(resource, &scope.wanted(wanted)),
+            (None, None) => self.cache.informer_for(resource, wanted),
         };
-        held.insert(key, informer.clone());
-        Ok(Some(informer))
+        // What was removed from the cache tells of nothing new.
+        let removed = self.lock().insert(key, held.clone());
+        drop(removed);
+        Ok(Some((held.access, Some(held.lease))))
+    }
+
+    /// Not held while the cache is asked, which may wait for handlers.
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Resource, Wanted), Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Waits until the informer can answer for this namespace, or something is in the way.
-async fn ready(informer: &Held, namespace: &str) -> Result<(), ReadError> {
-    let resource = informer.resource();
-    let scope = informer.scope();
-    if !scope.covers(namespace) {
-        let cached = scope.parts().into_iter().collect::<Vec<_>>().join(", ");
-        let asked = if namespace.is_empty() {
-            "all namespaces".to_owned()
-        } else {
-            namespace.to_owned()
-        };
-        return Err(ReadError::UnknownNamespace {
-            resource: resource.clone(),
-            cached,
-            asked,
-        });
-    }
-    match informer.settled().await {
-        Ok(()) if informer.is_ended() => Err(ReadError::NotCached {
-            resource: resource.clone(),
+/// What is read from, and the reader's share in it, if it has one.
+type Read = (Access, Option<Arc<Lease>>);
+
+/// Waits until the informer can answer for this namespace, or something is in the way. How it stands with others does
+/// not matter.
+async fn ready(informer: &Informer, namespace: &str) -> Result<(), ReadError> {
+    let resource = || informer.resource().clone();
+    let health = match informer.settled_in(namespace).await {
+        Ok(health) => health,
+        Err(scope) => {
+            let cached = scope.parts().into_iter().collect::<Vec<_>>().join(", ");
+            let asked = if namespace.is_empty() {
+                "all namespaces".to_owned()
+            } else {
+                namespace.to_owned()
+            };
+            return Err(ReadError::UnknownNamespace {
+                resource: resource(),
+                cached,
+                asked,
+            });
+        }
+    };
+    match health.in_the_way() {
+        Some(reason) if **reason == Trouble::Absent => Err(ReadError::Absent { resource: resource() }),
+        Some(reason) => Err(ReadError::NotSynced {
+            resource: resource(),
+            reason: Arc::clone(reason),
         }),
-        Ok(()) => Ok(()),
-        Err(reason) if *reason == Trouble::Absent => Err(ReadError::Absent {
-            resource: resource.clone(),
-        }),
-        Err(reason) => Err(ReadError::NotSynced {
-            resource: resource.clone(),
-            reason,
-        }),
+        None if informer.is_ended() => Err(ReadError::NotCached { resource: resource() }),
+        None => Ok(()),
     }
 }

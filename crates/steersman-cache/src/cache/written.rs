@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use steersman_core::ObjectKey;
 
-use super::Cache;
+use super::{Cache, held::Access};
 use crate::{Informer, InvalidObject, Object, Overlay, Resource, Revision};
 
 impl Cache {
@@ -18,7 +18,7 @@ impl Cache {
     /// # Errors
     /// When this is no object.
     pub fn wrote(&self, resource: &Resource, json: &[u8]) -> Result<(), InvalidObject> {
-        for (informer, overlay) in self.overlays(resource) {
+        for Access { informer, overlay } in self.accesses(resource) {
             let object = Object::from_slice(json)?;
             let is_in = informer.store().admits(&object)
                 && informer.scope().holds(&object).unwrap_or_else(|| {
@@ -47,18 +47,16 @@ impl Cache {
     /// A deletion that only begins, because of finalizers or grace, is answered with the object: that is
     /// [`wrote`](Self::wrote).
     pub fn deleted(&self, resource: &Resource, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
-        for (informer, overlay) in self.overlays(resource) {
+        for Access { informer, overlay } in self.accesses(resource) {
             self.overlay(&informer, &overlay).deleted(key, uid, revision);
         }
     }
 
     /// The informers of a resource, each with the place for its overlay.
-    fn overlays(&self, resource: &Resource) -> Vec<(Informer, Arc<OnceLock<Overlay>>)> {
+    fn accesses(&self, resource: &Resource) -> Vec<Access> {
         let entries = self.0.lock();
         let of_resource = entries.iter().filter(|((found, _), _)| found == resource);
-        of_resource
-            .map(|(_, entry)| (entry.informer.clone(), Arc::clone(&entry.overlay)))
-            .collect()
+        of_resource.map(|(_, entry)| entry.access.clone()).collect()
     }
 
     fn overlay<'a>(&self, informer: &Informer, place: &'a OnceLock<Overlay>) -> &'a Overlay {

@@ -10,7 +10,7 @@ use std::{
     mem,
     net::TcpStream as PlainStream,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -44,6 +44,8 @@ pub(super) struct Socket {
     start: usize,
     end: usize,
     rate: Rate,
+    /// Whether somebody waits until more can be written, which only the reactor knows.
+    writer_waits: bool,
 }
 
 #[derive(Debug)]
@@ -62,6 +64,8 @@ struct Polled {
     /// Whether nothing is to be read before the tick.
     is_waiting: bool,
     quiet_ticks: u32,
+    /// Who waits for the tick.
+    reader: Option<Waker>,
 }
 
 /// How much came lately.
@@ -82,6 +86,7 @@ impl Socket {
                 since: Instant::now(),
                 bytes: 0,
             },
+            writer_waits: false,
         }
     }
 
@@ -103,7 +108,9 @@ impl Socket {
                             self.rate.add(self.end);
                             return Poll::Ready(result);
                         }
-                        Poll::Pending if self.rate.bytes < BUSY => return Poll::Pending,
+                        Poll::Pending if self.rate.bytes < BUSY || self.writer_waits => {
+                            return Poll::Pending;
+                        }
                         Poll::Pending => self.poll_from_now_on()?,
                     }
                 }
@@ -128,17 +135,22 @@ impl Socket {
                 tick: Box::pin(sleep(TICK)),
                 is_waiting: true,
                 quiet_ticks: 0,
+                reader: None,
             });
         }
         Ok(())
     }
 
-    /// Puts the stream back to the reactor, if it is not there.
+    /// Puts the stream back to the reactor, if it is not there. A reader who waits for the tick has to ask anew: there is
+    /// none any more, and the reactor does not know of the reader.
     fn wait_from_now_on(&mut self) -> io::Result<&mut TcpStream> {
         if matches!(self.mode, Mode::Polled(_))
             && let Mode::Polled(polled) = mem::replace(&mut self.mode, Mode::Neither)
         {
             self.mode = Mode::Waited(TcpStream::from_std(polled.stream)?);
+            if let Some(reader) = polled.reader {
+                reader.wake();
+            }
             self.rate.bytes = 0;
             if self.start == self.end {
                 self.resize(BUFFER_MIN);
@@ -161,7 +173,11 @@ impl Polled {
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<Option<usize>>> {
         while self.quiet_ticks < QUIET_TICKS {
             if self.is_waiting {
-                ready!(self.tick.as_mut().poll(cx));
+                if self.tick.as_mut().poll(cx).is_pending() {
+                    self.reader = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                self.reader = None;
                 self.is_waiting = false;
             }
             let read = self.read(buffer)?;
@@ -220,7 +236,9 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(self.wait_from_now_on()?).poll_write(cx, bytes)
+        let written = Pin::new(self.wait_from_now_on()?).poll_write(cx, bytes);
+        self.writer_waits = written.is_pending();
+        written
     }
 
     fn poll_write_vectored(
@@ -228,7 +246,9 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(self.wait_from_now_on()?).poll_write_vectored(cx, slices)
+        let written = Pin::new(self.wait_from_now_on()?).poll_write_vectored(cx, slices);
+        self.writer_waits = written.is_pending();
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -256,6 +276,14 @@ impl Connection for Socket {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        task::Wake,
+    };
+
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -351,6 +379,45 @@ mod tests {
         let mut answer = [0; 3];
         socket.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"you");
+    }
+
+    /// A server's answer comes soon after the request, and nobody reads between them.
+    #[tokio::test]
+    async fn who_reads_from_a_polled_socket_is_woken_when_something_is_written_to_it() {
+        struct Woken(AtomicBool);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+
+        let (mut socket, mut server) = pair().await;
+        make_busy(&mut socket, &mut server).await;
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut byte = [0];
+        let mut read = ReadBuf::new(&mut byte);
+        let polled = Pin::new(&mut socket).poll_read(&mut Context::from_waker(&waker), &mut read);
+        assert!(polled.is_pending() && is_polled(&socket));
+        socket.write_all(b"hello").await.unwrap();
+        assert!(!is_polled(&socket));
+        assert!(woken.0.load(Ordering::Relaxed), "no tick will come any more");
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_not_polled_while_somebody_waits_to_write() {
+        let (mut socket, server) = pair().await;
+        let cx = &mut Context::from_waker(Waker::noop());
+        let mut byte = [0];
+        for (is_full, expected) in [(true, false), (false, true)] {
+            while is_full && Pin::new(&mut socket).poll_write(cx, &[7; 4096]).is_ready() {}
+            socket.writer_waits &= is_full;
+            socket.rate.bytes = BUSY;
+            let mut read = ReadBuf::new(&mut byte);
+            assert!(Pin::new(&mut socket).poll_read(cx, &mut read).is_pending());
+            assert_eq!(is_polled(&socket), expected);
+        }
+        drop(server);
     }
 
     #[tokio::test]

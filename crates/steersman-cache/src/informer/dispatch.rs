@@ -2,6 +2,9 @@
 //! Writes the store and calls handlers, under one lock: so everybody hears of changes in the order in which the store
 //! takes them, and one who comes late sees the store between two changes.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -101,26 +104,41 @@ impl Dispatch {
         state.handlers.push(registered);
     }
 
-    /// A place for the reflector of a namespace, or of all of them as the empty name.
-    pub(super) fn add_part(self: &Arc<Self>, namespace: &str, metadata_only: bool) -> Part {
+    /// Makes the parts those that are wanted, and gives a place for the reflector of each that is new: of a namespace, or
+    /// of all of them as the empty name.
+    ///
+    /// All at one moment: what those tell that went is not taken from then on, and nothing that they told of can be mixed
+    /// up with what those tell that come. What is in no part any more goes.
+    pub(super) fn set_parts(
+        self: &Arc<Self>,
+        wanted: &BTreeSet<String>,
+        new: BTreeSet<String>,
+        metadata_only: bool,
+    ) -> Vec<Part> {
         let mut state = self.lock();
-        state.reflectors += 1;
-        let number = state.reflectors;
-        state.parts.insert(
-            namespace.to_owned(),
-            Progress {
+        let numbers: Vec<u64> = new.iter().map(|part| state.place(part)).collect();
+        let gone = state.leave(wanted);
+        self.went(&mut state, gone);
+        state.settle();
+        let places = new.into_iter().zip(numbers);
+        places
+            .map(|(namespace, number)| Part {
+                dispatch: Arc::clone(self),
+                namespace,
                 number,
-                ..Progress::default()
-            },
-        );
-        Part {
-            dispatch: Arc::clone(self),
-            namespace: namespace.to_owned(),
-            number,
-            metadata_only,
-            seen: None,
-            revision: String::new(),
-        }
+                metadata_only,
+                seen: None,
+                revision: String::new(),
+            })
+            .collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn add_part(self: &Arc<Self>, namespace: &str, metadata_only: bool) -> Part {
+        let new = BTreeSet::from([namespace.to_owned()]);
+        let wanted = self.lock().parts.keys().chain(&new).cloned().collect();
+        let mut places = self.set_parts(&wanted, new, metadata_only);
+        places.pop().expect("a place for each that is new")
     }
 
     /// No event will come any more.
@@ -142,33 +160,14 @@ impl Dispatch {
         handler.set_synced();
     }
 
-    /// The part is not wanted any more: what is there of it goes, unless another part has it.
-    pub(super) fn remove_part(&self, part: &str, wanted: &BTreeSet<String>) {
-        let mut state = self.lock();
-        state.parts.remove(part);
-        if !wanted.contains("") {
-            self.sweep(&mut state, part, |object| wanted.contains(object.namespace()));
-        }
-        state.settle();
-    }
-
-    /// Takes out what is in this namespace, or in any if it is empty, and is not to stay.
-    fn sweep(&self, state: &mut State, namespace: &str, stays: impl Fn(&Object) -> bool) {
-        let query = if namespace.is_empty() {
-            Query::new()
-        } else {
-            Query::new().namespace(namespace)
-        };
-        for object in state.store.list(&query) {
-            if !stays(&object) && state.writer.remove(&object).is_some() {
-                self.dispatch(
-                    state,
-                    &Event::Deleted {
-                        object,
-                        final_state_known: false,
-                    },
-                );
-            }
+    /// These went unseen, and are out of the store already.
+    fn went(&self, state: &mut State, gone: Vec<Arc<Object>>) {
+        for object in gone {
+            let event = Event::Deleted {
+                object,
+                final_state_known: false,
+            };
+            self.dispatch(state, &event);
         }
     }
 
@@ -271,21 +270,72 @@ impl State {
         }
     }
 
-    /// One part has got this far. The store has got as far as the slowest of them.
+    /// A place for a new reflector, in that of the one that the part had before, if any.
+    fn place(&mut self, namespace: &str) -> u64 {
+        self.reflectors += 1;
+        let progress = Progress {
+            number: self.reflectors,
+            ..Progress::default()
+        };
+        if !namespace.is_empty() {
+            self.writer.part(namespace, self.parts.contains_key(""));
+        }
+        self.parts.insert(namespace.to_owned(), progress);
+        self.reflectors
+    }
+
+    /// Gives up the parts that are not wanted, and takes out what only they had.
+    fn leave(&mut self, wanted: &BTreeSet<String>) -> Vec<Arc<Object>> {
+        let is_left = |part: &&String| !wanted.contains(*part);
+        let left: Vec<String> = self.parts.keys().filter(is_left).cloned().collect();
+        let mut gone = Vec::new();
+        for part in left {
+            self.parts.remove(&part);
+            self.writer.unite(&part);
+            if !wanted.contains("") {
+                gone.extend(self.take_out(&part, |object| wanted.contains(object.namespace())));
+            }
+        }
+        gone
+    }
+
+    /// Takes out what is in this namespace, or in any if it is empty, and is not to stay.
+    fn take_out(&mut self, namespace: &str, stays: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
+        let query = if namespace.is_empty() {
+            Query::new()
+        } else {
+            Query::new().namespace(namespace)
+        };
+        let mut gone = self.store.list(&query);
+        gone.retain(|object| !stays(object) && self.writer.remove(object).is_some());
+        gone
+    }
+
+    /// One part has got this far.
     fn progress(&mut self, namespace: &str, revision: &str) {
         let Some(part) = self.parts.get_mut(namespace) else {
             return;
         };
         part.revision.clear();
         part.revision.push_str(revision);
-        let slower = |a: &'_ str, b: &'_ str| compare(a, b).is_some_and(Ordering::is_lt);
-        let all = self.parts.values().map(|part| part.revision.as_str());
-        let slowest = all.reduce(|slowest, other| if slower(other, slowest) { other } else { slowest });
-        let is_known = self.parts.values().all(|part| !part.revision.is_empty());
-        if let (true, Some(slowest)) = (is_known, slowest) {
-            self.writer.advance_to(slowest);
+        let slowest = slowest(&self.parts);
+        if namespace.is_empty() {
+            self.writer.advance_to(revision);
+        } else {
+            self.writer.advance_part(namespace, revision, slowest);
         }
     }
+}
+
+/// How far the store has got: as far as the slowest of the parts, once all have got anywhere.
+fn slowest(parts: &BTreeMap<String, Progress>) -> Option<&str> {
+    let is_slower = |a: &str, b: &str| compare(a, b).is_some_and(Ordering::is_lt);
+    let mut all = parts.values().map(|part| part.revision.as_str());
+    let first = all.next()?;
+    let slowest = all.try_fold(first, |slowest, other| {
+        (!other.is_empty()).then(|| if is_slower(other, slowest) { other } else { slowest })
+    });
+    slowest.filter(|slowest| !slowest.is_empty())
 }
 
 /// Where a reflector says what it learns.
@@ -303,6 +353,11 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// Which one it is: empty for all.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     fn is_whole(&self) -> bool {
         self.namespace.is_empty()
     }
@@ -335,6 +390,8 @@ impl Sink for Part {
             state.writer.begin_replace();
         } else {
             self.seen = Some(HashSet::new());
+            let Some(mut state) = self.lock() else { return };
+            state.writer.begin_part(&self.namespace);
         }
     }
 
@@ -353,25 +410,20 @@ impl Sink for Part {
     fn end(&mut self, revision: &Revision) {
         let seen = self.seen.take();
         let Some(mut state) = self.lock() else { return };
-        if self.is_whole() {
-            for object in state.writer.end_replace() {
-                self.dispatch.dispatch(
-                    &mut state,
-                    &Event::Deleted {
-                        object,
-                        final_state_known: false,
-                    },
-                );
+        let gone = match seen {
+            Some(seen) => {
+                state.writer.end_part(&self.namespace);
+                state.take_out(&self.namespace, |object| seen.contains(&object.key()))
             }
-        }
-        if let Some(seen) = seen {
-            self.dispatch
-                .sweep(&mut state, &self.namespace, |object| seen.contains(&object.key()));
-        }
+            None if self.is_whole() => state.writer.end_replace(),
+            None => Vec::new(),
+        };
         if let Some(part) = state.parts.get_mut(&self.namespace) {
             part.listed = true;
         }
+        // Not before all of them are out, or an overlay would end too early; not after handlers, who may look.
         state.progress(&self.namespace, revision.as_str());
+        self.dispatch.went(&mut state, gone);
         state.settle();
         self.dispatch.heard();
     }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All interleavings of changes and of handlers that come meanwhile. [`crate::sync`] says how they are run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use loom::thread;
 use steersman_core::TestClock;
@@ -24,11 +27,16 @@ fn revision(object: &Object) -> u32 {
 
 /// An informer without its reflector.
 fn begin() -> (Arc<Dispatch>, Part, Store) {
+    begin_with("")
+}
+
+/// The same for one namespace, or for all as the empty name.
+fn begin_with(namespace: &str) -> (Arc<Dispatch>, Part, Store) {
     let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
     let (writer, store) = store(StoreOptions::new());
     let dispatch = Dispatch::new(kind, (writer, store.clone()), Arc::new(TestClock::new()));
     let dispatch = Arc::new(dispatch);
-    let part = dispatch.add_part("", false);
+    let part = dispatch.add_part(namespace, false);
     (dispatch, part, store)
 }
 
@@ -85,6 +93,27 @@ fn guarantee_2_a_handler_that_comes_amid_changes_hears_of_each_once() {
             "",
         ];
         assert!(possible.contains(&said.as_str()), "{said}");
+    });
+}
+
+#[test]
+fn guarantee_7_what_one_namespace_tells_while_all_are_asked_for_does_not_stay() {
+    explore(|| {
+        let (dispatch, mut one, store) = begin_with("n");
+        let heard = Heard::default();
+        let _registration = register(&dispatch, heard.handler());
+        let telling = thread::spawn(move || {
+            one.changed(object(1));
+            // Before it could tell that the object is gone.
+        });
+        let whole = BTreeSet::from([String::new()]);
+        let mut all = dispatch.set_parts(&whole, whole.clone(), false).pop().unwrap();
+        all.begin();
+        all.end(&crate::Revision::new("2"));
+        telling.join().unwrap();
+        assert!(store.is_empty());
+        let said = heard.said();
+        assert!(["added 1, deleted 1", ""].contains(&said.as_str()), "{said}");
     });
 }
 

@@ -14,6 +14,7 @@ use steersman_core::{Clock, Random, Task};
 use tokio::sync::watch;
 
 use super::{Event, dispatch::Dispatch, stats::HandlerFigures};
+use crate::scaled::scaled;
 
 /// Turns events into something else, quickly. Closures implement it.
 pub trait Handler: Send + Sync + 'static {
@@ -129,16 +130,19 @@ impl fmt::Debug for Registered {
     }
 }
 
-/// Calls one handler for all objects at about this interval, as long as its informer lives.
+/// Calls one handler for all objects at about this interval, as long as its informer lives; never if that is zero.
 pub(super) async fn resync(
     registered: Arc<Registered>,
     dispatch: Weak<Dispatch>,
     every: Duration,
     (clock, random): (Arc<dyn Clock>, Arc<Random>),
 ) {
+    if every.is_zero() {
+        return;
+    }
     loop {
         // A tenth up or down, so that not all come at once.
-        let interval = every.mul_f64(0.9 + 0.2 * random.fraction());
+        let interval = scaled(every, 0.9 + 0.2 * random.fraction());
         clock.sleep_until(clock.now() + interval).await;
         let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else {
             return;
@@ -171,20 +175,14 @@ mod tests {
         Object::shared_from_slice(format!(r#"{{"metadata":{{"name":"{name}"}}}}"#).as_bytes()).unwrap()
     }
 
-    // R125
-    #[test]
-    fn a_change_comes_in_the_middle_of_a_long_resync() {
-        let clock = TestClock::new();
-        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    fn dispatch(clock: &TestClock) -> Arc<Dispatch> {
         let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
-        let dispatch = Arc::new(Dispatch::new(
-            kind,
-            store(StoreOptions::new()),
-            Arc::clone(&shared),
-        ));
-        let mut part = dispatch.add_part("", false);
-        (0..1000).for_each(|number| part.changed(object(&number.to_string())));
+        let store = store(StoreOptions::new());
+        Arc::new(Dispatch::new(kind, store, Arc::new(clock.clone())))
+    }
 
+    /// A handler that notes of each event whether it is of a resync.
+    fn register(dispatch: &Dispatch) -> (Arc<Registered>, Arc<Mutex<Vec<bool>>>) {
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
         let handler = move |event: &Event| {
@@ -197,6 +195,32 @@ mod tests {
         let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
         dispatch.register(Arc::clone(&registered));
         said.lock().unwrap().clear();
+        (registered, said)
+    }
+
+    #[test]
+    fn an_interval_of_zero_is_no_resync() {
+        let clock = TestClock::new();
+        let dispatch = dispatch(&clock);
+        dispatch.add_part("", false).changed(object("a"));
+        let (registered, said) = register(&dispatch);
+        let around = (Arc::new(clock) as Arc<dyn Clock>, Arc::new(Random::from_seed(1)));
+        let weak = Arc::downgrade(&dispatch);
+        let mut resync = Box::pin(resync(registered, weak, Duration::ZERO, around));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(resync.as_mut().poll(&mut cx).is_ready(), "nothing is left to do");
+        assert!(said.lock().unwrap().is_empty());
+    }
+
+    // R125
+    #[test]
+    fn a_change_comes_in_the_middle_of_a_long_resync() {
+        let clock = TestClock::new();
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let dispatch = dispatch(&clock);
+        let mut part = dispatch.add_part("", false);
+        (0..1000).for_each(|number| part.changed(object(&number.to_string())));
+        let (registered, said) = register(&dispatch);
 
         let random = Arc::new(Random::from_seed(1));
         let second = Duration::from_secs(1);

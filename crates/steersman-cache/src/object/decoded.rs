@@ -4,9 +4,10 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
+use arc_swap::ArcSwapOption;
 use serde::de::DeserializeOwned;
 use steersman_core::ObjectKey;
 
@@ -14,9 +15,6 @@ use super::{Object, Sharing, without_content};
 
 /// A decoded value of some type.
 pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
-
-/// The value that was decoded last.
-pub(super) type Slot = Option<Weak<dyn Any + Send + Sync>>;
 
 /// The object cannot be had as the type that was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -111,13 +109,7 @@ impl Object {
         }
         let decoded = self.decode::<K>().map(Arc::new);
         match &decoded {
-            Ok(value) => {
-                let value: Shared = Arc::clone(value) as Shared;
-                let remembered = self.slot().replace(Arc::downgrade(&value));
-                if let Some(sharing) = &self.sharing {
-                    sharing.decoded(self, value, remembered.is_none());
-                }
-            }
+            Ok(value) => self.remember(Arc::clone(value) as Shared),
             Err(_) => self.failed(),
         }
         decoded
@@ -125,7 +117,7 @@ impl Object {
 
     /// Somebody could make nothing of it.
     pub(crate) fn failed(&self) {
-        if let Some(sharing) = &self.sharing {
+        if let Some(sharing) = &*self.sharing.load() {
             sharing.failed();
         }
     }
@@ -137,7 +129,7 @@ impl Object {
         {
             return Arc::clone(kept).downcast().ok();
         }
-        let value = self.slot().as_ref()?.upgrade()?.downcast().ok()?;
+        let value = self.remembered()?.downcast().ok()?;
         self.used.store(true, Ordering::Relaxed);
         Some(value)
     }
@@ -154,7 +146,7 @@ impl Object {
             self = Arc::new(self.copy());
         }
         if let Some(object) = Arc::get_mut(&mut self) {
-            object.sharing = Some(Arc::clone(sharing));
+            object.sharing = ArcSwapOption::new(Some(Arc::clone(sharing)));
             object.kept = kept;
         }
         self
@@ -170,10 +162,6 @@ impl Object {
         self.kept.as_ref()
     }
 
-    pub(super) fn slot(&self) -> MutexGuard<'_, Slot> {
-        lock(&self.decoded)
-    }
-
     /// Says which field it is. Only failures pay for keeping track of the path, by being decoded a second time.
     fn explain<K: DeserializeOwned>(&self, error: &serde_json::Error) -> DecodeError {
         let mut deserializer = serde_json::Deserializer::from_slice(&self.bytes);
@@ -184,11 +172,6 @@ impl Object {
         };
         DecodeError::new::<K>(self.key(), Reason::Shape { path, message })
     }
-}
-
-/// What is locked here is whole after every statement, so that a panic elsewhere leaves nothing broken.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn short_type_name<K>() -> &'static str {

@@ -3,9 +3,10 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
 };
 
+use arc_swap::ArcSwapOption;
 use serde_json::Value;
 
 use super::{InvalidObject, Object, Place, Places};
@@ -70,19 +71,20 @@ impl Object {
         let place = |range: &Option<Range<usize>>, quotes: usize| match range {
             Some(range) => {
                 let left_out = if range.start >= cut.end { cut.len() } else { 0 };
-                (1 + added_length + range.start - quotes - start - left_out) as Place
+                let at = 1 + added_length + range.start - quotes - start - left_out;
+                Place::new(at).ok_or(InvalidObject::TooLong)
             }
-            None => 0,
+            None => Ok(Place::default()),
         };
         let places = Places {
-            name: place(&found.name, 1),
-            namespace: place(&found.namespace, 1),
-            uid: place(&found.uid, 1),
-            resource_version: place(&found.resource_version, 1),
-            generation: place(&found.generation, 0),
-            labels: place(&found.labels, 0),
-            annotations: place(&found.annotations, 0),
-            owners: place(&found.owners, 0),
+            name: place(&found.name, 1)?,
+            namespace: place(&found.namespace, 1)?,
+            uid: place(&found.uid, 1)?,
+            resource_version: place(&found.resource_version, 1)?,
+            generation: place(&found.generation, 0)?,
+            labels: place(&found.labels, 0)?,
+            annotations: place(&found.annotations, 0)?,
+            owners: place(&found.owners, 0)?,
         };
         // Allocated before its bytes, which then mostly lie behind it: who looks an object up by its name goes to one
         // page of memory and not to two.
@@ -105,8 +107,7 @@ impl Object {
             partial: false,
             used: AtomicBool::new(false),
             kept: None,
-            decoded: Mutex::default(),
-            sharing: None,
+            sharing: ArcSwapOption::empty(),
         }
     }
 
@@ -147,5 +148,34 @@ impl InvalidObject {
             Stop::Unusual => "it is written in an unusual way".to_owned(),
         };
         Self::Json { reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So much data before the metadata, and annotations that large in it.
+    fn large(data: usize, annotation: usize) -> Result<Object, InvalidObject> {
+        let (data, annotation) = ("d".repeat(data), "a".repeat(annotation));
+        let json = format!(
+            r#"{{"data":"{data}","metadata":{{"annotations":{{"x":"{annotation}"}},"generation":7,"name":"n","uid":"u"}}}}"#
+        );
+        Object::from_slice(json.as_bytes())
+    }
+
+    #[test]
+    fn the_header_of_a_large_object_is_found() {
+        for (data, annotation) in [(0, 300_000), (3 << 20, 0), (15 << 20, 300_000)] {
+            let object = large(data, annotation).unwrap();
+            assert_eq!((object.name(), object.uid()), ("n", "u"));
+            assert_eq!(object.generation(), Some(7));
+            assert_eq!(object.annotation("x").map(|value| value.len()), Some(annotation));
+        }
+    }
+
+    #[test]
+    fn an_object_whose_header_would_be_too_far_away_is_refused() {
+        assert_eq!(large(17 << 20, 0).unwrap_err(), InvalidObject::TooLong);
     }
 }

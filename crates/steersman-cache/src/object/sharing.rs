@@ -7,152 +7,292 @@
 //! # Guarantees
 //! 1. Of the values that nobody holds, no more stay allocated than of those that somebody does, or a thousand.
 //! 2. With a budget, the values used last are held, up to that many bytes of their objects' JSON.
+//! 3. A value is held no longer than its object is there.
 
 use std::{
+    any::Any,
     collections::VecDeque,
     sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicU64, Ordering},
+        Arc, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use super::{Object, Shared, decoded::lock};
+use super::{Object, Shared};
+use crate::sync::Mutex;
 
-/// How many values may be remembered before it is looked whether somebody still holds them.
-const SWEEP_AT_LEAST: usize = 1024;
-
-/// See the module.
+/// With whom an object shares decoded values, and the one that was made of itself. The objects of a store that remember no
+/// value have one of these in common.
 #[derive(Debug)]
 pub(crate) struct Sharing {
+    /// That of the store, if the object belongs to one.
+    ledger: Option<Arc<Ledger>>,
+    value: Value,
+}
+
+/// The value that was decoded last.
+#[derive(Debug)]
+enum Value {
+    Nothing,
+    /// For as long as somebody else holds it.
+    Weak(Weak<dyn Any + Send + Sync>),
+    /// Within the budget, of which it takes this much.
+    Held(Shared, usize),
+}
+
+/// What a store knows of the decoded values of its objects.
+#[derive(Debug)]
+struct Ledger {
     /// Zero if nothing is held.
     budget: usize,
+    held_bytes: AtomicUsize,
     failures: AtomicU64,
-    values: Mutex<Values>,
+    lists: Mutex<Lists>,
 }
 
-#[derive(Debug)]
-struct Values {
+#[derive(Debug, Default)]
+struct Lists {
     /// Objects that remember a value.
-    remembering: Vec<Weak<Object>>,
-    sweep_at: usize,
-    /// Values that are held. Those in front go first, unless they were used since they came to the back: that needs
-    /// no lock and no list to be kept in order when a value is used, unlike the exact order of use.
-    held: VecDeque<Held>,
-    held_bytes: usize,
+    remembering: List,
+    /// Objects that hold one. Those in front are the first to let it go, unless it was used since they came to the back:
+    /// that needs no lock and no list to be kept in order when a value is used, unlike the exact order of use.
+    holding: List,
 }
 
+/// Objects of which something is true, and some of which it was.
 #[derive(Debug)]
-struct Held {
-    object: Weak<Object>,
-    bytes: usize,
-    _value: Shared,
+struct List {
+    objects: VecDeque<Weak<Object>>,
+    sweep_at: usize,
 }
 
 /// What decoding has cost so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) held_bytes: usize,
     pub(crate) failures: u64,
 }
 
 impl Sharing {
+    /// For the objects of one store.
     pub(crate) fn new(budget: usize) -> Self {
-        Self {
+        Self::of(Arc::new(Ledger {
             budget,
+            held_bytes: AtomicUsize::new(0),
             failures: AtomicU64::new(0),
-            values: Mutex::new(Values {
-                remembering: Vec::new(),
-                sweep_at: SWEEP_AT_LEAST,
-                held: VecDeque::new(),
-                held_bytes: 0,
-            }),
+            lists: Mutex::new(Lists::default()),
+        }))
+    }
+
+    fn of(ledger: Arc<Ledger>) -> Self {
+        Self {
+            ledger: Some(ledger),
+            value: Value::Nothing,
+        }
+    }
+
+    /// The same with another value.
+    fn with(&self, value: Value) -> Self {
+        Self {
+            ledger: self.ledger.clone(),
+            value,
         }
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        Usage {
-            held_bytes: lock(&self.values).held_bytes,
-            failures: self.failures.load(Ordering::Relaxed),
-        }
+        self.ledger.as_ref().map_or_else(Usage::default, |ledger| Usage {
+            held_bytes: ledger.held_bytes.load(Ordering::Relaxed),
+            failures: ledger.failures.load(Ordering::Relaxed),
+        })
     }
 
     /// Something could not be decoded.
     pub(crate) fn failed(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
+        if let Some(ledger) = &self.ledger {
+            ledger.failures.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// An object has been decoded, and remembers it; `newly` if it remembered nothing before.
-    pub(super) fn decoded(&self, object: &Arc<Object>, value: Shared, newly: bool) {
-        let mut guard = lock(&self.values);
-        let values = &mut *guard;
-        if newly {
-            values.remembering.push(Arc::downgrade(object));
+    fn lives(&self) -> bool {
+        match &self.value {
+            Value::Nothing => false,
+            Value::Weak(value) => value.strong_count() > 0,
+            Value::Held(..) => true,
         }
-        let mut dropped = Vec::new();
-        if self.budget > 0 {
-            values.hold(object, value, self.budget, &mut dropped);
+    }
+}
+
+impl Drop for Sharing {
+    fn drop(&mut self) {
+        if let (Some(ledger), Value::Held(_, bytes)) = (&self.ledger, &self.value) {
+            ledger.held_bytes.fetch_sub(*bytes, Ordering::Relaxed);
         }
-        if values.remembering.len() >= values.sweep_at {
-            values.sweep();
+    }
+}
+
+impl Object {
+    /// The value that was decoded last, if somebody still holds it.
+    pub(super) fn remembered(&self) -> Option<Shared> {
+        match &self.sharing.load().as_ref()?.value {
+            Value::Nothing => None,
+            Value::Weak(value) => value.upgrade(),
+            Value::Held(value, _) => Some(Arc::clone(value)),
         }
-        drop(guard);
+    }
+
+    /// A value was made of it.
+    pub(super) fn remember(self: &Arc<Self>, value: Shared) {
+        // It is given when the object enters its store, before anybody else has it, and stays.
+        let ledger = self.sharing.load().as_ref().and_then(|own| own.ledger.clone());
+        let bytes = self.bytes().len();
+        let value = match &ledger {
+            Some(ledger) if bytes <= ledger.budget => {
+                ledger.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+                Value::Held(value, bytes)
+            }
+            _ => Value::Weak(Arc::downgrade(&value)),
+        };
+        let is_held = matches!(value, Value::Held(..));
+        let own = Sharing {
+            ledger: ledger.clone(),
+            value,
+        };
+        let before = self.sharing.swap(Some(Arc::new(own)));
+        let Some(ledger) = ledger else { return };
+        let (remembered, held) = before.map_or((false, false), |before| {
+            let held = matches!(before.value, Value::Held(..));
+            (held || matches!(before.value, Value::Weak(_)), held)
+        });
+        ledger.decoded(self, !remembered, is_held && !held);
+    }
+
+    /// Forgets the value if nobody holds it. Says whether there is still one, which may have come meanwhile.
+    fn still_remembers(&self, nothing: &Arc<Sharing>) -> bool {
+        let current = self.sharing.load();
+        if current.as_ref().is_some_and(|current| current.lives()) {
+            return true;
+        }
+        let before = self
+            .sharing
+            .compare_and_swap(&*current, Some(Arc::clone(nothing)));
+        before.as_ref().map(Arc::as_ptr) != current.as_ref().map(Arc::as_ptr)
+    }
+
+    fn holds(&self) -> bool {
+        let sharing = self.sharing.load();
+        matches!(
+            sharing.as_deref(),
+            Some(Sharing {
+                value: Value::Held(..),
+                ..
+            })
+        )
+    }
+
+    /// Goes on without holding its value, and gives out what held it; nothing if that is not there, or another meanwhile.
+    fn let_go(&self) -> Option<(Arc<Sharing>, usize)> {
+        let current = self.sharing.load_full()?;
+        let Value::Held(value, bytes) = &current.value else {
+            return None;
+        };
+        let (weak, bytes) = (current.with(Value::Weak(Arc::downgrade(value))), *bytes);
+        let before = self.sharing.compare_and_swap(&current, Some(Arc::new(weak)));
+        let is_done = before
+            .as_ref()
+            .is_some_and(|before| Arc::ptr_eq(before, &current));
+        is_done.then_some((current, bytes))
+    }
+}
+
+impl Ledger {
+    /// An object has been decoded, and newly remembers the value, or newly holds it.
+    fn decoded(self: &Arc<Self>, object: &Arc<Object>, remembers: bool, holds: bool) {
+        let mut lists = self.lists.lock();
+        if remembers {
+            let nothing = || Arc::new(Sharing::of(Arc::clone(self)));
+            let still = |nothing: &Arc<Sharing>, object: &Object| object.still_remembers(nothing);
+            lists.remembering.push(object, nothing, still);
+        }
+        if holds {
+            lists.holding.push(object, || (), |(), object| object.holds());
+        }
+        let excess = self
+            .held_bytes
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.budget);
+        let dropped = lists.holding.let_go(excess);
+        drop(lists);
         // Dropping large values takes time, and is nobody else's business.
         drop(dropped);
     }
 }
 
-impl Values {
-    fn hold(&mut self, object: &Arc<Object>, value: Shared, budget: usize, dropped: &mut Vec<Held>) {
-        let bytes = object.bytes().len();
-        if bytes > budget {
-            return;
-        }
-        self.held_bytes += bytes;
-        self.held.push_back(Held {
-            object: Arc::downgrade(object),
-            bytes,
-            _value: value,
-        });
-        let mut spared = self.held.len();
-        while self.held_bytes > budget
-            && let Some(oldest) = self.held.pop_front()
-        {
-            let is_used = oldest
-                .object
-                .upgrade()
-                .is_some_and(|object| object.used.swap(false, Ordering::Relaxed));
-            if is_used && spared > 0 {
-                spared -= 1;
-                self.held.push_back(oldest);
-            } else {
-                self.held_bytes -= oldest.bytes;
-                dropped.push(oldest);
-            }
+impl List {
+    /// How many there may be before it is looked of how many it is still true.
+    const SWEEP_AT_LEAST: usize = 1024;
+
+    fn push<T>(
+        &mut self,
+        object: &Arc<Object>,
+        prepare: impl Fn() -> T,
+        still: impl Fn(&T, &Object) -> bool,
+    ) {
+        self.objects.push_back(Arc::downgrade(object));
+        if self.objects.len() >= self.sweep_at {
+            let prepared = prepare();
+            self.objects
+                .retain(|object| object.upgrade().is_some_and(|object| still(&prepared, &object)));
+            self.sweep_at = Self::SWEEP_AT_LEAST.max(self.objects.len() * 2);
+            self.objects.shrink_to(self.sweep_at);
         }
     }
 
-    fn sweep(&mut self) {
-        self.remembering.retain(|object| {
-            let Some(object) = object.upgrade() else {
-                return false;
-            };
-            let mut slot = object.slot();
-            let lives = slot.as_ref().is_some_and(|value| value.strong_count() > 0);
-            if !lives {
-                *slot = None;
+    /// Lets objects let their values go until so much is gone.
+    fn let_go(&mut self, mut excess: usize) -> Vec<Arc<Sharing>> {
+        let mut dropped = Vec::new();
+        let mut spared = self.objects.len();
+        while excess > 0
+            && let Some(oldest) = self.objects.pop_front()
+        {
+            let Some(object) = oldest.upgrade() else { continue };
+            if spared > 0 && object.used.swap(false, Ordering::Relaxed) {
+                spared -= 1;
+                self.objects.push_back(oldest);
+            } else if let Some((held, bytes)) = object.let_go() {
+                excess = excess.saturating_sub(bytes);
+                dropped.push(held);
+            } else if object.holds() {
+                // Decoded anew at this moment.
+                self.objects.push_back(oldest);
             }
-            lives
-        });
-        self.sweep_at = SWEEP_AT_LEAST.max(self.remembering.len() * 2);
-        self.remembering.shrink_to(self.sweep_at);
+        }
+        dropped
+    }
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self {
+            objects: VecDeque::new(),
+            sweep_at: Self::SWEEP_AT_LEAST,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::Value as Json;
 
     use super::*;
+
+    impl Object {
+        fn remembers(&self) -> bool {
+            self.sharing
+                .load()
+                .as_ref()
+                .is_some_and(|sharing| !matches!(sharing.value, Value::Nothing))
+        }
+    }
 
     fn objects(count: usize, sharing: &Arc<Sharing>) -> Vec<Arc<Object>> {
         (0..count)
@@ -170,13 +310,13 @@ mod tests {
         let objects = objects(5000, &sharing);
         let held: Vec<_> = objects[..10]
             .iter()
-            .map(|object| object.decoded::<Value>().unwrap())
+            .map(|object| object.decoded::<Json>().unwrap())
             .collect();
         for object in &objects {
-            object.decoded::<Value>().unwrap();
+            object.decoded::<Json>().unwrap();
         }
-        let remembering = objects.iter().filter(|object| object.slot().is_some()).count();
-        assert!(remembering <= SWEEP_AT_LEAST, "{remembering}");
+        let remembering = objects.iter().filter(|object| object.remembers()).count();
+        assert!(remembering <= List::SWEEP_AT_LEAST, "{remembering}");
         assert!(Arc::ptr_eq(&held[3], &objects[3].decoded().unwrap()));
     }
 
@@ -187,17 +327,61 @@ mod tests {
         let sharing = Arc::new(Sharing::new(each * 10));
         let objects = objects(100, &sharing);
         for object in &objects {
-            object.decoded::<Value>().unwrap();
+            object.decoded::<Json>().unwrap();
             // Used all the time.
-            assert!(objects[0].decoded::<Value>().is_ok());
+            assert!(objects[0].decoded::<Json>().is_ok());
         }
         assert_eq!(sharing.usage().held_bytes, each * 10);
         let held = objects
             .iter()
-            .filter(|object| object.at_hand::<Value>().is_some())
+            .filter(|object| object.at_hand::<Json>().is_some())
             .count();
         assert_eq!(held, 10);
-        assert!(objects[0].at_hand::<Value>().is_some());
-        assert!(objects[99].at_hand::<Value>().is_some());
+        assert!(objects[0].at_hand::<Json>().is_some());
+        assert!(objects[99].at_hand::<Json>().is_some());
+    }
+
+    #[test]
+    fn guarantee_3_a_value_goes_with_its_object() {
+        let sharing = Arc::new(Sharing::new(1 << 20));
+        let mut objects = objects(10, &sharing);
+        let each = objects[0].bytes().len();
+        let values: Vec<_> = objects
+            .iter()
+            .map(|object| Arc::downgrade(&object.decoded::<Json>().unwrap()))
+            .collect();
+        assert!(values.iter().all(|value| value.strong_count() == 1));
+        objects.truncate(3);
+        assert_eq!(sharing.usage().held_bytes, 3 * each);
+        let living = values.iter().filter(|value| value.strong_count() > 0).count();
+        assert_eq!(living, 3);
+    }
+
+    #[test]
+    fn objects_that_are_gone_leave_nothing_in_the_lists() {
+        let sharing = Arc::new(Sharing::new(1 << 20));
+        for _ in 0..10 {
+            for object in objects(1000, &sharing) {
+                object.decoded::<Json>().unwrap();
+            }
+        }
+        let ledger = sharing.ledger.as_ref().unwrap();
+        let lists = ledger.lists.lock();
+        for list in [&lists.remembering, &lists.holding] {
+            assert!(
+                list.objects.len() <= List::SWEEP_AT_LEAST,
+                "{}",
+                list.objects.len()
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_type_takes_the_place_of_the_first() {
+        let sharing = Arc::new(Sharing::new(1 << 20));
+        let objects = objects(1, &sharing);
+        objects[0].decoded::<Json>().unwrap();
+        objects[0].decoded::<serde_json::Map<String, Json>>().unwrap();
+        assert_eq!(sharing.usage().held_bytes, objects[0].bytes().len());
     }
 }

@@ -39,8 +39,8 @@ struct Entry {
     what: What,
     uid: Box<str>,
     since: Moment,
-    /// The last relist that had begun by then.
-    epoch: u32,
+    /// How many lists had begun by then.
+    lists: u32,
 }
 
 enum What {
@@ -121,7 +121,7 @@ impl Layer {
         let Some(entry) = entries.by_key.get(&key) else {
             return stored.cloned();
         };
-        if self.has_ended(entry, state, stored) {
+        if self.has_ended(&key, entry, state) {
             entries.by_key.remove(&key);
             self.count.store(entries.by_key.len(), Relaxed);
             return stored.cloned();
@@ -155,21 +155,20 @@ impl Layer {
         });
     }
 
-    /// The store has just got as far as it says. An entry that this ends is not shown any more in any case, unless it is
+    /// The store has just got this far, or the namespace which that was about. An entry that this ends is not shown any more in any case, unless it is
     /// one without an order; the others are looked for only as often as it takes to be rid of them.
-    pub(crate) fn reached(&self, state: &State) {
+    pub(crate) fn reached(&self, state: &State, revision: &str) {
         let mut entries = self.lock();
         entries.told += 1;
-        if entries.told >= entries.by_key.len() || !is_number(state.revision()) {
+        if entries.told >= entries.by_key.len() || !is_number(revision) {
             self.sweep(&mut entries, state);
         }
     }
 
     fn sweep(&self, entries: &mut Entries, state: &State) {
-        let stored = |key: &ObjectKey| state.get(key.namespace(), key.name());
         entries
             .by_key
-            .retain(|key, entry| !self.has_ended(entry, state, stored(key)));
+            .retain(|key, entry| !self.has_ended(key, entry, state));
         entries.told = 0;
         self.count.store(entries.by_key.len(), Relaxed);
     }
@@ -187,13 +186,12 @@ impl Layer {
             what,
             uid,
             since: self.clock.now(),
-            epoch: state.relists().0,
+            lists: state.lists_begun(),
         }
     }
 
     fn lay(&self, entries: &mut Entries, state: &State, key: ObjectKey, entry: Entry) {
-        let stored = state.get(key.namespace(), key.name());
-        if self.has_ended(&entry, state, stored) {
+        if self.has_ended(&key, &entry, state) {
             entries.by_key.remove(&key);
         } else {
             entries.by_key.insert(key, entry);
@@ -210,21 +208,24 @@ impl Layer {
         self.count.store(entries.by_key.len(), Relaxed);
     }
 
-    fn has_ended(&self, entry: &Entry, state: &State, stored: Option<&Arc<Object>>) -> bool {
-        let is_relisted = state.relists().1 > entry.epoch;
+    fn has_ended(&self, key: &ObjectKey, entry: &Entry, state: &State) -> bool {
+        let stored = state.get(key.namespace(), key.name());
+        // Of its own namespace: others may be behind, and say nothing about it.
+        let revision = state.revision_in(key.namespace());
+        let is_relisted = state.listed_in(key.namespace()) > entry.lists;
         let is_old = || self.clock.now().saturating_since(entry.since) >= self.limit;
         match &entry.what {
             What::Written(written) => {
                 let written = written.resource_version();
-                let has_come = is_reached(state.revision(), written)
+                let has_come = is_reached(revision, written)
                     || stored.is_some_and(|stored| is_reached(stored.resource_version(), written));
                 let is_ordered = is_number(written)
-                    && (state.revision().is_empty() || is_number(state.revision()))
+                    && (revision.is_empty() || is_number(revision))
                     && stored.is_none_or(|stored| is_number(stored.resource_version()));
                 has_come || (!is_ordered && (is_relisted || is_old()))
             }
             What::Gone { at, after } => match (at, stored) {
-                (Some(at), _) if is_reached(state.revision(), at.as_str()) => true,
+                (Some(at), _) if is_reached(revision, at.as_str()) => true,
                 (Some(_), Some(stored)) if is_newer(stored, at.as_ref()) => true,
                 (_, Some(stored)) if stored.uid() != &*entry.uid => !is_older(stored, after.as_ref()),
                 // A list alone proves nothing: one that is streamed promises no more than what was seen already, and may

@@ -17,6 +17,9 @@ const FIRST: Duration = Duration::from_millis(800);
 const LONGEST: Duration = Duration::from_secs(30);
 /// So long without a failure, and the delays start anew.
 const QUIET: Duration = Duration::from_secs(120);
+/// A server that asks for more patience gets so much, and is asked again: whoever follows a kind must not be deaf for a day
+/// because of one answer, which may come from somebody in between.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Backoff {
     pub(super) fn new(random: Arc<Random>) -> Self {
@@ -33,7 +36,7 @@ impl Backoff {
             .is_none_or(|failed| now.saturating_since(failed) >= QUIET)
     }
 
-    /// The delay after a failure at `now`; at least as long as the server asks for.
+    /// The delay after a failure at `now`; at least as long as the server asks for, up to two minutes.
     pub(super) fn failed(&mut self, now: Moment, asked: Option<Duration>) -> Duration {
         if self.is_fresh(now) {
             self.next = FIRST;
@@ -43,7 +46,7 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST);
         // Between one and two times, so that a thousand clients do not come back at once.
         let jittered = delay.mul_f64(1.0 + self.random.fraction());
-        jittered.max(asked.unwrap_or_default())
+        jittered.max(asked.unwrap_or_default().min(PATIENCE))
     }
 }
 
@@ -66,9 +69,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_asks_for_is_a_lower_bound() {
+    fn what_the_server_asks_for_is_a_lower_bound_within_reason() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
         let asked = Duration::from_secs(7);
         assert_eq!(backoff.failed(Moment::ORIGIN, Some(asked)), asked);
+        let a_day = Duration::from_secs(86_400);
+        assert_eq!(backoff.failed(Moment::ORIGIN, Some(a_day)), PATIENCE);
     }
 }

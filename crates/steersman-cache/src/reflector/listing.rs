@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The whole state of a resource: as a stream where the server has that, otherwise in pages.
+//!
+//! Only a server that says that it does not stream is never asked to again. Whatever else keeps a streamed list from coming
+//! about, such as a load balancer in trouble or a list that is slow, is taken to pass: pages are tried, and the list after
+//! one that was complete is asked for as a stream again.
 
 use std::sync::Arc;
 
@@ -22,7 +26,10 @@ const WHOLE_STREAM: u32 = 30;
 
 /// Why a streamed list did not come about.
 enum NoStream {
+    /// The server says that it does not do that.
     Unsupported,
+    /// The end of the list did not come in time. The server may ignore what was asked for, or be slow.
+    Endless,
     /// It would not have come about in pages either.
     NoList(Trouble),
     Trouble(Trouble),
@@ -42,16 +49,19 @@ impl<S: Sink> Reflector<S> {
             health.lists += 1;
         });
         self.sink.begin();
-        let result = if self.streaming {
+        let result = if self.streaming && self.broken_streams < STREAMS_TRIED {
             self.stream_list().await
         } else {
             self.page_list().await.map(|()| None)
         };
         match &result {
-            Ok(_) => self.health.update(|health| {
-                health.synced = true;
-                health.trouble = None;
-            }),
+            Ok(_) => {
+                self.broken_streams = 0;
+                self.health.update(|health| {
+                    health.synced = true;
+                    health.trouble = None;
+                });
+            }
             Err(_) => self.sink.abandon(),
         }
         result
@@ -60,25 +70,33 @@ impl<S: Sink> Reflector<S> {
     /// A watch that begins with the state: the bookmark at its end makes it a list.
     async fn stream_list(&mut self) -> Result<Option<Stream>, Trouble> {
         match self.try_stream_list().await {
-            Ok(stream) => {
-                self.broken_streams = 0;
-                Ok(Some(stream))
-            }
+            Ok(stream) => Ok(Some(stream)),
             Err(NoStream::NoList(trouble)) => Err(trouble),
             Err(NoStream::Trouble(trouble)) => {
                 self.broken_streams += 1;
-                self.streaming = self.broken_streams < STREAMS_TRIED;
                 Err(trouble)
             }
             Err(NoStream::Unsupported) => {
                 let resource = &self.resource;
                 tracing::debug!(%resource, "the server streams no lists, so they come in pages");
                 self.streaming = false;
-                self.sink.abandon();
-                self.sink.begin();
-                self.page_list().await.map(|()| None)
+                self.page_instead().await
+            }
+            Err(NoStream::Endless) => {
+                let resource = &self.resource;
+                tracing::debug!(%resource, "a streamed list does not come to its end, so this one comes in pages");
+                // Should the pages fail, they are what is tried next.
+                self.broken_streams = STREAMS_TRIED;
+                self.page_instead().await
             }
         }
+    }
+
+    /// A list in pages, after one that was streamed did not come about.
+    async fn page_instead(&mut self) -> Result<Option<Stream>, Trouble> {
+        self.sink.abandon();
+        self.sink.begin();
+        self.page_list().await.map(|()| None)
     }
 
     async fn try_stream_list(&mut self) -> Result<Stream, NoStream> {
@@ -92,8 +110,11 @@ impl<S: Sink> Reflector<S> {
             .then(|| ("resourceVersion", self.revision.as_str()));
         let query = self.watch_query(&initial.into_iter().chain(floor).collect::<Vec<_>>());
         let mut stream = match self.open(&query, self.options.answer_limit()).await {
-            // How servers that do not have it say so: they refuse the parameters.
-            Err(Trouble::Refused { code: 400 | 422, .. }) => return Err(NoStream::Unsupported),
+            // How servers that do not have it say so: they refuse the parameters, or all watches.
+            Err(Trouble::Refused {
+                code: 400 | 405 | 422,
+                ..
+            }) => return Err(NoStream::Unsupported),
             Err(
                 trouble @ (Trouble::Absent
                 | Trouble::Forbidden { .. }
@@ -105,7 +126,7 @@ impl<S: Sink> Reflector<S> {
         // An aggregated server may take the parameters and ignore them: then there are events, and never the bookmark.
         let limit = self.options.initial_events_limit();
         let mut initial_events = Idle::new(&self.clock, limit);
-        let mut whole = Idle::new(&self.clock, limit * WHOLE_STREAM);
+        let mut whole = Idle::new(&self.clock, limit.saturating_mul(WHOLE_STREAM));
         loop {
             let chunk = tokio::select! {
                 biased;
@@ -114,7 +135,7 @@ impl<S: Sink> Reflector<S> {
                 trouble = whole.over() => Err(trouble),
             };
             let chunk = match chunk {
-                Err(Trouble::Silent { .. }) => return Err(NoStream::Unsupported),
+                Err(Trouble::Silent { .. }) => return Err(NoStream::Endless),
                 Ok(None) => {
                     let reason = "the server ended a streamed list in the middle".to_owned();
                     return Err(Trouble::Unreachable { reason }.into());
@@ -227,6 +248,8 @@ fn take_initial(sink: &mut impl Sink, floor: &Revision, event: Event) -> Result<
         Event::Bookmark { .. } => {}
         Event::Invalid(error) => sink.invalid(&error),
         Event::Error(status) => return Err(Trouble::of_status(&status)),
+        Event::Rubbish { reason } => return Err(Trouble::Undecodable { reason }),
+        Event::Nothing => {}
     }
     Ok(None)
 }

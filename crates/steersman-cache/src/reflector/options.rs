@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::scaled::scaled;
+
 /// How a reflector lists and watches. The default suits every server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -39,7 +41,7 @@ impl ReflectorOptions {
         self
     }
 
-    /// Whether lists are streamed where the server has that. Default: yes.
+    /// Whether lists are streamed where the server has that. One who [polls](Self::poll) has none to stream. Default: yes.
     pub fn streaming(mut self, streaming: bool) -> Self {
         self.streaming = streaming;
         self
@@ -51,17 +53,18 @@ impl ReflectorOptions {
         self
     }
 
-    /// Lists at this interval instead of watching, for resources that cannot be watched. Default: off.
+    /// Lists at this interval instead of watching, for resources that cannot be watched. No watch is ever asked for then,
+    /// so the right to list is enough. Zero is off. Default: off.
     pub fn poll(mut self, interval: Duration) -> Self {
-        self.poll = Some(interval);
+        self.poll = Some(interval).filter(|interval| !interval.is_zero());
         self
     }
 
     /// Lists anew at about this interval besides, for those who want to be sure even of servers and proxies that lose
     /// events: what differs is told as if it had just happened. Each costs a whole list, and changes wait until it is
-    /// there. Default: off, because a watch either tells everything or breaks.
+    /// there. Zero is off. Default: off, because a watch either tells everything or breaks.
     pub fn relist(mut self, interval: Duration) -> Self {
-        self.relist = Some(interval);
+        self.relist = Some(interval).filter(|interval| !interval.is_zero());
         self
     }
 
@@ -73,7 +76,7 @@ impl ReflectorOptions {
     }
 
     /// So long may a streamed list show no further object before it is taken for one that the server does not do, and
-    /// thirty times as long may it take in all. Lists come in pages then. Default: 10 s.
+    /// thirty times as long may it take in all. That list comes in pages then. Default: 10 s.
     pub fn initial_events_within(mut self, limit: Duration) -> Self {
         self.initial_events_limit = limit;
         self
@@ -90,8 +93,9 @@ impl ReflectorOptions {
         self.page_size
     }
 
+    /// A streamed list is a watch, which one who polls does not ask for.
     pub(super) fn is_streaming(&self) -> bool {
-        self.streaming
+        self.streaming && self.poll.is_none()
     }
 
     pub(super) fn is_compressed(&self) -> bool {
@@ -104,17 +108,18 @@ impl ReflectorOptions {
 
     /// A tenth up or down, so that not all lists come at once.
     pub(super) fn relist_after(&self, chance: f64) -> Option<Duration> {
-        self.relist.map(|interval| interval.mul_f64(0.9 + 0.2 * chance))
+        self.relist.map(|interval| scaled(interval, 0.9 + 0.2 * chance))
     }
 
     /// Spread by chance, so that watches opened together do not end together.
     pub(super) fn watch_timeout(&self, chance: f64) -> Duration {
-        self.watch_timeout.mul_f64(1.0 + chance)
+        scaled(self.watch_timeout, 1.0 + chance)
     }
 
     /// A watch may be silent for as long as it may take, and a little longer for the server to end it.
     pub(super) fn idle_limit(&self) -> Duration {
-        self.watch_timeout * 2 + Duration::from_secs(15)
+        let longest = self.watch_timeout.saturating_mul(2);
+        longest.saturating_add(Duration::from_secs(15))
     }
 
     pub(super) fn initial_events_limit(&self) -> Duration {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reflector against a server that follows a script, on a clock that is moved by hand.
 
+mod streamed;
 mod trouble;
+mod watches;
 
 use std::{
     collections::VecDeque,
@@ -21,7 +23,11 @@ use steersman_core::{Clock, Presence, Random, Spawner, Task, TestClock};
 use tokio::{sync::watch, task::yield_now};
 
 use super::{Reflector, ReflectorOptions, Sink, Trouble};
-use crate::{Health, InvalidObject, Object, Resource, Revision, Scope, health::Board, known::Known};
+use crate::{
+    InvalidObject, Object, Resource, Revision, Scope,
+    health::{Board, Standing},
+    known::Known,
+};
 
 /// What the sink was told.
 #[derive(Clone, Default)]
@@ -148,7 +154,7 @@ struct Scene {
     requests: Arc<Mutex<Vec<String>>>,
     script: Arc<Mutex<VecDeque<Answer>>>,
     clock: TestClock,
-    health: watch::Receiver<Health>,
+    health: watch::Receiver<Standing>,
     _task: Task,
 }
 
@@ -257,127 +263,6 @@ fn paged() -> ReflectorOptions {
 
 fn has(request: &str, parameter: &str) -> bool {
     request.split(['?', '&']).any(|found| found == parameter)
-}
-
-// R123
-#[tokio::test]
-async fn a_streamed_list_goes_on_as_a_watch_on_the_same_request() {
-    let lines = [
-        event("ADDED", "a", 5),
-        event("ADDED", "b", 3),
-        bookmark(9, true),
-        event("MODIFIED", "a", 10),
-    ];
-    let scene = Scene::start(ReflectorOptions::default(), [watch_of(&lines, End::Never)]);
-    assert_eq!(
-        scene.told().await,
-        ["begin", "listed a", "listed b", "end 9", "changed a"]
-    );
-    let requests = scene.requests();
-    assert_eq!(requests.len(), 1);
-    for parameter in [
-        "sendInitialEvents=true",
-        "resourceVersionMatch=NotOlderThan",
-        "watch=true",
-        "labelSelector=a%3Db",
-    ] {
-        assert!(has(&requests[0], parameter), "{requests:?}");
-    }
-    assert!(scene.health.borrow().synced);
-}
-
-// R123
-#[tokio::test]
-async fn a_server_that_refuses_streamed_lists_is_asked_for_pages() {
-    let script = [
-        refusal(422),
-        list(&["a"], 7, "more"),
-        list(&["b"], 7, ""),
-        watch_of(&[], End::Never),
-    ];
-    let scene = Scene::start(ReflectorOptions::default().page_size(1), script);
-    assert_eq!(
-        scene.told().await,
-        ["begin", "abandon", "begin", "listed a", "listed b", "end 7"]
-    );
-    let requests = scene.requests();
-    assert!(
-        has(&requests[1], "limit=1") && !requests[1].contains("resourceVersion"),
-        "{requests:?}"
-    );
-    assert!(has(&requests[2], "continue=more"));
-    assert!(has(&requests[3], "watch=true") && has(&requests[3], "resourceVersion=7"));
-}
-
-// R123
-#[tokio::test]
-async fn a_server_that_never_sends_the_bookmark_is_asked_for_pages_in_time() {
-    let script = [
-        watch_of(&[event("ADDED", "a", 5)], End::Never),
-        list(&["a"], 7, ""),
-        watch_of(&[], End::Never),
-    ];
-    let scene = Scene::start(ReflectorOptions::default(), script);
-    assert_eq!(scene.told().await, ["begin", "listed a"]);
-    assert_eq!(scene.wait().await, Duration::from_secs(10));
-    assert_eq!(scene.told().await, ["abandon", "begin", "listed a", "end 7"]);
-}
-
-// R123
-#[tokio::test]
-async fn a_server_that_sends_changes_and_never_the_bookmark_is_asked_for_pages_in_time() {
-    let (mut more, changes) = mpsc::channel(1);
-    let script = [
-        watch_of(&[event("ADDED", "a", 5)], End::Later(changes)),
-        list(&["a"], 90, ""),
-        watch_of(&[], End::Never),
-    ];
-    let scene = Scene::start(ReflectorOptions::default(), script);
-    assert_eq!(scene.told().await, ["begin", "listed a"]);
-    for revision in 6..9 {
-        scene.clock.advance(Duration::from_secs(3));
-        let change = event("MODIFIED", "a", revision);
-        more.try_send(Bytes::from(change + "\n")).unwrap();
-        assert_eq!(scene.told().await, ["listed a"]);
-    }
-    scene.clock.advance(Duration::from_secs(1));
-    assert_eq!(scene.told().await, ["abandon", "begin", "listed a", "end 90"]);
-}
-
-// R123
-#[tokio::test]
-async fn a_server_that_sends_new_objects_and_never_the_bookmark_is_asked_for_pages_in_the_end() {
-    let (mut more, created) = mpsc::channel(1);
-    let script = [
-        watch_of(&[], End::Later(created)),
-        list(&["a"], 900, ""),
-        watch_of(&[], End::Never),
-    ];
-    let scene = Scene::start(ReflectorOptions::default(), script);
-    for number in 0..33 {
-        scene.settle().await;
-        scene.clock.advance(Duration::from_secs(9));
-        let _ = more.try_send(Bytes::from(
-            event("ADDED", &format!("n{number}"), number + 5) + "\n",
-        ));
-    }
-    scene.clock.advance(Duration::from_secs(3));
-    let told = scene.told().await;
-    assert_eq!(told.last().unwrap(), "end 900", "{told:?}");
-}
-
-#[tokio::test]
-async fn a_streamed_list_that_breaks_is_tried_again_as_a_stream() {
-    let script = [
-        watch_of(&[event("ADDED", "a", 5)], End::Broken),
-        watch_of(&[event("ADDED", "a", 5), bookmark(6, true)], End::Never),
-    ];
-    let scene = Scene::start(ReflectorOptions::default(), script);
-    assert_eq!(scene.told().await, ["begin", "listed a", "abandon"]);
-    assert!(matches!(scene.trouble(), Some(Trouble::Unreachable { .. })));
-    scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 6"]);
-    assert_eq!(scene.trouble(), None);
 }
 
 #[tokio::test]
@@ -533,20 +418,6 @@ async fn a_watch_in_several_gzip_members_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_every_watch_at_once_is_given_time() {
-    let script = [
-        list(&[], 5, ""),
-        watch_of(&[], End::Good),
-        watch_of(&[], End::Never),
-    ];
-    let scene = Scene::start(paged(), script);
-    scene.settle().await;
-    assert_eq!(scene.requests().len(), 2);
-    assert!(scene.wait().await >= Duration::from_millis(800));
-    assert_eq!(scene.requests().len(), 1);
-}
-
-#[tokio::test]
 async fn a_silent_list_is_given_up_in_time() {
     let stalled = Answer {
         end: End::Never,
@@ -570,12 +441,27 @@ async fn a_silent_list_is_given_up_in_time() {
 #[tokio::test]
 async fn a_resource_that_cannot_be_watched_is_listed_at_an_interval() {
     let every = Duration::from_secs(30);
-    let scene = Scene::start(paged().poll(every), [list(&["a"], 5, "")]);
+    let scene = Scene::start(ReflectorOptions::default().poll(every), [list(&["a"], 5, "")]);
     assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
     scene.then(list(&["b"], 6, ""));
     assert_eq!(scene.wait().await, every);
     assert_eq!(scene.told().await, ["begin", "listed b", "end 6"]);
-    assert!(scene.requests().iter().all(|request| !request.contains("watch")));
+    let requests = scene.requests();
+    assert_eq!(requests.len(), 2);
+    assert!(
+        requests.iter().all(|request| !request.contains("watch")),
+        "{requests:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_interval_of_zero_is_off() {
+    let options = ReflectorOptions::default()
+        .poll(Duration::ZERO)
+        .relist(Duration::ZERO);
+    let scene = Scene::start(options, [watch_of(&[bookmark(5, true)], End::Never)]);
+    assert_eq!(scene.told().await, ["begin", "end 5"]);
+    assert_eq!(scene.requests().len(), 1, "it watches, and lists no more");
 }
 
 // R114
@@ -629,6 +515,7 @@ async fn guarantee_3_a_watch_without_revisions_is_followed_by_a_list() {
     let script = [
         list(&["a", "b"]),
         watch_of(&[modified], End::Good),
+        // It ended at once, which costs some waiting.
         list(&["a"]),
         // One that cannot be asked for misses what goes meanwhile as well.
         refusal(503),
@@ -638,17 +525,10 @@ async fn guarantee_3_a_watch_without_revisions_is_followed_by_a_list() {
     let scene = Scene::start(paged(), script);
     assert_eq!(
         scene.told().await,
-        [
-            "begin",
-            "listed a",
-            "listed b",
-            "end ",
-            "changed a",
-            "begin",
-            "listed a",
-            "end "
-        ]
+        ["begin", "listed a", "listed b", "end ", "changed a"]
     );
+    scene.wait().await;
+    assert_eq!(scene.told().await, ["begin", "listed a", "end "]);
     scene.wait().await;
     assert_eq!(scene.told().await, ["begin", "end "]);
     let requests = scene.requests();

@@ -76,6 +76,12 @@ pub enum Trouble {
     /// Something in this program panicked over what the server sent, such as a type whose values are indexed.
     #[error("this program panicked over what the server sent")]
     Panicked,
+    /// Its objects are in no namespace, and those of some were asked for. The server is not asked.
+    #[error("it is in no namespace, and is asked for in {namespaces}: ask for it without one")]
+    NotNamespaced {
+        /// Those that were asked for.
+        namespaces: String,
+    },
 }
 
 impl Trouble {

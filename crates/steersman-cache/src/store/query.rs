@@ -40,10 +40,11 @@ impl Query {
         Self::default()
     }
 
-    /// Only those in this namespace. Said twice, the last counts; default: all namespaces.
+    /// Only those in this namespace. Said twice, the last counts; the empty name is all namespaces, as it is everywhere, and
+    /// is the default.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
-        self.namespace = Some(namespace.into());
+        self.namespace = Some(namespace).filter(|name| !name.is_empty()).map(Into::into);
         self
     }
 
@@ -196,6 +197,12 @@ mod tests {
     use kube::core::SelectorExt;
 
     use super::*;
+
+    #[test]
+    fn the_empty_namespace_is_all_of_them() {
+        assert_eq!(Query::new().namespace("").wanted_namespace(), None);
+        assert_eq!(Query::new().namespace("a").namespace("").wanted_namespace(), None);
+    }
 
     #[test]
     fn selectors_mean_what_kube_says_they_mean() {

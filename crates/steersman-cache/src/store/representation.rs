@@ -17,11 +17,11 @@ use crate::{
 ///
 /// | | memory per object | typed read |
 /// |---|---|---|
-/// | [`bytes`](Self::bytes) | its JSON + 240 B | decodes, unless somebody holds the value |
-/// | [`decoded`](Self::decoded) | its JSON + 320 B + the value, some 10 times the JSON | a pointer |
-/// | [`budget`](Self::budget) | its JSON + 240 B, and the budget in all | a pointer for those used last |
-/// | [`projection`](Self::projection) | its JSON + 320 B + the projection | a pointer for the projection, decodes others |
-/// | [`projection_only`](Self::projection_only) | its metadata + 320 B + the projection | a pointer for the projection, an error for others |
+/// | [`bytes`](Self::bytes) | its JSON + 170 B | decodes, unless somebody holds the value |
+/// | [`decoded`](Self::decoded) | its JSON + 250 B + the value, some 10 times the JSON | a pointer |
+/// | [`budget`](Self::budget) | its JSON + 170 B, and the budget in all | a pointer for those used last |
+/// | [`projection`](Self::projection) | its JSON + 250 B + the projection | a pointer for the projection, decodes others |
+/// | [`projection_only`](Self::projection_only) | its metadata + 250 B + the projection | a pointer for the projection, an error for others |
 ///
 /// An object that cannot be decoded is kept as bytes and counted; reading it gives the error.
 #[derive(Clone)]

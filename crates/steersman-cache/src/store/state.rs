@@ -16,6 +16,7 @@ use hashbrown::HashTable;
 
 use super::{
     indexes::{self, Functions, Indexes},
+    reached::Reached,
     values::Values,
 };
 use crate::{Index, IndexConflict, Object, index::IndexValue, overlay::Layer, revision::compare};
@@ -33,9 +34,7 @@ pub(crate) struct State {
     /// The number of the relist that runs or ran last.
     epoch: u32,
     is_replacing: bool,
-    /// The number of the relist that was last carried through.
-    replaced: u32,
-    revision: String,
+    reached: Reached,
     /// Overlays, which want to know what comes and goes.
     layers: Vec<Arc<Layer>>,
 }
@@ -72,8 +71,7 @@ impl State {
             decoded_bytes: 0,
             epoch: 0,
             is_replacing: false,
-            replaced: 0,
-            revision: String::new(),
+            reached: Reached::default(),
             layers: Vec::new(),
         }
     }
@@ -109,12 +107,22 @@ impl State {
     }
 
     pub(crate) fn revision(&self) -> &str {
-        &self.revision
+        self.reached.revision()
     }
 
-    /// The number of the last relist that was begun, and of the last that was carried through.
-    pub(crate) fn relists(&self) -> (u32, u32) {
-        (self.epoch, self.replaced)
+    /// All changes in this namespace are here up to this revision.
+    pub(crate) fn revision_in(&self, namespace: &str) -> &str {
+        self.reached.revision_in(namespace)
+    }
+
+    /// The number of the last list that was begun, of whatever.
+    pub(crate) fn lists_begun(&self) -> u32 {
+        self.reached.lists_begun()
+    }
+
+    /// The number of the last list that had this namespace and was carried through.
+    pub(crate) fn listed_in(&self, namespace: &str) -> u32 {
+        self.reached.listed_in(namespace)
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Object>> {
@@ -248,6 +256,7 @@ impl State {
     pub(super) fn begin_replace(&mut self) {
         self.epoch += 1;
         self.is_replacing = true;
+        self.reached.begin("");
     }
 
     pub(super) fn abandon_replace(&mut self) {
@@ -259,7 +268,7 @@ impl State {
         if !std::mem::take(&mut self.is_replacing) {
             return Vec::new();
         }
-        self.replaced = self.epoch;
+        self.reached.end("");
         let is_unseen = |slot: &Slot| slot.epoch != self.epoch && slot.object.is_some();
         let numbered = self.slots.iter().enumerate();
         let unseen: Vec<u32> = numbered
@@ -275,19 +284,30 @@ impl State {
         self.table = HashTable::new();
         self.values = self.values.is_some().then(Values::default);
         self.indexes.clear();
-        self.revision.clear();
+        self.reached.clear();
         self.is_replacing = false;
         (self.bytes, self.decoded_bytes) = (0, 0);
         slots.into_iter().filter_map(|slot| slot.object).collect()
     }
 
-    /// Goes on to a revision, never back. Where two cannot be compared, the one that came last counts.
+    /// How far each namespace has got, for one who changes it.
+    pub(super) fn reached(&mut self) -> &mut Reached {
+        &mut self.reached
+    }
+
+    /// Goes on to a revision, never back.
     pub(super) fn advance(&mut self, revision: &str) {
-        let is_older = compare(revision, &self.revision).is_some_and(Ordering::is_le);
-        if !is_older && !matches!(revision, "" | "0") {
-            self.revision.clear();
-            self.revision.push_str(revision);
-            self.tell(|layer| layer.reached(self));
+        if self.reached.advance("", revision) {
+            self.tell(|layer| layer.reached(self, revision));
+        }
+    }
+
+    /// The same for a namespace that is listed by itself, and for the whole, if something is known of that.
+    pub(super) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>) {
+        let is_further = self.reached.advance(namespace, revision);
+        let whole_is_further = whole.is_some_and(|whole| self.reached.advance("", whole));
+        if is_further || whole_is_further {
+            self.tell(|layer| layer.reached(self, revision));
         }
     }
 
@@ -367,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_costs_less_than_300_bytes_beside_its_own() {
+    fn an_object_costs_at_most_170_bytes_beside_its_own() {
         // An allocation has a header of 8 bytes and is a multiple of 16 long.
         let malloc = |bytes: usize| (bytes + 8).next_multiple_of(16);
         let arc = malloc(2 * size_of::<usize>() + size_of::<Object>());
@@ -377,9 +397,9 @@ mod tests {
         // One byte of tag per bucket, and at most 7/8 of the buckets are taken; after doubling, half of that.
         let table = (size_of::<u32>() + 1) * 16 / 7 + 1;
         let total = arc + bytes_rounded_up + slot + table;
-        assert!(total <= 240, "{total}");
+        assert!(total <= 170, "{total}");
         // And room for the namespaces and one label as indexes, while it grows.
-        assert!(total + 2 * 24 <= 300, "{total}");
+        assert!(total + 2 * 24 <= 220, "{total}");
     }
 
     #[test]

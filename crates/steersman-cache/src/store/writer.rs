@@ -128,6 +128,31 @@ impl StoreWriter {
         self.inner.write().advance(resource_version);
     }
 
+    /// Notes that a namespace is listed by itself from now on, and whether the whole had it before.
+    pub(crate) fn part(&mut self, namespace: &str, was_in_whole: bool) {
+        self.inner.write().reached().part(namespace, was_in_whole);
+    }
+
+    /// Notes that a namespace is not listed by itself any more.
+    pub(crate) fn unite(&mut self, namespace: &str) {
+        self.inner.write().reached().unite(namespace);
+    }
+
+    /// Notes that a list of a namespace begins. What is in it is compared by the one who lists.
+    pub(crate) fn begin_part(&mut self, namespace: &str) {
+        self.inner.write().reached().begin(namespace);
+    }
+
+    /// Notes that the list of a namespace that was begun last has been carried through.
+    pub(crate) fn end_part(&mut self, namespace: &str) {
+        self.inner.write().reached().end(namespace);
+    }
+
+    /// Notes how far a namespace has got that is listed by itself, and the whole store, if that is known.
+    pub(crate) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>) {
+        self.inner.write().advance_part(namespace, revision, whole);
+    }
+
     /// Takes everything out, the revision included, and gives it back. Indexes stay.
     pub fn clear(&mut self) -> Vec<Arc<Object>> {
         self.inner.write().clear()

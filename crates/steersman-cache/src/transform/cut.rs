@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies JSON without some of its members, in one walk and without parsing what is kept.
 
-use serde_json::Value;
-
 use crate::wire::{
     scan::Members,
     skip::{Stop, skip_space, skip_value},
@@ -104,19 +102,13 @@ pub(super) fn only(json: &[u8], paths: &Paths) -> Option<Vec<u8>> {
 
 fn run(json: &[u8], rule: Rule<'_>) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(json.len());
-    match value(json, 0, rule, &mut out) {
-        Ok(_) => Some(out),
-        // Keys with escapes: parsed and written again, there are none left that need them.
-        Err(Stop::Unusual) => {
-            let mut parsed: Value = serde_json::from_slice(json).ok()?;
-            prune(&mut parsed, rule);
-            serde_json::to_vec(&parsed).ok()
-        }
-        Err(_) => None,
-    }
+    value(json, 0, rule, &mut out).ok()?;
+    Some(out)
 }
 
 /// Writes the value at `at` as the rule says, and gives the place behind it.
+///
+/// It calls itself for each name of a path, and never for each level of the JSON: what no path leads into is copied.
 fn value(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<usize, Stop> {
     match (rule, json.get(at)) {
         (Rule::Only(_) | Rule::Without(..), Some(b'{')) => object(json, at, rule, out),
@@ -133,10 +125,7 @@ fn object(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<u
     let mut members = Members::enter(json, at)?;
     let mut separator = b'{';
     while let Some(member) = members.next()? {
-        if member.escaped {
-            return Err(Stop::Unusual);
-        }
-        members.at = match rule.of_member(member.key(json)) {
+        members.at = match rule.of_member(&member.name(json)?) {
             Rule::Omit => skip_value(json, member.value)?,
             rule => {
                 out.push(separator);
@@ -153,36 +142,37 @@ fn object(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<u
     Ok(members.at)
 }
 
-fn list(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<usize, Stop> {
-    out.push(b'[');
-    let mut at = skip_space(json, at + 1);
-    while *json.get(at).ok_or(Stop::Incomplete)? != b']' {
-        at = skip_space(json, value(json, at, rule, out)?);
-        match json.get(at) {
-            Some(b',') => {
+/// A list, and those that are directly in it: a path goes through all of them, so that they are counted.
+fn list(json: &[u8], mut at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<usize, Stop> {
+    let mut depth = 0_usize;
+    loop {
+        // A value, or the end of a list that has none.
+        match json.get(at).ok_or(Stop::Incomplete)? {
+            b'[' => {
+                out.push(b'[');
+                depth += 1;
+                at = skip_space(json, at + 1);
+                if json.get(at) != Some(&b']') {
+                    continue;
+                }
+            }
+            _ => at = skip_space(json, value(json, at, rule, out)?),
+        }
+        while json.get(at) == Some(&b']') {
+            out.push(b']');
+            depth -= 1;
+            at += 1;
+            if depth == 0 {
+                return Ok(at);
+            }
+            at = skip_space(json, at);
+        }
+        match json.get(at).ok_or(Stop::Incomplete)? {
+            b',' => {
                 out.push(b',');
                 at = skip_space(json, at + 1);
             }
-            Some(b']') => {}
             _ => return Err(Stop::Malformed { at }),
         }
-    }
-    out.push(b']');
-    Ok(at + 1)
-}
-
-/// The same on a parsed value.
-fn prune(value: &mut Value, rule: Rule<'_>) {
-    match (rule, value) {
-        (Rule::Only(_) | Rule::Without(..), Value::Object(members)) => {
-            members.retain(|name, _| !matches!(rule.of_member(name.as_bytes()), Rule::Omit));
-            for (name, value) in members {
-                prune(value, rule.of_member(name.as_bytes()));
-            }
-        }
-        (Rule::Only(_) | Rule::Without(..), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| prune(item, rule));
-        }
-        _ => {}
     }
 }

@@ -100,6 +100,31 @@ fn object() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Paths that are often there.
+const DROPPED: [&[&str]; 6] = [
+    &["metadata", "labels"],
+    &["metadata", "annotations", ""],
+    &["spec", "name"],
+    &["spec", "items", "kind"],
+    &["items"],
+    &["labels", "metadata", "spec"],
+];
+
+/// Takes a field out of a parsed value.
+fn remove(value: &mut Value, path: &[&str]) {
+    match (value, path) {
+        (Value::Array(items), _) => items.iter_mut().for_each(|item| remove(item, path)),
+        (Value::Object(members), [name]) => _ = members.remove(*name),
+        (Value::Object(members), [name, below @ ..]) => {
+            members
+                .get_mut(*name)
+                .into_iter()
+                .for_each(|value| remove(value, below));
+        }
+        _ => {}
+    }
+}
+
 fn holds(checked: Result<(), String>) -> Result<(), TestCaseError> {
     checked.map_err(TestCaseError::fail)
 }
@@ -127,6 +152,19 @@ proptest! {
     fn an_object_means_what_a_full_parser_says(object in object(), odd in any::<u64>()) {
         holds(check(object.to_string().as_bytes()))?;
         holds(check(written(&object, odd).as_bytes()))?;
+    }
+
+    #[test]
+    fn a_transform_leaves_what_a_full_parser_says(object in object(), odd in any::<u64>()) {
+        for text in [object.to_string(), written(&object, odd)] {
+            let Ok(object) = Object::from_slice(text.as_bytes()) else { continue };
+            let Ok(mut expected) = object.decode::<Value>() else { continue };
+            DROPPED.iter().for_each(|path| remove(&mut expected, path));
+            let paths: Vec<String> = DROPPED.iter().map(|path| path.join(".")).collect();
+            let left = Transform::drop_fields(paths.iter().map(String::as_str)).apply(object);
+            let left: Value = left.decode().unwrap();
+            prop_assert_eq!(left, expected);
+        }
     }
 
     // R150
@@ -222,11 +260,71 @@ fn a_key_that_needs_escapes_is_kept() {
     assert_eq!(object.bytes(), json);
 }
 
+/// What is left of an object whose `spec` is this.
+fn left(transform: &Transform, spec: &str) -> String {
+    let json = format!(r#"{{"metadata":{{"name":"a"}},"spec":{spec}}}"#);
+    let object = Object::from_slice(json.as_bytes()).unwrap();
+    let left = transform.apply(object);
+    let text = std::str::from_utf8(left.bytes()).unwrap();
+    let rest = text.strip_prefix(r#"{"metadata":{"name":"a"}"#).unwrap();
+    let rest = rest.strip_prefix(r#","spec":"#).unwrap_or(rest);
+    rest.strip_suffix('}').unwrap().to_owned()
+}
+
+const DEEP: usize = 1_000_000;
+
+/// So many lists in each other, with this in the middle.
+fn lists(middle: &str) -> String {
+    "[".repeat(DEEP) + middle + &"]".repeat(DEEP)
+}
+
+// R167
 #[test]
-fn deep_nesting_needs_no_stack() {
-    let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
-    let json = format!(r#"{{"metadata":{{"name":"a"}},"spec":{deep}}}"#);
+fn guarantee_4_of_transforms_deep_lists_are_cut_as_others() {
+    let drop = Transform::drop_fields(["spec.a"]);
+    let keep = Transform::keep_fields(["spec.a"]);
+    for (a, b) in [(r#""a":1"#, r#""b":2"#), (r#""\u0061":1"#, r#""\n":2"#)] {
+        let deep = lists(&format!("{{{a},{b}}} , []"));
+        assert!(left(&drop, &deep) == lists(&format!("{{{b}}},[]")));
+        assert!(left(&keep, &deep) == lists(&format!("{{{a}}},[]")));
+    }
+    assert_eq!(left(&Transform::drop_fields(["spec"]), &lists("")), "");
+    assert_eq!(left(&Transform::keep_fields([]), &lists("")), "");
+    let many = format!("[{},{}]", lists("1"), lists("2"));
+    assert!(left(&drop, &many) == many);
+}
+
+#[test]
+fn guarantee_5_of_transforms_what_is_no_json_stays_whole() {
+    let drop = Transform::drop_fields(["spec.a"]);
+    // Braces that close brackets are not looked at when an object is taken.
+    let json = format!(
+        r#"{{"metadata":{{"name":"a"}},"spec":{}{}}}"#,
+        "[".repeat(DEEP),
+        "}".repeat(DEEP)
+    );
+    let odd = Object::from_slice(json.as_bytes()).unwrap();
+    assert!(drop.apply(odd).bytes() == json.as_bytes());
+}
+
+// R167
+#[test]
+fn guarantee_4_of_transforms_deep_objects_are_cut_as_others() {
+    let deep = r#"{"a":"#.repeat(DEEP) + "1" + &"}".repeat(DEEP);
+    for path in ["spec.b", "spec.a.a.b"] {
+        assert!(left(&Transform::drop_fields([path]), &deep) == deep);
+    }
+    assert_eq!(left(&Transform::drop_fields(["spec.a.a"]), &deep), r#"{"a":{}}"#);
+    assert!(left(&Transform::keep_fields(["spec.a.a"]), &deep) == deep);
+    assert_eq!(left(&Transform::keep_fields(["spec.b.b"]), &deep), "{}");
+}
+
+// R167
+#[test]
+fn a_deep_object_that_a_function_decodes_is_an_error_and_no_end() {
+    let json = format!(r#"{{"metadata":{{"name":"a"}},"spec":{}}}"#, lists(""));
     let object = Object::from_slice(json.as_bytes()).unwrap();
     assert!(object.decode::<Value>().is_err());
-    assert!(Transform::drop_fields(["spec"]).apply(object).bytes().len() < 100);
+    let only = Transform::new().only(|object| object.decode::<Value>().is_ok());
+    assert!(!only.admits(&object));
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Revision,
-    object::{InvalidObject, Object},
+    object::{InvalidObject, Object, without_content},
 };
 
 /// The annotation of the bookmark that closes the initial events.
@@ -86,22 +86,39 @@ pub(crate) enum Event {
     Error(Box<Status>),
     /// An event about an object that is of no use.
     Invalid(InvalidObject),
+    /// Something that no watch says, such as a line of a web page, or an error that does not say which.
+    Rubbish {
+        reason: String,
+    },
+    /// An empty line.
+    Nothing,
 }
 
 impl Event {
     pub(crate) fn parse(line: &[u8]) -> Self {
-        Self::walk(line).unwrap_or_else(|stop| Self::Invalid(InvalidObject::stopped(stop, line.len())))
+        let mut kind = None;
+        Self::walk(line, &mut kind).unwrap_or_else(|stop| {
+            let error = InvalidObject::stopped(stop, line.len());
+            match kind {
+                Some(Kind::Error) => no_status(&error),
+                Some(_) => Self::Invalid(error),
+                None if line.trim_ascii().is_empty() => Self::Nothing,
+                None => Self::Rubbish {
+                    reason: format!("a line is no event of a watch: {error}"),
+                },
+            }
+        })
     }
 
     /// Kubernetes writes the type before the object, so that one walk is enough.
-    fn walk(line: &[u8]) -> Result<Self, Stop> {
+    fn walk(line: &[u8], kind: &mut Option<Kind>) -> Result<Self, Stop> {
         let mut members = Members::enter(line, skip_space(line, 0))?;
-        let (mut kind, mut object): (Option<Kind>, Option<&[u8]>) = (None, None);
+        let mut object: Option<&[u8]> = None;
         while let Some(member) = members.next()? {
             let value = member.value;
             if member.spells(line, "type") {
                 members.at = skip_value(line, value)?;
-                kind = Some(Kind::of(&line[value..members.at])?);
+                *kind = Kind::of(&line[value..members.at]);
             } else if !member.spells(line, "object") {
                 members.at = skip_value(line, value)?;
             } else if let Some(kind) = kind.filter(Kind::is_about_an_object) {
@@ -112,10 +129,12 @@ impl Event {
                 object = Some(&line[value..members.at]);
             }
         }
-        match (kind, object) {
+        match (*kind, object) {
             (Some(Kind::Bookmark), Some(object)) => bookmark(object),
             (Some(Kind::Error), Some(object)) => Ok(error(object)),
-            (Some(kind), Some(object)) => Ok(kind.event(Object::shared_from_slice(object))),
+            (Some(kind), Some(object)) if kind.is_about_an_object() => {
+                Ok(kind.event(Object::shared_from_slice(object)))
+            }
             _ => Err(Stop::Malformed { at: 0 }),
         }
     }
@@ -129,10 +148,13 @@ enum Kind {
     Deleted,
     Bookmark,
     Error,
+    /// One that is not known.
+    Other,
 }
 
 impl Kind {
-    fn of(quoted: &[u8]) -> Result<Self, Stop> {
+    /// Nothing if it is no text.
+    fn of(quoted: &[u8]) -> Option<Self> {
         let kinds = [
             ("ADDED", Self::Added),
             ("MODIFIED", Self::Modified),
@@ -141,7 +163,8 @@ impl Kind {
             ("ERROR", Self::Error),
         ];
         let found = kinds.iter().find(|(name, _)| spells(quoted, name) == Some(true));
-        found.map(|(_, kind)| *kind).ok_or(Stop::Malformed { at: 0 })
+        let other = quoted.starts_with(b"\"").then_some(Self::Other);
+        found.map(|(_, kind)| *kind).or(other)
     }
 
     fn is_about_an_object(&self) -> bool {
@@ -160,14 +183,13 @@ impl Kind {
 
 fn error(object: &[u8]) -> Event {
     let status = serde_json::from_slice(object);
-    status.map_or_else(
-        |error| {
-            Event::Invalid(InvalidObject::Json {
-                reason: error.to_string(),
-            })
-        },
-        Event::Error,
-    )
+    status.map_or_else(|error| no_status(&without_content(&error)), Event::Error)
+}
+
+fn no_status(error: &dyn std::fmt::Display) -> Event {
+    Event::Rubbish {
+        reason: format!("an error that the watch tells of cannot be read: {error}"),
+    }
 }
 
 fn bookmark(object: &[u8]) -> Result<Event, Stop> {
@@ -239,12 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_invalid_event() {
+    fn an_event_without_an_object_of_use_is_invalid() {
         for text in [
-            "",
-            "{",
-            "[]",
-            "{}",
             r#"{"type":"ADDED"}"#,
             r#"{"type":"NEW","object":{}}"#,
             r#"{"type":"ADDED","object":{"metadata":{}}}"#,
@@ -252,6 +270,31 @@ mod tests {
         ] {
             let event = Event::parse(text.as_bytes());
             assert!(matches!(event, Event::Invalid(_)), "{text}: {event:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_watch_says_is_no_event() {
+        for text in [
+            "<html>",
+            "{",
+            "[]",
+            "{}",
+            r#"{"type":7,"object":{}}"#,
+            r#"{"message":"bad gateway"}"#,
+            r#"{"type":"ERROR"}"#,
+            r#"{"type":"ERROR","object":{"co"#,
+            r#"{"type":"ERROR","object":"gone"}"#,
+        ] {
+            let event = Event::parse(text.as_bytes());
+            assert!(matches!(event, Event::Rubbish { .. }), "{text}: {event:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_line_says_nothing() {
+        for text in ["", "\r", " \t"] {
+            assert!(matches!(Event::parse(text.as_bytes()), Event::Nothing));
         }
     }
 }

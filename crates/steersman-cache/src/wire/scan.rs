@@ -2,9 +2,10 @@
 //! One walk over the bytes of an object: where it ends, where its header fields are, and what to cut out.
 //!
 //! It looks at keys on the first two levels only and skips the rest by counting braces, so it checks no more than it
-//! needs; whoever decodes the bytes later checks all of it. It never allocates and never recurses.
+//! needs; whoever decodes the bytes later checks all of it. It never allocates and never recurses; only [`Member::name`]
+//! allocates, for a name with escapes.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use super::skip::{Stop, Walk, byte, skip_space, skip_string, skip_value};
 
@@ -163,7 +164,7 @@ pub(crate) struct Member {
     comma: Option<usize>,
     key: Range<usize>,
     /// Whether the key is written with escapes.
-    pub(crate) escaped: bool,
+    escaped: bool,
     pub(crate) value: usize,
 }
 
@@ -185,8 +186,19 @@ impl Member {
         spells(quoted, name) == Some(true)
     }
 
+    /// The key as it is meant.
+    pub(crate) fn name<'a>(&self, input: &'a [u8]) -> Walk<Cow<'a, [u8]>> {
+        if !self.escaped {
+            return Ok(Cow::Borrowed(self.key(input)));
+        }
+        let quoted = &input[self.key.start - 1..self.key.end + 1];
+        let name: Option<String> = serde_json::from_slice(quoted).ok();
+        name.map(|name| Cow::Owned(name.into_bytes()))
+            .ok_or(Stop::Malformed { at: self.start })
+    }
+
     /// The key as it is written.
-    pub(crate) fn key<'a>(&self, input: &'a [u8]) -> &'a [u8] {
+    fn key<'a>(&self, input: &'a [u8]) -> &'a [u8] {
         &input[self.key.clone()]
     }
 }

@@ -3,23 +3,17 @@
 //!
 //! Not by `kube::Client::request`: it logs what it cannot decode, which may be a secret.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::Response;
-use http_body_util::{BodyExt, Limited};
-use kube::core::Status;
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use steersman_cache::without_content;
 
 use crate::{
     Call, Error,
     error::Refusal,
-    transport::{Guarded, SendError, retry_after},
+    transport::{Guarded, SendError},
 };
-
-/// How much of a refusal is read.
-const REFUSAL_MAX: usize = 1 << 16;
 
 /// The whole of an answer that is a success.
 pub(super) async fn read(call: &Call, response: Response<Guarded>) -> Result<Bytes, Error> {
@@ -35,25 +29,9 @@ pub(super) async fn accepted(call: &Call, response: Response<Guarded>) -> Result
     if response.status().is_success() {
         return Ok(response);
     }
-    let code = response.status();
-    let after = retry_after(response.headers());
-    // What cannot be read of it is not worth an error of its own.
-    let body = Limited::new(response.into_body(), REFUSAL_MAX).collect().await;
-    let status = body
-        .ok()
-        .and_then(|body| serde_json::from_slice(&body.to_bytes()).ok());
-    let status: Status = status.unwrap_or_default();
-    let details = status.details.as_ref();
-    let asked = details
-        .map(|details| details.retry_after_seconds)
-        .filter(|seconds| *seconds > 0);
     Err(Error::Refused {
         call: Box::new(call.clone()),
-        refusal: Box::new(Refusal {
-            code: code.as_u16(),
-            retry_after: after.or_else(|| asked.map(|seconds| Duration::from_secs(seconds.into()))),
-            status,
-        }),
+        refusal: Box::new(Refusal::read(response).await),
     })
 }
 

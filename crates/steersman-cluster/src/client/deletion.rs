@@ -41,72 +41,106 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
 impl Client {
     /// Whether the answer to a deletion says that the object is gone. Readers of the cache see what it says.
     fn deleted(&self, call: &Call, json: &[u8], is_dry: bool) -> bool {
-        let Ok(answer) = serde_json::from_slice::<Deleted>(json) else {
+        let Some(answer) = Answer::read(json) else {
             return false;
         };
         let is_gone = answer.is_gone();
-        if is_dry {
-            return is_gone;
+        match (is_dry, is_gone) {
+            (true, _) => {}
+            (false, true) => self.is_gone(call, &answer),
+            (false, false) => self.wrote(call, json),
         }
-        if !is_gone {
-            self.wrote(call, json);
-            return false;
-        }
+        is_gone
+    }
+
+    /// Readers of the cache see nothing of the object from now on.
+    pub(super) fn is_gone(&self, call: &Call, answer: &Answer<'_>) {
         let key = ObjectKey::new(call.namespace(), call.name());
         if !answer.uid().is_empty() {
             let cache = self.0.cluster.cache();
             cache.deleted(call.resource(), &key, answer.uid(), None);
         }
-        is_gone
     }
 }
 
-/// What a server answers to a deletion: a status if the object is gone; else the object, which with some kinds may be
-/// gone as well.
+/// What a server answers to a write: the object; or to a deletion, a status if the object is gone. With some kinds it is
+/// gone also where it is the object that is answered.
+pub(super) struct Answer<'a> {
+    json: &'a [u8],
+    head: Head,
+}
+
 #[derive(Deserialize)]
-struct Deleted {
+struct Head {
     kind: Option<String>,
     #[serde(default)]
-    metadata: DeletedMeta,
-    #[serde(default)]
-    spec: DeletedSpec,
+    metadata: Meta,
     details: Option<kube::core::response::StatusDetails>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct DeletedMeta {
+struct Meta {
     uid: String,
     deletion_timestamp: Option<String>,
     deletion_grace_period_seconds: Option<i64>,
-    finalizers: Vec<String>,
+    finalizers: Option<Vec<String>>,
 }
 
-/// Of a namespace, which has finalizers here.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct DeletedSpec {
-    finalizers: Vec<Value>,
+/// What may have any shape.
+#[derive(Deserialize)]
+struct Body {
+    #[serde(default)]
+    spec: Value,
 }
 
-impl Deleted {
-    fn is_status(&self) -> bool {
-        self.kind.as_deref() == Some("Status")
+impl<'a> Answer<'a> {
+    pub(super) fn read(json: &'a [u8]) -> Option<Self> {
+        let head = serde_json::from_slice(json).ok()?;
+        Some(Self { json, head })
     }
 
+    pub(super) fn kind(&self) -> Option<&str> {
+        self.head.kind.as_deref()
+    }
+
+    /// Whether the write has taken the last finalizer away, and the object with it. The server answers with the object
+    /// as it would have been, at the revision that it had before.
+    pub(super) fn was_last(&self) -> bool {
+        self.head.metadata.deletion_timestamp.is_some() && self.is_gone()
+    }
+
+    fn is_status(&self) -> bool {
+        self.kind() == Some("Status")
+    }
+
+    /// Of the answer to a deletion.
     fn is_gone(&self) -> bool {
-        let metadata = &self.metadata;
-        let has_finalizers = !metadata.finalizers.is_empty() || !self.spec.finalizers.is_empty();
+        let metadata = &self.head.metadata;
         let is_over =
             metadata.deletion_timestamp.is_none() || metadata.deletion_grace_period_seconds == Some(0);
-        self.is_status() || (is_over && !has_finalizers)
+        self.is_status() || (is_over && !self.has_finalizers())
+    }
+
+    fn has_finalizers(&self) -> bool {
+        let in_metadata = self.head.metadata.finalizers.iter().flatten().count();
+        // A namespace has them there.
+        let in_spec = || {
+            let body: Option<Body> = serde_json::from_slice(self.json).ok();
+            body.is_some_and(|body| {
+                body.spec["finalizers"]
+                    .as_array()
+                    .is_some_and(|all| !all.is_empty())
+            })
+        };
+        in_metadata > 0 || in_spec()
     }
 
     fn uid(&self) -> &str {
-        let of_status = self.details.as_ref().map(|details| details.uid.as_str());
+        let of_status = self.head.details.as_ref().map(|details| details.uid.as_str());
         of_status
             .filter(|_| self.is_status())
-            .unwrap_or(&self.metadata.uid)
+            .unwrap_or(&self.head.metadata.uid)
     }
 }
 
@@ -116,37 +150,60 @@ mod tests {
 
     use super::*;
 
-    fn is_gone(json: Value) -> bool {
-        serde_json::from_value::<Deleted>(json).unwrap().is_gone()
+    fn is_gone(json: &Value) -> bool {
+        Answer::read(json.to_string().as_bytes()).unwrap().is_gone()
     }
 
     #[test]
     fn the_answer_to_a_deletion_says_whether_the_object_is_gone() {
         let now = "2030-01-01T00:00:00Z";
         assert!(is_gone(
-            json!({"kind": "Status", "status": "Success", "details": {"uid": "1"}})
+            &json!({"kind": "Status", "status": "Success", "details": {"uid": "1"}})
         ));
         // A claim without finalizers.
         assert!(is_gone(
-            json!({"kind": "PersistentVolumeClaim", "metadata": {"uid": "1"}})
+            &json!({"kind": "PersistentVolumeClaim", "metadata": {"uid": "1"}})
         ));
         // A Pod with and without time to end.
         let pod =
             |grace| json!({"metadata": {"deletionTimestamp": now, "deletionGracePeriodSeconds": grace}});
-        assert!(is_gone(pod(0)));
-        assert!(!is_gone(pod(30)));
+        assert!(is_gone(&pod(0)));
+        assert!(!is_gone(&pod(30)));
         let held =
             json!({"deletionTimestamp": now, "deletionGracePeriodSeconds": 0, "finalizers": ["a.b/c"]});
-        assert!(!is_gone(json!({"metadata": held})));
+        assert!(!is_gone(&json!({"metadata": held})));
         // A namespace.
+        let over = json!({"deletionTimestamp": now, "deletionGracePeriodSeconds": 0});
         assert!(!is_gone(
-            json!({"metadata": {"deletionTimestamp": now}, "spec": {"finalizers": ["kubernetes"]}})
+            &json!({"metadata": over, "spec": {"finalizers": ["kubernetes"]}})
+        ));
+        // A kind of somebody's own.
+        for spec in [json!(null), json!("text"), json!({"finalizers": 7}), json!([1])] {
+            assert!(is_gone(&json!({"metadata": over, "spec": spec})), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_write_takes_the_object_away_only_if_it_is_being_deleted() {
+        let was_last = |json: Value| Answer::read(json.to_string().as_bytes()).unwrap().was_last();
+        let now = "2030-01-01T00:00:00Z";
+        assert!(was_last(
+            json!({"metadata": {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0}})
+        ));
+        assert!(!was_last(json!({"metadata": {"uid": "1"}})));
+        assert!(!was_last(
+            json!({"metadata": {"deletionTimestamp": now, "deletionGracePeriodSeconds": 30}})
         ));
     }
 
     #[test]
     fn the_uid_is_that_of_the_object() {
-        let uid = |json| serde_json::from_value::<Deleted>(json).unwrap().uid().to_owned();
+        let uid = |json: Value| {
+            Answer::read(json.to_string().as_bytes())
+                .unwrap()
+                .uid()
+                .to_owned()
+        };
         assert_eq!(uid(json!({"kind": "Status", "details": {"uid": "1"}})), "1");
         assert_eq!(uid(json!({"kind": "Pod", "metadata": {"uid": "2"}})), "2");
         assert_eq!(uid(json!({"kind": "Status"})), "");

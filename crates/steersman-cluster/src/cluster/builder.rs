@@ -12,7 +12,7 @@ use http::HeaderValue;
 use kube::Config;
 use steersman_cache::{IndexConflict, Surroundings};
 use steersman_core::{Clock, Random, Spawner, TokioClock};
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 
 use super::{
     Cluster, ClusterName, Inner,
@@ -126,6 +126,11 @@ impl ClusterBuilder {
     /// Where the server is and who asks. Default: what the environment says, in the order of controller-runtime:
     /// `KUBECONFIG`, the service account of the Pod, `~/.kube/config`.
     ///
+    /// A program that gives credentials (`exec`, such as `aws eks get-token`) is run once for the cluster and once for
+    /// each [`another`](Cluster::another), on a thread where it is in nobody's way, and again a minute before a token
+    /// ends. One that does not say when its token ends is not run again, also if the server refuses the token; one that
+    /// gives a certificate is run seven times at the start, most of them by the thread that builds.
+    ///
     /// Retries are those of this crate: `default_retry` does not count.
     pub fn config(mut self, config: Config) -> Self {
         self.config = Some(config);
@@ -209,18 +214,48 @@ impl ClusterBuilder {
                 Server::At(Box::new(config))
             }
         };
-        self.connect(server)
+        let (runtime, clock) = (self.runtime()?, self.clock_or_real());
+        let name = self.name.clone();
+        let links = if server.is_slow() {
+            let linked = runtime
+                .spawn_blocking(move || Links::new(name, server, &clock))
+                .await;
+            linked.unwrap_or_else(|error| match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // It ends with the runtime.
+                Err(_) => Err(ConnectError::NoRuntime {
+                    cluster: self.name.clone(),
+                }),
+            })?
+        } else {
+            Links::new(name, server, &clock)?
+        };
+        self.connect(links)
     }
 
-    pub(super) fn connect(self, server: Server) -> Result<Cluster, ConnectError> {
+    /// The cluster, made by this thread.
+    pub(super) fn build_here(mut self, server: Server) -> Result<Cluster, ConnectError> {
+        self.runtime()?;
+        let links = Links::new(self.name.clone(), server, &self.clock_or_real())?;
+        self.connect(links)
+    }
+
+    fn runtime(&self) -> Result<Handle, ConnectError> {
+        Handle::try_current().map_err(|_| ConnectError::NoRuntime {
+            cluster: self.name.clone(),
+        })
+    }
+
+    fn clock_or_real(&mut self) -> Arc<dyn Clock> {
+        let clock = self.clock.get_or_insert_with(|| Arc::new(TokioClock::new()));
+        Arc::clone(clock)
+    }
+
+    fn connect(mut self, mut links: Links) -> Result<Cluster, ConnectError> {
+        let clock = self.clock_or_real();
         let name = self.name;
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(ConnectError::NoRuntime { cluster: name });
-        }
-        let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
         let program = program();
-        let mut links = Links::new(&name, server, &clock)?;
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
         gate_keeper.open_until(None);
         let line = Arc::new(Line {
@@ -233,13 +268,13 @@ impl ClusterBuilder {
             warnings: Warnings::default(),
         });
         let limited = |base| Transport::plain(base, Arc::clone(&line)).limited(self.request_timeout, TRIES);
-        let transport = limited(links.base()?);
+        let transport = limited(links.client()?);
 
         let (home, spawner) = home(&name, self.spawner)?;
         // What runs on the thread of the cluster has connections of its own there.
         let at_home = || -> Result<_, ConnectError> {
-            let for_cache = Transport::plain(links.for_lists()?, Arc::clone(&line)).into_kube();
-            Ok((for_cache, limited(links.base()?)))
+            let for_cache = Transport::plain(links.client()?, Arc::clone(&line)).into_kube();
+            Ok((for_cache, limited(links.client()?)))
         };
         let (for_cache, for_events) = match &home {
             Some(home) => home.within(at_home),

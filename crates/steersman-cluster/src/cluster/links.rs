@@ -3,10 +3,10 @@
 
 use std::{io, sync::Arc};
 
-use kube::{Config, client::ClientBuilder, config::AuthInfo};
+use kube::{Config, config::AuthInfo};
 use steersman_core::Clock;
 
-use super::{ClusterName, builder::ConnectError};
+use super::{ClusterName, builder::ConnectError, plugin::Plugin};
 use crate::transport::{TokenError, TokenFile};
 
 /// What a cluster is connected to.
@@ -18,57 +18,70 @@ pub(super) enum Server {
 }
 
 /// Makes connections to one server.
-pub(super) struct Links<'a> {
-    cluster: &'a ClusterName,
+pub(super) struct Links {
+    cluster: ClusterName,
     server: Server,
+    plugin: Option<Plugin>,
     pub(super) host: String,
     /// Looked after by the transport, which knows when it is of no use any more.
     pub(super) token: Option<TokenFile>,
 }
 
-impl<'a> Links<'a> {
+impl Links {
+    /// It waits for the program that gives credentials, if there is one.
     pub(super) fn new(
-        cluster: &'a ClusterName,
+        cluster: ClusterName,
         mut server: Server,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ConnectError> {
-        let (mut host, mut token) = ("in-process".to_owned(), None);
+        let (mut host, mut token, mut plugin) = ("in-process".to_owned(), None, None);
         if let Server::At(config) = &mut server {
             config.default_retry = false;
             if let Some(authority) = config.cluster_url.authority() {
                 host = authority.to_string();
             }
-            token = take_token(cluster, &mut config.auth_info, clock)?;
+            token = take_token(&cluster, &mut config.auth_info, clock)?;
+            plugin = Plugin::run(config).map_err(|source| senseless(&cluster, source))?;
         }
         Ok(Self {
             cluster,
             server,
+            plugin,
             host,
             token,
         })
     }
 
     /// A client with connections of its own, as far as there are connections. It needs a runtime around.
-    pub(super) fn base(&self) -> Result<kube::Client, ConnectError> {
-        self.connect(|config| Ok(ClientBuilder::try_from(config.clone())?.build()))
-    }
-
-    /// The same with connections that carry long lists cheaply.
-    pub(super) fn for_lists(&self) -> Result<kube::Client, ConnectError> {
-        self.connect(steersman_cache::client)
-    }
-
-    fn connect(
-        &self,
-        connect: impl FnOnce(&Config) -> Result<kube::Client, kube::Error>,
-    ) -> Result<kube::Client, ConnectError> {
+    ///
+    /// They are those of a cache for all: somebody who watches or follows a log should hear of a peer that has gone, and
+    /// kube's would not tell.
+    pub(super) fn client(&self) -> Result<kube::Client, ConnectError> {
         match &self.server {
             Server::Service(service) => Ok(service.clone()),
-            Server::At(config) => connect(config).map_err(|source| ConnectError::Config {
-                cluster: self.cluster.clone(),
-                source: Box::new(source),
-            }),
+            Server::At(config) => {
+                let client = steersman_cache::client(config);
+                let client = client.map_err(|source| senseless(&self.cluster, source))?;
+                Ok(match &self.plugin {
+                    Some(plugin) => plugin.authorize(client),
+                    None => client,
+                })
+            }
         }
+    }
+}
+
+impl Server {
+    /// Whether a program has to be waited for that gives credentials.
+    pub(super) fn is_slow(&self) -> bool {
+        matches!(self, Self::At(config) if Plugin::is_named(&config.auth_info))
+    }
+}
+
+fn senseless(cluster: &ClusterName, source: kube::Error) -> ConnectError {
+    ConnectError::Config {
+        cluster: cluster.clone(),
+        source: Box::new(source),
     }
 }
 
@@ -82,6 +95,8 @@ fn take_token(
     let Some(file) = auth.token_file.take_if(|_| is_by_file) else {
         return Ok(None);
     };
+    // The file comes first. A program would be asked only without it.
+    auth.exec = None;
     let read = TokenFile::read(file.clone().into(), clock.now());
     let read = read.map_err(|error| ConnectError::Token {
         cluster: cluster.clone(),

@@ -25,11 +25,14 @@ type Setting = Box<dyn FnOnce(CacheBuilder) -> Result<CacheBuilder, IndexConflic
 
 impl CacheSettings {
     /// What holds for every kind that nothing else is said about. Default: all objects, default options.
+    ///
+    /// Namespaces are not meant for kinds that are in none; see [`CacheBuilder::defaults`].
     pub fn defaults(self, scope: Scope, options: InformerOptions) -> Self {
         self.with(|cache| Ok(cache.defaults(scope, options)))
     }
 
-    /// What holds for one kind, instead of the defaults.
+    /// What holds for one kind, instead of the defaults. Namespaces for a kind that is in none are refused; see
+    /// [`Scope::namespace`].
     pub fn kind<K: Kind>(self, scope: Scope, options: InformerOptions) -> Self {
         self.resource(Resource::of::<K>(), scope, options)
     }

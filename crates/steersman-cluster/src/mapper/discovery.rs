@@ -40,6 +40,19 @@ pub(super) enum Failure {
     },
 }
 
+impl Failure {
+    /// All of it in one line.
+    pub(super) fn to_text(&self) -> Arc<str> {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(source) = cause {
+            text = format!("{text}: {source}");
+            cause = source.source();
+        }
+        text.into()
+    }
+}
+
 /// What a server answers.
 enum Fetched {
     Body { json: Bytes, tag: Option<String> },
@@ -246,9 +259,10 @@ impl ResourceItem {
     fn mapping(self, group: &str, version: &str) -> Mapping {
         let kind = self.response_kind.map(|kind| kind.kind).unwrap_or_default();
         let subresources = self.subresources.into_iter().map(|one| one.subresource);
+        let namespaced = self.scope == "Namespaced";
         Mapping {
-            resource: Resource::new(group, version, &kind, &self.resource),
-            namespaced: self.scope == "Namespaced",
+            resource: Resource::new(group, version, &kind, &self.resource).namespaced(namespaced),
+            namespaced,
             verbs: self.verbs,
             subresources: subresources.collect(),
         }
@@ -308,7 +322,8 @@ impl LegacyList {
                     names.push(name.to_owned());
                 }
                 None => mappings.push(Mapping {
-                    resource: Resource::new(group, version, &resource.kind, &resource.name),
+                    resource: Resource::new(group, version, &resource.kind, &resource.name)
+                        .namespaced(resource.namespaced),
                     namespaced: resource.namespaced,
                     verbs: resource.verbs,
                     subresources: Vec::new(),

@@ -20,7 +20,7 @@ pub(super) struct Table {
 }
 
 /// A question that a server can be asked.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Source {
     /// What the core group has.
     Core,
@@ -87,6 +87,11 @@ impl Table {
     /// The tag of the last answer.
     pub(super) fn tag(&self, source: &Source) -> Option<String> {
         self.asked.get(source)?.tag.clone()
+    }
+
+    /// When the server was asked about a group.
+    pub(super) fn asked(&self, group: &str) -> Option<Moment> {
+        Some(self.asked.get(&self.source(group))?.at)
     }
 
     pub(super) fn look(&self, ask: &Ask) -> Lookup {

@@ -180,31 +180,26 @@ impl Facts {
             Trust::Closed => return Verdict::Ask,
             Trust::Watched => {}
         }
-        if let Some(defined) = self.defined(resource) {
-            return Verdict::Known(defined.sighting(resource));
-        }
-        let is_defined_group = self
-            .definitions
-            .keys()
-            .any(|(group, _)| group == resource.group());
-        let has_service = self
-            .services
-            .values()
-            .any(|(group, version)| group == resource.group() && version == resource.version());
-        let is_absent = match self.trust_services {
-            Trust::Watched => !has_service,
-            // Few groups have both definitions and a server of their own.
-            Trust::Closed => is_defined_group,
-            Trust::NotYet | Trust::Lost(_) => false,
+        let told = match self.defined(resource) {
+            Some(defined) => defined.sighting(resource),
+            None => Sighting::new(Presence::Absent, format!("{resource} is not installed")),
         };
-        if is_absent {
-            Verdict::Known(Sighting::new(
-                Presence::Absent,
-                format!("{resource} is not installed"),
-            ))
-        } else {
-            Verdict::Ask
+        // A server of its own may have what definitions do not, in any group. It may also stand in front of a definition,
+        // which is noticed where services are known; elsewhere whoever asks for the kind finds out.
+        let may_be_elsewhere = match self.trust_services {
+            Trust::Watched => self.has_service(resource),
+            Trust::Closed | Trust::NotYet | Trust::Lost(_) => !told.is_present(),
+        };
+        match may_be_elsewhere {
+            true => Verdict::Ask,
+            false => Verdict::Known(told),
         }
+    }
+
+    fn has_service(&self, resource: &Resource) -> bool {
+        let wanted = (resource.group(), resource.version());
+        let mut services = self.services.values();
+        services.any(|(group, version)| (group.as_str(), version.as_str()) == wanted)
     }
 
     /// Whether the objects of a kind are in namespaces, as its definition says.
@@ -349,15 +344,36 @@ mod tests {
         assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
     }
 
+    /// Such as authorization.openshift.io, of which definitions have one kind and a server of its own has the others.
     #[test]
-    fn guarantee_3_before_services_are_known_a_group_with_definitions_is_left_to_discovery() {
+    fn guarantee_3_where_services_are_not_known_what_is_not_defined_is_left_to_discovery() {
         let mut facts = watched();
         facts.define("gadgets.example.com", "1", &gadgets());
-        facts.trust_services = Trust::NotYet;
-        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
-        // Those who may not watch services are not made to poll for it.
-        facts.trust_services = Trust::Closed;
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        facts.define("widgets.example.com", "1", &definition(true, "True"));
+        for trust in [Trust::NotYet, Trust::Closed, Trust::Lost("unreachable".into())] {
+            facts.trust_services = trust;
+            let other = Resource::new("example.com", "v1", "Other", "others");
+            assert_eq!(facts.judge(&other), Verdict::Ask);
+            assert_eq!(facts.judge(&widgets("v2")), Verdict::Ask);
+            // What is defined is known at once.
+            assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
+        }
+    }
+
+    #[test]
+    fn guarantee_3_a_version_that_a_service_has_is_left_to_discovery_whatever_the_definition_says() {
+        let mut facts = watched();
+        facts.define("widgets.example.com", "1", &definition(true, "True"));
+        for version in ["v1", "v2"] {
+            let service =
+                json!({"spec": {"group": "example.com", "version": version, "service": {"name": "x"}}});
+            let name = format!("{version}.example.com");
+            facts.serve(&name, &serde_json::from_value(service).unwrap());
+            assert_eq!(facts.judge(&widgets(version)), Verdict::Ask);
+            facts.unserve(&name);
+        }
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
+        assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::{client::Body, core::Status};
 use steersman_cache::Resource;
 use steersman_core::Clock;
+use tokio::sync::Semaphore;
 
 /// How long to wait until the server is asked again: at least, and at most where it has not been ready for long.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
@@ -23,6 +24,9 @@ const FILLING_AT_MOST: Duration = Duration::from_secs(2);
 
 /// How long an answer is waited for. Who does not answer at all is no better asked by those who list.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// So many are asked for at the same time, so that a start among a thousand kinds does not open a thousand connections.
+pub(super) const AT_ONCE: usize = 16;
 
 /// How much of a refusal is read.
 const REFUSAL_MAX: usize = 1 << 12;
@@ -40,15 +44,20 @@ enum Answer {
     Ready,
 }
 
-/// Returns when the server has answered for the kind, whatever it said but that it is not ready.
-pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &Resource) {
-    let began = clock.now();
+/// Returns when the server has answered for the kind, whatever it said but that it is not ready. One that waits to ask again is
+/// in nobody's way: only questions are limited by `turns`.
+pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &Resource, turns: &Semaphore) {
+    let mut began = None;
     loop {
+        let turn = turns.acquire().await;
+        let asked = clock.now();
+        let began = *began.get_or_insert(asked);
         let answer = tokio::select! {
             biased;
             answer = ask(client, resource) => answer,
-            () = clock.sleep_until(clock.now() + ANSWER_WITHIN) => Answer::Ready,
+            () = clock.sleep_until(asked + ANSWER_WITHIN) => Answer::Ready,
         };
+        drop(turn);
         let now = clock.now();
         let waited = now.saturating_since(began);
         match answer {

@@ -2,7 +2,7 @@
 //! Learns what a cluster has, for all who ask.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -23,16 +23,17 @@ use steersman_cache::{
     Surroundings, Trouble,
 };
 use steersman_core::{Clock, Moment, Presence, Sighting, Task};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use super::{
+    POLL_EVERY,
+    discovery::{Discovery, Since},
     facts::{Definition, Facts, Service, Trust, Verdict},
     pending,
-    probe::probe,
+    probe::{AT_ONCE, probe},
     told::Told,
-    unknown,
 };
-use crate::{Ask, Mapper};
+use crate::Mapper;
 
 /// The one who learns. What it runs ends with it.
 pub(super) struct Tracker {
@@ -45,7 +46,7 @@ pub(super) struct Tracker {
 
 struct Shared {
     facts: Mutex<Facts>,
-    asked: Mutex<HashMap<Resource, Entry>>,
+    asked: Mutex<BTreeMap<Resource, Entry>>,
     changed: Notify,
 }
 
@@ -54,6 +55,8 @@ struct Entry {
     told: Told,
     /// How many ask for each interval.
     intervals: BTreeMap<Duration, usize>,
+    /// Which answers of discovery count, while it is left to that.
+    left: Option<Since>,
 }
 
 /// Somebody who asks about a kind. The tracker runs as long as there is one.
@@ -94,11 +97,12 @@ impl Tracker {
             shared: Arc::clone(&shared),
             informers: [definitions.0.clone(), services.0.clone()],
             mapper: mapper.clone(),
+            discovery: Discovery::new(mapper.clone()),
             client: surroundings.client().clone(),
             clock: Arc::clone(surroundings.clock()),
-            confirmed: HashSet::new(),
-            probing: HashMap::new(),
-            discovered: None,
+            confirmed: BTreeSet::new(),
+            probing: BTreeMap::new(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
             changes: Arc::clone(changes),
         };
         Self {
@@ -118,6 +122,7 @@ impl Tracker {
         let entry = asked.entry(resource.clone()).or_insert_with(|| Entry {
             told: Told::new(pending(resource)),
             intervals: BTreeMap::new(),
+            left: None,
         });
         *entry.intervals.entry(interval).or_default() += 1;
         let sightings = entry.told.subscribe();
@@ -192,7 +197,7 @@ impl Shared {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked(&self) -> MutexGuard<'_, HashMap<Resource, Entry>> {
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<Resource, Entry>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -204,7 +209,7 @@ fn watch_facts<K, P>(
     note: fn(&mut Facts, &str, &str, Option<&P>),
 ) -> (Informer, Registration)
 where
-    K: kube::Resource<DynamicType = ()>,
+    K: kube::Resource<DynamicType = (), Scope: 'static>,
     P: DeserializeOwned + Send + Sync + 'static,
 {
     let store = StoreOptions::new().representation(Representation::projection_only::<P>());
@@ -233,41 +238,34 @@ struct Follower {
     /// Of definitions and of services.
     informers: [Informer; 2],
     mapper: Mapper,
+    discovery: Discovery,
     client: kube::Client,
     clock: Arc<dyn Clock>,
     /// Kinds for which the server has answered since they were defined.
-    confirmed: HashSet<(Resource, Arc<str>)>,
+    confirmed: BTreeSet<(Resource, Arc<str>)>,
     /// Those that the server is asked for.
-    probing: HashMap<(Resource, Arc<str>), AbortHandle>,
-    discovered: Option<Discovered>,
+    probing: BTreeMap<(Resource, Arc<str>), AbortHandle>,
+    turns: Arc<Semaphore>,
     changes: Arc<watch::Sender<()>>,
-}
-
-/// What discovery said last, and when it was asked.
-struct Discovered {
-    at: Moment,
-    trouble: Option<Arc<str>>,
 }
 
 /// What remains to be done after all that is known was told.
 #[derive(Default)]
 struct Open {
     /// Defined, but not answered for yet.
-    unconfirmed: HashSet<(Resource, Arc<str>)>,
-    /// Left to discovery.
-    ask: Vec<Ask>,
-    /// Discovery was never asked about one of these, and nothing was told of it.
+    unconfirmed: BTreeSet<(Resource, Arc<str>)>,
+    /// Those that have kinds which are left to discovery.
+    groups: BTreeSet<String>,
+    /// Discovery has said nothing that counts about one of these, and nothing was told of it.
     is_new: bool,
-    interval: Option<Duration>,
+    interval: Duration,
 }
 
 type Probing = FuturesUnordered<Abortable<BoxFuture<'static, (Resource, Arc<str>)>>>;
-type Asking = BoxFuture<'static, Option<Arc<str>>>;
 
 impl Follower {
     async fn follow(mut self) {
         let mut probing = Probing::new();
-        let mut asking: Option<Asking> = None;
         loop {
             let health = self.informers.each_ref().map(Informer::health);
             self.trust(&health);
@@ -287,20 +285,16 @@ impl Follower {
                         self.confirmed.insert(confirmed);
                     }
                 }
-                trouble = until_answered(&mut asking) => {
-                    asking = None;
-                    let at = self.clock.now();
-                    self.discovered = Some(Discovered { at, trouble });
-                }
-                () = self.clock.sleep_until(next.unwrap_or_default()), if next.is_some() && asking.is_none() => {
-                    asking = Some(renew(self.mapper.clone(), open.ask).boxed());
+                () = self.discovery.answered(self.clock.as_ref()) => {}
+                () = self.clock.sleep_until(next.unwrap_or_default()), if next.is_some() => {
+                    self.discovery.ask(open.groups);
                 }
             }
         }
     }
 
     /// Asks the server for kinds that it has not answered for, and for no others any more.
-    fn probe(&mut self, unconfirmed: &HashSet<(Resource, Arc<str>)>, probing: &Probing) {
+    fn probe(&mut self, unconfirmed: &BTreeSet<(Resource, Arc<str>)>, probing: &Probing) {
         self.probing.retain(|kind, handle| {
             let is_meant = unconfirmed.contains(kind);
             if !is_meant {
@@ -313,8 +307,9 @@ impl Follower {
             let entry = self.probing.entry((resource.clone(), Arc::clone(&uid)));
             entry.or_insert_with(|| {
                 let (client, clock) = (self.client.clone(), Arc::clone(&self.clock));
+                let turns = Arc::clone(&self.turns);
                 let probe = async move {
-                    probe(&client, clock.as_ref(), &resource).await;
+                    probe(&client, clock.as_ref(), &resource, &turns).await;
                     (resource, uid)
                 };
                 let (probe, handle) = abortable(probe.boxed());
@@ -324,17 +319,15 @@ impl Follower {
         }
     }
 
-    /// When discovery is to be asked, if at all.
+    /// When discovery is to be asked next, if at all.
     fn next_question(&self, open: &Open) -> Option<Moment> {
-        let interval = open.interval.filter(|_| !open.ask.is_empty())?;
-        let Some(discovered) = &self.discovered else {
-            return Some(Moment::default());
-        };
-        // At once, unless the server has just failed to answer.
-        if open.is_new && discovered.trouble.is_none() {
-            return Some(Moment::default());
+        if open.groups.is_empty() || self.discovery.is_asking() {
+            return None;
         }
-        Some(discovered.at + interval)
+        Some(match open.is_new {
+            true => Moment::default(),
+            false => self.discovery.next(open.interval),
+        })
     }
 
     fn trust(&mut self, health: &[Health; 2]) {
@@ -342,7 +335,7 @@ impl Follower {
         let now = trust(&facts.trust_definitions, &health[0]);
         if facts.trust_definitions != Trust::Closed && now == Trust::Closed {
             // What discovery said is from before definitions were watched.
-            self.discovered = None;
+            self.discovery.forget();
         }
         facts.trust_definitions = now;
         facts.trust_services = trust(&facts.trust_services, &health[1]);
@@ -353,20 +346,21 @@ impl Follower {
         let mut open = Open::default();
         let facts = self.shared.facts();
         let mut asked = self.shared.asked();
-        let mut gone: HashSet<(Resource, Arc<str>)> = self.confirmed.iter().cloned().collect();
+        let intervals = asked.values().flat_map(|entry| entry.intervals.keys());
+        open.interval = intervals.min().copied().unwrap_or(POLL_EVERY);
+        let mut gone = self.confirmed.clone();
         for (resource, entry) in asked.iter_mut() {
-            let shortest = entry.intervals.keys().next().copied();
-            open.interval = open.interval.into_iter().chain(shortest).min();
             let namespaced = facts.is_namespaced(resource);
-            let sighting = match facts.judge(resource) {
+            let verdict = facts.judge(resource);
+            if let Verdict::Known(_) = verdict {
+                entry.left = None;
+            }
+            let sighting = match verdict {
                 Verdict::Ask => {
-                    let ask = Ask::plural(resource.group(), resource.plural()).version(resource.version());
-                    match self.discovered(resource, &ask) {
-                        Some(sighting) => {
-                            let known = self.mapper.known(&ask);
-                            let namespaced = known.map(|known| known.is_namespaced());
-                            entry.told.tell(sighting, namespaced);
-                        }
+                    let since = || Since::now(self.clock.now(), &entry.told.now(), open.interval);
+                    let since = *entry.left.get_or_insert_with(since);
+                    match self.discovery.says(resource, since) {
+                        Some((sighting, namespaced)) => entry.told.tell(sighting, namespaced),
                         None if entry.told.now().presence == Presence::Unknown => {
                             entry.told.tell(pending(resource), None);
                             open.is_new = true;
@@ -374,7 +368,7 @@ impl Follower {
                         // It stays as it was told until discovery answers.
                         None => {}
                     }
-                    open.ask.push(ask);
+                    open.groups.insert(resource.group().to_owned());
                     continue;
                 }
                 Verdict::Known(sighting) => match &sighting.incarnation {
@@ -409,40 +403,6 @@ impl Follower {
         }
         open
     }
-
-    /// What discovery says about a kind, once it was asked.
-    fn discovered(&self, resource: &Resource, ask: &Ask) -> Option<Sighting> {
-        let trouble = &self.discovered.as_ref()?.trouble;
-        if let Some(trouble) = trouble {
-            return Some(unknown(format!(
-                "whether {resource} is installed cannot be told: {trouble}"
-            )));
-        }
-        if !self.mapper.was_asked(ask) {
-            return None;
-        }
-        Some(match self.mapper.presence(ask) {
-            Presence::Present => Sighting::new(Presence::Present, format!("{resource} is served")),
-            Presence::Absent => Sighting::new(Presence::Absent, format!("{resource} is not served")),
-            Presence::Unknown => unknown(format!(
-                "whether {resource} is installed cannot be told: discovery does not tell of its group"
-            )),
-        })
-    }
-}
-
-async fn until_answered(asking: &mut Option<Asking>) -> Option<Arc<str>> {
-    match asking {
-        Some(asking) => asking.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Asks discovery once, and gives what is in the way.
-async fn renew(mapper: Mapper, asks: Vec<Ask>) -> Option<Arc<str>> {
-    let error = mapper.renew(&asks).await.err()?;
-    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-    Some(format!("{error}{}", cause.unwrap_or_default()).into())
 }
 
 fn differs(now: &Health, before: &Health) -> bool {

@@ -2,7 +2,7 @@
 //! The one who writes events.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -17,31 +17,40 @@ use steersman_core::{Clock, Random};
 use tokio::sync::mpsc;
 
 use super::{
-    Counters, Key, Message, Reference, WallClock,
+    Counters, Key, Message, Reference,
     book::{Book, Series, Step},
-    cut,
+    names,
 };
 use crate::{
-    Fence,
+    ClusterName, Fence, Refusal,
     transport::{SendError, Transport},
 };
 
 /// How often an event is tried that the server does not take.
 const TRIES: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// The longest name that an object may have.
-const NAME_MAX: usize = 253;
+/// Of how many refusals it is remembered that they were logged. There are as many as components, times a few codes.
+const TOLD_MAX: usize = 1000;
 
 pub(super) struct Worker {
+    cluster: ClusterName,
     queue: mpsc::Receiver<Message>,
     transport: Transport,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
-    wall: WallClock,
     counters: Arc<Counters>,
     book: Book<Key, Reference>,
-    /// What the series were recorded with last.
-    fences: HashMap<Key, Arc<[Fence]>>,
+    /// How the series were recorded last.
+    last: HashMap<Key, Last>,
+    /// Whose events were refused with which code, so that the log says it once.
+    told: HashSet<(Arc<str>, u16)>,
+}
+
+/// When something happened last, and what it has to pass to be written.
+#[derive(Clone)]
+struct Last {
+    at: SystemTime,
+    fences: Arc<[Fence]>,
 }
 
 /// What became of a write.
@@ -54,20 +63,22 @@ enum Written {
 
 impl Worker {
     pub(super) fn new(
+        cluster: ClusterName,
         queue: mpsc::Receiver<Message>,
         transport: Transport,
         (clock, random): (Arc<dyn Clock>, Arc<Random>),
-        (wall, counters): (WallClock, Arc<Counters>),
+        counters: Arc<Counters>,
     ) -> Self {
         Self {
+            cluster,
             queue,
             transport,
             clock,
             random,
-            wall,
             counters,
             book: Book::new(),
-            fences: HashMap::new(),
+            last: HashMap::new(),
+            told: HashSet::new(),
         }
     }
 
@@ -105,48 +116,60 @@ impl Worker {
             field_path: String::new(),
             ..key.regarding.clone()
         };
+        let last = Last { at, fences };
         match self.book.observe(&key, &object, now) {
-            Step::Create => self.create(key, at, fences).await,
+            Step::Create => self.create(key, last).await,
             Step::Update => {
-                self.fences.insert(key.clone(), fences);
-                self.update(key, at).await;
+                self.last.insert(key.clone(), last);
+                self.update(key).await;
             }
-            Step::Later => _ = self.fences.insert(key, fences),
+            Step::Later => _ = self.last.insert(key, last),
             Step::Drop => self.counters.dropped(),
         }
     }
 
-    async fn create(&mut self, key: Key, at: SystemTime, fences: Arc<[Fence]>) {
-        let unique = format!(".{:016x}", self.random.next_u64());
-        let name = format!("{}{unique}", cut(&key.regarding.name, NAME_MAX - unique.len()));
-        let event = key.event(&name, at);
-        match self.write(Method::POST, collection(&key), &event, &fences).await {
+    async fn create(&mut self, key: Key, last: Last) {
+        let name = names::of_event(&key.regarding.name, self.random.next_u64());
+        let event = key.event(&name, last.at);
+        let written = self
+            .write(
+                &key.component,
+                Method::POST,
+                collection(&key),
+                &event,
+                &last.fences,
+            )
+            .await;
+        match written {
             Written::Done => {
-                self.fences.insert(key.clone(), fences);
+                self.last.insert(key.clone(), last);
                 self.book.created(key, name, self.clock.now());
                 // Those that the book has forgotten.
                 let book = &self.book;
-                self.fences.retain(|key, _| book.get(key).is_some());
+                self.last.retain(|key, _| book.get(key).is_some());
             }
             Written::Gone | Written::Failed => self.counters.dropped(),
         }
     }
 
-    async fn update(&mut self, key: Key, at: SystemTime) {
-        let Some(Series { name, count, .. }) = self.book.get(&key).cloned() else {
+    async fn update(&mut self, key: Key) {
+        let (Some(Series { name, count, .. }), Some(last)) =
+            (self.book.get(&key).cloned(), self.last.get(&key).cloned())
+        else {
             return;
         };
-        let fences = self.fences.get(&key).cloned().unwrap_or_else(|| Arc::new([]));
-        let patch = json!({"series": {"count": count, "lastObservedTime": micro_time(at)}});
+        let patch = json!({"series": {"count": count, "lastObservedTime": micro_time(last.at)}});
         let path = format!("{}/{}", collection(&key), part(&name));
-        let written = self.write(Method::PATCH, path, &patch, &fences).await;
+        let written = self
+            .write(&key.component, Method::PATCH, path, &patch, &last.fences)
+            .await;
         let now = self.clock.now();
         match written {
             Written::Done => self.book.updated(&key, count, now),
             // A server keeps events for an hour.
             Written::Gone => {
                 self.book.forget(&key);
-                self.create(key, at, fences).await;
+                self.create(key, last).await;
             }
             Written::Failed => {
                 self.counters.dropped();
@@ -156,72 +179,116 @@ impl Worker {
     }
 
     async fn write_due(&mut self) {
-        let at = (self.wall)();
         for (key, _) in self.book.due(self.clock.now()) {
-            self.update(key, at).await;
+            self.update(key).await;
         }
     }
 
-    async fn write(&self, method: Method, path: String, body: &Value, fences: &[Fence]) -> Written {
+    async fn write(
+        &mut self,
+        component: &Arc<str>,
+        method: Method,
+        path: String,
+        body: &Value,
+        fences: &[Fence],
+    ) -> Written {
         let mut transport = self.transport.clone();
         fences.iter().for_each(|fence| transport.add_fence(fence.clone()));
         let mut delay = FIRST_DELAY;
-        for _ in 1..TRIES {
-            match self.write_once(&transport, &method, &path, body).await {
-                Some(written) => return written,
-                None => self.clock.sleep_until(self.clock.now() + delay).await,
+        for attempt in 1..=TRIES {
+            match write_once(&transport, &method, &path, body).await {
+                Attempt::Done => return Written::Done,
+                Attempt::Gone(_) if method == Method::PATCH => return Written::Gone,
+                Attempt::Gone(refusal) | Attempt::Refused(refusal) => {
+                    self.tell(component, &path, &refusal);
+                    return Written::Failed;
+                }
+                Attempt::HeldBack => return Written::Failed,
+                Attempt::Again if attempt == TRIES => {}
+                Attempt::Again => self.clock.sleep_until(self.clock.now() + delay).await,
             }
             delay *= 2;
         }
-        let last = self.write_once(&transport, &method, &path, body).await;
-        last.unwrap_or(Written::Failed)
+        Written::Failed
     }
 
-    /// Nothing if it is worth another try.
-    async fn write_once(
-        &self,
-        transport: &Transport,
-        method: &Method,
-        path: &str,
-        body: &Value,
-    ) -> Option<Written> {
-        let form = match *method {
-            Method::POST => "application/json",
-            _ => "application/merge-patch+json",
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::CONTENT_TYPE, form)
-            .header(header::ACCEPT, "application/json")
-            .body(Body::from(body.to_string().into_bytes()));
-        let Ok(request) = request else {
-            return Some(Written::Failed);
-        };
-        let response = match transport.send(request).await {
-            Ok(response) => response,
-            Err(SendError::Closed(closed)) => {
-                tracing::debug!(%closed, "an event is held back");
-                return Some(Written::Failed);
-            }
-            Err(error) => {
-                tracing::debug!(%error, "an event does not reach the server");
-                return None;
-            }
-        };
-        let code = response.status();
-        // So that the connection can be used again. What it says does not matter.
-        let _ = response.into_body().collect().await;
-        match code {
-            // One of the same name is this one: the answer to an earlier try was lost.
-            code if code.is_success() || code == StatusCode::CONFLICT => Some(Written::Done),
-            StatusCode::NOT_FOUND => Some(Written::Gone),
-            code if code.is_server_error() || code == StatusCode::TOO_MANY_REQUESTS => None,
-            code => {
-                tracing::debug!(%code, path, "an event is refused");
-                Some(Written::Failed)
-            }
+    /// Says once of each component and code that its events are refused: what is wrong with one is wrong with the next.
+    fn tell(&mut self, component: &Arc<str>, path: &str, refusal: &Refusal) {
+        if refusal.is_about_a_namespace() {
+            tracing::debug!(%component, path, %refusal, "an event comes after its namespace");
+            return;
         }
+        let about = (Arc::clone(component), refusal.code);
+        if self.told.contains(&about) || self.told.len() >= TOLD_MAX {
+            tracing::debug!(%component, path, %refusal, "an event is refused");
+            return;
+        }
+        self.told.insert(about);
+        tracing::warn!(
+            cluster = %self.cluster, %component, path, %refusal,
+            "an event is refused and dropped, and more like it will be without a word: {}",
+            advice(refusal.code)
+        );
+    }
+}
+
+/// What became of one attempt.
+enum Attempt {
+    Done,
+    /// There is no such object, or no such place for it.
+    Gone(Refusal),
+    Refused(Refusal),
+    HeldBack,
+    /// It is worth another try.
+    Again,
+}
+
+async fn write_once(transport: &Transport, method: &Method, path: &str, body: &Value) -> Attempt {
+    let form = match *method {
+        Method::POST => "application/json",
+        _ => "application/merge-patch+json",
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::CONTENT_TYPE, form)
+        .header(header::ACCEPT, "application/json")
+        .body(Body::from(body.to_string().into_bytes()))
+        .expect("an encoded path makes a request");
+    let response = match transport.send(request).await {
+        Ok(response) => response,
+        Err(SendError::Closed(closed)) => {
+            tracing::debug!(%closed, "an event is held back");
+            return Attempt::HeldBack;
+        }
+        Err(error) => {
+            tracing::debug!(%error, "an event does not reach the server");
+            return Attempt::Again;
+        }
+    };
+    match response.status() {
+        // One of the same name is this one: the answer to an earlier try was lost.
+        code if code.is_success() || code == StatusCode::CONFLICT => {
+            // So that the connection can be used again. What it says does not matter.
+            let _ = response.into_body().collect().await;
+            Attempt::Done
+        }
+        code if code.is_server_error() || code == StatusCode::TOO_MANY_REQUESTS => {
+            let _ = response.into_body().collect().await;
+            Attempt::Again
+        }
+        StatusCode::NOT_FOUND => Attempt::Gone(Refusal::read(response).await),
+        _ => Attempt::Refused(Refusal::read(response).await),
+    }
+}
+
+/// What to do about a refusal.
+fn advice(code: u16) -> &'static str {
+    match code {
+        401 => "the server does not know this account: see to its credentials",
+        403 => "grant the account `create` and `patch` on `events.events.k8s.io`",
+        404 => "the server has no `events.k8s.io/v1`",
+        _ => "correct what the server names",
     }
 }
 

@@ -61,7 +61,7 @@ impl http_body::Body for Guarded {
             },
         };
         this.body = None;
-        Poll::Ready(Some(Err(error)))
+        Poll::Ready(Some(Err(this.pass.given_up(error))))
     }
 
     fn is_end_stream(&self) -> bool {

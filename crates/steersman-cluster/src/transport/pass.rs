@@ -25,14 +25,22 @@ pub(crate) struct Pass {
     fences: Arc<[Fence]>,
     /// When it has to be over, and how long that was when the request began.
     deadline: Option<(Moment, Duration)>,
+    is_read: bool,
 }
 
 impl Pass {
-    pub(super) fn new(line: Arc<Line>, fences: Arc<[Fence]>, deadline: Option<(Moment, Duration)>) -> Self {
+    /// For a read, or for a write with fences to pass.
+    pub(super) fn new(
+        line: Arc<Line>,
+        is_read: bool,
+        fences: &Arc<[Fence]>,
+        deadline: Option<(Moment, Duration)>,
+    ) -> Self {
         Self {
             line,
-            fences,
+            fences: if is_read { Arc::new([]) } else { Arc::clone(fences) },
             deadline,
+            is_read,
         }
     }
 
@@ -57,6 +65,17 @@ impl Pass {
             biased;
             error = self.ended() => Err(error),
             done = work => Ok(done),
+        }
+    }
+
+    /// The error of an attempt that was under way and may not go on.
+    pub(super) fn given_up(&self, error: SendError) -> SendError {
+        match error {
+            SendError::Closed(closed) => SendError::Closed(Closed {
+                was_sent: !self.is_read,
+                ..closed
+            }),
+            other => other,
         }
     }
 

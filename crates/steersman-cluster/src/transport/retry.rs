@@ -15,6 +15,8 @@ use super::SendError;
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// A server that asks for more patience gets so much. Otherwise a watch, which has no limit of time, would wait for ever.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The tries of one request.
 pub(super) struct Tries {
@@ -42,7 +44,7 @@ impl Tries {
         self.left = self.left.checked_sub(1)?;
         let jittered = self.next.mul_f64(0.5 + random.fraction());
         self.next = (self.next * 2).min(LONGEST_DELAY);
-        Some(jittered.max(at_least))
+        Some(jittered.max(at_least.min(PATIENCE)))
     }
 
     /// How long to wait at least, if the request may be sent again.
@@ -75,7 +77,7 @@ fn is_network(error: &kube::Error) -> bool {
 }
 
 /// Whether no connection came about, so that not a byte of the request was sent.
-fn is_unsent(error: &kube::Error) -> bool {
+pub(crate) fn is_unsent(error: &kube::Error) -> bool {
     let first: &(dyn Error + 'static) = error;
     std::iter::successors(Some(first), |&error| error.source())
         .filter_map(|error| error.downcast_ref::<legacy::Error>())
@@ -143,6 +145,13 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_asks_for_a_day_gets_two_minutes() {
+        for is_read in [true, false] {
+            assert_eq!(delay(is_read, &answer(429, Some(86_400))), Some(PATIENCE));
+        }
+    }
+
+    #[test]
     fn tries_end_and_delays_grow() {
         let random = Random::from_seed(1);
         let mut tries = Tries::new(3, true);
@@ -157,6 +166,7 @@ mod tests {
     fn what_was_held_back_is_not_sent_again() {
         let closed = crate::Closed {
             reason: "test".into(),
+            was_sent: false,
         };
         assert_eq!(delay(true, &Err(SendError::Closed(closed))), None);
     }

@@ -104,6 +104,17 @@ impl<R: RequestKey> Plan<R> {
         purged
     }
 
+    /// Takes out keys of objects that are gone, where they are many; see [`Primary::forget_the_gone`].
+    ///
+    /// [`Primary::forget_the_gone`]: crate::source::Primary::forget_the_gone
+    pub(crate) fn forget_the_gone(&self) {
+        let primary = self.sources.first().and_then(AnySource::primary);
+        let gone = primary.map_or(0, |primary| primary.forget_the_gone(&self.queue));
+        if gone > 0 {
+            tracing::debug!(controller = %self.name, gone, "keys of objects that are gone were taken out");
+        }
+    }
+
     /// Counts a panic of something else than a reconcile.
     pub(crate) fn count_panic(&self) {
         if let Some(series) = self.series.get() {
@@ -159,6 +170,11 @@ impl<R: RequestKey> Plan<R> {
     pub(crate) fn watched_part(&self, cluster: &Cluster) -> Option<(&Resource, &Scope)> {
         let kind = self.primary_in(cluster)?;
         Some((&kind.resource, kind.scope.as_ref()?))
+    }
+
+    /// Whether the primary kind is watched in every cluster.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        self.sources.first().is_some_and(AnySource::is_everywhere)
     }
 
     /// The primary kind, where the work on a cluster ends with it although the controller goes on.

@@ -16,12 +16,15 @@ use crate::{
     BoxError, Context, Reconciler, Request, Terminal,
     controller::Memory,
     metrics::Ended,
+    object_reconciler::explain,
     reconciler::{Chain, RetryAfter, caused_by, retry_after},
     work::{is_quiet, message},
 };
 
 /// The handlers as a reconciler of one controller.
 pub(super) struct Calling<K> {
+    /// Tells it from other controllers that call the same handlers.
+    number: u64,
     handlers: Handlers<K>,
     pending: Arc<AllPending>,
 }
@@ -29,6 +32,7 @@ pub(super) struct Calling<K> {
 impl<K> Calling<K> {
     pub(super) fn new(handlers: &Handlers<K>) -> Self {
         Self {
+            number: handlers.list().arrive(),
             handlers: handlers.clone(),
             pending: Arc::default(),
         }
@@ -37,6 +41,14 @@ impl<K> Calling<K> {
     /// What it remembers of keys, for the controller to take away.
     pub(super) fn memory(&self) -> Arc<dyn Memory<Request>> {
         Arc::clone(&self.pending) as Arc<dyn Memory<Request>>
+    }
+}
+
+/// What is counted about its handlers goes with the controller.
+impl<K> Drop for Calling<K> {
+    fn drop(&mut self) {
+        let handlers = Arc::clone(&self.handlers.list().handlers);
+        handlers.iter().for_each(|named| named.forget(self.number));
     }
 }
 
@@ -90,9 +102,9 @@ impl<K: KnownType> Calling<K> {
         request: &Request,
         cx: Context,
     ) -> Result<Conclusion, BoxError> {
-        let reading = async { Ok(cx.client().get::<K>(request.key()).await?) };
+        let reading = async { cx.client().get::<K>(request.key()).await.map_err(explain) };
         let object = within_limit(&cx, reading).await?;
-        let (series, start) = (named.series(&cx), cx.clock().now());
+        let (series, start) = (named.series(self.number, &cx), cx.clock().now());
         let handling = async { (named.call)(request.clone(), object, cx.clone()).await };
         let handling = within_limit(&cx, handling);
         let result = if cx.recovers_panics() {

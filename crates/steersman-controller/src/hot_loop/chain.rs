@@ -29,6 +29,8 @@ pub(super) struct Chain {
     wrote: bool,
     /// A write has come back and put the key into the queue.
     woken: bool,
+    /// Somebody else has asked for the next reconcile as well.
+    others: bool,
     /// The reconcile under way was caused by that, and has written nothing yet.
     caused: bool,
     length: u32,
@@ -70,7 +72,8 @@ impl Chain {
         self.wrote = false;
         // Whatever is left of a reconcile that was cancelled is seen by this one.
         (self.strange, self.disturbed, self.held) = (None, false, false);
-        self.caused = std::mem::take(&mut self.woken);
+        let others = std::mem::take(&mut self.others);
+        self.caused = std::mem::take(&mut self.woken) && !others;
         if !self.caused {
             self.length = 0;
         }
@@ -115,6 +118,10 @@ impl Chain {
     /// A write that came back was, or was not, what put the key into the queue.
     pub(super) fn woken(&mut self, woken: bool) {
         self.woken |= woken;
+    }
+
+    pub(super) fn added_by_others(&mut self) {
+        self.others = true;
     }
 
     /// The same of the revision that is not decided.

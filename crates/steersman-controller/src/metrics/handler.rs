@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is counted about each of several handlers of a controller.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -20,7 +24,7 @@ pub(super) struct HandlerResultLabels {
     result: &'static str,
 }
 
-/// The series of one of several handlers of a controller. They go when this drops.
+/// The series of one of several handlers of a controller. They go with the last of these that has their names.
 #[derive(Debug)]
 pub(crate) struct HandlerSeries {
     labels: HandlerLabels,
@@ -28,7 +32,6 @@ pub(crate) struct HandlerSeries {
 }
 
 impl HandlerSeries {
-    /// They are looked up each time: one of the same name may have gone just now and taken them along.
     pub(crate) fn ran(&self, ended: Ended, took: Duration) {
         let families = &self.families.0;
         let (_, result) = Ended::ALL[ended as usize];
@@ -44,6 +47,13 @@ impl HandlerSeries {
 impl Drop for HandlerSeries {
     fn drop(&mut self) {
         let families = &self.families.0;
+        // Held to the end, so that one who comes now begins with series of its own.
+        let mut holders = self.families.holders();
+        if let Some(others) = holders.get_mut(&self.labels).filter(|holders| **holders > 1) {
+            *others -= 1;
+            return;
+        }
+        holders.remove(&self.labels);
         families.handler_seconds.remove(&self.labels);
         for (_, result) in Ended::ALL {
             families.handler_runs.remove(&self.labels.with(result));
@@ -54,13 +64,20 @@ impl Drop for HandlerSeries {
 impl Metrics {
     /// The series of one of several handlers of a controller.
     pub(crate) fn handler(&self, controller: &str, handler: &str) -> HandlerSeries {
+        let labels = HandlerLabels {
+            controller: controller.to_owned(),
+            handler: handler.to_owned(),
+        };
+        *self.holders().entry(labels.clone()).or_default() += 1;
         HandlerSeries {
-            labels: HandlerLabels {
-                controller: controller.to_owned(),
-                handler: handler.to_owned(),
-            },
+            labels,
             families: self.clone(),
         }
+    }
+
+    /// How many have series of these names.
+    fn holders(&self) -> MutexGuard<'_, HashMap<HandlerLabels, usize>> {
+        self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use steersman_cache::Store;
+use steersman_cache::{Object, Query, Store};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
@@ -42,6 +42,26 @@ impl Primaries {
             cluster: cluster.clone(),
             number,
         }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        shown.stores.values().map(|(_, store)| store.len()).sum()
+    }
+
+    /// The objects that are there now, by cluster.
+    pub(crate) fn all(&self) -> Vec<(ClusterName, Vec<Arc<Object>>)> {
+        let shown = self
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stores
+            .clone();
+        let stores = shown.into_iter();
+        stores
+            .map(|(cluster, (_, store))| (cluster, store.list(&Query::new())))
+            .collect()
     }
 
     /// Whether the object of this key is known to be another one than that of this uid. One that is not known may come.

@@ -23,6 +23,12 @@ pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceCont
             let stays = clusters.get(name).is_some_and(|now| now.is(member));
             if !stays {
                 cx.gates.forget(member);
+                // Also where nobody works on them, because another replica leads. Those of one that comes by the same name
+                // wait behind its gate until this has happened in all sources.
+                match source.as_primary() {
+                    Some(primary) => primary.left(name, &cx.intake),
+                    None => _ = cx.queue.purge(|key| key.cluster() == Some(name)),
+                }
                 board.remove(name);
             }
             stays

@@ -5,8 +5,9 @@
 //! until all that the controller watches there is in sync, and then go into the queue together.
 //!
 //! # Guarantees
-//! 1. No key of a cluster is handed out before every source has enqueued what is there in that cluster.
-//! 2. No key is lost when a gate opens.
+//! 1. No key of a cluster is worked on before every source has enqueued what is there in that cluster, wherever the key
+//!    comes from.
+//! 2. No key is lost when a gate opens, or when a run ends before it does.
 //! 3. A gate that has opened stays open.
 
 use std::{
@@ -22,11 +23,12 @@ use futures::FutureExt;
 use steersman_core::Clock;
 use steersman_queue::{Add, Added, Options, Queue, Shutdown};
 
-use crate::{RequestKey, fleet::Member};
+use crate::{RequestKey, fleet::Member, hot_loop::HotLoops};
 
 /// Where keys go: into the queue, or before the gate of a cluster that is not in sync yet.
 pub(crate) struct Intake<R: RequestKey> {
     queue: Queue<R>,
+    hot_loops: Arc<HotLoops<R>>,
     gate: Option<Arc<Gate<R>>>,
 }
 
@@ -40,6 +42,7 @@ pub(crate) struct Gate<R: RequestKey> {
 /// The gates of all clusters, in one run.
 pub(crate) struct Gates<R: RequestKey> {
     queue: Queue<R>,
+    hot_loops: Arc<HotLoops<R>>,
     clock: Arc<dyn Clock>,
     /// The sources that have to be in sync in each cluster, by their place among all.
     sources: BTreeSet<usize>,
@@ -54,16 +57,12 @@ struct Watched<R: RequestKey> {
 }
 
 impl<R: RequestKey> Intake<R> {
-    /// Straight into the queue.
-    pub(crate) fn open(queue: Queue<R>) -> Self {
-        Self { queue, gate: None }
-    }
-
     pub(crate) fn queue(&self) -> &Queue<R> {
         &self.queue
     }
 
     pub(crate) fn add(&self, key: R, how: Add) {
+        self.hot_loops.added_by_others(&key);
         if let Some(gate) = self.gate.as_ref().filter(|gate| !gate.is_open()) {
             // Refused, it has opened just now.
             if gate.waiting.add_with(key.clone(), how) != Added::Refused {
@@ -71,6 +70,13 @@ impl<R: RequestKey> Intake<R> {
             }
         }
         self.queue.add_with(key, how);
+    }
+
+    /// Whether a key that was to be worked on waits before the gate instead.
+    fn holds_back(&self, key: &R, how: Add) -> bool {
+        let gate = self.gate.as_ref().filter(|gate| !gate.is_open());
+        // Refused, it has opened just now.
+        gate.is_some_and(|gate| gate.waiting.add_with(key.clone(), how) != Added::Refused)
     }
 
     /// Takes out keys, wherever they wait.
@@ -98,12 +104,26 @@ impl<R: RequestKey> Gate<R> {
 }
 
 impl<R: RequestKey> Gates<R> {
-    pub(crate) fn new(queue: Queue<R>, clock: Arc<dyn Clock>, sources: BTreeSet<usize>) -> Self {
+    pub(crate) fn new(
+        (queue, hot_loops): (Queue<R>, Arc<HotLoops<R>>),
+        clock: Arc<dyn Clock>,
+        sources: BTreeSet<usize>,
+    ) -> Self {
         Self {
             queue,
+            hot_loops,
             clock,
             sources,
             gates: Mutex::default(),
+        }
+    }
+
+    /// Straight into the queue.
+    pub(super) fn ungated(&self) -> Intake<R> {
+        Intake {
+            queue: self.queue.clone(),
+            hot_loops: Arc::clone(&self.hot_loops),
+            gate: None,
         }
     }
 
@@ -118,9 +138,15 @@ impl<R: RequestKey> Gates<R> {
             missing: self.sources.clone(),
         });
         Intake {
-            queue: self.queue.clone(),
             gate: Some(Arc::clone(&watched.gate)),
+            ..self.ungated()
         }
+    }
+
+    /// Whether a key that was to be worked on waits before the gate of its cluster instead: keys that somebody has enqueued,
+    /// or that are left of another term, did not come through it.
+    pub(crate) fn hold_back(&self, member: &Member, key: &R, how: Add) -> bool {
+        self.intake(member).holds_back(key, how)
     }
 
     /// A source is in sync in a cluster.
@@ -138,5 +164,14 @@ impl<R: RequestKey> Gates<R> {
     pub(super) fn forget(&self, member: &Member) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.remove(&member.number());
+    }
+}
+
+impl<R: RequestKey> Drop for Gates<R> {
+    /// What waits is left for the next run.
+    fn drop(&mut self) {
+        let gates = self.gates.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let closed = gates.values().filter(|watched| !watched.gate.is_open());
+        closed.for_each(|watched| watched.gate.open(&self.queue));
     }
 }

@@ -91,6 +91,10 @@ impl<R: RequestKey> KindSource<R> {
     }
 
     /// The same, of the kind that the controller is about.
+    pub(crate) fn as_primary(&self) -> Option<&Primary<R>> {
+        self.primary.as_deref()
+    }
+
     pub(crate) fn primary(self, primary: Primary<R>) -> Self {
         Self {
             primary: Some(Arc::new(primary)),
@@ -118,7 +122,7 @@ impl<R: RequestKey> KindSource<R> {
         let Some(cluster) = self.spec.cluster(&cx.home).cloned() else {
             return super::every::watch(self, &cx).await;
         };
-        let intake = Arc::new(Intake::open(cx.queue.clone()));
+        let intake = Arc::clone(&cx.intake);
         self.watch(&cluster, &intake, &cx.wishes, |state| cx.report(state))
             .await;
     }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What follows for keys from the end of what they are about.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
+use steersman_queue::Queue;
 
 use super::Intake;
 use crate::{
@@ -13,6 +17,9 @@ use crate::{
     hot_loop::{HotLoops, ToRequest},
     owner::Primaries,
 };
+
+/// So many keys may wait beside two for each object, before it is looked which of them are about nothing any more.
+const SPARE: usize = 1000;
 
 /// What a source knows of the keys of its controller, if those are the keys of its objects.
 pub(crate) struct Primary<R: RequestKey> {
@@ -33,6 +40,41 @@ impl<R: RequestKey> Primary<R> {
         if let Some(memory) = &self.memory {
             memory.forget(&key);
         }
+    }
+
+    /// Takes out the keys of objects that are gone, where there are many more keys than objects. While another replica leads,
+    /// nobody works on keys here, and nobody would ever take out those of what came and went. Says how many went.
+    pub(crate) fn forget_the_gone(&self, queue: &Queue<R>) -> usize {
+        if queue.depth().warm() <= SPARE + 2 * self.objects.count() {
+            return 0;
+        }
+        let (clusters, living) = self.living();
+        let mut gone = Vec::new();
+        queue.purge(|key| {
+            let is_gone = key.cluster().is_some_and(|name| clusters.contains(name)) && !living.contains(key);
+            if is_gone {
+                gone.push(key.clone());
+            }
+            is_gone
+        });
+        // An object is in its store before its key is enqueued. So those that came meanwhile are seen now.
+        let (_, living) = self.living();
+        let (came, gone): (Vec<R>, Vec<R>) = gone.into_iter().partition(|key| living.contains(key));
+        came.into_iter().for_each(|key| _ = queue.add(key));
+        gone.len()
+    }
+
+    /// The clusters whose objects are known, and the keys of these objects.
+    fn living(&self) -> (BTreeSet<ClusterName>, HashSet<R>) {
+        let (mut clusters, mut keys) = (BTreeSet::new(), HashSet::new());
+        for (cluster, objects) in self.objects.all() {
+            let those = objects
+                .iter()
+                .map(|object| (self.to_request)(&cluster, object.key()));
+            keys.extend(those);
+            clusters.insert(cluster);
+        }
+        (clusters, keys)
     }
 
     /// The kind has gone from a cluster, and all keys with it.

@@ -36,6 +36,10 @@ impl<R: RequestKey> Outfit<R> {
             item.done(); // Its cluster has gone.
             return;
         };
+        if self.is_held_back(&item) {
+            item.done();
+            return;
+        }
         let (Some(series), key) = (plan.series.get(), item.key().clone()) else {
             return;
         };
@@ -64,7 +68,8 @@ impl<R: RequestKey> Outfit<R> {
             .await;
         plan.hot_loops.ended(item.key(), &plan.queue);
         drop(active);
-        let took = self.clock.now().saturating_since(item.started());
+        // By the clock of the queue: that of another cluster, or of the manager, may count from another moment.
+        let took = plan.home.clock().now().saturating_since(item.started());
         span.in_scope(|| self.conclude(item, result, series, took));
     }
 

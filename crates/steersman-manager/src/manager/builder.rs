@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use steersman_cluster::{Cluster, ClusterName, ConnectError};
+use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
 use steersman_controller::{BoxError, NameTaken, Options, RunSurroundings, Standing};
 use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -51,9 +51,7 @@ type ServerOptions = Box<dyn FnOnce(MetricsServer) -> MetricsServer + Send>;
 #[non_exhaustive]
 pub enum BuildError {
     /// The default cluster cannot be connected to.
-    #[error(
-        "there is no cluster to connect to: set KUBECONFIG, run in a cluster, give one with `.cluster()`, or say `.without_cluster()`"
-    )]
+    #[error("there is no default cluster: {}", advice(.0))]
     Connect(#[source] ConnectError),
     /// Two clusters have one name.
     #[error(transparent)]
@@ -70,6 +68,20 @@ pub enum BuildError {
     /// Two handlers want one path.
     #[error("the probes cannot be served")]
     Route(#[from] RouteError),
+}
+
+/// What to do about a default cluster that cannot be connected to. What is wrong with it, its error says.
+fn advice(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::Infer(InferError::Explicit(_)) => {
+            "correct the file that KUBECONFIG names, or name another"
+        }
+        ConnectError::Infer(_) => "give one with `.cluster()`, or say `.without_cluster()`",
+        ConnectError::NoRuntime { .. } => {
+            "build the manager in a tokio runtime, as `#[tokio::main]` makes one"
+        }
+        _ => "the configuration that was found does not work; another one can be given with `.cluster()`",
+    }
 }
 
 impl ManagerBuilder {
@@ -92,8 +104,9 @@ impl ManagerBuilder {
         }
     }
 
-    /// A cluster. The first one that is said is that of controllers that name none. Default: the one that the process
-    /// runs in, or that `KUBECONFIG` names.
+    /// A cluster. The first one that is said is that of controllers that name none. Default: the one that `KUBECONFIG` names;
+    /// where that is not set, in a Pod the one that it runs in; elsewhere the current context of `~/.kube/config`, which is
+    /// where `kubectl` acts, too.
     pub fn cluster(mut self, cluster: Cluster) -> Self {
         self.clusters.push(cluster);
         self
@@ -267,6 +280,7 @@ impl ManagerBuilder {
             leads: Leads::default(),
             warmth,
             registry: Mutex::default(),
+            leaving: Default::default(),
             changed: watch::Sender::new(()),
             _registered: registered,
         })))
@@ -456,5 +470,39 @@ impl fmt::Debug for ManagerBuilder {
             .field("grace", &self.grace)
             .field("health", &self.health)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::{InClusterError, KubeconfigError};
+
+    use super::*;
+
+    #[test]
+    fn the_advice_fits_what_is_wrong_with_the_default_cluster() {
+        let missing = || Box::new(KubeconfigError::CurrentContextNotSet);
+        let explicit = ConnectError::Infer(InferError::Explicit(missing()));
+        let none = ConnectError::Infer(InferError::None {
+            in_cluster: Box::new(InClusterError::ReadEnvironmentVariable(
+                std::env::VarError::NotPresent,
+            )),
+            file: missing(),
+        });
+        let broken = ConnectError::UserAgent {
+            text: "a\nb".to_owned(),
+        };
+        for (error, advised, not_advised) in [
+            (
+                explicit,
+                "correct the file that KUBECONFIG names",
+                ".without_cluster()",
+            ),
+            (none, ".without_cluster()", "correct"),
+            (broken, "does not work", "KUBECONFIG"),
+        ] {
+            let text = BuildError::Connect(error).to_string();
+            assert!(text.contains(advised) && !text.contains(not_advised), "{text}");
+        }
     }
 }

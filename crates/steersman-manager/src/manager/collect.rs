@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use steersman_cache::Stats;
-use steersman_cluster::{Cluster, ClusterState, RequestCount};
+use steersman_cluster::{Cluster, ClusterState, EventCounts, RequestCount};
 use steersman_controller::{Fleet, RunSurroundings, Standing, Standings};
 use steersman_core::Presence;
 
@@ -122,6 +122,22 @@ const HANDLER_FIGURES: [HandlerFigure; 2] = [
     ),
 ];
 
+/// A figure of the recorders of a cluster.
+type EventFigure = (&'static str, &'static str, fn(&EventCounts) -> u64);
+
+const EVENT_FIGURES: [EventFigure; 2] = [
+    (
+        "steersman_events_recorded",
+        "Events about objects that were recorded, repetitions included",
+        |counts| counts.recorded,
+    ),
+    (
+        "steersman_events_dropped",
+        "Events about objects that were not written: too many, refused, or held back",
+        |counts| counts.dropped,
+    ),
+];
+
 /// The figures of an informer, and what it is about. A kind may have several, each of another part of it.
 struct Informed {
     cluster: String,
@@ -157,6 +173,7 @@ impl Collector for Collected {
         states(&clusters, &mut encoder)?;
         self.caches(&clusters, &mut encoder)?;
         requests(&clusters, &mut encoder)?;
+        events(&clusters, &mut encoder)?;
         presences(&clusters, &mut encoder)?;
         self.standings(&mut encoder)
     }
@@ -247,6 +264,19 @@ fn count(
             ("host", host.as_str()),
         ];
         sample(metric.encode_family(&labels)?, MetricType::Counter, sum as f64)?;
+    }
+    Ok(())
+}
+
+/// What recorders did. A cache counts other events, those of its watches.
+fn events(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (name, help, figure) in EVENT_FIGURES {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for cluster in clusters {
+            let value = figure(&cluster.events()) as f64;
+            let labels = [("cluster", cluster.name().as_str())];
+            sample(metric.encode_family(&labels)?, MetricType::Counter, value)?;
+        }
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use steersman_controller::{
 use steersman_core::Moment;
 use tokio::sync::watch;
 
-use super::RunError;
+use super::{RunError, last_events, leading::elected};
 use crate::{
     MetricsRegistry, Registered,
     election::{Campaign, Circumstances, Figures, Settings},
@@ -43,22 +43,7 @@ impl Leads {
 
     /// Waits until the runnable of this name may act.
     pub(super) async fn elected(&self, name: &str) {
-        let mut leads = self.0.subscribe();
-        loop {
-            let leadership = leads.borrow_and_update().get(name).cloned();
-            let elected = async {
-                match &leadership {
-                    Some(leadership) => drop(leadership.term().await),
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                () = elected => return,
-                // The sender is here.
-                _ = leads.changed() => {}
-            }
-        }
+        elected(self.0.subscribe(), |leads| leads.get(name).cloned()).await;
     }
 }
 
@@ -246,6 +231,8 @@ impl Contest<'_> {
             () = self.keeper.vacated() => true,
             () = self.cx.clock().sleep_until(deadline) => false,
         };
+        // Nobody writes them once the lease is given up.
+        last_events::write(&self.cx.fleet().all(), self.cx.clock(), deadline).await;
         self.campaign
             .resign(is_vacated && self.own.settings.release)
             .await;

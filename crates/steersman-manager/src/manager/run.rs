@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a manager.
 
-use std::{collections::BTreeSet, future::Future, sync::Arc};
+use std::{future::Future, pin::pin, sync::Arc};
 
 use steersman_cluster::{Cluster, Fence};
 use steersman_controller::{Leadership, LeadershipKeeper, Needs, Runnable, Stop, StopHandle, Term};
 use steersman_core::Moment;
 
-use super::{Inner, RunError, State, barrier};
+use super::{Inner, RunError, State, barrier, last_events};
 use crate::{
     election::{Campaign, Circumstances, Loss},
     supervise::{Change, Failure, Supervisor, chain},
@@ -29,16 +29,15 @@ pub(super) async fn run(
         inner.leadership.send_replace(Some(leadership.clone()));
     }
     let mut campaign = campaign(inner, &keeper)?;
-    let mut supervisor = Supervisor::new(&inner.surroundings);
-    let ended = {
-        let mut asked = std::pin::pin!(asked);
-        tokio::select! {
-            biased;
-            () = &mut asked => Ok(()),
-            error = endpoints.failed() => Err(error),
-            result = work(inner, (&keeper, &leadership, campaign.as_mut()), &mut supervisor, &stop) => result,
-            () = inner.warmth.keep(inner) => Ok(()),
-        }
+    let mut supervisor = Supervisor::new(&inner.surroundings, &inner.leaving);
+    // Kept to the end as well: who listens to signals by it does so while the run winds down.
+    let mut asked = pin!(asked);
+    let ended = tokio::select! {
+        biased;
+        () = &mut asked => Ok(()),
+        error = endpoints.failed() => Err(error),
+        result = work(inner, (&keeper, &leadership, campaign.as_mut()), &mut supervisor, &stop) => result,
+        () = inner.warmth.keep(inner) => Ok(()),
     };
     inner.lock().state = State::Stopping;
     if let Some(campaign) = &campaign {
@@ -106,6 +105,8 @@ async fn work(
     let clock = inner.surroundings.clock();
     let deadline = clock.now() + inner.barrier;
     let due = (stop, deadline);
+    // Caches wait for its first step, which waits for what an earlier run has left of it.
+    supervisor.rid_of(Needs::NoCaches).await;
     start_phase(inner, supervisor, Needs::NoCaches, (leadership, None), due).await;
     let filling = tokio::select! {
         biased;
@@ -181,10 +182,9 @@ async fn turn(leadership: &Leadership, term: Option<&Term>) {
 
 /// Stops what needs leadership. It has no time for that: nobody lets it write any more.
 async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
-    let leaders = names(inner, |needs| needs == Needs::Leadership);
     let now = inner.surroundings.clock().now();
     // Nobody is late who has no time.
-    let _none = supervisor.stop(now, |name| leaders.contains(name)).await;
+    let _none = supervisor.stop(now, |needs| needs == Needs::Leadership).await;
 }
 
 /// Starts what should run and does not, one phase after the other.
@@ -225,15 +225,6 @@ async fn start_phase(
     supervisor.begun().await;
 }
 
-/// The names of those that need something.
-fn names(inner: &Inner, chosen: impl Fn(Needs) -> bool) -> BTreeSet<String> {
-    let runnables = inner.runnables().into_iter();
-    runnables
-        .filter(|runnable| chosen(runnable.needs()))
-        .map(|runnable| runnable.name().to_owned())
-        .collect()
-}
-
 /// Ends everything in order, and gives the names of those that did not end in time.
 async fn wind_down(
     inner: &Inner,
@@ -242,8 +233,8 @@ async fn wind_down(
     deadline: Moment,
 ) -> Vec<String> {
     // What warms up works as a leader, too, as long as this replica is one.
-    let leaders = names(inner, |needs| matches!(needs, Needs::Leadership | Needs::WarmUp));
-    let mut unfinished = supervisor.stop(deadline, |name| leaders.contains(name)).await;
+    let leads = |needs| matches!(needs, Needs::Leadership | Needs::WarmUp);
+    let mut unfinished = supervisor.stop(deadline, leads).await;
     keeper.revoke();
     let clock = inner.surroundings.clock();
     let is_vacated = tokio::select! {
@@ -251,7 +242,10 @@ async fn wind_down(
         () = keeper.vacated() => true,
         () = clock.sleep_until(deadline) => false,
     };
+    let fleet = inner.surroundings.fleet();
     if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
+        // Nobody writes them once the lease is given up.
+        last_events::write(&fleet.all(), clock, deadline).await;
         if !is_vacated {
             tracing::warn!(
                 lease = election.settings.lease,
@@ -266,11 +260,11 @@ async fn wind_down(
             }
         }
     }
-    let served = names(inner, |needs| needs == Needs::NoCaches);
-    unfinished.extend(supervisor.stop(deadline, |name| !served.contains(name)).await);
+    unfinished.extend(supervisor.stop(deadline, |needs| needs != Needs::NoCaches).await);
     // All that used caches has let go of them.
-    let clusters = inner.surroundings.fleet().all();
+    let clusters = fleet.all();
     clusters.iter().for_each(Cluster::end_idle);
     unfinished.extend(supervisor.stop(deadline, |_| true).await);
+    last_events::write(&clusters, clock, deadline).await;
     unfinished
 }

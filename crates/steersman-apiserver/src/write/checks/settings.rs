@@ -5,7 +5,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::{Errors, fields, is_empty, items, text};
-use crate::{handler::Target, quantity, status::FieldError};
+use crate::{quantity, status::FieldError};
 
 fn keys(field: &str, object: &Value, errors: &mut Errors<'_>) {
     for key in fields(object, field).into_iter().flatten().map(|(key, _)| key) {
@@ -239,31 +239,4 @@ pub(super) fn lease(object: &Value, errors: &mut Errors<'_>) {
         errors.invalid("spec.leaseDurationSeconds", length, "must be greater than 0");
     }
     errors.not_negative("spec.leaseTransitions", &spec["leaseTransitions"]);
-}
-
-pub(super) fn event(target: &Target, old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) {
-    if old.is_some() {
-        return;
-    }
-    let namespace = text(&object["involvedObject"], "namespace");
-    // What has no namespace is told of in the default one; new events also in that of the system.
-    let agrees = match namespace {
-        "" if target.namespace == "kube-system" => !object["eventTime"].is_null(),
-        "" => target.namespace == "default",
-        namespace => namespace == target.namespace,
-    };
-    if !agrees {
-        let detail = "does not match event.namespace";
-        errors.invalid("involvedObject.namespace", &json!(namespace), detail);
-    }
-    if target.resource.group.is_empty() {
-        return;
-    }
-    if object["eventTime"].is_null() {
-        errors.required("eventTime");
-    }
-    let kind = text(object, "type");
-    if !matches!(kind, "Normal" | "Warning") {
-        errors.invalid("type", &json!(kind), &format!("has invalid value: {kind}"));
-    }
 }

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What readers see when handlers are called, and what is left when parts come and go.
+
+use std::sync::{Mutex as StdMutex, PoisonError};
+
+use steersman_core::TestClock;
+
+use super::*;
+use crate::{
+    Overlay, StoreOptions,
+    informer::{Handler, Registration},
+    store,
+};
+
+fn object(namespace: &str, name: &str, revision: u32) -> Object {
+    let json = format!(
+        r#"{{"metadata":{{"namespace":"{namespace}","name":"{name}","uid":"{name}","resourceVersion":"{revision}"}}}}"#
+    );
+    Object::from_slice(json.as_bytes()).unwrap()
+}
+
+/// An informer without its reflectors.
+struct Scene {
+    dispatch: Arc<Dispatch>,
+    store: Store,
+    overlay: Overlay,
+    clock: TestClock,
+}
+
+fn scene() -> Scene {
+    let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
+    let (writer, store) = store(StoreOptions::new());
+    let clock = TestClock::new();
+    let overlay = Overlay::new(&store, Arc::new(clock.clone()));
+    let dispatch = Dispatch::new(kind, (writer, store.clone()), Arc::new(clock.clone()));
+    Scene {
+        dispatch: Arc::new(dispatch),
+        store,
+        overlay,
+        clock,
+    }
+}
+
+impl Scene {
+    fn parts<const N: usize>(&self, namespaces: [&str; N]) -> [Part; N] {
+        let wanted: BTreeSet<String> = namespaces.map(str::to_owned).into();
+        let parts = self.dispatch.set_parts(&wanted, wanted.clone(), false);
+        parts.try_into().expect("a place for each")
+    }
+
+    fn handle(&self, handler: impl Handler) -> Registration {
+        let figures = self.dispatch.figures().of_handler("test");
+        let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
+        self.dispatch.register(Arc::clone(&registered));
+        Registration::new(registered, None)
+    }
+
+    /// As those see it who write.
+    fn sees(&self, namespace: &str, name: &str) -> bool {
+        self.overlay.store().get(namespace, name).is_some()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let keys = self.store.keys(&Query::new());
+        let mut names: Vec<String> = keys.iter().map(|key| key.name().to_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A whole list.
+fn list(part: &mut Part, objects: &[Object], revision: u32) {
+    part.begin();
+    for object in objects {
+        part.listed(Arc::new(Object::from_slice(object.bytes()).unwrap()));
+    }
+    part.end(&Revision::new(&revision.to_string()));
+}
+
+#[test]
+fn who_hears_that_an_object_went_does_not_see_it_any_more_also_after_a_list() {
+    for part in ["", "a"] {
+        let scene = scene();
+        let [mut part] = scene.parts([part]);
+        list(&mut part, &[object("a", "x", 90)], 90);
+        // It is written while nobody watches, and somebody else deletes it.
+        scene.overlay.wrote(object("a", "x", 100));
+        let seen = Arc::new(StdMutex::new(Vec::new()));
+        let (writes, view) = (Arc::clone(&seen), scene.overlay.store());
+        let _handler = scene.handle(move |event: &Event| {
+            let is_seen = view.get("a", "x").is_some();
+            let mut seen = writes.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.push((event.is_deletion(), is_seen));
+        });
+        list(&mut part, &[], 110);
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(*seen, [(false, true), (true, false)]);
+    }
+}
+
+#[test]
+fn an_answer_that_comes_late_brings_nothing_back_though_another_namespace_is_behind() {
+    let scene = scene();
+    let [mut a, mut b] = scene.parts(["a", "b"]);
+    list(&mut a, &[], 80);
+    list(&mut b, &[], 80);
+    b.progressed(&Revision::new("90"));
+    // We write it, somebody deletes it, and the watch has told of both before we hear the answer.
+    a.changed(Arc::new(object("a", "x", 100)));
+    a.deleted(Arc::new(object("a", "x", 101)));
+    assert_eq!(scene.store.revision().as_str(), "90");
+    scene.overlay.wrote(object("a", "x", 100));
+    assert!(!scene.sees("a", "x") && scene.overlay.is_empty());
+    // What the other namespace has not told of yet is shown.
+    scene.overlay.wrote(object("b", "y", 100));
+    assert!(scene.sees("b", "y"));
+    a.progressed(&Revision::new("120"));
+    assert!(scene.sees("b", "y"));
+    b.progressed(&Revision::new("110"));
+    assert!(!scene.sees("b", "y") && scene.overlay.is_empty());
+}
+
+#[test]
+fn a_write_into_a_namespace_that_comes_is_seen_until_that_has_got_so_far() {
+    let scene = scene();
+    let [mut a] = scene.parts(["a"]);
+    list(&mut a, &[], 150);
+    let mut b = scene.dispatch.add_part("b", false);
+    scene.overlay.wrote(object("b", "y", 120));
+    assert!(scene.sees("b", "y"));
+    list(&mut b, &[], 160);
+    assert!(!scene.sees("b", "y"));
+}
+
+#[test]
+fn a_namespace_that_was_listed_with_all_others_has_got_as_far() {
+    let scene = scene();
+    let [mut all] = scene.parts([""]);
+    list(&mut all, &[object("a", "x", 100), object("b", "y", 100)], 150);
+    let [_a] = scene.parts(["a"]);
+    assert_eq!(scene.names(), ["x"]);
+    scene.overlay.wrote(object("a", "z", 120));
+    assert!(scene.overlay.is_empty());
+}
+
+#[test]
+fn what_was_said_to_be_deleted_and_is_still_listed_is_shown_again_in_a_namespace_too() {
+    for part in ["", "a"] {
+        let scene = scene();
+        let [mut part] = scene.parts([part]);
+        list(&mut part, &[object("a", "x", 100)], 100);
+        scene.overlay.deleted(&ObjectKey::new("a", "x"), "x", None);
+        scene.clock.advance(Overlay::LIMIT);
+        assert!(!scene.sees("a", "x"));
+        list(&mut part, &[object("a", "x", 100)], 110);
+        assert!(scene.sees("a", "x"));
+    }
+}
+
+#[test]
+fn what_a_part_tells_after_all_were_asked_for_is_not_taken() {
+    let scene = scene();
+    let [mut a] = scene.parts(["a"]);
+    list(&mut a, &[object("a", "x", 80)], 90);
+    let [mut all] = scene.parts([""]);
+    assert_eq!(
+        scene.names(),
+        ["x"],
+        "what was there stays until the list says otherwise"
+    );
+    all.begin();
+    // Its deletion would never come.
+    a.changed(Arc::new(object("a", "late", 100)));
+    all.listed(Arc::new(object("a", "x", 80)));
+    all.end(&Revision::new("110"));
+    assert_eq!(scene.names(), ["x"]);
+}
+
+#[test]
+fn the_place_of_a_part_is_taken_and_left_at_one_moment() {
+    let scene = scene();
+    let [mut a, mut b] = scene.parts(["a", "b"]);
+    list(&mut a, &[object("a", "x", 80)], 90);
+    list(&mut b, &[object("b", "y", 80)], 90);
+    let wanted: BTreeSet<String> = ["b", "c"].map(str::to_owned).into();
+    let new = BTreeSet::from(["c".to_owned()]);
+    let mut c = scene.dispatch.set_parts(&wanted, new, false).pop().unwrap();
+    assert_eq!(scene.names(), ["y"]);
+    let handler = scene.handle(|_: &Event| {});
+    assert!(!handler.is_synced());
+    a.changed(Arc::new(object("a", "x", 100)));
+    b.changed(Arc::new(object("b", "z", 100)));
+    assert_eq!(scene.names(), ["y", "z"]);
+    list(&mut c, &[object("c", "w", 80)], 90);
+    assert!(handler.is_synced());
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How watches end, and when the next one is opened.
+
+use super::*;
+
+#[tokio::test]
+async fn a_server_that_ends_every_watch_at_once_is_given_time() {
+    let script = [
+        list(&[], 5, ""),
+        watch_of(&[], End::Good),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    scene.settle().await;
+    assert_eq!(scene.requests().len(), 2);
+    assert!(scene.wait().await >= Duration::from_millis(800));
+    assert_eq!(scene.requests().len(), 1);
+}
+
+/// What comes to nothing, with the name of the trouble: the watch is not opened again without a pause.
+async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&Trouble) -> bool) {
+    let scene = Scene::start(paged(), [list(&[], 5, ""), answer]);
+    assert_eq!(scene.told().await.last().unwrap(), "end 5", "{name}");
+    assert_eq!(scene.requests().len(), 2, "{name}");
+    let trouble = scene.trouble();
+    assert!(trouble.as_ref().is_some_and(is_expected), "{name}: {trouble:?}");
+    // Where something may have been missed, a list is next.
+    if !matches!(trouble, Some(Trouble::Unreachable { .. })) {
+        scene.then(list(&[], 6, ""));
+    }
+    scene.then(watch_of(&[], End::Never));
+    assert!(scene.wait().await >= Duration::from_millis(800), "{name}");
+    assert!(!scene.requests().is_empty(), "{name}");
+    assert_eq!(scene.trouble(), None, "{name}");
+}
+
+#[tokio::test]
+async fn guarantee_5_a_watch_of_rubbish_is_trouble_once_and_given_time() {
+    let page = "<html>\n<body>\n<h1>It works!</h1>\n</body>\n</html>\n";
+    let is_undecodable = |trouble: &Trouble| matches!(trouble, Trouble::Undecodable { .. });
+    assert_given_time("a page", answer(200, page), is_undecodable).await;
+    let page = Answer {
+        end: End::Never,
+        ..answer(200, page)
+    };
+    assert_given_time("a page without an end", page, is_undecodable).await;
+    let error = r#"{"type":"ERROR","object":"gone"}"#.to_owned();
+    assert_given_time(
+        "an error that is no status",
+        watch_of(&[error], End::Never),
+        is_undecodable,
+    )
+    .await;
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(b"{").unwrap();
+    let whole = encoder.finish().unwrap();
+    let gzip = Answer {
+        chunks: vec![whole.into(), Bytes::from_static(b"this is no gzip at all")],
+        headers: vec![("content-encoding", "gzip")],
+        ..answer(200, "")
+    };
+    assert_given_time("gzip that breaks off", gzip, is_undecodable).await;
+}
+
+#[tokio::test]
+async fn guarantee_5_a_watch_that_tells_nothing_new_and_ends_is_given_time() {
+    let is_unreachable = |trouble: &Trouble| matches!(trouble, Trouble::Unreachable { .. });
+    let known = watch_of(&[bookmark(5, false)], End::Good);
+    let scene = Scene::start(paged(), [list(&[], 5, ""), known]);
+    assert_eq!(scene.told().await, ["begin", "end 5", "progressed 5"]);
+    assert!(scene.trouble().as_ref().is_some_and(is_unreachable));
+    assert_eq!(scene.requests().len(), 2);
+    scene.then(watch_of(&[], End::Never));
+    assert!(scene.wait().await >= Duration::from_millis(800));
+    assert!(has(&scene.requests()[0], "resourceVersion=5"), "it goes on");
+    assert_eq!(scene.trouble(), None);
+    assert_given_time("half a line", answer(200, "{"), is_unreachable).await;
+    assert_given_time("empty lines", answer(200, "\n\n"), is_unreachable).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_lasted_goes_on_at_once() {
+    let (more, later) = mpsc::channel(1);
+    let script = [
+        list(&[], 5, ""),
+        watch_of(&[], End::Later(later)),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    scene.settle().await;
+    scene.clock.advance(Duration::from_secs(1));
+    drop(more);
+    scene.settle().await;
+    assert_eq!(scene.requests().len(), 3);
+    assert_eq!(scene.trouble(), None);
+}
+
+// R123
+#[tokio::test]
+async fn guarantee_4_a_watch_that_goes_silent_is_trouble_and_goes_on_where_it_was() {
+    let scene = Scene::start(
+        ReflectorOptions::default(),
+        [watch_of(&[bookmark(5, true), event("ADDED", "a", 6)], End::Never)],
+    );
+    assert_eq!(scene.told().await, ["begin", "end 5", "changed a"]);
+    scene.requests();
+    let limit = Duration::from_secs(615);
+    let mut waited = Duration::ZERO;
+    while scene.trouble().is_none() {
+        waited += scene.wait().await;
+    }
+    assert_eq!(waited, limit);
+    assert_eq!(scene.trouble(), Some(Trouble::Silent { limit }));
+    assert!(scene.health.borrow().synced, "what is known stays");
+    scene.then(watch_of(&[event("ADDED", "b", 7)], End::Never));
+    scene.wait().await;
+    assert_eq!(scene.told().await, ["changed b"]);
+    let requests = scene.requests();
+    assert_eq!(requests.len(), 1);
+    assert!(
+        has(&requests[0], "watch=true") && has(&requests[0], "resourceVersion=6"),
+        "{requests:?}"
+    );
+    assert_eq!(scene.trouble(), None);
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Times that chance makes shorter or longer.
+
+use std::time::Duration;
+
+/// So many times as long, or the longest duration there is: who says [`Duration::MAX`] means never, and no panic.
+pub(crate) fn scaled(time: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(time.as_secs_f64() * factor).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_too_long_is_the_longest() {
+        assert_eq!(scaled(Duration::from_secs(10), 1.5), Duration::from_secs(15));
+        for factor in [1.0, 1.1, 2.0] {
+            assert_eq!(scaled(Duration::MAX, factor), Duration::MAX);
+        }
+        assert!(scaled(Duration::MAX, 0.9) < Duration::MAX);
+    }
+}

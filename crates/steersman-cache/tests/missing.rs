@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Readers that may not start informers read from those of others, and leave them to these.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steersman_cache::{Missing, ReadError};
+use steersman_testing::Fixture;
+use support::{Maps, cache, config_maps, requests, through};
+
+// R129
+#[steersman_testing::test]
+async fn a_reader_that_may_not_start_informers_keeps_none_alive(fixture: Fixture) {
+    Maps::of(&fixture).create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy)).build();
+    let (refusing, live) = (cache.reader(Missing::Refuse), cache.reader(Missing::Live));
+    let held = cache.informer(&config_maps());
+    for reader in [&refusing, &live] {
+        let found = reader.get::<ConfigMap>(fixture.namespace(), "a").await;
+        assert!(found.unwrap().is_some());
+    }
+    assert_eq!(proxy.exchanges().len(), 1, "both were served");
+
+    drop(held);
+    proxy
+        .wait_for(|seen| seen.iter().all(|one| !one.is_open()).then_some(()))
+        .await;
+    match refusing.get::<ConfigMap>(fixture.namespace(), "a").await {
+        Err(ReadError::NotCached { .. }) => {}
+        other => panic!("an error, not {other:?}"),
+    }
+    let found = live.get::<ConfigMap>(fixture.namespace(), "a").await;
+    assert!(found.unwrap().is_some());
+    let sent = proxy.exchanges();
+    assert!(sent.last().unwrap().path.ends_with("/configmaps/a"));
+    assert!(cache.informers().is_empty() && requests(&proxy, "configmaps").len() == 1);
+}
+
+// R129
+#[steersman_testing::test]
+async fn an_informer_that_nobody_holds_is_none_to_read_from_for_those_who_may_not_start_one(
+    fixture: Fixture,
+) {
+    Maps::of(&fixture).create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = cache(&fixture, through(&fixture, &proxy))
+        .linger(Duration::from_secs(3600))
+        .build();
+    let held = cache.informer(&config_maps());
+    held.synced().await;
+    drop(held);
+    assert_eq!(cache.informers().len(), 1, "it lingers");
+    let refusing = cache.reader(Missing::Refuse);
+    let found = refusing.get::<ConfigMap>(fixture.namespace(), "a").await;
+    assert!(matches!(found, Err(ReadError::NotCached { .. })), "{found:?}");
+    // Who may start one comes back to it.
+    let found = cache
+        .reader(Missing::Start)
+        .get::<ConfigMap>(fixture.namespace(), "a")
+        .await;
+    assert!(found.unwrap().is_some());
+    assert_eq!(requests(&proxy, "configmaps").len(), 1);
+}
