@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use steersman_cache::{Cache, InformerOptions, Missing, Query, ReadError, Resource, Scope};
+use steersman_cache::{Cache, Event, InformerOptions, Missing, Query, ReadError, Resource, Scope};
 use steersman_core::TestClock;
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -389,19 +389,17 @@ async fn guarantee_4_who_wants_whole_objects_later_hears_of_each_as_new(fixture:
 
     // One of them changes before the informer hears of it.
     let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
+    maps.set("b", "second").await;
     let whole = cache.informer_in(&config_maps(), &scope);
     let late = Heard::default();
-    let registration = whole.handle("late", late.handler());
-    maps.set("b", "second").await;
+    let _late = whole.handle("late", late.handler());
     drop(stall);
-    registration.synced().await;
     for heard in [&early, &late] {
-        let of_whole: Vec<String> = heard
-            .events()
-            .iter()
-            .filter(|event| !event.object().is_metadata_only())
-            .map(support::say)
-            .collect();
+        let is_whole = |event: &&Event| !event.object().is_metadata_only();
+        let events = heard
+            .until(|events| events.iter().filter(is_whole).count() >= 3)
+            .await;
+        let of_whole = events.iter().filter(is_whole).map(support::say).collect();
         assert_eq!(support::sorted(of_whole), ["initial a", "initial b", "updated b"]);
     }
 }

@@ -6,6 +6,7 @@
 //! 2. A cluster that has departed gets no new work.
 //! 3. Where the kind goes in one of several clusters, what is in flight there is told, and cancelled after 10 s.
 //! 4. When the workers go, in whatever way, the queue is paused and their gauge is zero.
+//! 5. Who finishes a key after the stop was asked for takes no other, except where the queue is drained.
 
 mod attempt;
 
@@ -180,14 +181,24 @@ impl<R: RequestKey> Outfit<R> {
         })))
     }
 
-    /// Works on keys until the queue ends.
+    /// Works on keys until it is time to end.
     async fn serve(&self) {
-        while let Some(item) = self.plan.queue.next().await {
+        while let Some(item) = self.next().await {
             let remembered = self.plan.remembers().then(|| item.key().clone());
             self.work(item).await;
             remembered.iter().for_each(|key| self.plan.settle(key));
             self.tell_if_closing();
         }
+    }
+
+    /// The next key, unless it is time to end: whoever looks after the run may hear of that later than who has just
+    /// finished a key.
+    async fn next(&self) -> Option<Item<R>> {
+        let is_stopping = self.cx.stop().is_requested() && !self.plan.options.drains();
+        if is_stopping || self.term.stop().is_requested() {
+            return None;
+        }
+        self.plan.queue.next().await
     }
 
     /// Lets those look who wait for the end of the work.
