@@ -14,7 +14,8 @@ use k8s_openapi::{
 };
 use kube::{CustomResourceExt, ResourceExt, api::Patch};
 use serde_json::{Value, json};
-use steersman_cluster::{Client, Cluster, ClusterName, DeleteOptions};
+use steersman_cache::Resource;
+use steersman_cluster::{Ask, Client, Cluster, ClusterName, DeleteOptions};
 use steersman_controller::{
     Standing, objects,
     testing::{Case, Stand},
@@ -42,6 +43,16 @@ async fn install(client: &Client, definition: &CustomResourceDefinition) {
         conditions.any(|condition| condition.type_ == "Established" && condition.status == "True")
     })
     .await;
+    // A moment after the definition says so, the server still knows nothing of the kind.
+    let spec = &definition.spec;
+    let kind = Resource::new(
+        &spec.group,
+        &spec.versions[0].name,
+        &spec.names.kind,
+        &spec.names.plural,
+    );
+    let nothing = ObjectKey::new("default", "nothing");
+    eventually(async || client.of(&kind).get(&nothing).await.is_ok()).await;
 }
 
 async fn uninstall(client: &Client, definition: &CustomResourceDefinition) {
@@ -153,6 +164,8 @@ async fn the_table_of_webs(fixture: Fixture) {
     let manager = manager(&fixture, &proxy).await;
     install(&manager.client().unwrap().live(), &Web::crd()).await;
     let stand = Stand::new(fixture.client()).await.unwrap();
+    let ask = Ask::of::<Web>();
+    eventually(async || stand.cluster().mapper().resolve_anew(&ask).await.is_ok()).await;
     let namespace = fixture.namespace();
     let new = Case::new("a new web gets its children and its status")
         .given(&web(&fixture, "new", "hello"))

@@ -8,7 +8,7 @@ mod command;
 
 use std::{collections::BTreeMap, net::TcpListener, process::Command};
 
-use command::{Place, said};
+use command::{Place, eventually, said};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -79,11 +79,18 @@ fn guarantee_2_a_step_that_does_not_come_true_is_named() {
     let mut demo = place.start(&["demo", "--fast"]);
     demo.says("3/7");
     // Without replicas, no child comes back.
-    for (id, line) in place.processes() {
-        if line.contains(" replica ") {
-            kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
+    let none_is_left = || {
+        let mut replicas = place.processes();
+        replicas.retain(|(_, line)| line.contains(" replica "));
+        for (id, _) in &replicas {
+            // The demo may have ended it itself by now.
+            let _ = kill_process(Pid::from_raw(*id).unwrap(), Signal::KILL);
         }
-    }
+        replicas.is_empty()
+    };
+    eventually(none_is_left, || {
+        "there are replicas that cannot be killed".to_owned()
+    });
     let error = demo.complains("did not come true");
     assert!(error.contains("error: step `"), "{error}");
     demo.complains("because: ");

@@ -6,7 +6,8 @@
 //! 2. A cluster that has departed gets no new work.
 //! 3. Where the kind goes in one of several clusters, what is in flight there is told, and cancelled after 10 s.
 //! 4. When the workers go, in whatever way, the queue is paused and their gauge is zero.
-//! 5. Who finishes a key after the stop was asked for takes no other, except where the queue is drained.
+//! 5. Who finishes a key after the stop was asked for takes no other, except where the queue is drained; nor does who
+//!    finishes one after the term, or after a panic that ends the run.
 
 mod attempt;
 
@@ -195,7 +196,7 @@ impl<R: RequestKey> Outfit<R> {
     /// finished a key.
     async fn next(&self) -> Option<Item<R>> {
         let is_stopping = self.cx.stop().is_requested() && !self.plan.options.drains();
-        if is_stopping || self.term.stop().is_requested() {
+        if is_stopping || self.term.stop().is_requested() || self.panicked.borrow().is_some() {
             return None;
         }
         self.plan.queue.next().await

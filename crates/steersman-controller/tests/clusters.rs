@@ -126,7 +126,8 @@ async fn what_is_read_of_another_cluster_is_kept_as_long_as_the_run_lasts_and_th
             until(|| controller.depth() == Default::default()).await;
             assert_eq!(b.cache().informers().len(), 1);
         }
-        until(|| watches() == run).await;
+        // Not exactly so many: a streamed list that takes too long is repeated in pages.
+        until(|| watches() >= run).await;
         let stopped = running.stop(GRACE).await.unwrap();
         until(|| b.cache().informers().is_empty()).await;
         running = stage.run(&stopped);

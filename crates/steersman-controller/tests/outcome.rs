@@ -214,7 +214,8 @@ async fn a_priority_is_kept_across_retries_unless_the_action_says_another(fixtur
 // R160
 #[steersman_testing::test]
 async fn a_panic_ends_the_run_where_it_is_not_to_be_recovered_from(fixture: Fixture) {
-    let stage = Stage::new(&fixture).await;
+    // Time stands still: what failed is not due again before the run has ended.
+    let (_clock, stage) = Stage::timed(&fixture).await;
     let calls = Calls::new();
     let reconciler = calls.then(|key: ObjectKey, _, _| async move { end(key.name()) });
     let controller = Controller::<ObjectKey>::named("ends")
@@ -288,7 +289,8 @@ async fn only_the_limit_of_a_reconcile_counts_as_its_timeout(fixture: Fixture) {
         }
     });
     let controller = Controller::<ObjectKey>::named("slow")
-        .reconcile_timeout(2 * GRACE)
+        // Far more than passes by the test's clock while "impatient" waits for the real one.
+        .reconcile_timeout(Duration::from_secs(86_400))
         .build(&stage.cluster, reconciler);
     let timeouts = || stage.count("controller_runtime_reconcile_timeouts_total", "slow");
     let running = stage.run(&controller);
@@ -414,6 +416,8 @@ async fn edits_during_a_reconcile_cause_one_more_that_sees_the_last(fixture: Fix
         map.decoded::<ConfigMap>().unwrap().data.as_ref().unwrap()["value"] == "3"
     })
     .await;
+    // Whoever registers waits until what is in the store has been handed on.
+    drop(informer.handle("test", |_: &steersman_cache::Event| {}));
     go_on.notify_one();
     calls.reach("a", 2).await;
     until(|| controller.depth().in_flight() == 0).await;

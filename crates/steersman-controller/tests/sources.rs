@@ -17,7 +17,7 @@ use steersman_controller::{
     handle_fn, kind, labels_changed, metadata, object_is, projection, related, related_header,
     resource_version_changed, stream,
 };
-use steersman_core::{Action, ObjectKey, TestClock};
+use steersman_core::{Action, Moment, ObjectKey, TestClock};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Fault, Matching},
@@ -155,7 +155,8 @@ async fn what_is_new_does_not_wait_for_a_resync(fixture: Fixture) {
         map.decoded::<ConfigMap>().unwrap().data.as_ref().unwrap()["value"] == "2"
     })
     .await;
-    let_go_on().await;
+    // Whoever registers waits until what is in the store has been handed on.
+    drop(informer.handle("test", |_: &Event| {}));
     gate.add_permits(3);
     calls.when(|calls| calls.len() >= 20 + 4).await;
     let all = calls.all();
@@ -619,7 +620,7 @@ async fn a_timer_comes_at_once_and_then_at_its_interval(fixture: Fixture) {
     let running = stage.run(&controller);
     for time in 1..=3 {
         calls.reach("report", time).await;
-        sleeps(&clock, &controller).await;
+        sleeps(&clock, &controller, 60 * time as u64).await;
         clock.advance(Duration::from_nanos(59_999_999_999));
         let_go_on().await;
         assert_eq!(calls.count("report"), time);
@@ -627,17 +628,18 @@ async fn a_timer_comes_at_once_and_then_at_its_interval(fixture: Fixture) {
     }
     // What was missed is not made up for.
     calls.reach("report", 4).await;
-    sleeps(&clock, &controller).await;
+    sleeps(&clock, &controller, 240).await;
     clock.advance(Duration::from_secs(6000));
     calls.reach("report", 5).await;
-    sleeps(&clock, &controller).await;
+    sleeps(&clock, &controller, 180 + 6000 + 60).await;
     assert_eq!(calls.count("report"), 5);
     running.stop(GRACE).await.unwrap();
 }
 
-/// Waits until the timer waits for its next time.
-async fn sleeps(clock: &TestClock, controller: &Controller<ObjectKey>) {
-    until(|| controller.depth().in_flight() == 0 && clock.next_deadline().is_some()).await;
+/// Waits until the timer waits for its next time, and nothing else does for anything before that.
+async fn sleeps(clock: &TestClock, controller: &Controller<ObjectKey>, next: u64) {
+    let next = Moment::ORIGIN + Duration::from_secs(next);
+    until(|| controller.depth().in_flight() == 0 && clock.next_deadline() == Some(next)).await;
     let_go_on().await;
 }
 

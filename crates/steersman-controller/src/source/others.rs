@@ -174,12 +174,16 @@ where
     }
 
     async fn run(&self, cx: SourceContext<R>) {
+        let interval = self.interval.max(INTERVAL_MIN);
         let mut next = cx.clock().now();
         loop {
             (self.keys)().into_iter().for_each(|key| cx.enqueue().add(key));
             cx.ready();
-            // What was missed is not made up for.
-            next = (next + self.interval).max(cx.clock().now() + INTERVAL_MIN);
+            next = next + interval;
+            let now = cx.clock().now();
+            if next <= now {
+                next = now + interval; // What was missed is not made up for.
+            }
             cx.clock().sleep_until(next).await;
         }
     }
