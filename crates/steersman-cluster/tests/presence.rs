@@ -113,8 +113,11 @@ async fn a_cached_read_of_an_absent_kind_leaves_no_informer_behind(fixture: Fixt
     }
     install(&fixture).await;
     apply(&fixture, &client).await;
-    let found = client.of(&widgets).list(&here).await.unwrap();
-    assert_eq!(found.len(), 1);
+    // A server that takes writes may not be ready for those who watch yet.
+    let found = steersman_testing::eventually("widgets from the cache", async || {
+        client.of(&widgets).list(&here).await.ok()
+    });
+    assert_eq!(found.await.len(), 1);
 }
 
 // R2, R17
@@ -418,9 +421,7 @@ async fn discovery_is_asked_at_the_shortest_interval_with_the_tag_of_its_last_an
         for seconds in 1.. {
             clock.advance(Duration::from_secs(1));
             // Time enough to ask, if it is time to.
-            for _ in 0..5 {
-                fixture.client().apiserver_version().await.unwrap();
-            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
             if of_discovery(&proxy.exchanges()) > before {
                 let answered = |all: &[Exchange]| all.iter().rfind(|one| one.path == "/apis")?.status;
                 return (seconds, proxy.wait_for(answered).await);
@@ -428,10 +429,10 @@ async fn discovery_is_asked_at_the_shortest_interval_with_the_tag_of_its_last_an
         }
         unreachable!("it is asked some time")
     };
-    // A second or two go by until an answer has been read.
+    // Some seconds go by until an answer has been read, and until somebody notices that it is time.
     let is_about = |(found, status): (u32, u16), seconds: u32| {
         assert!(
-            (seconds..seconds + 3).contains(&found),
+            (seconds..seconds + 10).contains(&found),
             "{found} s instead of {seconds} s"
         );
         // Whoever else defines kinds at a shared server gives it something new to say.

@@ -264,10 +264,10 @@ async fn a_watch_does_not_wait_for_a_day(fixture: Fixture) {
 #[tokio::test]
 async fn a_write_that_finds_no_connection_is_tried_again() {
     let clock = TestClock::new();
-    // A port on which nobody listens.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // A port on which nobody listens, and that nobody else gets.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let cluster = Cluster::builder("nowhere")
         .config(config)

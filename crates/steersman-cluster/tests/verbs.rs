@@ -428,14 +428,15 @@ async fn a_watch_gives_events_until_the_server_ends_it(fixture: Fixture) {
     let client = cluster(&fixture, &proxy).await.live();
     let first = client.create(&config_map(&fixture, "a", "first")).await.unwrap();
     let from = first.metadata.resource_version.unwrap();
-    let options = WatchParams::default().fields("metadata.name=b").timeout(1);
-    let mut watch = client
-        .watch::<ConfigMap>(fixture.namespace(), &options, &from)
-        .await
-        .unwrap();
     client.create(&config_map(&fixture, "b", "first")).await.unwrap();
     client
         .delete::<ConfigMap>(&key(&fixture, "b"), DeleteOptions::default())
+        .await
+        .unwrap();
+    // Behind the writes, so that these need not be over within its time.
+    let options = WatchParams::default().fields("metadata.name=b").timeout(3);
+    let mut watch = client
+        .watch::<ConfigMap>(fixture.namespace(), &options, &from)
         .await
         .unwrap();
     let mut heard = Vec::new();

@@ -72,6 +72,10 @@ async fn guarantee_2_a_kind_that_may_be_absent_and_is_not_holds_the_start(fixtur
     let proxy = fixture.proxy().await;
     let widgets = TestKind::new(&fixture, "Widget");
     widgets.install().await;
+    // A real server takes a moment until it has what was defined. The cluster that is looked at knows nothing of this.
+    let other = cluster(&fixture).await;
+    let mut presence = other.presence(&widgets.resource, FAR_AWAY);
+    presence.when(Sighting::is_present).await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     for is_whole in [true, false] {
         let manager = patient(cluster.clone()).build().await.unwrap();

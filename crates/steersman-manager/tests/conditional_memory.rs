@@ -131,10 +131,10 @@ async fn create_all(fixture: &Fixture, widgets: &TestKind) {
     };
     // As soon as the server takes them.
     while let Err(error) = create(0).await {
-        assert!(
-            matches!(&error, kube::Error::Api(status) if status.code == 404),
-            "{error:?}"
-        );
+        // It has no definition in force yet, or the former one still.
+        let is_early = matches!(&error, kube::Error::Api(status)
+            if status.code == 404 || status.message.contains("is terminating"));
+        assert!(is_early, "{error:?}");
         tokio::task::yield_now().await;
     }
     let created = stream::iter(1..OBJECTS).map(create).buffer_unordered(32);

@@ -202,6 +202,10 @@ async fn a_kind_that_a_reconciler_reads_costs_nothing_while_it_is_gone_and_is_ba
                 let is_widgets = |one: &&Exchange| one.path.ends_with("/widgets");
                 all.iter().filter(is_widgets).count()
             };
+            // What was on its way has arrived.
+            for _ in 0..5 {
+                fixture.client().apiserver_version().await.unwrap();
+            }
             let before = asked();
             for _ in 0..5 {
                 clock.advance(Duration::from_secs(60));

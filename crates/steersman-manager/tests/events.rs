@@ -6,7 +6,7 @@
 mod elected;
 mod managed;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use elected::{figure, steady};
 use k8s_openapi::api::events::v1::Event;
@@ -14,7 +14,8 @@ use kube::Api;
 use managed::{cluster, config_map, manager_of, run};
 use steersman_cluster::{Cluster, ClusterName, EventType, Fence, Recorder};
 use steersman_controller::{BoxError, Needs, RunContext, Runnable, run_fn};
-use steersman_manager::{Election, Manager};
+use steersman_core::TestClock;
+use steersman_manager::{Election, Manager, ManagerBuilder};
 use steersman_testing::Fixture;
 use tokio::sync::watch;
 
@@ -71,9 +72,16 @@ fn last_words(fixture: &Fixture, cluster: &Cluster, needs: Needs) -> (impl Runna
     (run_fn("last-words", run).needing(needs), is_running)
 }
 
+/// Time stands still for it: however slow the server is, it is waited for.
+fn unhurried(cluster: Cluster) -> ManagerBuilder {
+    Manager::builder()
+        .cluster(cluster)
+        .clock(Arc::new(TestClock::new()))
+}
+
 async fn stopped(fixture: &Fixture, election: Option<Election>, needs: Needs) -> usize {
     let cluster = cluster(fixture).await;
-    let mut builder = Manager::builder().cluster(cluster.clone());
+    let mut builder = unhurried(cluster.clone());
     if let Some(election) = election {
         builder = builder.election(election);
     }
@@ -114,7 +122,7 @@ async fn guarantee_10_also_one_with_a_lease_of_its_own(fixture: Fixture) {
 #[steersman_testing::test]
 async fn guarantee_10_a_cluster_is_closed_after_its_events_are_written(fixture: Fixture) {
     let cluster = cluster(&fixture).await;
-    let manager = manager_of(cluster.clone()).await;
+    let manager = unhurried(cluster.clone()).build().await.unwrap();
     record(&cluster.recorder("last"), &fixture);
     let grace = Duration::from_secs(30);
     manager

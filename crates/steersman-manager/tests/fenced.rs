@@ -8,7 +8,7 @@ mod managed;
 
 use std::{sync::Arc, thread, time::Duration};
 
-use elected::{Replica, create_map, figure, is_about_lease, lease, leases, short, steady, until, user};
+use elected::{Replica, create_map, figure, is_about_lease, lease, leases, steady, until, user};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use managed::Running;
@@ -339,7 +339,7 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
     let identity = user(&fixture, "one").await;
     proxy.announce(&identity);
     let config = proxy.endpoint().config(&identity).unwrap();
-    let election = short(&fixture, "one");
+    let election = steady(&fixture, "one");
     let (leads, mut is_leading) = watch::channel(None);
     let (blocked, mut was_blocked) = watch::channel(false);
     let (look, mut was_looked_at) = watch::channel(false);
@@ -362,8 +362,8 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
             manager.elected().await;
             leads.send_replace(Some(manager.clone()));
             let spawner = Spawner::current();
-            // Twice the lease, on every worker.
-            let block = || async { thread::sleep(Duration::from_secs(4)) };
+            // Longer than the lease lasts, on every worker.
+            let block = || async { thread::sleep(Duration::from_secs(8)) };
             let tasks = [(); 2].map(|()| spawner.spawn("blocking", block()));
             block().await;
             until(async || tasks.iter().all(steersman_core::Task::is_finished)).await;
@@ -379,7 +379,8 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
         .clone()
         .unwrap();
     let transitions = lease(&fixture).await.spec.unwrap().lease_transitions;
-    let standby = Replica::new(&fixture, &proxy, short(&fixture, "two"), "two", |builder| builder).await;
+    let election = steady(&fixture, "two");
+    let standby = Replica::new(&fixture, &proxy, election, "two", |builder| builder).await;
     let running = standby.run();
     was_blocked.changed().await.unwrap();
     assert!(!standby.manager.is_leading() && manager.is_leading());

@@ -17,14 +17,14 @@ use steersman_controller::{BoxError, Controller, Needs, RunContext, Standing, ru
 use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
-use elected::{Replica, Sign, create_map, figure, is_about_lease, leases, short, signed, steady, until};
+use elected::{Replica, Sign, create_map, figure, is_about_lease, leases, signed, steady, until};
 
 const MAPS: &str = "operator-maps";
 const TICKER: &str = "operator-ticker";
 
 /// A replica with a warm controller and a task that needs leadership, and whether that task runs.
 async fn replica(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> (Replica, watch::Receiver<u32>) {
-    let election = short(fixture, name).per_runnable();
+    let election = steady(fixture, name).per_runnable();
     let replica = Replica::new(fixture, proxy, election, name, |builder| builder).await;
     Controller::of::<ConfigMap>("maps")
         .warm()
@@ -189,8 +189,8 @@ async fn with_one_lease_for_all_a_runnable_is_led_by_who_leads(fixture: Fixture)
     let proxy = fixture.proxy().await;
     let election = steady(&fixture, "one");
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
-    let running = one.run();
     assert!(!one.manager.leads("maps"));
+    let running = one.run();
     one.manager.elected_in("maps").await;
     assert!(one.manager.leads("maps") && one.manager.is_leading());
     running.stop().await.unwrap();

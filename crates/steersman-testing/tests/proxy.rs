@@ -385,6 +385,8 @@ async fn an_unplugged_server_is_unreachable_until_it_is_plugged_in(fixture: Fixt
     maps.get("a").await.unwrap();
     let unplugged = proxy.unplug();
     assert_eq!(code(&maps.get("a").await.unwrap_err()), None);
+    // Nobody has one any more that was cut.
+    proxy.has_connections(0).await;
     drop(unplugged);
     maps.get("a").await.unwrap();
 }

@@ -188,7 +188,10 @@ impl Facts {
         // which is noticed where services are known; elsewhere whoever asks for the kind finds out.
         let may_be_elsewhere = match self.trust_services {
             Trust::Watched => self.has_service(resource),
-            Trust::Closed | Trust::NotYet | Trust::Lost(_) => !told.is_present(),
+            // It is known in a moment.
+            Trust::NotYet if !told.is_present() => return Verdict::Known(pending(resource)),
+            Trust::NotYet => false,
+            Trust::Closed | Trust::Lost(_) => !told.is_present(),
         };
         match may_be_elsewhere {
             true => Verdict::Ask,

@@ -136,7 +136,7 @@ impl TestKind {
     /// Applies an object, as soon as the server takes it.
     pub async fn apply(&self, client: &Client, name: &str) {
         while let Err(error) = client.of(&self.resource).apply(&self.object(name)).await {
-            assert!(error.is_absent() || error.is_not_found(), "{error:?}");
+            assert!(is_early(&error), "{error:?}");
             tokio::task::yield_now().await;
         }
     }
@@ -153,6 +153,11 @@ impl TestKind {
     pub fn key(&self, name: &str) -> ObjectKey {
         ObjectKey::new(&self.namespace, name)
     }
+}
+
+/// Whether a server does not take objects yet: it has no definition in force, or the former one still.
+pub fn is_early(error: &steersman_cluster::Error) -> bool {
+    error.is_absent() || error.is_not_found() || error.to_string().contains("is terminating")
 }
 
 /// Whether somebody watches objects, and does not only ask whether the server is ready for that.
