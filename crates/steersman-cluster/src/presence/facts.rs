@@ -353,14 +353,18 @@ mod tests {
         let mut facts = watched();
         facts.define("gadgets.example.com", "1", &gadgets());
         facts.define("widgets.example.com", "1", &definition(true, "True"));
-        for trust in [Trust::NotYet, Trust::Closed, Trust::Lost("unreachable".into())] {
+        let other = Resource::new("example.com", "v1", "Other", "others");
+        for trust in [Trust::Closed, Trust::Lost("unreachable".into())] {
             facts.trust_services = trust;
-            let other = Resource::new("example.com", "v1", "Other", "others");
             assert_eq!(facts.judge(&other), Verdict::Ask);
             assert_eq!(facts.judge(&widgets("v2")), Verdict::Ask);
-            // What is defined is known at once.
             assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
         }
+        // They are about to be: what is defined is known at once, and the rest waits for them.
+        facts.trust_services = Trust::NotYet;
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
+        assert_eq!(presence(&facts, &other), Presence::Unknown);
+        assert_eq!(presence(&facts, &widgets("v2")), Presence::Unknown);
     }
 
     #[test]
