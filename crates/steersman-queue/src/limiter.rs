@@ -98,6 +98,20 @@ impl Backoff {
     }
 }
 
+impl Backoff {
+    /// The base, doubled so many times.
+    fn grown(&self, doublings: u32) -> Duration {
+        const STEP: u32 = 31;
+        let mut delay = self.base.min(self.max);
+        let mut left = doublings;
+        while left > 0 && !delay.is_zero() && delay < self.max {
+            delay = delay.saturating_mul(1 << left.min(STEP)).min(self.max);
+            left = left.saturating_sub(STEP);
+        }
+        delay
+    }
+}
+
 impl Default for Backoff {
     fn default() -> Self {
         Self::new()
@@ -106,11 +120,7 @@ impl Default for Backoff {
 
 impl<K> Limiter<K> for Backoff {
     fn delay(&self, _key: &K, failures: u32, _now: Moment) -> Duration {
-        let doublings = failures.saturating_sub(1);
-        let grown = 1_u32
-            .checked_shl(doublings)
-            .map(|factor| self.base.saturating_mul(factor));
-        let delay = grown.unwrap_or(self.max).min(self.max);
+        let delay = self.grown(failures.saturating_sub(1));
         if self.jitter > 0.0 {
             // Taken off, and not multiplied by nearly one: the longest of all durations would be rounded to more than that.
             delay.saturating_sub(delay.mul_f64(self.jitter * self.random.fraction()))
@@ -131,6 +141,20 @@ mod tests {
             for failures in [0, 1, 32, 33, u32::MAX] {
                 let delay = Limiter::<u8>::delay(&backoff, &0, failures, Moment::ORIGIN);
                 assert!(delay <= Duration::MAX, "{jitter} {failures}");
+            }
+        }
+    }
+
+    #[test]
+    fn delays_grow_from_any_base_and_never_shrink() {
+        for base in [0, 1, 5_000_000, 2_000_000_000_000].map(Duration::from_nanos) {
+            let backoff = Backoff::new().base(base).jitter(0.0);
+            let delays =
+                (1..200).map(|failures| Limiter::<u8>::delay(&backoff, &0, failures, Moment::ORIGIN));
+            let delays: Vec<_> = delays.collect();
+            assert_eq!(delays[0], base.min(Duration::from_secs(1000)));
+            for pair in delays.windows(2) {
+                assert_eq!(pair[1], (2 * pair[0]).min(Duration::from_secs(1000)));
             }
         }
     }

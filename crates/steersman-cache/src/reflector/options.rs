@@ -69,9 +69,9 @@ impl ReflectorOptions {
     }
 
     /// After this time, and up to as much again, the server is asked to end a watch in good order, so that watches move
-    /// between servers. Default: 5 min.
+    /// between servers; a second at least, since zero leaves it to the server, and a day at most. Default: 5 min.
     pub fn watch_for(mut self, time: Duration) -> Self {
-        self.watch_timeout = time;
+        self.watch_timeout = time.clamp(Duration::from_secs(1), Duration::from_secs(86_400));
         self
     }
 
@@ -128,5 +128,23 @@ impl ReflectorOptions {
 
     pub(super) fn answer_limit(&self) -> Duration {
         self.answer_limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_lasts_a_second_at_least_and_a_day_at_most() {
+        for (asked, seconds) in [
+            (Duration::ZERO, 1),
+            (Duration::from_secs(7), 7),
+            (Duration::MAX, 86_400),
+        ] {
+            let options = ReflectorOptions::default().watch_for(asked);
+            assert_eq!(options.watch_timeout(0.0), Duration::from_secs(seconds));
+            assert!(options.idle_limit() > options.watch_timeout(1.0));
+        }
     }
 }
