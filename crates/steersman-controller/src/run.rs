@@ -70,8 +70,8 @@ async fn lead<R: RequestKey>(
     let outfit = Arc::new(Outfit::new(plan, cx, term.clone(), &sources.gates));
     // Before anybody works on one of them, so that none goes unnoticed.
     let mut members = cx.fleet().subscribe();
-    let mut workers = Workers::start(plan, cx, &outfit);
-    let (deadline, result) = loop {
+    let workers = Workers::start(plan, cx, &outfit);
+    let (deadline, mut result) = loop {
         tokio::select! {
             biased;
             // What is in flight has as long as the fence lets it write, also where the whole is to end.
@@ -84,7 +84,11 @@ async fn lead<R: RequestKey>(
         }
     };
     if plan.options.drains() && matches!(result, Some(Ok(()))) {
-        workers.drain(deadline).await;
+        tokio::select! {
+            biased;
+            error = workers.failed() => result = Some(Err(error)),
+            () = workers.drain(deadline) => {}
+        }
     }
     workers.finish(deadline).await;
     result

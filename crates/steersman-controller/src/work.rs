@@ -213,7 +213,6 @@ impl<R: RequestKey> Outfit<R> {
 /// The workers of one term.
 pub(crate) struct Workers<R: RequestKey> {
     outfit: Arc<Outfit<R>>,
-    panicked: watch::Receiver<Option<(String, String)>>,
     _tasks: Vec<Task>,
 }
 
@@ -224,7 +223,6 @@ impl<R: RequestKey> Workers<R> {
         plan.series(cx.metrics()).workers.set(count as i64);
         let tasks = (0..count).map(|_| cx.spawner().spawn("worker", keep_serving(Arc::clone(outfit))));
         let workers = Self {
-            panicked: outfit.panicked.subscribe(),
             _tasks: tasks.collect(),
             outfit: Arc::clone(outfit),
         };
@@ -233,8 +231,9 @@ impl<R: RequestKey> Workers<R> {
     }
 
     /// Waits for a panic that the controller does not recover from.
-    pub(crate) async fn failed(&mut self) -> RunError {
-        let panicked = self.panicked.wait_for(Option::is_some).await;
+    pub(crate) async fn failed(&self) -> RunError {
+        let mut panicked = self.outfit.panicked.subscribe();
+        let panicked = panicked.wait_for(Option::is_some).await;
         let Some((key, message)) = panicked.ok().and_then(|panicked| panicked.clone()) else {
             return std::future::pending().await;
         };

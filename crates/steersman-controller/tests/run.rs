@@ -321,6 +321,33 @@ async fn a_controller_that_drains_works_off_what_is_ready(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
+async fn a_panic_while_it_drains_ends_a_run_that_is_not_to_recover_from_it(fixture: Fixture) {
+    // Time stands still, so that nothing ends because its time is over.
+    let (_clock, stage) = Stage::timed(&fixture).await;
+    let calls = Calls::new();
+    let reconciler = calls.then(|key: ObjectKey, cx, _| async move {
+        cx.stop().requested().await;
+        assert_ne!(key.name(), "b", "out of order");
+        Ok(Action::await_change())
+    });
+    let controller = Controller::<ObjectKey>::named("keys")
+        .options(Options::new().drain(true).recover_panics(false))
+        .build(&stage.cluster, reconciler);
+    for name in ["a", "b", "c"] {
+        controller.enqueue(key(&fixture, name));
+    }
+    let running = stage.run(&controller);
+    calls.reach("a", 1).await;
+    let error = running.stop(GRACE).await.unwrap_err();
+    assert!(
+        matches!(error.downcast_ref(), Some(RunError::Panicked { .. })),
+        "{error:?}"
+    );
+    assert_eq!(calls.count("c"), 0);
+    assert_eq!(controller.depth().warm(), 1);
+}
+
+#[steersman_testing::test]
 async fn dropping_a_run_ends_it(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;

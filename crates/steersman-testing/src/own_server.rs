@@ -120,10 +120,6 @@ impl OwnServer {
         match &mut self.0 {
             Kind::Real(server) => server.restart().await,
             Kind::Embedded(embedded) => {
-                if embedded.stopped.is_some() {
-                    // As with a process that has gone: nobody writes to one of its connections any more.
-                    embedded.network.has_connections(0).await;
-                }
                 embedded.network.cut_connections();
                 embedded.stopped = None;
                 Ok(())
