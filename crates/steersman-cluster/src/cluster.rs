@@ -53,7 +53,7 @@ use tokio::sync::watch;
 
 pub use self::{
     builder::{ClusterBuilder, ConnectError},
-    config::InferError,
+    config::{BadKubeconfig, InferError},
     settings::CacheSettings,
     state::ClusterState,
 };

@@ -66,7 +66,8 @@ mod transport;
 
 pub use client::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
 pub use cluster::{
-    CacheSettings, Cluster, ClusterBuilder, ClusterName, ClusterState, ConnectError, InferError,
+    BadKubeconfig, CacheSettings, Cluster, ClusterBuilder, ClusterName, ClusterState, ConnectError,
+    InferError,
 };
 pub use error::{Call, Error, Refusal, is_conflict};
 pub use fence::{Closed, Fence, FenceKeeper};

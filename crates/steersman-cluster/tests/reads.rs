@@ -7,11 +7,12 @@ mod support;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::{api::Patch, core::DynamicObject};
 use serde_json::json;
 use steersman_cache::{Index, InformerOptions, Missing, Query, Resource, Scope};
-use steersman_cluster::{Cluster, ConnectError, DeleteOptions};
+use steersman_cluster::{Cluster, ConnectError, DeleteOptions, Error};
+use steersman_core::ObjectKey;
 use steersman_testing::{
     Fixture,
     proxy::{Ended, Fault, Matching},
@@ -48,6 +49,38 @@ async fn guarantee_1_a_read_from_the_cache_sends_nothing(fixture: Fixture) {
     }
     let [watch] = proxy.exchanges().try_into().unwrap();
     assert!(watch.is_watch());
+}
+
+#[steersman_testing::test]
+async fn a_key_that_lacks_something_is_not_taken_for_that_of_an_object_that_is_gone(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let lacking = [ObjectKey::new("", "a"), ObjectKey::new(fixture.namespace(), "")];
+    for client in [cluster.client(), cluster.live()] {
+        for key in &lacking {
+            let whole = client.get::<ConfigMap>(key).await.unwrap_err();
+            let metadata = client.metadata::<ConfigMap>().get(key).await.unwrap_err();
+            for error in [whole, metadata] {
+                assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
+            }
+        }
+    }
+    let error = cluster.client().get::<ConfigMap>(&lacking[0]).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot get configmaps/v1 a: the kind is in namespaces, and the key has none"
+    );
+    assert!(proxy.exchanges().is_empty());
+    // A kind that is in none has such keys.
+    let namespace = ObjectKey::new("", "default");
+    assert!(
+        cluster
+            .client()
+            .get::<Namespace>(&namespace)
+            .await
+            .unwrap()
+            .is_some()
+    );
 }
 
 // R102

@@ -129,6 +129,18 @@ impl Wanted {
 #[derive(Debug)]
 pub struct Filling(Vec<Part>);
 
+/// A cache that cannot be filled at the moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Unfilled {
+    /// Of which kind.
+    pub kind: Resource,
+    /// Where.
+    pub cluster: Cluster,
+    /// What is in the way.
+    pub reason: String,
+}
+
 /// One of them.
 #[derive(Debug)]
 struct Part {
@@ -150,21 +162,30 @@ impl Filling {
         )
     }
 
-    /// Waits until there is nothing more to wait for. `told` hears what is waited for, whenever that changes.
+    /// Waits until there is nothing more to wait for. `told` hears what is waited for, whenever that changes, and `missing`
+    /// what is waited for no more though it is not filled.
     ///
     /// # Cancel safety
     /// It can be dropped at any time, and be called again.
-    pub async fn filled(&mut self, mut told: impl FnMut(Vec<String>)) {
+    pub async fn filled(&mut self, mut told: impl FnMut(Vec<String>), mut missing: impl FnMut(Unfilled)) {
         let mut waiting: Vec<Option<String>> = self.0.iter().map(|part| Some(part.name())).collect();
         let settling = self.0.iter_mut().enumerate().map(|(number, part)| async move {
-            part.settle().await;
-            number
+            let reason = part.settle().await;
+            let (kind, cluster) = (&part.wanted.resource, &part.cluster);
+            tracing::debug!(%kind, cluster = %cluster.name(), reason, "settled");
+            let unfilled = reason.map(|reason| Unfilled {
+                kind: kind.clone(),
+                cluster: cluster.clone(),
+                reason,
+            });
+            (number, unfilled)
         });
         let mut settling: FuturesUnordered<_> = settling.collect();
         while !settling.is_empty() {
             told(waiting.iter().flatten().cloned().collect());
-            if let Some(number) = settling.next().await {
+            if let Some((number, unfilled)) = settling.next().await {
                 waiting[number] = None;
+                unfilled.into_iter().for_each(&mut missing);
             }
         }
         told(Vec::new());
@@ -195,39 +216,28 @@ impl Part {
         format!("{} (cluster {})", self.wanted.resource, self.cluster.name())
     }
 
-    async fn settle(&mut self) {
+    /// Waits until it is filled, or there is nothing to wait for; gives what is in its way.
+    async fn settle(&mut self) -> Option<String> {
         let cluster = self.cluster.clone();
         // A cluster that goes is waited for no longer.
-        cluster.until_closed(self.settle_in_cluster()).await;
+        cluster.until_closed(self.settle_in_cluster()).await?
     }
 
-    async fn settle_in_cluster(&mut self) {
-        let (kind, cluster) = (&self.wanted.resource, self.cluster.name());
+    async fn settle_in_cluster(&mut self) -> Option<String> {
         for presence in &mut self.presences {
             let sighting = presence.when(|sighting| !sighting.is_pending).await;
             if sighting.is_absent() {
-                return tracing::debug!(%kind, %cluster, reason = %sighting.reason, "not waited for");
+                return None;
             }
             if !sighting.is_present() {
-                let server = self
-                    .cluster
-                    .config()
-                    .map(|config| tracing::field::display(&config.cluster_url));
-                return tracing::warn!(%kind, %cluster, server, reason = %sighting.reason, "not waited for");
+                return Some(sighting.reason.to_string());
             }
         }
         let informer = self
             .held
             .get_or_insert_with(|| self.wanted.informer(&self.cluster));
-        match informer.settled().await {
-            Ok(()) => tracing::debug!(%kind, %cluster, "in sync"),
-            Err(trouble) => tracing::warn!(
-                %kind,
-                %cluster,
-                %trouble,
-                "not in sync; only those who need it wait for it"
-            ),
-        }
+        let trouble = informer.settled().await.err()?;
+        Some(trouble.to_string())
     }
 }
 
@@ -251,7 +261,8 @@ pub async fn run_filled(runnable: &impl Runnable, cx: RunContext, deadline: Mome
         tokio::select! {
             biased;
             _ = cx.stop().requested() => return Ok(()),
-            () = filling.filled(told) => {}
+            // The barrier of the start has said what is not filled, and so does whoever needs it.
+            () = filling.filled(told, drop) => {}
             () = cx.clock().sleep_until(deadline) => {
                 tracing::warn!(name = runnable.name(), "its caches are not in sync in time; it starts without them");
             }

@@ -50,7 +50,7 @@ pub use condition::Condition;
 pub use conditional::Conditional;
 pub use context::Context;
 pub use controller::{Controller, RunError, RunningController};
-pub use filling::{Filling, Wanted, run_filled};
+pub use filling::{Filling, Unfilled, Wanted, run_filled};
 pub use fleet::{Departure, Fleet, NameTaken};
 pub use handler::{
     Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, Related, RelatedHeader, SameObject, handle_fn,

@@ -222,10 +222,16 @@ pub(crate) struct Chain<'e>(pub(crate) &'e BoxError);
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        let mut said = self.0.to_string();
+        f.write_str(&said)?;
         let mut next = self.0.source();
         while let Some(error) = next {
-            write!(f, ": {error}")?;
+            let cause = error.to_string();
+            // No error of ours repeats its source. Those of others may.
+            if !said.ends_with(&cause) {
+                write!(f, ": {cause}")?;
+                said = cause;
+            }
             next = error.source();
         }
         Ok(())

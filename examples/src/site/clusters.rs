@@ -6,7 +6,6 @@
 use std::{convert::Infallible, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use steersman::{
     cache::{Delivery, Event, Object, Scope},
     prelude::*,
@@ -62,9 +61,10 @@ async fn follow_one(manager: &Manager, name: &ClusterName, event: &Event) -> Res
     if let Some(ByteString(now)) = now
         && manager.cluster_named(name).is_none()
     {
-        let now = Kubeconfig::from_yaml(&String::from_utf8(now)?)?;
-        let config = Config::from_custom_kubeconfig(now, &KubeConfigOptions::default()).await?;
-        manager.add_cluster(Cluster::builder(name.clone()).config(config).build().await?)?;
+        // What is wrong with it is said without showing it: it has credentials in it.
+        let now = String::from_utf8(now).map_err(|_| "its kubeconfig is no text")?;
+        let cluster = Cluster::builder(name.clone()).kubeconfig(now);
+        manager.add_cluster(cluster.build().await?)?;
         tracing::info!(cluster = %name, "taken in");
     }
     Ok(())

@@ -50,6 +50,19 @@ impl<K> KindClient<K> {
     pub(super) fn on(&self, verb: &'static str, key: &ObjectKey) -> Call {
         Call::on(verb, &self.resource, key)
     }
+
+    /// Whether a key names an object: one that lacks something is found nowhere, and would be taken for that of an object
+    /// that is gone.
+    pub(super) fn check(&self, key: &ObjectKey) -> Result<(), Error> {
+        let lacking = if key.name().is_empty() {
+            "the key has no name"
+        } else if key.namespace().is_empty() && self.resource.is_namespaced() == Some(true) {
+            "the kind is in namespaces, and the key has none"
+        } else {
+            return Ok(());
+        };
+        Err(invalid(&self.on("get", key), lacking))
+    }
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
@@ -58,6 +71,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     /// # Errors
     /// As there.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, Error> {
+        self.check(key)?;
         let call = || self.on("get", key);
         let view = self
             .client

@@ -35,6 +35,7 @@ where
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<PartialObjectMeta<K>>>, Error> {
+        self.0.check(key)?;
         let (call, client) = (|| self.0.on("get", key), &self.0.client);
         let view = client.view(&self.0.resource, key.namespace(), Wanted::Metadata, call);
         if let Some(store) = view.await? {

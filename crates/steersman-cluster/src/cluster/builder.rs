@@ -16,7 +16,7 @@ use tokio::{runtime::Handle, sync::watch};
 
 use super::{
     Cluster, ClusterName, Inner,
-    config::{self, InferError},
+    config::{self, BadKubeconfig, InferError},
     home::Home,
     links::{Links, Server},
     settings::CacheSettings,
@@ -36,6 +36,7 @@ const TRIES: u32 = 3;
 pub struct ClusterBuilder {
     name: ClusterName,
     config: Option<Config>,
+    kubeconfig: Option<String>,
     service: Option<kube::Client>,
     cache: CacheSettings,
     clock: Option<Arc<dyn Clock>>,
@@ -54,6 +55,15 @@ pub enum ConnectError {
     /// Nobody says which cluster is meant.
     #[error(transparent)]
     Infer(InferError),
+    /// The kubeconfig is of no use.
+    #[error("the kubeconfig of cluster {cluster} is of no use")]
+    Kubeconfig {
+        /// Which one.
+        cluster: ClusterName,
+        /// Why not.
+        #[source]
+        source: BadKubeconfig,
+    },
     /// The configuration makes no sense.
     #[error("the configuration of cluster {cluster} makes no sense")]
     Config {
@@ -111,6 +121,7 @@ impl ClusterBuilder {
         Self {
             name,
             config: None,
+            kubeconfig: None,
             service: None,
             cache: CacheSettings::default(),
             clock: None,
@@ -134,6 +145,24 @@ impl ClusterBuilder {
     /// Retries are those of this crate: `default_retry` does not count.
     pub fn config(mut self, config: Config) -> Self {
         self.config = Some(config);
+        self
+    }
+
+    /// The same as the text of a kubeconfig, such as one in a Secret; its current context counts. What is wrong with it is
+    /// said without showing what is in it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use steersman_cluster::Cluster;
+    ///
+    /// let text = "users:\n- user:\n    token: [hunter2]\n";
+    /// let error = Cluster::builder("far").kubeconfig(text).build().await.unwrap_err();
+    /// assert_eq!(error.to_string(), "the kubeconfig of cluster far is of no use");
+    /// # }
+    /// ```
+    pub fn kubeconfig(mut self, text: impl Into<String>) -> Self {
+        self.kubeconfig = Some(text.into());
         self
     }
 
@@ -205,6 +234,13 @@ impl ClusterBuilder {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn build(mut self) -> Result<Cluster, ConnectError> {
+        if let Some(text) = self.kubeconfig.take() {
+            let config = config::parse(&text).await;
+            self.config = Some(config.map_err(|source| ConnectError::Kubeconfig {
+                cluster: self.name.clone(),
+                source,
+            })?);
+        }
         let server = match (self.service.clone(), &self.config) {
             (Some(service), _) => Server::Service(service),
             (None, Some(config)) => Server::At(Box::new(config.clone())),

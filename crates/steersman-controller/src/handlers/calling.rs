@@ -64,7 +64,8 @@ impl<K: KnownType> Reconciler<Request> for Calling<K> {
                 continue;
             };
             let cx = cx.of_handler(&named.name, attempt);
-            let span = tracing::info_span!("handler", handler = %named.name, attempt);
+            let span =
+                tracing::info_span!("handler", handler = %named.name, attempt = attempt.saturating_add(1));
             let conclusion = self.call_one(named, &request, cx).instrument(span).await?;
             pending.conclude(named.number, &named.name, conclusion);
         }
@@ -151,9 +152,9 @@ impl<K: KnownType> Calling<K> {
         let asked = caused_by::<RetryAfter>(&error).map(RetryAfter::delay);
         let next_try = asked.unwrap_or_else(back_off);
         if is_quiet(&error) {
-            tracing::debug!(error = %text, attempt = failures, ?next_try, "the handler will be called again");
+            tracing::debug!(error = %text, ?next_try, "the handler will be called again");
         } else {
-            tracing::warn!(error = %text, attempt = failures, ?next_try, "the handler failed and will be called again");
+            tracing::warn!(error = %text, ?next_try, "the handler failed and will be called again");
         }
         (Ended::Error, Conclusion::failed(now + next_try, failures))
     }

@@ -51,7 +51,7 @@ impl<R: RequestKey> Outfit<R> {
             kind = plan.hot_loops.primary().map(tracing::field::display),
             %key,
             reconcile_id = format_args!("{number:016x}"),
-            attempt = item.failures(),
+            attempt = item.failures().saturating_add(1),
         );
         let active = Active::new(series);
         plan.hot_loops.began(&key);
@@ -163,11 +163,11 @@ impl<R: RequestKey> Outfit<R> {
             Some(asked) => Outcome::retry_after(&text, asked.delay()),
             None => Outcome::retry(&text),
         });
-        let (attempt, next_try) = (finished.failures(), finished.delay().map(debug));
+        let next_try = finished.delay().map(debug);
         if is_quiet(error) {
-            tracing::debug!(error = %text, attempt, next_try, "the reconcile will be tried again");
+            tracing::debug!(error = %text, next_try, "the reconcile will be tried again");
         } else {
-            tracing::warn!(error = %text, attempt, next_try, "the reconcile failed and will be tried again");
+            tracing::warn!(error = %text, next_try, "the reconcile failed and will be tried again");
         }
     }
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Caches before everything else.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use steersman_controller::{BoxRunnable, Filling, Needs, Runnable};
+use steersman_controller::{BoxRunnable, Filling, Needs, Runnable, Unfilled};
 use steersman_core::Moment;
 
 use super::Inner;
@@ -40,9 +43,25 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: Moment) -> Filling {
     let wanted = runnables.flat_map(|runnable| runnable.caches());
     let mut filling = Filling::start(wanted, inner.surroundings.fleet());
     let _waiting = Waiting(&inner.awaited);
+    // Once for each reason, of which several kinds may have the same.
+    let mut said = BTreeSet::new();
+    let missing = |Unfilled {
+                       kind,
+                       cluster,
+                       reason,
+                       ..
+                   }: Unfilled| {
+        let server = cluster
+            .config()
+            .map(|config| tracing::field::display(&config.cluster_url));
+        let cluster = cluster.name();
+        if said.insert((cluster.clone(), reason.clone())) {
+            tracing::warn!(%kind, %cluster, server, reason, "not in sync; only those who need it wait for it");
+        }
+    };
     tokio::select! {
         biased;
-        () = filling.filled(|names| *inner.awaited.lock() = names) => {}
+        () = filling.filled(|names| *inner.awaited.lock() = names, missing) => {}
         () = inner.surroundings.clock().sleep_until(deadline) => {
             let late = inner.awaited.all();
             tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");

@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn the_advice_fits_what_is_wrong_with_the_default_cluster() {
-        let missing = || Box::new(KubeconfigError::CurrentContextNotSet);
+        let missing = || KubeconfigError::CurrentContextNotSet.into();
         let explicit = ConnectError::Infer(InferError::Explicit(missing()));
         let none = ConnectError::Infer(InferError::None {
             in_cluster: Box::new(InClusterError::ReadEnvironmentVariable(

@@ -216,13 +216,16 @@ pub(crate) fn not_found() -> http::Response<Full<Bytes>> {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// An error with its sources, since no error repeats its own.
+/// An error with its sources, since no error of ours repeats its own; those of others may.
 pub(crate) fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let cause = error.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
         source = error.source();
     }
     text
