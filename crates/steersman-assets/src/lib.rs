@@ -104,8 +104,8 @@ pub enum FindError {
     },
     /// Nothing was built yet.
     #[error(
-        "no kube-apiserver is built in {}: run `cargo xtask kube`, or set {ASSETS_VARIABLE} to a directory that holds \
-         kube-apiserver and etcd",
+        "no kube-apiserver is built in {}: run `cargo xtask kube` in a clone of Steersman, or set {ASSETS_VARIABLE} to a \
+         directory that holds kube-apiserver and etcd; `cargo test on_embedded` leaves those tests out that need one",
         dir.display()
     )]
     NotBuilt {

@@ -276,6 +276,18 @@ async fn guarantee_5_the_state_says_how_it_stands(fixture: Fixture) {
     cluster.state_when(ClusterState::is_ready).await;
     drop(secrets);
 
+    // So are credentials that the server does not take.
+    let refused = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(401));
+    let read = async || cluster.live().get::<ConfigMap>(&key(&fixture, "a")).await;
+    read().await.unwrap_err();
+    assert_eq!(
+        cluster.state().to_string(),
+        "degraded: the server refuses the credentials (401 Unauthorized)"
+    );
+    drop(refused);
+    read().await.unwrap();
+    assert!(cluster.state().is_ready());
+
     // So is a server that cannot be reached.
     let unplugged = proxy.unplug();
     let state = cluster.state_when(degraded).await;

@@ -52,7 +52,9 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
         async { Ok(Action::await_change()) }
     }
 
-    /// The finalizer with which it holds objects back until it has cleaned up after them. Default: none.
+    /// The finalizer with which it holds objects back until it has cleaned up after them. Adding it and taking it off is up
+    /// to [`reconcile`](Self::reconcile): this says only that objects which are being deleted are handed to it as long as
+    /// they have it. Default: none.
     fn finalizer(&self) -> Option<&str> {
         None
     }

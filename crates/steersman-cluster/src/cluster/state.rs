@@ -138,6 +138,9 @@ fn state_of(contact: &Contact, informers: &[(Informer, Health)]) -> ClusterState
         (Contact::Lost { reason }, _) => ClusterState::Degraded {
             reason: format!("the server does not answer: {reason}").into(),
         },
+        (Contact::Refused, _) => ClusterState::Degraded {
+            reason: "the server refuses the credentials (401 Unauthorized)".into(),
+        },
         (_, Some(trouble)) => ClusterState::Degraded {
             reason: trouble.into(),
         },

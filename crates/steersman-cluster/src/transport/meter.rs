@@ -34,6 +34,8 @@ pub(crate) enum Contact {
     None,
     /// It answered, whatever the answer was.
     Made,
+    /// It does not believe who we are.
+    Refused,
     /// It did not.
     Lost { reason: Arc<str> },
 }
@@ -77,6 +79,7 @@ impl Meter {
     pub(super) fn note(&self, method: &Method, answer: Result<StatusCode, &SendError>) {
         self.requests.add(method, answer.ok());
         let contact = match answer {
+            Ok(StatusCode::UNAUTHORIZED) => Contact::Refused,
             Ok(_) => Contact::Made,
             // We did not want to wait: that says nothing about the server.
             Err(SendError::Closed(_)) => return,
@@ -168,5 +171,7 @@ mod tests {
             expected.map(|(method, code, count)| (method.to_owned(), code, count))
         );
         assert!(matches!(&*meter.contact().borrow(), Contact::Lost { .. }));
+        meter.note(&Method::GET, Ok(StatusCode::UNAUTHORIZED));
+        assert_eq!(*meter.contact().borrow(), Contact::Refused);
     }
 }
