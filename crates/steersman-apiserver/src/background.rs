@@ -130,7 +130,7 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
     if cx.state.settings.garbage_collection {
         protection::note(cx, resource, &key, removed);
         let uid = removed.text("uid");
-        if cx.state.owners.has_dependents(&uid) {
+        if cx.state.owners.note_departure(&uid, resource, removed) {
             push(cx, Work::Gone(uid));
         }
         for owner in collect::waiting_owners(cx, removed) {

@@ -378,3 +378,194 @@ async fn a_definition_gets_its_names_once_they_are_free() {
     assert!(accepted("wheels").await);
     assert!(Raw::get("/apis/example.com/v1/wheels").send(&server).await.code == 200);
 }
+
+async fn install(server: &ApiServer) {
+    create(server, DEFINITIONS, &definition()).await;
+}
+
+async fn uninstall(server: &ApiServer) {
+    Raw::new("DELETE", &format!("{DEFINITIONS}/widgets.example.com"))
+        .send(server)
+        .await
+        .ok();
+}
+
+fn reference(kind: &str, name: &str, uid: &Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": kind, "name": name, "uid": uid})
+}
+
+fn owned_by(name: &str, references: &[Value]) -> Value {
+    json!({"metadata": {"name": name, "ownerReferences": references}})
+}
+
+#[tokio::test]
+async fn guarantee_6_dependents_go_with_owners_that_go_with_their_definition() {
+    let server = builder().build();
+    install(&server).await;
+    let a = create(&server, WIDGETS, &widget("a")).await["metadata"]["uid"].clone();
+    let b = create(&server, WIDGETS, &widget("b")).await["metadata"]["uid"].clone();
+    let both = [reference("Widget", "a", &a), reference("Widget", "b", &b)];
+    create(&server, MAPS, &owned_by("of-one", &both[..1])).await;
+    create(&server, MAPS, &owned_by("of-both", &both)).await;
+    create(&server, MAPS, &json!({"metadata": {"name": "of-none"}})).await;
+    uninstall(&server).await;
+    assert_eq!(Raw::get(WIDGETS).send(&server).await.code, 404);
+    assert!(!exists(&server, "of-one").await);
+    assert!(!exists(&server, "of-both").await);
+    assert!(exists(&server, "of-none").await);
+}
+
+#[tokio::test]
+async fn guarantee_6_a_dependent_with_another_owner_stays_when_a_definition_takes_one() {
+    let server = builder().build();
+    install(&server).await;
+    let gone = create(&server, WIDGETS, &widget("a")).await["metadata"]["uid"].clone();
+    let left = create(&server, MAPS, &json!({"metadata": {"name": "left"}})).await;
+    let mut child = owned("child", &left, false);
+    let references = child["metadata"]["ownerReferences"].as_array_mut().unwrap();
+    references.push(reference("Widget", "a", &gone));
+    create(&server, MAPS, &child).await;
+    uninstall(&server).await;
+    let child = Raw::get(&format!("{MAPS}/child")).send(&server).await.ok();
+    assert_eq!(child["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
+    assert_eq!(child["metadata"]["ownerReferences"][0]["name"], "left");
+}
+
+#[tokio::test]
+async fn guarantee_6_a_uid_that_went_speaks_only_for_the_owner_it_belonged_to() {
+    let server = builder().build();
+    install(&server).await;
+    let uid = create(&server, WIDGETS, &widget("a")).await["metadata"]["uid"].clone();
+    let others = [reference("Gadget", "a", &uid)];
+    create(&server, MAPS, &owned_by("of-another-kind", &others)).await;
+    // A cluster-scoped object cannot be owned by a namespaced one.
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    create(
+        &server,
+        roles,
+        &owned_by("of-no-scope", &[reference("Widget", "a", &uid)]),
+    )
+    .await;
+    uninstall(&server).await;
+    assert!(exists(&server, "of-another-kind").await);
+    let role = Raw::get(&format!("{roles}/of-no-scope"));
+    assert_eq!(role.send(&server).await.code, 200);
+}
+
+#[tokio::test]
+async fn guarantee_6_a_dependent_that_is_written_before_it_is_looked_at_goes_too() {
+    let server = builder().stepped().build();
+    install(&server).await;
+    server.settle();
+    let uid = create(&server, WIDGETS, &widget("a")).await["metadata"]["uid"].clone();
+    create(
+        &server,
+        MAPS,
+        &owned_by("child", &[reference("Widget", "a", &uid)]),
+    )
+    .await;
+    server.settle();
+    uninstall(&server).await;
+    while Raw::get(WIDGETS).send(&server).await.code == 200 {
+        assert!(server.step(), "the kind is served for ever");
+    }
+    merge(&server, &format!("{MAPS}/child"), &json!({"data": {"is": "new"}})).await;
+    server.settle();
+    assert!(!exists(&server, "child").await);
+}
+
+#[tokio::test]
+async fn guarantee_7_dependents_of_an_unknown_kind_wait_for_it_to_be_served() {
+    let server = builder().build();
+    let uid = json!("11111111-1111-1111-1111-111111111111");
+    create(
+        &server,
+        MAPS,
+        &owned_by("child", &[reference("Widget", "a", &uid)]),
+    )
+    .await;
+    create(
+        &server,
+        MAPS,
+        &owned_by("other", &[reference("Gadget", "a", &uid)]),
+    )
+    .await;
+    merge(
+        &server,
+        &format!("{MAPS}/child"),
+        &json!({"data": {"looked": "at"}}),
+    )
+    .await;
+    assert!(exists(&server, "child").await);
+    install(&server).await;
+    assert!(!exists(&server, "child").await);
+    assert!(exists(&server, "other").await, "its kind is still not served");
+}
+
+#[tokio::test]
+async fn guarantee_7_a_new_object_of_the_name_is_not_the_owner_that_its_definition_took() {
+    let server = builder().stepped().build();
+    install(&server).await;
+    server.settle();
+    let old = create(&server, WIDGETS, &widget("a")).await["metadata"]["uid"].clone();
+    uninstall(&server).await;
+    server.settle();
+    // Nobody saw the owner of this one go: it came too late.
+    create(
+        &server,
+        MAPS,
+        &owned_by("late", &[reference("Widget", "a", &old)]),
+    )
+    .await;
+    server.settle();
+    assert!(exists(&server, "late").await);
+    install(&server).await;
+    while Raw::get(WIDGETS).send(&server).await.code == 404 {
+        assert!(server.step(), "the kind is never served");
+    }
+    let new = create(&server, WIDGETS, &widget("a")).await["metadata"]["uid"].clone();
+    assert_ne!(old, new);
+    create(&server, MAPS, &owned_by("own", &[reference("Widget", "a", &new)])).await;
+    server.settle();
+    assert!(!exists(&server, "late").await);
+    assert!(exists(&server, "own").await);
+}
+
+#[tokio::test]
+async fn a_definition_whose_objects_orphan_leaves_their_dependents() {
+    let server = builder().build();
+    install(&server).await;
+    let mut owner = widget("a");
+    owner["metadata"]["finalizers"] = json!(["orphan"]);
+    let uid = create(&server, WIDGETS, &owner).await["metadata"]["uid"].clone();
+    create(
+        &server,
+        MAPS,
+        &owned_by("child", &[reference("Widget", "a", &uid)]),
+    )
+    .await;
+    uninstall(&server).await;
+    assert_eq!(Raw::get(WIDGETS).send(&server).await.code, 404);
+    let child = Raw::get(&format!("{MAPS}/child")).send(&server).await.ok();
+    assert!(child["metadata"].get("ownerReferences").is_none());
+}
+
+#[tokio::test]
+async fn an_owner_that_waits_for_its_dependents_keeps_its_definition() {
+    let server = builder().build();
+    install(&server).await;
+    let mut owner = widget("a");
+    owner["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+    let uid = create(&server, WIDGETS, &owner).await["metadata"]["uid"].clone();
+    let mut child = owned_by("child", &[reference("Widget", "a", &uid)]);
+    child["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
+    child["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    create(&server, MAPS, &child).await;
+    uninstall(&server).await;
+    let path = format!("{WIDGETS}/a");
+    assert_eq!(Raw::get(&path).send(&server).await.code, 200);
+    let release = json!({"metadata": {"finalizers": null}});
+    merge(&server, &format!("{MAPS}/child"), &release).await;
+    assert!(!exists(&server, "child").await);
+    assert_eq!(Raw::get(WIDGETS).send(&server).await.code, 404);
+}

@@ -201,8 +201,9 @@ async fn conflicts_are_no_cause_for_alarm(fixture: Fixture) {
     let conflict = proxy.inject(Matching::method("PUT").first(3), Fault::answer(409));
     let running = run(&manager);
     conflict.hit_times(3).await;
-    let quiet = line(&name, |line| line["attempt"] == 3 && line["level"] == "debug").await;
-    assert_eq!(quiet["msg"], "the reconcile will be tried again");
+    let again = "the reconcile will be tried again";
+    let quiet = line(&name, |line| line["attempt"] == 3 && line["msg"] == again).await;
+    assert_eq!(quiet["level"], "debug");
     let a = key(&fixture, "a");
     while client
         .live()

@@ -7,9 +7,12 @@
 //! 3. An owner that is deleted as an orphaner lets its dependents go first.
 //! 4. A finalizer of the collector's that is done does not take an object away that something else keeps.
 //! 5. An owner is known by its uid: another object of the same name is not it.
+//! 6. An owner that was seen to go is gone, whether its kind is still served or not.
+//! 7. An owner of a kind that is not served, and that was not seen to go, is taken to be there; its dependents are looked
+//!    at again as soon as the kind is served.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -35,6 +38,23 @@ type Place = (StorageId, Arc<str>);
 pub(crate) struct Owners {
     dependents: HashMap<String, BTreeSet<Place>>,
     owners: HashMap<Place, Vec<String>>,
+    /// Owners that were seen to go, by uid, while somebody names them.
+    departed: HashMap<String, Identity>,
+    /// Dependents with owners of kinds that were not served when they were looked at.
+    waiting: BTreeMap<Place, BTreeSet<Kind>>,
+}
+
+/// Group and kind.
+type Kind = (String, String);
+
+/// What a reference says of an owner besides its uid. As in the real collector's cache of absent owners, a uid alone
+/// does not do: a reference may have it from an object of another kind or in another namespace.
+#[derive(Debug)]
+struct Identity {
+    kind: Kind,
+    /// Empty for an owner without, which may have dependents in any.
+    namespace: String,
+    name: String,
 }
 
 impl Owners {
@@ -49,11 +69,13 @@ impl Owners {
             return false;
         }
         let place = (storage, Arc::clone(key));
-        for uid in self.owners.remove(&place).unwrap_or_default() {
-            if let Some(places) = self.dependents.get_mut(&uid) {
+        self.waiting.remove(&place);
+        let before = self.owners.remove(&place).unwrap_or_default();
+        for uid in &before {
+            if let Some(places) = self.dependents.get_mut(uid) {
                 places.remove(&place);
                 if places.is_empty() {
-                    self.dependents.remove(&uid);
+                    self.dependents.remove(uid);
                 }
             }
         }
@@ -63,17 +85,60 @@ impl Owners {
             .filter_map(|owner| owner.get("uid")?.as_str())
             .map(str::to_owned)
             .collect();
-        if uids.is_empty() {
-            return false;
-        }
         for uid in &uids {
             self.dependents
                 .entry(uid.clone())
                 .or_default()
                 .insert(place.clone());
         }
+        // Not sooner: who is written again and still names an owner still has to hear that it went.
+        for uid in before.iter().filter(|uid| !self.dependents.contains_key(*uid)) {
+            self.departed.remove(uid);
+        }
+        if uids.is_empty() {
+            return false;
+        }
         self.owners.insert(place, uids);
         true
+    }
+
+    /// Takes note that an owner is gone; true if somebody depends on it.
+    pub(crate) fn note_departure(&mut self, uid: &str, resource: &Resource, removed: &Stored) -> bool {
+        if !self.has_dependents(uid) {
+            return false;
+        }
+        let identity = Identity {
+            kind: (resource.group.clone(), resource.kind.clone()),
+            namespace: removed.text("namespace"),
+            name: removed.text("name"),
+        };
+        self.departed.insert(uid.to_owned(), identity);
+        true
+    }
+
+    /// True if the owner that an object in `namespace` refers to was seen to go.
+    fn has_departed(&self, reference: &Value, namespace: &str) -> bool {
+        let (group, kind) = kind_of(reference);
+        self.departed.get(text_of(reference, "uid")).is_some_and(|owner| {
+            owner.kind.0 == group
+                && owner.kind.1 == kind
+                && owner.name == text_of(reference, "name")
+                && (owner.namespace.is_empty() || owner.namespace == namespace)
+        })
+    }
+
+    /// Takes note of the kinds that have to be served before all owners of an object are known.
+    fn wait(&mut self, place: Place, kinds: BTreeSet<Kind>) {
+        if kinds.is_empty() {
+            self.waiting.remove(&place);
+        } else {
+            self.waiting.insert(place, kinds);
+        }
+    }
+
+    fn waiting_for(&self, kind: &Kind) -> Vec<Place> {
+        let waiting = self.waiting.iter().filter(|(_, kinds)| kinds.contains(kind));
+        waiting.map(|(place, _)| place.clone()).collect()
     }
 
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
@@ -83,6 +148,18 @@ impl Owners {
     pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
+}
+
+fn text_of<'a>(reference: &'a Value, key: &str) -> &'a str {
+    reference.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Group and kind of an owner.
+fn kind_of(reference: &Value) -> (&str, &str) {
+    let group = text_of(reference, "apiVersion")
+        .split_once('/')
+        .map_or("", |(group, _)| group);
+    (group, text_of(reference, "kind"))
 }
 
 /// What an owner reference points to.
@@ -107,22 +184,24 @@ pub(super) fn resource_of(cx: &Context<'_>, storage: StorageId) -> Option<Arc<Re
 }
 
 fn classify(cx: &Context<'_>, dependent: &Stored, reference: &Value) -> Owner {
-    let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
-    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let Some(resource) = cx.state.registry.find_kind(group, text("kind")) else {
-        return Owner::Solid;
-    };
     let namespace = dependent.text("namespace");
+    let (group, kind) = kind_of(reference);
+    let Some(resource) = cx.state.registry.find_kind(group, kind) else {
+        return if cx.state.owners.has_departed(reference, &namespace) {
+            Owner::Dangling
+        } else {
+            Owner::Solid
+        };
+    };
     if resource.namespaced && namespace.is_empty() {
         // A cluster-scoped object cannot be owned by a namespaced one; nobody can tell which is meant.
         return Owner::Solid;
     }
-    match cx
-        .state
-        .store
-        .get(resource.storage, &resource.key(&namespace, text("name")))
-    {
-        Some(owner) if owner.text("uid") == text("uid") => {
+    match cx.state.store.get(
+        resource.storage,
+        &resource.key(&namespace, text_of(reference, "name")),
+    ) {
+        Some(owner) if owner.text("uid") == text_of(reference, "uid") => {
             let foreground =
                 owner.is_deleting() && finalizers(&owner.object()).contains(&"foregroundDeletion");
             if foreground && reference.get("blockOwnerDeletion") == Some(&json!(true)) {
@@ -143,6 +222,15 @@ fn references(object: &Object) -> Vec<Value> {
         .unwrap_or_default()
 }
 
+/// The kinds of owners that are not served.
+fn unserved(cx: &Context<'_>, references: &[Value]) -> BTreeSet<Kind> {
+    let kinds = references.iter().map(kind_of);
+    kinds
+        .filter(|(group, kind)| cx.state.registry.find_kind(group, kind).is_none())
+        .map(|(group, kind)| (group.to_owned(), kind.to_owned()))
+        .collect()
+}
+
 /// Looks at an object that has owners.
 pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     let (Some(resource), Some(stored)) = (
@@ -156,6 +244,8 @@ pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     if references.is_empty() {
         return;
     }
+    let unserved = unserved(cx, &references);
+    cx.state.owners.wait((storage, Arc::from(key)), unserved);
     let kinds: Vec<Owner> = references
         .iter()
         .map(|reference| classify(cx, &stored, reference))
@@ -312,18 +402,76 @@ pub(crate) fn gone(cx: &mut Context<'_>, uid: &str) {
     }
 }
 
+/// Looks at all that waited for a kind to be served.
+pub(crate) fn served(cx: &mut Context<'_>, group: &str, kind: &str) {
+    let kind = (group.to_owned(), kind.to_owned());
+    for (storage, key) in cx.state.owners.waiting_for(&kind) {
+        super::push(cx, Work::Dependent(storage, key));
+    }
+}
+
 /// The owners of a removed object that may have waited for its end.
 pub(crate) fn waiting_owners(cx: &Context<'_>, removed: &Stored) -> Vec<Work> {
     let namespace = removed.text("namespace");
     let found = references(&removed.object()).into_iter().filter_map(|reference| {
-        let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
-        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let resource = cx.state.registry.find_kind(group, text("kind"))?;
-        let key = resource.key(&namespace, text("name"));
+        let (group, kind) = kind_of(&reference);
+        let resource = cx.state.registry.find_kind(group, kind)?;
+        let key = resource.key(&namespace, text_of(&reference, "name"));
         let owner = cx.state.store.get(resource.storage, &key)?;
         owner
             .is_deleting()
             .then(|| Work::Owner(resource.storage, Arc::from(key)))
     });
     found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        resource::builtin,
+        store::{Retention, Store},
+    };
+
+    fn stored(metadata: &Value) -> Stored {
+        let object = json!({"metadata": metadata});
+        Stored::new(object.as_object().unwrap().clone(), 1, 0)
+    }
+
+    #[test]
+    fn guarantee_6_an_owner_that_went_is_remembered_while_somebody_names_it() {
+        let mut store = Store::new(Retention {
+            entries: 1,
+            bytes: usize::MAX,
+        });
+        let resources = builtin::resources(&mut store);
+        let maps = resources.iter().find(|kind| kind.is("", "configmaps")).unwrap();
+        let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"});
+        let owner = stored(&json!({"name": "a", "namespace": "default"}));
+        let child = stored(&json!({"name": "b", "namespace": "default", "ownerReferences": [reference]}));
+        let key: Arc<str> = Arc::from("default/b");
+        let mut owners = Owners::default();
+        assert!(!owners.note_departure("1", maps, &owner), "nobody names it yet");
+        owners.note(maps.storage, &key, Some(&child));
+        assert!(!owners.has_departed(&reference, "default"));
+        assert!(owners.note_departure("1", maps, &owner));
+        owners.note(maps.storage, &key, Some(&child));
+        assert!(owners.has_departed(&reference, "default"));
+        assert!(!owners.has_departed(&reference, "elsewhere"));
+        owners.note(maps.storage, &key, None);
+        assert!(owners.departed.is_empty());
+    }
+
+    #[test]
+    fn guarantee_7_who_waits_for_a_kind_waits_no_longer_once_it_is_gone() {
+        let kind = ("example.com".to_owned(), "Widget".to_owned());
+        let child = stored(&json!({"name": "b", "ownerReferences": [{"uid": "1"}]}));
+        let place = (StorageId(0), Arc::from("default/b"));
+        let mut owners = Owners::default();
+        owners.note(place.0, &place.1, Some(&child));
+        owners.wait(place.clone(), BTreeSet::from([kind.clone()]));
+        assert_eq!(owners.waiting_for(&kind), std::slice::from_ref(&place));
+        owners.note(place.0, &place.1, None);
+        assert!(owners.waiting.is_empty());
+    }
 }

@@ -292,7 +292,9 @@ fn serve(cx: &mut Context<'_>, object: &Object) {
             .served_definitions
             .insert(text(&["metadata", "name"]), served_as);
         crate::apiservice::ensure(cx, &new);
+        let kind = new.kind.clone();
         cx.state.registry.insert(new);
+        background::collect::served(cx, &group, &kind);
     }
 }
 
