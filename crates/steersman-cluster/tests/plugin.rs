@@ -91,13 +91,17 @@ async fn a_program_that_fails_makes_no_cluster(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let directory = tempfile::tempdir().unwrap();
     let mut config = config(&fixture, &proxy, directory.path(), None);
-    config.auth_info.exec.as_mut().unwrap().args = Some(vec!["-c".to_owned(), "exit 3".to_owned()]);
-    let error = Cluster::builder("default")
-        .config(config)
-        .build()
-        .await
-        .unwrap_err();
-    assert!(matches!(error, ConnectError::Config { .. }), "{error:?}");
+    let exec = config.auth_info.exec.as_mut().unwrap();
+    exec.args = Some(vec!["-c".to_owned(), "exit 3".to_owned()]);
+    let mut missing = config.clone();
+    missing.auth_info.exec.as_mut().unwrap().command = Some("not-there".to_owned());
+    for (config, command) in [(config, "sh"), (missing, "not-there")] {
+        let built = Cluster::builder("default").config(config).build().await;
+        let error = built.unwrap_err();
+        assert!(matches!(error, ConnectError::Plugin { .. }), "{error:?}");
+        let said = format!("cluster default has its credentials from `{command}`, which gives none: ");
+        assert!(error.to_string().starts_with(&said), "{error}");
+    }
 }
 
 #[steersman_testing::test]

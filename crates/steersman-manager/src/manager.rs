@@ -258,6 +258,12 @@ impl Manager {
         // What was let go while nothing ran does not concern this run.
         self.0.take_dismissed();
         let _over = Over(&self.0);
+        for cluster in self.0.surroundings.fleet().all() {
+            let server = cluster
+                .config()
+                .map(|config| tracing::field::display(&config.cluster_url));
+            tracing::info!(cluster = %cluster.name(), server, "running with this cluster");
+        }
         let (handle, stopped) = StopHandle::new();
         run::run(&self.0, (handle, stopped), stop).await
     }

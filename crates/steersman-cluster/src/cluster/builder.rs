@@ -64,11 +64,24 @@ pub enum ConnectError {
         #[source]
         source: BadKubeconfig,
     },
-    /// The configuration makes no sense.
-    #[error("the configuration of cluster {cluster} makes no sense")]
+    /// The configuration cannot be used.
+    #[error("the configuration of cluster {cluster} cannot be used")]
     Config {
         /// Which one.
         cluster: ClusterName,
+        /// Why not.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The program that should give credentials gives none.
+    #[error(
+        "cluster {cluster} has its credentials from `{command}`, which gives none: run it by hand to see why"
+    )]
+    Plugin {
+        /// Which one.
+        cluster: ClusterName,
+        /// The program, without what it is told.
+        command: String,
         /// Why not.
         #[source]
         source: Box<kube::Error>,

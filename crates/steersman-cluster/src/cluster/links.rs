@@ -41,7 +41,7 @@ impl Links {
                 host = authority.to_string();
             }
             token = take_token(&cluster, &mut config.auth_info, clock)?;
-            plugin = Plugin::run(config).map_err(|source| senseless(&cluster, source))?;
+            plugin = Plugin::run(config).map_err(|source| unauthorized(&cluster, config, source))?;
         }
         Ok(Self {
             cluster,
@@ -81,6 +81,18 @@ impl Server {
 fn senseless(cluster: &ClusterName, source: kube::Error) -> ConnectError {
     ConnectError::Config {
         cluster: cluster.clone(),
+        source: Box::new(source),
+    }
+}
+
+fn unauthorized(cluster: &ClusterName, config: &Config, source: kube::Error) -> ConnectError {
+    let exec = config.auth_info.exec.as_ref();
+    let Some(command) = exec.and_then(|exec| exec.command.clone()) else {
+        return senseless(cluster, source);
+    };
+    ConnectError::Plugin {
+        cluster: cluster.clone(),
+        command,
         source: Box::new(source),
     }
 }
