@@ -9,7 +9,7 @@ mod managed;
 use std::{sync::Arc, time::Duration};
 
 use elected::{figure, steady};
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::{core::v1::ConfigMap, events::v1::Event};
 use kube::Api;
 use managed::{cluster, config_map, manager_of, run};
 use steersman_cluster::{Cluster, ClusterName, EventType, Fence, Recorder};
@@ -22,16 +22,9 @@ use tokio::sync::watch;
 /// As many as there may be about one object. Each is a request: none of them is written by chance before the end.
 const MANY: usize = 25;
 
-fn record(recorder: &Recorder, fixture: &Fixture) {
-    let map = config_map(fixture, "a", "1");
+fn record(recorder: &Recorder, map: &ConfigMap) {
     for number in 0..MANY {
-        recorder.event(
-            &map,
-            EventType::Normal,
-            "Stopped",
-            "Stopping",
-            &number.to_string(),
-        );
+        recorder.event(map, EventType::Normal, "Stopped", "Stopping", &number.to_string());
     }
 }
 
@@ -57,15 +50,7 @@ fn last_words(fixture: &Fixture, cluster: &Cluster, needs: Needs) -> (impl Runna
             let recorder = recorder.fenced(fence);
             runs.send_replace(true);
             cx.stop().requested().await;
-            for number in 0..MANY {
-                recorder.event(
-                    &map,
-                    EventType::Normal,
-                    "Stopped",
-                    "Stopping",
-                    &number.to_string(),
-                );
-            }
+            record(&recorder, &map);
             Ok::<_, BoxError>(())
         }
     };
@@ -123,7 +108,7 @@ async fn guarantee_10_also_one_with_a_lease_of_its_own(fixture: Fixture) {
 async fn guarantee_10_a_cluster_is_closed_after_its_events_are_written(fixture: Fixture) {
     let cluster = cluster(&fixture).await;
     let manager = unhurried(cluster.clone()).build().await.unwrap();
-    record(&cluster.recorder("last"), &fixture);
+    record(&cluster.recorder("last"), &config_map(&fixture, "a", "1"));
     let grace = Duration::from_secs(30);
     manager
         .remove_cluster(&ClusterName::default(), grace)
@@ -144,7 +129,7 @@ async fn guarantee_10_a_server_that_takes_none_does_not_hold_up_the_end(fixture:
         .await
         .unwrap();
     let stall = proxy.inject(Matching::method("POST").path("/events"), Fault::stall());
-    record(&cluster.recorder("last"), &fixture);
+    record(&cluster.recorder("last"), &config_map(&fixture, "a", "1"));
     stall.hit().await;
     run(&manager).stop().await.unwrap();
     assert!(written(&fixture).await < MANY);

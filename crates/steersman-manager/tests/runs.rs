@@ -55,19 +55,23 @@ fn deaf_at_first(
     (deaf.needing(needs), go_on)
 }
 
+/// A run that is dropped while something runs that does not hear of it.
+async fn cancelled_in_its_midst(manager: &Manager, begun: &watch::Sender<usize>) -> watch::Receiver<usize> {
+    let mut begins = begun.subscribe();
+    tokio::select! {
+        _ = manager.run_until(std::future::pending()) => panic!("nobody ends it"),
+        _ = begins.wait_for(|begun| *begun == 1) => {}
+    }
+    begins
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn guarantee_6_what_a_cancelled_run_leaves_behind_is_gone_before_the_next_runs_it_again() {
     let manager = without_cluster().await;
     let (begun, steps) = (Arc::new(watch::Sender::new(0)), Steps::new());
     let (deaf, go_on) = deaf_at_first(Needs::Nothing, &begun);
     manager.add(deaf).unwrap();
-    let mut begins = begun.subscribe();
-    let mut cancelled = Box::pin(manager.run_until(std::future::pending()));
-    tokio::select! {
-        _ = &mut cancelled => panic!("nobody ends it"),
-        _ = begins.wait_for(|begun| *begun == 1) => {}
-    }
-    drop(cancelled);
+    let mut begins = cancelled_in_its_midst(&manager, &begun).await;
     // What needs leadership starts when all others have made their first step, or wait for what is left of them.
     let starting = steps.clone();
     let leader = run_fn("leader", move |_: RunContext| {
@@ -89,13 +93,7 @@ async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has
     let (begun, steps) = (Arc::new(watch::Sender::new(0)), Steps::new());
     let (deaf, go_on) = deaf_at_first(Needs::NoCaches, &begun);
     manager.add(deaf).unwrap();
-    let mut begins = begun.subscribe();
-    let mut cancelled = Box::pin(manager.run_until(std::future::pending()));
-    tokio::select! {
-        _ = &mut cancelled => panic!("nobody ends it"),
-        _ = begins.wait_for(|begun| *begun == 1) => {}
-    }
-    drop(cancelled);
+    let mut begins = cancelled_in_its_midst(&manager, &begun).await;
     let seen = Arc::clone(&begun);
     let noted = steps.clone();
     let after_caches = run_fn("after-caches", move |_: RunContext| {

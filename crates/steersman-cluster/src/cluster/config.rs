@@ -48,8 +48,10 @@ pub struct BadKubeconfig {
 
 impl BadKubeconfig {
     fn at(place: String, error: KubeconfigError) -> Self {
+        // One that cannot be read is named already, and may be one of several.
+        let place = (!matches!(error, KubeconfigError::ReadConfig(..))).then_some(place);
         Self {
-            place: Some(place),
+            place,
             ..Self::from(error)
         }
     }
@@ -97,13 +99,14 @@ fn position(text: &str) -> Option<String> {
 /// What `KUBECONFIG` says; else, in a Pod, its service account; else `~/.kube/config`. That is the order of
 /// controller-runtime: what somebody says explicitly counts also in a Pod.
 pub(super) async fn infer() -> Result<Config, InferError> {
-    let named = env::var("KUBECONFIG").ok().filter(|paths| !paths.is_empty());
+    let named = env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
     let from_file = async |place: &str| {
         let file = Config::from_kubeconfig(&KubeConfigOptions::default()).await;
         file.map_err(|error| BadKubeconfig::at(place.to_owned(), error))
     };
     let mut config = if let Some(paths) = named {
-        from_file(&paths).await.map_err(InferError::Explicit)?
+        let place = paths.to_string_lossy();
+        from_file(&place).await.map_err(InferError::Explicit)?
     } else {
         match Config::incluster() {
             Ok(config) => config,
@@ -164,5 +167,11 @@ mod tests {
             Some("line 3 column 12".to_owned())
         );
         assert_eq!(position("line hunter2 column 12: no"), None);
+        let error = Kubeconfig::read_from("/not/there").unwrap_err();
+        let error = BadKubeconfig::at("/not/there:/etc/admin.conf".to_owned(), error);
+        assert!(
+            error.to_string().starts_with("/not/there cannot be read: "),
+            "{error}"
+        );
     }
 }
