@@ -56,13 +56,12 @@ fn deaf_at_first(
 }
 
 /// A run that is dropped while something runs that does not hear of it.
-async fn cancelled_in_its_midst(manager: &Manager, begun: &watch::Sender<usize>) -> watch::Receiver<usize> {
+async fn cancelled_in_its_midst(manager: &Manager, begun: &watch::Sender<usize>) {
     let mut begins = begun.subscribe();
     tokio::select! {
         _ = manager.run_until(std::future::pending()) => panic!("nobody ends it"),
         _ = begins.wait_for(|begun| *begun == 1) => {}
     }
-    begins
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -71,7 +70,7 @@ async fn guarantee_6_what_a_cancelled_run_leaves_behind_is_gone_before_the_next_
     let (begun, steps) = (Arc::new(watch::Sender::new(0)), Steps::new());
     let (deaf, go_on) = deaf_at_first(Needs::Nothing, &begun);
     manager.add(deaf).unwrap();
-    let mut begins = cancelled_in_its_midst(&manager, &begun).await;
+    cancelled_in_its_midst(&manager, &begun).await;
     // What needs leadership starts when all others have made their first step, or wait for what is left of them.
     let starting = steps.clone();
     let leader = run_fn("leader", move |_: RunContext| {
@@ -83,7 +82,7 @@ async fn guarantee_6_what_a_cancelled_run_leaves_behind_is_gone_before_the_next_
     steps.saw("leader starts").await;
     assert_eq!(*begun.borrow(), 1);
     go_on.send(()).unwrap();
-    begins.wait_for(|begun| *begun == 2).await.unwrap();
+    begun.subscribe().wait_for(|begun| *begun == 2).await.unwrap();
     running.stop().await.unwrap();
 }
 
@@ -93,7 +92,7 @@ async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has
     let (begun, steps) = (Arc::new(watch::Sender::new(0)), Steps::new());
     let (deaf, go_on) = deaf_at_first(Needs::NoCaches, &begun);
     manager.add(deaf).unwrap();
-    let mut begins = cancelled_in_its_midst(&manager, &begun).await;
+    cancelled_in_its_midst(&manager, &begun).await;
     let seen = Arc::clone(&begun);
     let noted = steps.clone();
     let after_caches = run_fn("after-caches", move |_: RunContext| {
