@@ -27,7 +27,7 @@ async fn manager(fixture: &Fixture, proxy: &FaultProxy) -> Manager {
         .unwrap()
 }
 
-// R118, R145
+// R145
 #[steersman_testing::test]
 async fn each_handler_does_its_own_thing(fixture: Fixture) {
     let proxy = fixture.proxy().await;

@@ -149,7 +149,7 @@ async fn leader(fixture: &Fixture) -> Option<String> {
     lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
 }
 
-// R1, R11, R15, R29, R38, R44
+// R11, R15, R29, R38, R44
 #[steersman_testing::test]
 async fn replicas_follow_a_kind_that_is_installed_while_they_run(fixture: Fixture) {
     let start = || {

@@ -199,7 +199,7 @@ async fn the_table_of_webs(fixture: Fixture) {
 }
 
 /// All about banners is in one test, because their kind comes and goes for everybody on the server.
-// R1, R3
+// R38
 #[steersman_testing::test]
 async fn banners_are_hung_up_while_their_kind_is_installed(fixture: Fixture) {
     let proxy = fixture.proxy().await;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use serde_json::json;
 use steersman_cluster::{Client, Cluster, DeleteOptions};
+use steersman_controller::Standing;
 use steersman_core::ObjectKey;
 use steersman_examples::mirror;
 use steersman_manager::Manager;
@@ -69,9 +70,11 @@ impl Pair {
         }
     }
 
-    /// Waits until the mirroring is said to miss a server, and then for as long as one is to be away.
-    async fn misses_one(&self) {
-        let is_named = |is: &str| is.starts_with("degraded: secrets/v1: unreachable");
+    /// Waits until the mirroring is said to miss a server, and then for as long as one is to be away. Without the default
+    /// cluster it is degraded, without the other one impaired.
+    async fn misses_one(&self, state: &str) {
+        let text = format!("{state}: secrets/v1: unreachable");
+        let is_named = |is: &str| is.starts_with(&text);
         let standings = self.manager.standings();
         let missing = standings.when(|all| {
             let is = all.get("secret-mirror").map(ToString::to_string);
@@ -86,7 +89,8 @@ impl Pair {
 
     async fn is_ready(&self) {
         let standings = self.manager.standings();
-        standings.when(|all| all["secret-mirror"].is_ready()).await;
+        let is_ready = |is: &Standing| matches!(is, Standing::Ready);
+        standings.when(|all| is_ready(&all["secret-mirror"])).await;
     }
 
     /// Waits until it is in the mirror.
@@ -226,7 +230,7 @@ async fn a_mirror_that_is_away_for_a_while_is_caught_up_with(fixture: Fixture) {
     for name in ["b", "c"] {
         pair.reference.create(&secret(&fixture, name, "1")).await.unwrap();
     }
-    pair.misses_one().await;
+    pair.misses_one("impaired").await;
     pair.server.restart().await.unwrap();
     pair.mirror = look_at(&pair.server);
     for name in ["a", "b", "c"] {
@@ -245,7 +249,7 @@ async fn while_the_reference_is_away_copies_are_kept_and_then_what_is_new_follow
     let running = run(&pair.manager);
     pair.mirrors(&a).await;
     pair.server.stop();
-    pair.misses_one().await;
+    pair.misses_one("degraded").await;
     // What was seen of the reference is known, so that a copy that goes is made again.
     delete(&pair.mirror, &a).await;
     pair.mirrors(&a).await;

@@ -14,6 +14,7 @@
 mod bench;
 mod kube;
 mod lint;
+mod soak;
 mod step;
 mod test;
 mod tidy;
@@ -26,6 +27,8 @@ The tasks of this repository.
     cargo xtask test                              everything that must hold at every commit
     cargo xtask test [--embedded|--real] [FILTER] tests alone: all, or those of one API server
     cargo xtask test --long [--embedded|--real]   those that have a size, as large as requirements say: an hour
+    cargo xtask soak [--seeds N] [--seed S] [--embedded|--real]
+                                                  two replicas under random faults; 10 seeds from 1 unless you say more
     cargo xtask lint                              formatting, clippy and documentation, warnings denied
     cargo xtask kube                              build or find the real API server, and print where it is
     cargo xtask bench [NAME…] [--quick] [--json] [--save]
@@ -50,7 +53,8 @@ fn main() -> ExitCode {
 fn dispatch(arguments: &[String]) -> Result<(), Failure> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["test", rest @ ..] => test::run(test::Plan::parse(rest)?),
+        ["test", rest @ ..] => test::run(&test::Plan::parse(rest)?),
+        ["soak", rest @ ..] => soak::run(&soak::Plan::parse(rest)?),
         ["lint"] => lint::run(),
         ["kube"] => kube::print(),
         ["bench", rest @ ..] => bench::run(&bench::Plan::parse(rest)?),

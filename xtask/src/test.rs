@@ -19,22 +19,34 @@ use crate::{
 const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
 
 /// Files with tests whose size can be asked for, and those tests.
-const LONG_FILES: [&str; 4] = ["client_go", "conditional_memory", "failover", "two_clusters"];
-const LONG_TESTS: [&str; 5] = [
+const LONG_FILES: [(&str, &str); 6] = [
+    ("crates/steersman-cache", "faults"),
+    ("crates/steersman-manager", "client_go"),
+    ("crates/steersman-manager", "conditional_memory"),
+    ("crates/steersman-manager", "failover"),
+    ("crates/steersman-manager", "soak"),
+    ("examples", "two_clusters"),
+];
+const LONG_TESTS: [&str; 7] = [
+    "a_burst_of_changes_over_breaking_watches",
     "a_slow_list_of_many_objects",
     "replicas_in_go_and_rust_follow_each_other",
     "after_any_number_of_installs",
+    "two_replicas_converge_after_any_faults",
     "that_is_away_for_a_while",
     "while_the_reference_is_away",
 ];
 
 /// The sizes that requirements name. At every commit they are smaller, so that nobody waits for them.
-const LONG_SIZES: [(&str, &str); 6] = [
+const LONG_SIZES: [(&str, &str); 9] = [
+    ("STEERSMAN_BURST_ROUNDS", "50"),
     ("STEERSMAN_OBJECTS", "20000"),
     ("STEERSMAN_LIST_DELAY_SECONDS", "60"),
     ("STEERSMAN_CONTEND_SECONDS", "60"),
     ("STEERSMAN_AWAY_SECONDS", "60"),
     ("STEERSMAN_CYCLES", "500"),
+    ("STEERSMAN_SOAK_SEEDS", "5"),
+    ("STEERSMAN_SOAK_SECONDS", "20"),
     ("STEERSMAN_TEST_LIMIT_SECONDS", "7200"),
 ];
 
@@ -43,8 +55,7 @@ const LONG_SIZES: [(&str, &str); 6] = [
 pub(crate) struct Plan {
     /// Formatting, clippy, documentation and the model checker, before and after the tests.
     everything: bool,
-    embedded: bool,
-    real: bool,
+    servers: Servers,
     /// The tests that have a size, at the size of the requirements, and no others.
     long: bool,
     filter: Option<String>,
@@ -54,15 +65,14 @@ impl Plan {
     pub(crate) fn parse(words: &[&str]) -> Result<Self, Failure> {
         let mut plan = Self {
             everything: words.is_empty(),
-            embedded: true,
-            real: true,
+            servers: Servers::BOTH,
             long: false,
             filter: None,
         };
         for word in words {
             match *word {
-                "--embedded" => plan.real = false,
-                "--real" => plan.embedded = false,
+                "--embedded" => plan.servers.real = false,
+                "--real" => plan.servers.embedded = false,
                 "--long" => plan.long = true,
                 flag if flag.starts_with('-') => {
                     return Err(format!(
@@ -73,9 +83,7 @@ impl Plan {
                 extra => return Err(format!("one filter at a time: `{extra}` is one too many")),
             }
         }
-        if !plan.embedded && !plan.real {
-            return Err("--embedded and --real exclude each other; without both, all tests run".to_owned());
-        }
+        plan.servers.check()?;
         if plan.long && plan.filter.is_some() {
             return Err("--long runs tests of its own: it takes no filter".to_owned());
         }
@@ -85,7 +93,7 @@ impl Plan {
     /// The files that cargo is to run, or all.
     fn files(&self) -> Vec<&'static str> {
         let chosen = self.long.then_some(LONG_FILES).into_iter().flatten();
-        chosen.flat_map(|name| ["--test", name]).collect()
+        chosen.flat_map(|(_, name)| ["--test", name]).collect()
     }
 
     /// Of that, the tests by name.
@@ -96,57 +104,87 @@ impl Plan {
         }
         self.filter.iter().map(String::as_str).collect()
     }
+}
+
+/// API servers that tests run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Servers {
+    pub(crate) embedded: bool,
+    pub(crate) real: bool,
+}
+
+impl Servers {
+    pub(crate) const BOTH: Self = Self {
+        embedded: true,
+        real: true,
+    };
+
+    /// At least one must be left.
+    pub(crate) fn check(self) -> Result<(), Failure> {
+        if self.embedded || self.real {
+            return Ok(());
+        }
+        Err("--embedded and --real exclude each other; without both, all tests run".to_owned())
+    }
 
     /// What is skipped, by the names that `#[steersman_testing::test]` gives.
-    fn skipped(&self) -> Vec<&'static str> {
+    pub(crate) fn skipped(self) -> Vec<&'static str> {
         let halves = [(self.embedded, "on_embedded"), (self.real, "on_real")];
-        halves
-            .into_iter()
-            .filter(|(wanted, _)| !wanted)
-            .map(|(_, name)| name)
-            .collect()
+        let unwanted = halves.into_iter().filter(|(wanted, _)| !wanted);
+        unwanted.map(|(_, name)| name).collect()
     }
 }
 
-pub(crate) fn run(mut plan: Plan) -> Result<(), Failure> {
+pub(crate) fn run(plan: &Plan) -> Result<(), Failure> {
     if plan.everything {
         lint::run()?;
     }
-    let assets = if plan.real { real_server()? } else { None };
-    plan.real = assets.is_some();
-    // Not `--all-targets`: that makes tests of the examples, and one of them is the server that is started next.
-    step("building tests", || {
-        succeed(cargo().args(["test", "--workspace", "--no-run"]))
-    })?;
-    let server = match &assets {
-        Some(assets) => Some(step("starting the real API server", || {
-            SharedServer::start(assets)
-        })?),
-        None => None,
-    };
-    step("tests", || {
-        let mut tests = cargo();
-        tests
-            .args(["test", "--workspace", "--no-fail-fast"])
-            .args(plan.files())
-            .arg("--")
-            .args(plan.names());
-        if plan.long {
-            tests.envs(LONG_SIZES);
-        }
-        tests.args(plan.skipped().iter().flat_map(|name| ["--skip", name]));
-        if let (Some(server), Some(assets)) = (&server, &assets) {
+    with_real_server(plan.servers, |servers, variables| {
+        step("tests", || {
+            let mut tests = cargo();
             tests
-                .env(SHARED_SERVER_VARIABLE, &server.file)
-                .env(steersman_assets::ASSETS_VARIABLE, assets.dir());
-        }
-        succeed(&mut tests)
+                .args(["test", "--workspace", "--no-fail-fast"])
+                .args(plan.files())
+                .arg("--")
+                .args(plan.names());
+            tests.args(servers.skipped().iter().flat_map(|name| ["--skip", name]));
+            tests.envs(variables);
+            if plan.long {
+                tests.envs(LONG_SIZES);
+            }
+            succeed(&mut tests)
+        })
     })?;
     if plan.everything {
         step("interleavings, by loom", loom)
     } else {
         Ok(())
     }
+}
+
+/// Variables by which a test binary finds the real server.
+pub(crate) type Variables = Vec<(&'static str, PathBuf)>;
+
+/// Builds the tests, starts the real server if it is wanted and can be had, and runs this with what it makes of both.
+pub(crate) fn with_real_server(
+    mut servers: Servers,
+    run: impl FnOnce(Servers, Variables) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let assets = if servers.real { real_server()? } else { None };
+    servers.real = assets.is_some();
+    // Not `--all-targets`: that makes tests of the examples, and one of them is the server that is started next.
+    step("building tests", || {
+        succeed(cargo().args(["test", "--workspace", "--no-run"]))
+    })?;
+    let Some(assets) = assets else {
+        return run(servers, Vec::new());
+    };
+    let server = step("starting the real API server", || SharedServer::start(&assets))?;
+    let variables = vec![
+        (SHARED_SERVER_VARIABLE, server.file.clone()),
+        (steersman_assets::ASSETS_VARIABLE, assets.dir().to_path_buf()),
+    ];
+    run(servers, variables)
 }
 
 /// All interleavings of the concurrent parts.
@@ -263,16 +301,19 @@ mod tests {
     #[test]
     fn no_words_mean_everything() {
         let plan = Plan::parse(&[]).unwrap();
-        assert!(plan.everything && plan.embedded && plan.real);
+        assert!(plan.everything && plan.servers == Servers::BOTH);
     }
 
     #[test]
     fn one_half_skips_the_other() {
         assert_eq!(
-            Plan::parse(&["--real", "watch"]).unwrap().skipped(),
+            Plan::parse(&["--real", "watch"]).unwrap().servers.skipped(),
             ["on_embedded"]
         );
-        assert_eq!(Plan::parse(&["--embedded"]).unwrap().skipped(), ["on_real"]);
+        assert_eq!(
+            Plan::parse(&["--embedded"]).unwrap().servers.skipped(),
+            ["on_real"]
+        );
     }
 
     #[test]
@@ -288,7 +329,7 @@ mod tests {
     #[test]
     fn long_ones_are_chosen_by_file_and_name() {
         let plan = Plan::parse(&["--long", "--embedded"]).unwrap();
-        assert!(!plan.everything && !plan.real);
+        assert!(!plan.everything && !plan.servers.real);
         assert!(plan.files().ends_with(&["--test", "two_clusters"]));
         assert_eq!(plan.names()[0], "--test-threads=1");
         let plan = Plan::parse(&["watch"]).unwrap();
@@ -298,16 +339,10 @@ mod tests {
     // A test that has another name now, or a size that nobody reads, would be left out without a word.
     #[test]
     fn all_that_is_said_to_be_long_is_there() {
-        let files = [
-            ("crates/steersman-manager/tests", &LONG_FILES[..3]),
-            ("examples/tests", &LONG_FILES[3..]),
-        ];
         let mut text = String::new();
-        for (folder, names) in files {
-            for name in names {
-                let path = crate::root().join(folder).join(format!("{name}.rs"));
-                text += &std::fs::read_to_string(path).unwrap();
-            }
+        for (folder, name) in LONG_FILES {
+            let path = crate::root().join(folder).join(format!("tests/{name}.rs"));
+            text += &std::fs::read_to_string(path).unwrap();
         }
         let harness = crate::root().join("crates/steersman-testing/src/harness.rs");
         text += &std::fs::read_to_string(harness).unwrap();

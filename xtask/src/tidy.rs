@@ -2,6 +2,7 @@
 //! `cargo xtask tidy`: the rules of the tree. It is a test as well, so that a plain `cargo test` keeps them.
 
 mod documents;
+mod features;
 mod layers;
 mod manifests;
 mod modules;

@@ -22,7 +22,7 @@ use harness::{
 };
 use serde_json::{Value, json};
 use steersman_apiserver::ApiServer;
-use steersman_testing::{Identity, RealServer};
+use steersman_testing::{Identity, RealServer, skip_without_tool};
 use tokio::sync::{Mutex, OnceCell};
 
 /// One of the two servers.
@@ -38,9 +38,7 @@ impl Server {
         static SERVER: OnceCell<Option<RealServer>> = OnceCell::const_new();
         let start = || async {
             if let Err(error) = steersman_assets::find() {
-                harness::note(&format!(
-                    "conversations with the real server are left out: {error}"
-                ));
+                skip_without_tool("conversations with the real server", &error.to_string());
                 return None;
             }
             let users = ["alice", "bob"].map(|name| Identity::new(name, format!("{name}-token")));

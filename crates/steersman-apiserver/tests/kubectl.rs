@@ -12,7 +12,7 @@ use std::{path::PathBuf, process::Stdio, sync::LazyLock, time::Duration};
 
 use regex::Regex;
 use serde_json::{Value, json};
-use steersman_testing::{Fixture, ServerKind};
+use steersman_testing::{Fixture, ServerKind, skip_without_tool};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::Command,
@@ -165,7 +165,10 @@ impl Shell<'_> {
 #[steersman_testing::test]
 async fn kubectl_says_the_same_of_both_servers(fixture: Fixture) {
     let Some(kubectl) = steersman_assets::find().ok().and_then(|assets| assets.kubectl()) else {
-        harness::note("the session with kubectl is left out: no kubectl is built; run `cargo xtask kube`");
+        skip_without_tool(
+            "the kubectl session",
+            "kubectl is not built; run `cargo xtask kube`",
+        );
         return;
     };
     let home = tempfile::tempdir().unwrap();

@@ -17,11 +17,13 @@
 
 mod held;
 mod live;
+mod read_scopes;
 mod reader;
+mod view;
 mod written;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -31,11 +33,13 @@ use steersman_core::{Presence, Task};
 use tokio::sync::watch;
 
 pub use held::Held;
+pub use read_scopes::ReadScopes;
 pub use reader::{Missing, ReadError, Reader, Wanted};
+pub use view::View;
 
 use crate::{
     Index, IndexConflict, IndexValue, Informer, InformerOptions, Resource, Scope, Store, StoreOptions,
-    Surroundings, known::Known, store,
+    Surroundings, known::Known, resource::Namespaces, store,
 };
 use held::{Access, Lease};
 
@@ -54,7 +58,7 @@ struct Inner {
     indexes: Indexes,
     linger: Duration,
     /// What was said about namespaces since.
-    namespaces: Mutex<HashMap<Resource, BTreeSet<String>>>,
+    namespaces: Mutex<HashMap<Resource, Namespaces>>,
     entries: Mutex<BTreeMap<Key, Entry>>,
     /// Says that an informer came or went.
     changes: watch::Sender<()>,
@@ -198,18 +202,18 @@ impl Cache {
             Some(namespaces) => scope.with_namespaces(namespaces.clone()),
             // The namespaces of the defaults are not meant for a kind that is in none.
             None if resource.is_namespaced() == Some(false) && !self.0.kinds.contains_key(resource) => {
-                scope.with_namespaces(BTreeSet::new())
+                scope.with_namespaces(Namespaces::default())
             }
             None => scope.clone(),
         }
     }
 
-    /// Changes the namespaces of a kind, instead of those that its options say; none means all of them. An informer that
+    /// Changes the namespaces of a kind, instead of those that its options say; none, or an empty name, means all of them. An informer that
     /// runs lists those that are new and drops what is in the others; for nobody else is anything changed.
     ///
     /// Those who have asked for a part of the resource by themselves, with [`informer_in`](Self::informer_in), keep it.
     pub fn set_namespaces<'a>(&self, resource: &Resource, namespaces: impl IntoIterator<Item = &'a str>) {
-        let namespaces: BTreeSet<String> = namespaces.into_iter().map(str::to_owned).collect();
+        let namespaces: Namespaces = namespaces.into_iter().collect();
         let informer = {
             // Under the lock of the informers, so that none is started with the old ones meanwhile.
             let entries = self.0.lock();
@@ -238,33 +242,28 @@ impl Cache {
 
     /// The informer of the part that `choose` makes of the one which the options say; started if nobody has asked before.
     fn hold(&self, resource: &Resource, choose: impl FnOnce(Scope) -> Scope) -> Held {
-        let (held, is_widened) = {
-            // All under one lock: namespaces that change meanwhile change before this or after it.
-            let mut entries = self.0.lock();
-            let scope = choose(self.scope(resource));
-            let key = self.key(resource, &scope);
-            let entry = entries
-                .entry(key.clone())
-                .or_insert_with(|| self.start(resource, &scope));
-            entry.lingers = true;
-            let lease = entry.lease.upgrade().unwrap_or_else(|| {
-                entry._lingering = None;
-                let lease = Arc::new(Lease {
-                    key,
-                    cache: Arc::downgrade(&self.0),
-                });
-                entry.lease = Arc::downgrade(&lease);
-                lease
+        // All under one lock: namespaces that change meanwhile change before this or after it.
+        let mut entries = self.0.lock();
+        let scope = choose(self.scope(resource));
+        let key = self.key(resource, &scope);
+        let entry = entries
+            .entry(key.clone())
+            .or_insert_with(|| self.start(resource, &scope));
+        entry.lingers = true;
+        let lease = entry.lease.upgrade().unwrap_or_else(|| {
+            entry._lingering = None;
+            let lease = Arc::new(Lease {
+                key,
+                cache: Arc::downgrade(&self.0),
             });
-            let is_widened = !scope.is_metadata_only() && entry.access.informer.want_whole();
-            let access = entry.access.clone();
-            (Held { access, lease }, is_widened)
-        };
-        // Not under it: this waits for handlers.
-        if is_widened {
-            held.adjust();
+            entry.lease = Arc::downgrade(&lease);
+            lease
+        });
+        if !scope.is_metadata_only() {
+            entry.access.informer.widen();
         }
-        held
+        let access = entry.access.clone();
+        Held { access, lease }
     }
 
     fn start(&self, resource: &Resource, scope: &Scope) -> Entry {
@@ -361,7 +360,12 @@ impl Cache {
 
     /// Reads through this cache. What its reads start ends with it.
     pub fn reader(&self, missing: Missing) -> Reader {
-        Reader::new(self.clone(), missing)
+        self.reader_in(missing, ReadScopes::new())
+    }
+
+    /// As [`reader`](Self::reader), where resources are read in these scopes.
+    pub fn reader_in(&self, missing: Missing, scopes: ReadScopes) -> Reader {
+        Reader::new(self.clone(), missing, scopes)
     }
 
     /// Whether the informer of a part, or of the one that the options say, is there already; of whole objects or of

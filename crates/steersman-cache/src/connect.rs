@@ -10,6 +10,7 @@
 //! the peer's, which answers for as long as it is there.
 
 mod gather;
+mod guard;
 mod socket;
 
 use std::{
@@ -24,14 +25,13 @@ use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioIo},
 };
-use kube::{
-    Client, Config,
-    client::{Body, ConfigExt},
-};
+use kube::{Client, Config, client::ConfigExt};
 use tokio::net::TcpStream;
 use tower::{BoxError, Service, ServiceBuilder};
 
 use gather::Gather;
+use guard::Guarded;
+pub use guard::WriteGuard;
 use socket::Socket;
 
 /// A connection on which nothing came for so long is asked whether its peer is there.
@@ -54,6 +54,7 @@ const READ_AHEAD: usize = 128 << 10;
 /// * It reads a long list for less than half of the CPU. A stream that brings more than 16 MB a second is looked at
 ///   every other millisecond instead of being waited for, which adds up to 2 ms of latency then, and only then.
 /// * It keeps to no read timeout: informers notice silence themselves, and a watch may be silent.
+/// * It asks the [`WriteGuard`] of a request before bytes of its body are written.
 /// * It retries nothing and opens no span for a request: informers do the one, and say what is wrong themselves.
 ///
 /// Behind a proxy, it is the same as [`Client::try_from`].
@@ -77,7 +78,7 @@ pub fn client(config: &Config) -> Result<Client, kube::Error> {
     });
     let tls = config.rustls_https_connector_with_connector(below)?;
     let above = Wrapping::new(tls, |stream| TokioIo::new(Gather::new(TokioIo::new(stream))));
-    let service: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
+    let service: legacy::Client<_, Guarded> = legacy::Client::builder(TokioExecutor::new())
         .http1_max_buf_size(READ_AHEAD)
         .build(above);
     let service = ServiceBuilder::new()
@@ -85,6 +86,7 @@ pub fn client(config: &Config) -> Result<Client, kube::Error> {
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
+        .map_request(guard::guarded)
         .service(service);
     Ok(Client::new(service, config.default_namespace.clone()))
 }
@@ -139,6 +141,33 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    // D32
+    #[tokio::test]
+    async fn a_write_that_is_refused_when_its_bytes_are_due_sends_none() {
+        use tokio::io::AsyncReadExt;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address: Uri = format!("http://{}", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
+        let client = client(&Config::new(address)).unwrap();
+        let mut request = http::Request::post("/api/v1/pods")
+            .body(kube::client::Body::from(b"{}".to_vec()))
+            .unwrap();
+        let guard = WriteGuard::new(|| Err("too late".into()));
+        request.extensions_mut().insert(guard.clone());
+        assert!(!guard.has_refused());
+        let receive = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut bytes = Vec::new();
+            // Until the connection ends, in whichever way.
+            let _ = stream.read_to_end(&mut bytes).await;
+            bytes
+        };
+        let (sent, received) = futures::join!(client.send(request), receive);
+        assert!(sent.is_err() && guard.has_refused());
+        assert_eq!(String::from_utf8_lossy(&received), "");
+    }
 
     #[tokio::test]
     async fn a_peer_that_has_gone_is_noticed_by_the_kernel_in_45_seconds() {

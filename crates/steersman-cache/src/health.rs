@@ -21,6 +21,8 @@ pub struct Health {
     pub synced: bool,
     /// What keeps it from being in step now. The last known state stays in the store meanwhile.
     pub trouble: Option<Arc<Trouble>>,
+    /// The server answered 404 for the kind, and discovery does not contradict it. Cached reads fail, also after the first sync.
+    pub absent: bool,
     /// How often it listed.
     pub lists: u64,
     /// How often it listed again after it had been in sync.
@@ -106,6 +108,9 @@ impl Standing {
         self.combined = Health {
             synced: now.all(|part| part.is_some_and(|health| health.synced)),
             trouble: wanted.iter().find_map(|part| self.current(part)?.trouble.clone()),
+            absent: wanted
+                .iter()
+                .any(|part| self.current(part).is_some_and(|health| health.absent)),
             lists: sum(|health| health.lists),
             relists: sum(|health| health.relists),
             watches: sum(|health| health.watches),
@@ -124,7 +129,7 @@ impl Health {
     /// What is in the way of those who want to read. Where all was there once, that is only that the kind is gone.
     pub(crate) fn in_the_way(&self) -> Option<&Arc<Trouble>> {
         let trouble = self.trouble.as_ref();
-        trouble.filter(|trouble| !self.synced || ***trouble == Trouble::Absent)
+        trouble.filter(|trouble| !self.synced || (self.absent && ***trouble == Trouble::Absent))
     }
 }
 

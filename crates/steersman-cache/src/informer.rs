@@ -13,9 +13,9 @@
 //!
 //! # Where handlers run
 //! On the task that reads from the server, one after the other, so they must be quick: turn events into keys and put
-//! them into a queue. They must not change the informer that calls them, nor register with it. They may ask it and its
-//! cache how things stand, ask a cache for informers, and let some go: no lock of a cache is held while handlers run or
-//! are waited for.
+//! them into a queue. They must not change the namespaces of the informer that calls them, nor end it, nor register with it.
+//! They can ask it and its cache how things stand, ask a cache for any informer, and drop some: no lock of a cache is held
+//! while handlers run or are waited for.
 
 mod dispatch;
 mod event;
@@ -26,7 +26,7 @@ mod stats;
 mod subscription;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -40,10 +40,11 @@ pub use stats::Stats;
 pub use subscription::{Delivery, Subscription};
 
 use crate::{
-    Health, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble,
+    Health, Liveness, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble,
     health::{Board, Reporter, Standing},
     known::Known,
     reflector::Reflector,
+    resource::Namespaces,
     store::store,
 };
 use dispatch::{Dispatch, Part};
@@ -57,6 +58,7 @@ pub struct Surroundings {
     random: Arc<Random>,
     spawner: Spawner,
     known: Known,
+    liveness: Liveness,
 }
 
 impl std::fmt::Debug for Surroundings {
@@ -81,7 +83,15 @@ impl Surroundings {
             random,
             spawner,
             known: Known::default(),
+            liveness: Liveness::default(),
         }
+    }
+
+    /// The same, where those who send requests to the same server say when it answers. Reflectors that wait after a failure
+    /// ask again then.
+    #[must_use]
+    pub fn liveness(self, liveness: Liveness) -> Self {
+        Self { liveness, ..self }
     }
 
     /// The same, where somebody knows which kinds there are.
@@ -158,6 +168,8 @@ struct Shared {
     /// By namespace, what ends with the last handle, and the watches with it. Whoever changes it waits for handlers with
     /// this lock in hand, so that nobody takes it who only asks: what they ask for is on the board.
     running: Mutex<BTreeMap<String, Running>>,
+    /// Has whole objects asked for, after somebody has said that they are wanted.
+    widening: Mutex<Option<Task>>,
 }
 
 /// A reflector that runs.
@@ -186,38 +198,51 @@ impl Informer {
             store,
             board: Board::about(scope),
             running: Mutex::default(),
+            widening: Mutex::default(),
         }));
         informer.adjust();
         informer
     }
 
     /// Changes the namespaces while it runs: those that are new are listed, those that are not wanted go, and nothing
-    /// else is touched. None means all of them. For an informer that others share there is
+    /// else is touched. None, or an empty name, means all of them. For an informer that others share there is
     /// [`Cache::set_namespaces`](crate::Cache::set_namespaces).
     pub fn set_namespaces<'a>(&self, namespaces: impl IntoIterator<Item = &'a str>) {
-        self.want_namespaces(namespaces.into_iter().map(str::to_owned).collect());
+        self.want_namespaces(namespaces.into_iter().collect());
         self.adjust();
     }
 
     /// Asks for whole objects from now on, if it asked for metadata only: they are listed anew and replace what is there.
     /// It is in sync again when that is done. Handlers hear of each as of one that was there when they came.
+    ///
+    /// It waits for nobody, so that a handler of this informer can call it.
     pub fn widen(&self) {
-        if self.want_whole() {
-            self.adjust();
+        if !self.want_whole() {
+            return;
         }
+        let shared = Arc::downgrade(&self.0);
+        let widening = async move {
+            if let Some(shared) = shared.upgrade() {
+                shared.adjust(&mut shared.lock());
+            }
+        };
+        let task = self.0.surroundings.spawner.spawn("widening", widening);
+        *self.0.widening.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
     /// Notes that other namespaces are wanted. It waits for nobody; [`adjust`](Self::adjust) does what it takes.
-    pub(crate) fn want_namespaces(&self, namespaces: BTreeSet<String>) {
+    pub(crate) fn want_namespaces(&self, namespaces: Namespaces) {
         self.0.board.want(|scope| Some(scope.with_namespaces(namespaces)));
     }
 
-    /// Notes that whole objects are wanted, and says whether [`adjust`](Self::adjust) has something to do. It waits for
-    /// nobody.
-    pub(crate) fn want_whole(&self) -> bool {
-        self.0
-            .board
-            .want(|scope| scope.is_metadata_only().then(|| scope.whole()))
+    /// Notes that whole objects are wanted, and says whether that is new. It waits for nobody.
+    fn want_whole(&self) -> bool {
+        self.0.board.want(|scope| {
+            scope.is_metadata_only().then(|| {
+                self.0.dispatch.expect_whole();
+                scope.whole()
+            })
+        })
     }
 
     /// Starts and ends reflectors until they are those of what is wanted. It waits for handlers of this informer, and
@@ -364,10 +389,10 @@ impl Informer {
     fn register(&self, name: &str, handler: Box<dyn Handler>, resync: Option<Duration>) -> Registration {
         let figures = self.0.dispatch.figures().of_handler(name);
         let registered = Arc::new(Registered::new(name, handler, figures));
-        self.0.dispatch.register(Arc::clone(&registered));
+        self.0.dispatch.register(&registered);
         let task = resync.map(|every| {
             let resync = registration::resync(
-                Arc::clone(&registered),
+                Arc::downgrade(&registered),
                 Arc::downgrade(&self.0.dispatch),
                 every,
                 (
@@ -433,7 +458,7 @@ impl Shared {
         for place in places {
             let part = place.namespace().to_owned();
             let reporter = self.board.reporter_of(&part, metadata_only);
-            let _task = match self.refused(&scope) {
+            let _task = match self.refused(&scope, &part) {
                 Some(trouble) => self.refuse(trouble, (place, reporter)),
                 None => self.start(&scope, &part, (place, reporter)),
             };
@@ -443,7 +468,11 @@ impl Shared {
     }
 
     /// Why this part of the resource cannot be asked for, if that is known.
-    fn refused(&self, scope: &Scope) -> Option<Trouble> {
+    fn refused(&self, scope: &Scope, part: &str) -> Option<Trouble> {
+        if !Namespaces::is_valid(part) {
+            let name = part.to_owned();
+            return Some(Trouble::InvalidNamespace { name });
+        }
         let is_refused = self.resource.is_namespaced() == Some(false) && !scope.is_everywhere();
         is_refused.then(|| Trouble::NotNamespaced {
             namespaces: scope.parts().into_iter().collect::<Vec<_>>().join(", "),
@@ -474,6 +503,7 @@ impl Shared {
             place,
             reporter,
         );
+        let reflector = reflector.sharing(&self.surroundings.liveness);
         self.surroundings.spawner.spawn("reflector", reflector.run())
     }
 }

@@ -12,6 +12,7 @@ mod health;
 mod index;
 mod informer;
 mod known;
+mod liveness;
 mod object;
 mod overlay;
 mod reflector;
@@ -24,13 +25,14 @@ mod sync;
 mod transform;
 mod wire;
 
-pub use cache::{Cache, CacheBuilder, Held, Missing, ReadError, Reader, Wanted};
-pub use connect::client;
+pub use cache::{Cache, CacheBuilder, Held, Missing, ReadError, ReadScopes, Reader, View, Wanted};
+pub use connect::{WriteGuard, client};
 pub use health::Health;
 pub use index::{Index, IndexConflict, IndexValue};
 pub use informer::{
     Delivery, Event, Handler, Informer, InformerOptions, Registration, Stats, Subscription, Surroundings,
 };
+pub use liveness::Liveness;
 pub use object::{DecodeError, InvalidObject, Object, without_content};
 pub use overlay::Overlay;
 pub use reflector::{ReflectorOptions, Trouble};

@@ -13,9 +13,10 @@ mod making;
 mod reason;
 mod sharing;
 
-use std::{borrow::Cow, fmt, sync::atomic::AtomicBool};
+use std::{borrow::Cow, fmt, hash::BuildHasher, sync::atomic::AtomicBool};
 
 use arc_swap::ArcSwapOption;
+use foldhash::fast::FixedState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 use steersman_core::ObjectKey;
@@ -53,11 +54,21 @@ pub struct Object {
     deleting: bool,
     /// Whether the server was asked for the metadata only.
     metadata_only: bool,
-    /// Whether some of the object was left out of the bytes, so that only [`kept`](Self::kept) tells of it.
-    partial: bool,
+    /// [`PARTIAL`] and [`TAIL`].
+    marks: u8,
     /// Whether the decoded value was asked for lately.
     used: AtomicBool,
+    /// What the bytes were made from, as a [`fingerprint`], if a transform or a projection left something out; otherwise 0.
+    source: u32,
 }
+
+/// Some of the object was left out of the bytes, so that only [`kept`](Object::kept) tells of it.
+const PARTIAL: u8 = 1;
+/// Behind the JSON there are texts of the header that JSON writes with escapes, such as the name `CORP\admins`: each as it is
+/// meant between two of [`BESIDE_TEXT`], and then the length of the JSON and one more of these.
+const TAIL: u8 = 2;
+/// No byte of a text is this one.
+const BESIDE_TEXT: u8 = 0xff;
 
 /// Where the fields of the header are in the bytes. Their ends are in the bytes, too, so that they need no room here.
 #[derive(Clone, Copy)]
@@ -204,7 +215,47 @@ impl Object {
     /// The whole object as JSON, without `managedFields`.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[..self.json_length()]
+    }
+
+    fn json_length(&self) -> usize {
+        // The bytes are not touched for the others, which are nearly all.
+        if self.marks & TAIL == 0 {
+            return self.bytes.len();
+        }
+        match self.bytes.last_chunk() {
+            Some([a, b, c, d, BESIDE_TEXT]) => u32::from_le_bytes([*a, *b, *c, *d]) as usize,
+            _ => self.bytes.len(),
+        }
+    }
+
+    /// What is behind the text at a place: a quote, unless it is one that JSON writes with escapes.
+    fn end_of_text(&self, place: Place) -> u8 {
+        if self.marks & TAIL != 0 && place.at() >= self.json_length() {
+            BESIDE_TEXT
+        } else {
+            b'"'
+        }
+    }
+
+    /// Whether the server sent the same for both, of which each may be kept in another form.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        if (self.source, other.source) == (0, 0) {
+            return self.bytes() == other.bytes();
+        }
+        let source = |object: &Self| match object.source {
+            0 => fingerprint(object.bytes()),
+            source => source,
+        };
+        source(self) == source(other)
+    }
+
+    /// Notes that something was left out of `whole`.
+    pub(crate) fn mark_cut_from(&mut self, whole: &Self) {
+        self.source = match whole.source {
+            0 => fingerprint(whole.bytes()),
+            source => source,
+        };
     }
 
     /// Whether these are its namespace and name. A store asks this so often that their ends are not looked for.
@@ -212,8 +263,9 @@ impl Object {
         let is = |place: Place, text: &str| {
             let rest = self.bytes.get(place.at() + 1..).unwrap_or_default();
             let behind = rest.strip_prefix(text.as_bytes());
-            let is_whole = behind.is_some_and(|behind| behind.first() == Some(&b'"'));
-            is_whole && memchr::memchr(b'"', text.as_bytes()).is_none()
+            let end = self.end_of_text(place);
+            let is_whole = behind.is_some_and(|behind| behind.first() == Some(&end));
+            is_whole && memchr::memchr(end, text.as_bytes()).is_none()
         };
         let is_in_namespace = match self.places.namespace {
             place if place.at() == 0 => namespace.is_empty(),
@@ -231,13 +283,13 @@ impl Object {
         }
     }
 
-    /// The content of the string at a place. It has no escapes, or it would be no header.
+    /// The content of the string at a place.
     fn text(&self, place: Place) -> &str {
         if place.at() == 0 {
             return "";
         }
         let content = self.bytes.get(place.at() + 1..).unwrap_or_default();
-        let end = memchr::memchr(b'"', content).unwrap_or_default();
+        let end = memchr::memchr(self.end_of_text(place), content).unwrap_or_default();
         std::str::from_utf8(&content[..end]).expect("the walk lets only UTF-8 into the header")
     }
 }
@@ -248,9 +300,14 @@ impl fmt::Debug for Object {
         f.debug_struct("Object")
             .field("key", &self.key())
             .field("resource_version", &self.resource_version())
-            .field("bytes", &self.bytes.len())
+            .field("bytes", &self.bytes().len())
             .finish_non_exhaustive()
     }
+}
+
+/// Stands for bytes that are not kept. It is never 0.
+fn fingerprint(bytes: &[u8]) -> u32 {
+    (FixedState::default().hash_one(bytes) as u32).max(1)
 }
 
 /// Of a key that is there twice, the last counts, as it does for those who decode the object.

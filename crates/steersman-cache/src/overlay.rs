@@ -9,12 +9,16 @@
 //! 2. After [`deleted`](Overlay::deleted), reads show nothing of that uid, unless it was said when it went and something
 //!    newer of it comes: then it has only left a selector, and is back.
 //! 3. What was written goes as soon as the store has reached its revision, by an event, a bookmark or a relist, also if
-//!    it never comes because a selector leaves it out. Where namespaces are listed one by one, its own namespace counts:
-//!    one that is behind keeps nothing of another. Whoever hears that an object went does not see it any more.
+//!    it never comes because a selector leaves it out. It also goes after a list of the newest state that began later. Where
+//!    namespaces are listed one by one, its own namespace counts: one that is behind keeps nothing of another. Whoever hears
+//!    that an object went does not see it any more.
 //! 4. A tombstone goes when the store has seen that uid go, when another uid came in its place, or when the store or the
 //!    object in it has passed the revision of the deletion. Where none of that ever happens, the object was not deleted
-//!    after all: it is shown again when it is still there after a relist and after [`limit`](Overlay::limit).
+//!    after all: it is shown again after a list of the newest state, and after [`limit`](Overlay::limit) when another list
+//!    has shown it or a newer event of it comes.
 //! 5. Nothing stays for good: see below.
+//! 6. An object that was created and deleted again between two lists is not in any list or event. Handlers of its informer
+//!    get a `Deleted` event with the object as it was written, because readers have seen it.
 //!
 //! # Limits
 //! Where revisions cannot be compared (aggregated servers), what was written goes when the store sees that very revision,
@@ -66,7 +70,16 @@ impl Overlay {
     /// The same with another limit than [`LIMIT`](Self::LIMIT).
     #[must_use]
     pub fn limited(store: &Store, clock: Arc<dyn Clock>, limit: Duration) -> Self {
-        let layer = Arc::new(Layer::new(clock, limit));
+        Self::over(store, Layer::new(clock, limit, false))
+    }
+
+    /// The same over the store of an informer, which tells its handlers of writes that are lost.
+    pub(crate) fn of_informer(store: &Store, clock: Arc<dyn Clock>) -> Self {
+        Self::over(store, Layer::new(clock, Self::LIMIT, true))
+    }
+
+    fn over(store: &Store, layer: Layer) -> Self {
+        let layer = Arc::new(layer);
         store.tell(&layer);
         Self {
             store: store.clone(),

@@ -3,7 +3,10 @@
 //!
 //! # Guarantees
 //! 1. What the sink was told adds up to the server's state at the revision that it was told last.
-//! 2. A list never goes back behind a revision that was seen, and no request says `resourceVersion=0`.
+//! 2. No request says `resourceVersion=0`. A list is asked for from the revision on that was seen last, and then an older one
+//!    is not taken; or without a revision, which is a quorum read: that is the newest state and replaces what is there, also
+//!    if its revision is lower, as after a restored backup. A watch from a revision that the server does not have any more
+//!    can be silent until then; [`ReflectorOptions::relist`] bounds that.
 //! 3. An object that went while nobody watched is found by the next list; the sink is told the end of each list.
 //! 4. Trouble is a state with a name, and ends when it is over; the reflector never gives up.
 //! 5. A server that asks for patience gets it, two minutes at a time at most, and so does one whose watches come to nothing:
@@ -12,7 +15,10 @@
 //!    however long it is.
 //! 7. A panic is trouble as any other: what was under way is given up, and a list makes up for it.
 //! 8. A kind that the server does not have is not asked for again while it is known to be absent. It has no objects then,
-//!    and is asked for at once when it is there.
+//!    and is asked for at once when it is there. A 404 takes no objects from readers while the kind is known to be present,
+//!    and one that no API server writes says nothing about the kind. If nobody else knows, three answers in a row count.
+//! 9. Only a list deletes what it does not show: an answer with `items`, of this kind, and with a revision if the server
+//!    gave one before. Any other answer is trouble.
 
 mod backoff;
 mod listing;
@@ -35,8 +41,10 @@ use crate::{
     Resource, Revision, Scope,
     health::Reporter,
     known::Known,
+    liveness::{Liveness, Token},
     object::{InvalidObject, Object},
     response::Response,
+    store::Came,
     wire::lines::{Event, Lines},
 };
 use backoff::Backoff;
@@ -48,20 +56,29 @@ const OBJECT_LIMIT: usize = 64 << 20;
 /// at once is not asked without a pause, whatever it says before.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
+/// So many answers in a row have to say that a kind is absent which was there, if nobody else knows.
+const NOT_FOUND_TRIED: u32 = 3;
+
+/// After so many watches in a row that the server ended with an error, the resource is listed: the revision itself may be
+/// what the server fails over.
+const WATCHES_TRIED: u32 = 3;
+
 /// Who is told what the reflector learns: the one writer of a store. Nobody else has the objects yet.
 pub(crate) trait Sink: Send {
     /// A list begins. What is not in it is gone.
-    fn begin(&mut self);
+    fn begin(&mut self, came: Came);
     /// An object of the list.
     fn listed(&mut self, object: Arc<Object>);
+    /// An object was deleted while the list came, which says nothing about how far that has got; this was its last state.
+    fn unlisted(&mut self, object: Arc<Object>);
     /// The list was whole, and is of this revision.
     fn end(&mut self, revision: &Revision);
     /// The list broke off: forget that it began.
     fn abandon(&mut self);
-    /// An object is new or different.
-    fn changed(&mut self, object: Arc<Object>);
-    /// An object is gone; this was its last state.
-    fn deleted(&mut self, object: Arc<Object>);
+    /// An object is new or different. Returns false if the store has a newer state of it: the server went back.
+    fn changed(&mut self, object: Arc<Object>) -> bool;
+    /// An object is gone; this was its last state. Returns false as [`changed`](Self::changed) does.
+    fn deleted(&mut self, object: Arc<Object>) -> bool;
     /// Nothing else happened up to this revision.
     fn progressed(&mut self, revision: &Revision);
     /// An object cannot be read.
@@ -81,7 +98,10 @@ pub(crate) struct Reflector<S> {
     sink: S,
     health: Reporter,
     backoff: Backoff,
-    /// The newest revision that the sink was told. Nothing older is ever asked for or taken.
+    /// Says when the server answers others.
+    liveness: Liveness,
+    token: Token,
+    /// The newest revision that the sink was told.
     revision: Revision,
     /// Whether lists are streamed. It ends when the server says that it does not do that.
     streaming: bool,
@@ -89,6 +109,10 @@ pub(crate) struct Reflector<S> {
     broken_streams: u32,
     /// Whether the next list asks for pages.
     paging: bool,
+    /// How many watches from the last revision failed with an error of the server, one after the other.
+    failed_watches: u32,
+    /// How many answers in a row said that the server does not have the kind.
+    not_found: u32,
 }
 
 /// A watch that is under way.
@@ -122,10 +146,22 @@ impl<S: Sink> Reflector<S> {
             sink,
             health,
             backoff,
+            liveness: Liveness::default(),
+            token: Token::default(),
             revision,
             streaming,
             broken_streams: 0,
             paging,
+            failed_watches: 0,
+            not_found: 0,
+        }
+    }
+
+    /// The same, which hears when the server answers others.
+    pub(crate) fn sharing(self, liveness: &Liveness) -> Self {
+        Self {
+            liveness: liveness.clone(),
+            ..self
         }
     }
 
@@ -143,13 +179,14 @@ impl<S: Sink> Reflector<S> {
                     relist_at = self.next_relist();
                     stream = listed?;
                     needs_list = false;
+                    self.failed_watches = 0;
                 } else if let Some(interval) = self.options.poll_interval() {
                     self.clock.sleep_until(self.clock.now() + interval).await;
                     needs_list = true;
                 } else {
                     let watched = self.watch(stream.take(), relist_at).await;
                     // A watch that cannot say from where it goes on does not tell of what went in between.
-                    needs_list = !self.revision.is_known();
+                    needs_list = !self.revision.is_known() || self.failed_watches >= WATCHES_TRIED;
                     needs_list |= watched?;
                 }
                 Ok(())
@@ -197,40 +234,69 @@ impl<S: Sink> Reflector<S> {
     /// Waits until it is time to ask again. `presence` is what was known of the kind when the server was asked.
     async fn wait_out(&mut self, trouble: Trouble, presence: Presence) {
         let now = self.clock.now();
+        let is_absent = trouble == Trouble::Absent;
+        self.not_found = if is_absent { self.not_found + 1 } else { 0 };
+        // Others know better than one answer. If they learn that it is absent, so does this one. Where nobody knows, one
+        // answer is not enough once the kind was there: it may come from something in between.
+        let is_agreed = is_absent
+            && match self.known.presence(&self.resource) {
+                Presence::Present => false,
+                Presence::Absent => true,
+                Presence::Unknown => !self.revision.is_known() || self.not_found >= NOT_FOUND_TRIED,
+            };
         let resource = &self.resource;
+        if matches!(trouble, Trouble::Behind { .. }) {
+            // Only a list in pages is a quorum read, and says what there is.
+            self.broken_streams = listing::STREAMS_TRIED;
+        }
         // History that ran out is nobody's fault: the first time it costs no waiting.
         let at_once = matches!(trouble, Trouble::Expired { .. }) && self.backoff.is_fresh(now);
-        let delay = self.backoff.failed(now, trouble.retry_after());
+        // A kind that was there and is said to be absent may be there: the answer may come from something in between.
+        let is_doubtful = is_absent && (self.revision.is_known() || !is_agreed);
+        let can_pass = trouble.can_pass_with_an_outage() || is_doubtful;
+        let (early, delay) = self.backoff.failed(now, &trouble, can_pass);
         tracing::debug!(%resource, %trouble, ?delay, "a reflector is in trouble");
-        let is_absent = trouble == Trouble::Absent;
-        self.health
-            .update(|health| health.trouble = Some(Arc::new(trouble)));
-        if is_absent {
-            self.until_there(now + delay, presence).await;
+        self.health.update(|health| {
+            health.trouble = Some(Arc::new(trouble));
+            health.absent = is_agreed;
+        });
+        let is_early = if is_absent {
+            self.until_there((early, delay), presence).await
         } else if !at_once {
-            self.clock.sleep_until(now + delay).await;
+            let chance = (&self.clock, &*self.random);
+            self.liveness.wait(&self.token, (early, delay), chance).await
+        } else {
+            false
+        };
+        if is_early {
+            self.backoff.tries_early();
         }
     }
 
-    /// Waits until this moment, and longer while the kind is known to be absent; but not once it is known to be there.
-    async fn until_there(&mut self, moment: Moment, mut before: Presence) {
-        let mut due = self.clock.sleep_until(moment);
+    /// Waits out these delays, and longer while the kind is known to be absent; but not once it is known to be there. Returns
+    /// whether the server answered another request meanwhile.
+    async fn until_there(&mut self, delays: (Duration, Duration), mut before: Presence) -> bool {
+        let chance = (&self.clock, &*self.random);
+        let mut due = std::pin::pin!(self.liveness.wait(&self.token, delays, chance));
         let mut has_objects = self.revision.is_known();
         loop {
             let now = self.known.look(&self.resource);
             if now == Presence::Present && before != now {
-                return;
+                return false;
             }
-            if now == Presence::Absent && std::mem::take(&mut has_objects) {
-                // They have gone with the kind.
-                self.sink.begin();
-                self.sink.end(&self.revision);
+            if now == Presence::Absent {
+                self.health.update(|health| health.absent = true);
+                if std::mem::take(&mut has_objects) {
+                    // They have gone with the kind.
+                    self.sink.begin(Came::Newest);
+                    self.sink.end(&self.revision);
+                }
             }
             before = now;
             tokio::select! {
                 biased;
                 () = self.known.changed() => {}
-                () = &mut due, if now != Presence::Absent => return,
+                is_early = &mut due, if now != Presence::Absent => return is_early,
             }
         }
     }
@@ -243,7 +309,11 @@ impl<S: Sink> Reflector<S> {
                 let from = ("resourceVersion", self.revision.as_str());
                 let from = self.revision.is_known().then_some(from);
                 let query = self.watch_query(from.as_slice());
-                self.open(&query, self.options.idle_limit()).await?
+                let opened = self.open(&query, self.options.idle_limit()).await;
+                // One that is busy or away has not looked at the revision.
+                let has_failed = matches!(opened, Err(Trouble::Busy { code: 500, .. }));
+                self.failed_watches += u32::from(has_failed);
+                opened?
             }
         };
         self.health.update(|health| health.trouble = None);
@@ -275,14 +345,20 @@ impl<S: Sink> Reflector<S> {
 
     fn take_events(&mut self, stream: &mut Stream, chunk: &[u8]) -> Result<(), Trouble> {
         let (sink, revision) = (&mut self.sink, &mut self.revision);
-        let mut trouble = None;
+        let (before, mut trouble) = (revision.clone(), None);
         let pushed = stream.lines.push(chunk, |line| {
             if trouble.is_none() {
                 trouble = apply(sink, revision, Event::parse(line)).err();
             }
         });
+        if *revision != before {
+            self.failed_watches = 0;
+        }
         match trouble {
-            Some(trouble) => Err(trouble),
+            Some(trouble) => {
+                self.failed_watches += 1;
+                Err(trouble)
+            }
             None => pushed.map_err(|error| Trouble::Undecodable {
                 reason: error.to_string(),
             }),
@@ -290,8 +366,10 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// The server has the kind. Those who hear of its objects must not read that it has not.
-    fn found(&self) {
+    fn found(&mut self) {
+        self.not_found = 0;
         self.health.update(|health| {
+            health.absent = false;
             let trouble = health.trouble.take();
             health.trouble = trouble.filter(|trouble| **trouble != Trouble::Absent);
         });
@@ -302,7 +380,7 @@ impl<S: Sink> Reflector<S> {
             health.watch_restarts += u64::from(health.watches > 0);
             health.watches += 1;
         });
-        let request = self.request(query, false);
+        let request = self.request(query, false)?;
         let response = Response::to(
             &self.client,
             request,
@@ -320,22 +398,34 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
+fn behind(seen: &Revision, told: Revision) -> Trouble {
+    Trouble::Behind {
+        told,
+        seen: seen.clone(),
+    }
+}
+
 /// Tells the sink of one event behind the initial ones, and notes how far that goes.
 fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<(), Trouble> {
     let reached = match event {
         Event::Added(object) | Event::Modified(object) => {
             let reached = object.revision();
-            sink.changed(object);
+            if !sink.changed(object) {
+                return Err(behind(revision, reached));
+            }
             reached
         }
         Event::Deleted(object) => {
             let reached = object.revision();
-            sink.deleted(object);
+            if !sink.deleted(object) {
+                return Err(behind(revision, reached));
+            }
             reached
         }
         Event::Bookmark {
             revision: reached, ..
         } => {
+            listing::check(revision, &reached)?;
             sink.progressed(&reached);
             reached
         }

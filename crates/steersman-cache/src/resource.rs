@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which objects an informer is about: a resource and a part of it.
 
+mod namespaces;
 mod selector;
 
 use std::{
@@ -17,6 +18,7 @@ use kube::{
     core::{ApiResource, ClusterResourceScope, NamespaceResourceScope},
 };
 
+pub(crate) use self::namespaces::Namespaces;
 use crate::{Object, Wanted};
 
 /// A kind of objects as a server names it.
@@ -46,11 +48,18 @@ struct Names {
 }
 
 /// The part of a resource that is listed and watched.
+///
+/// ```
+/// use steersman_cache::Scope;
+///
+/// let watched = |names: &str| names.split(',').fold(Scope::all(), Scope::namespace);
+/// assert_eq!(watched("a, b"), Scope::all().namespace("a").namespace("b"));
+/// assert_eq!(watched(""), Scope::all());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use]
 pub struct Scope {
-    /// All, where there is none.
-    namespaces: BTreeSet<String>,
+    namespaces: Namespaces,
     labels: Option<String>,
     fields: Option<String>,
     metadata_only: bool,
@@ -152,6 +161,25 @@ impl Resource {
         }
     }
 
+    /// Whether a server's list of this resource can have this type. Either is empty where the list does not say it.
+    ///
+    /// ```
+    /// use steersman_cache::Resource;
+    ///
+    /// let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
+    /// assert!(maps.may_list_as("v1", "ConfigMapList") && maps.may_list_as("", ""));
+    /// assert!(!maps.may_list_as("v1", "PodList") && !maps.may_list_as("v1", "Status"));
+    /// ```
+    #[must_use]
+    pub fn may_list_as(&self, api_version: &str, kind: &str) -> bool {
+        let is_usual = kind
+            .strip_suffix("List")
+            .is_some_and(|of| of.is_empty() || of == self.kind() || of == "PartialObjectMetadata");
+        // A CRD can give its lists any kind, and has a dot in its group.
+        let is_custom = || self.group().contains('.') && api_version == self.api_version();
+        kind.is_empty() || is_usual || is_custom()
+    }
+
     /// The path of its collection: in a namespace, or in all of them as the empty name.
     pub(crate) fn path(&self, namespace: &str) -> String {
         let root = if self.names.group.is_empty() {
@@ -237,6 +265,7 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let namespaces = self
             .namespaces
+            .named()
             .iter()
             .map(String::as_str)
             .collect::<Vec<_>>()
@@ -259,11 +288,15 @@ impl Scope {
 
     /// Those of this namespace. Said several times, those of each. Default: all namespaces.
     ///
+    /// The empty name means all namespaces, also beside others, as it does in `WATCH_NAMESPACE`. White space around a name
+    /// does not count. A name that no namespace can have is refused by the informer
+    /// ([`Trouble::InvalidNamespace`](crate::Trouble::InvalidNamespace)), which does not ask the server for it.
+    ///
     /// A kind that is in no namespace cannot be asked for in one: an informer of that says so
     /// ([`Trouble::NotNamespaced`](crate::Trouble::NotNamespaced)), and asks for nothing. Namespaces among the
     /// [defaults](crate::CacheBuilder::defaults) of a cache are not meant for such kinds.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespaces.insert(namespace.into());
+        self.namespaces.add(&namespace.into());
         self
     }
 
@@ -287,15 +320,14 @@ impl Scope {
 
     /// Whether objects of this namespace are in it.
     pub(crate) fn covers(&self, namespace: &str) -> bool {
-        self.namespaces.is_empty() || self.namespaces.contains(namespace)
+        self.namespaces.cover(namespace)
     }
 
     /// Whether an object is in it; nothing where only a server can tell.
     pub(crate) fn holds(&self, object: &Object) -> Option<bool> {
         let labels = self.labels.as_deref().unwrap_or_default();
         let fields = self.fields.as_deref().unwrap_or_default();
-        let is_in_namespace = self.namespaces.is_empty() || self.namespaces.contains(object.namespace());
-        if !is_in_namespace {
+        if !self.covers(object.namespace()) {
             return Some(false);
         }
         match (
@@ -310,20 +342,20 @@ impl Scope {
 
     /// Whether it is about all namespaces.
     pub(crate) fn is_everywhere(&self) -> bool {
-        self.namespaces.is_empty()
+        self.namespaces.named().is_empty()
     }
 
     /// What is listed by one request: a namespace, or all of them as the empty name.
     pub(crate) fn parts(&self) -> BTreeSet<String> {
-        if self.namespaces.is_empty() {
+        if self.is_everywhere() {
             BTreeSet::from([String::new()])
         } else {
-            self.namespaces.clone()
+            self.namespaces.named().clone()
         }
     }
 
     /// The same with other namespaces.
-    pub(crate) fn with_namespaces(&self, namespaces: BTreeSet<String>) -> Self {
+    pub(crate) fn with_namespaces(&self, namespaces: Namespaces) -> Self {
         Self {
             namespaces,
             ..self.clone()

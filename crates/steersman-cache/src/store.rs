@@ -4,8 +4,9 @@
 //! The reflector of an informer holds the [`StoreWriter`]; everybody else holds a [`Store`], which is cheap to clone.
 //!
 //! # Guarantees
-//! 1. The store never goes back: of two revisions of one key the newer stays, in whichever order they come. Revisions
-//!    that cannot be compared replace each other unless they are equal.
+//! 1. Of two revisions of one uid the newer stays, in whichever order they come. Revisions that cannot be compared replace
+//!    each other. Another uid replaces what is there, and so does other content of the same revision. What an informer lists
+//!    without asking for a revision is the newest state, and replaces what is there in any case.
 //! 2. A relist happens in place: readers see each object as it was or as it is, never a store that is half empty, and
 //!    no second copy is made. A relist that is given up loses nothing.
 //! 3. A change is in every index before a reader sees it in the store, and readers see it in all of them at once.
@@ -45,7 +46,7 @@ mod writer;
 
 use std::{fmt, sync::Arc};
 
-pub(crate) use self::state::State;
+pub(crate) use self::state::{Came, State};
 pub use self::{
     query::Query,
     representation::Representation,

@@ -138,6 +138,7 @@ impl Transform {
         if object.is_metadata_only() {
             cut.mark_metadata_only();
         }
+        cut.mark_cut_from(object);
         Some(cut)
     }
 }

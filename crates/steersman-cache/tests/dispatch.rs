@@ -15,7 +15,8 @@ use std::{
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cache::{
-    Delivery, Event, Handler, Index, Informer, InformerOptions, Object, StoreOptions, Subscription, Transform,
+    Cache, Delivery, Event, Handler, Index, Informer, InformerOptions, Object, StoreOptions, Subscription,
+    Transform,
 };
 use steersman_core::TestClock;
 use steersman_testing::Fixture;
@@ -239,7 +240,7 @@ async fn a_handler_whose_registration_dropped_is_not_called(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn handlers_that_have_gone_leave_nothing_behind_also_where_nothing_happens(fixture: Fixture) {
+async fn a_dropped_registration_drops_its_handler_without_an_event(fixture: Fixture) {
     let informer = informer(&fixture, &surroundings(fixture.client()));
     informer.synced().await;
     let memory = Arc::new(());
@@ -247,8 +248,25 @@ async fn handlers_that_have_gone_leave_nothing_behind_also_where_nothing_happens
         let held = Arc::clone(&memory);
         drop(informer.handle("goes", move |_: &Event| _ = &held));
     }
-    let _stays = informer.handle("stays", |_: &Event| {});
     assert_eq!(Arc::strong_count(&memory), 1);
+}
+
+// D31
+#[steersman_testing::test]
+async fn a_handler_can_hold_the_cache_that_holds_its_informer(fixture: Fixture) {
+    let (memory, cache) = (
+        Arc::new(()),
+        Cache::builder(surroundings(fixture.client())).build(),
+    );
+    let held = cache.informer(&config_maps());
+    let captured = (cache, held.clone(), Arc::clone(&memory));
+    let registration = held.handle("holds", move |_: &Event| _ = &captured);
+    held.synced().await;
+    drop((held, registration));
+    // A call that is under way ends first.
+    while Arc::strong_count(&memory) > 1 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Panics when it is told that its informer was ended.

@@ -118,6 +118,11 @@ impl Thing {
     fn key(&self) -> (String, String) {
         (self.namespace.clone(), self.name.clone())
     }
+
+    /// Whether it is the same as what comes, or a newer revision of the same uid.
+    fn is_as_new(&self, other: &Self) -> bool {
+        self == other || (self.uid == other.uid && self.revision > other.revision)
+    }
 }
 
 #[derive(Debug, PartialEq, serde::Deserialize)]
@@ -214,7 +219,7 @@ fn run(
                 seen.insert(thing.key());
             }
             let change = writer.apply(thing.object());
-            if old.as_ref().is_some_and(|old| old.revision >= thing.revision) {
+            if old.as_ref().is_some_and(|old| old.is_as_new(thing)) {
                 prop_assert!(change.is_none());
             } else {
                 let change = change.expect("it is newer");

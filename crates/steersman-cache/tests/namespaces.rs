@@ -11,11 +11,11 @@ use std::{
 };
 
 use http::{Request, Response};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::PostParams, client::Body};
 use serde_json::json;
 use steersman_cache::{
-    Cache, Delivery, Event, Handler, Informer, InformerOptions, Missing, ReadError, Scope,
+    Cache, Delivery, Event, Handler, Informer, InformerOptions, Missing, Query, ReadError, Scope, Trouble,
 };
 use steersman_testing::{
     Fixture,
@@ -302,4 +302,56 @@ async fn namespaces_that_change_while_an_informer_starts_are_those_that_it_has()
         });
         assert_eq!(held.scope(), Scope::all().namespace("new"), "round {round}");
     }
+}
+
+// D6
+#[steersman_testing::test]
+async fn the_empty_name_means_all_namespaces(fixture: Fixture) {
+    let label = fixture.namespace();
+    maps(&fixture, fixture.namespace())
+        .create_with("a", json!({"test": label}))
+        .await;
+    let scope = Scope::all().namespace("").labels(format!("test={label}"));
+    let cache = Cache::builder(surroundings(fixture.client()))
+        .defaults(scope, InformerOptions::default())
+        .build();
+    let reader = cache.reader(Missing::Start);
+    let found = reader.get::<ConfigMap>(fixture.namespace(), "a").await.unwrap();
+    assert!(found.is_some());
+    let all = reader.list::<ConfigMap>(&Query::new()).await.unwrap();
+    assert_eq!(all.len(), 1);
+    // What is written is not hidden, as it was where no namespace is that of the scope.
+    let created = maps(&fixture, fixture.namespace())
+        .create_with("b", json!({"test": label}))
+        .await;
+    cache
+        .wrote(&config_maps(), &serde_json::to_vec(&created).unwrap())
+        .unwrap();
+    assert!(
+        reader
+            .get::<ConfigMap>(fixture.namespace(), "b")
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+// D6
+#[steersman_testing::test]
+async fn a_name_that_no_namespace_can_have_is_refused_and_the_others_are_there(fixture: Fixture) {
+    maps(&fixture, fixture.namespace()).create("a").await;
+    let names_of = |text: &str| text.split(',').fold(Scope::all(), Scope::namespace);
+    let scope = names_of(&format!(" {} ,not a name", fixture.namespace()));
+    let cache = Cache::builder(surroundings(fixture.client()))
+        .defaults(scope, InformerOptions::default())
+        .build();
+    let reader = cache.reader(Missing::Start);
+    let found = reader.get::<ConfigMap>(fixture.namespace(), "a").await.unwrap();
+    assert!(found.is_some());
+    let error = reader.get::<ConfigMap>("not a name", "a").await.unwrap_err();
+    let ReadError::NotSynced { reason, .. } = error else {
+        panic!("{error}")
+    };
+    let name = "not a name".to_owned();
+    assert_eq!(*reason, Trouble::InvalidNamespace { name });
 }

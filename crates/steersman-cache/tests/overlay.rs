@@ -233,6 +233,21 @@ fn guarantee_5_what_was_not_deleted_after_all_is_shown_again() {
     assert!(it.overlay.is_empty());
 }
 
+// D8
+#[test]
+fn guarantee_4_what_was_not_deleted_after_all_is_shown_again_with_newer_events_alone() {
+    let mut it = setting();
+    it.writer.apply(object("a", "1", "5", ""));
+    it.overlay.deleted(&key("a"), "1", None);
+    it.writer.apply(object("a", "1", "6", ""));
+    assert_eq!(it.revision_of("a"), "", "it may be from before the deletion");
+    it.clock.advance(Overlay::LIMIT);
+    it.writer.apply(object("a", "1", "6", ""));
+    it.writer.apply(object("a", "1", "7", ""));
+    assert_eq!(it.revision_of("a"), "7");
+    assert!(it.overlay.is_empty());
+}
+
 #[test]
 fn a_tombstone_hides_what_went_before_it() {
     let mut it = setting();

@@ -271,3 +271,49 @@ async fn guarantee_8_a_handler_may_ask_the_cache_while_namespaces_go(fixture: Fi
     let asked = asked.lock().unwrap().take();
     assert_eq!(asked.unwrap().0, Scope::all().namespace(&all[1]));
 }
+
+// D13
+#[steersman_testing::test]
+async fn guarantee_8_a_handler_can_ask_for_whole_objects_of_its_own_kind(fixture: Fixture) {
+    let maps = maps(&fixture, fixture.namespace());
+    maps.create("first").await;
+    // On a thread of its own: if it blocks, this test can say so.
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.unwrap();
+        sender.send(runtime.handle().clone()).unwrap();
+        _ = runtime.block_on(ended);
+    });
+    let thread = receiver.recv().unwrap();
+    let surroundings = {
+        let _entered = thread.enter();
+        surroundings(fixture.client())
+    };
+    let cache = cache_of(surroundings, &[fixture.namespace().to_owned()]);
+    let metadata = cache.informer_in(&config_maps(), &here(&fixture).metadata_only());
+    metadata.synced().await;
+    let (asking, whole) = (cache.clone(), Arc::new(Mutex::new(None)));
+    let answer = Arc::clone(&whole);
+    let registration = metadata.handle("asks", move |event: &Event| {
+        if event.object().name() == "second" {
+            *answer.lock().unwrap() = Some(asking.informer(&config_maps()));
+        }
+    });
+    maps.create("second").await;
+    let look = async {
+        loop {
+            let found = metadata.store().get(fixture.namespace(), "second");
+            if found.is_some_and(|found| !found.is_metadata_only()) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let found = tokio::time::timeout(LOOK, look).await;
+    found.expect("the handler blocks the thread on which it runs");
+    registration.synced().await;
+    metadata.synced().await;
+    drop(end);
+}

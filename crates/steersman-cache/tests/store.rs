@@ -109,6 +109,76 @@ fn the_revision_of_the_store_only_goes_on() {
     }
 }
 
+// D7
+#[test]
+fn guarantee_1_another_uid_replaces_what_is_there_whatever_its_revision() {
+    let (mut writer, store) = bytes();
+    writer.apply(object("n", "a", "900", ""));
+    let json = br#"{"metadata":{"name":"a","namespace":"n","uid":"another","resourceVersion":"7"}}"#;
+    let change = writer.apply(Object::from_slice(json).unwrap()).unwrap();
+    assert_eq!(change.before().unwrap().resource_version(), "900");
+    assert_eq!(store.get("n", "a").unwrap().uid(), "another");
+}
+
+/// Of the same revision each time.
+fn sized(size: u32, status: &str) -> Object {
+    let json = format!(
+        r#"{{"metadata":{{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}},"spec":{{"size":{size}}},"status":"{status}"}}"#
+    );
+    Object::from_slice(json.as_bytes()).expect("an object")
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+struct Sized {
+    spec: Size,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+struct Size {
+    size: u32,
+}
+
+// D2
+#[test]
+fn guarantee_1_other_content_of_the_same_revision_replaces_what_is_there() {
+    let transform = || Transform::drop_fields(["status"]);
+    let stores = [
+        StoreOptions::new(),
+        StoreOptions::new().transform(transform()),
+        StoreOptions::new().representation(Representation::decoded::<Sized>()),
+        StoreOptions::new().representation(Representation::projection_only::<Sized>()),
+        StoreOptions::new()
+            .representation(Representation::projection_only::<Sized>())
+            .transform(transform()),
+    ];
+    for options in stores {
+        let named = format!("{options:?}");
+        let (mut writer, store) = store(options);
+        let size = || store.get_as::<Sized>("n", "a").unwrap().unwrap().spec.size;
+        writer.apply(sized(1, "fine"));
+        for (now, is_change) in [(1, false), (2, true), (2, false), (1, true)] {
+            writer.begin_replace();
+            let change = writer.apply(sized(now, "fine"));
+            assert_eq!(change.is_some(), is_change, "{named}");
+            assert!(writer.end_replace().is_empty(), "{named}");
+            assert_eq!(size(), now, "{named}");
+        }
+    }
+}
+
+// D2
+#[test]
+fn guarantee_1_content_that_is_left_out_changes_nothing() {
+    let options = StoreOptions::new().transform(Transform::drop_fields(["status"]));
+    let (mut writer, store) = store(options);
+    writer.apply(sized(1, "fine"));
+    let weight = store.bytes();
+    for status in ["bad", "fine", "fine"] {
+        assert!(writer.apply(sized(1, status)).is_none());
+        assert_eq!(store.bytes(), weight);
+    }
+}
+
 // R150
 #[test]
 fn guarantee_2_a_relist_gives_back_what_it_did_not_show() {

@@ -5,19 +5,22 @@
 
 mod support;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::core::DynamicObject;
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Secret},
+    rbac::v1::Role,
+};
+use kube::{Api, core::DynamicObject};
 use serde_json::{Value, json};
 use steersman_cache::{
-    Informer, InformerOptions, Query, ReflectorOptions, Resource, StoreOptions, Transform,
+    Informer, InformerOptions, Query, ReflectorOptions, Representation, Resource, StoreOptions, Transform,
 };
 use steersman_testing::{
-    Fixture,
-    proxy::{Fault, Matching},
+    FaultProxy, Fixture,
+    proxy::{Cut, Fault, Injected, Matching},
 };
 use support::{
     Heard, Maps, config_maps, custom, define, here, informer, informer_with, is_list, names, parameter,
-    requests, served, surroundings, through, value,
+    requests, say, served, surroundings, through, value,
 };
 
 // R121
@@ -294,4 +297,126 @@ async fn a_list_that_is_stalled_does_not_stop_another_kind(fixture: Fixture) {
     assert!(!secrets.health().synced);
     drop(stall);
     secrets.synced().await;
+}
+
+/// The list of config maps as the server sends it, after `change`, instead of the next one; and that is asked for.
+async fn relisted(fixture: &Fixture, proxy: &FaultProxy, change: impl Fn(String) -> String) -> [Injected; 2] {
+    let path = format!("/api/v1/namespaces/{}/configmaps", fixture.namespace());
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    let list = fixture.client().request_text(request).await.unwrap();
+    let answer = Fault::respond(200, "application/json", change(list));
+    let faults = [
+        proxy.inject(Matching::reads().first(1), answer),
+        proxy.inject(Matching::watches().first(1), Fault::error_event(410)),
+    ];
+    proxy.cut(&Matching::watches(), Cut::Clean);
+    faults
+}
+
+// D2
+#[steersman_testing::test]
+async fn a_relist_refreshes_an_object_that_reads_differently_at_the_same_resource_version(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a", "b"]).await;
+    maps.set("a", "as stored").await;
+    let proxy = fixture.proxy().await;
+    let options = ReflectorOptions::default().streaming(false);
+    let informer = informer_with(&fixture, &through(&fixture, &proxy), options);
+    let heard = Heard::default();
+    let registration = informer.handle("test", heard.handler());
+    registration.synced().await;
+    let before = informer.store().get(fixture.namespace(), "a").unwrap();
+    // As after a definition has got another default.
+    let change = |list: String| list.replace("as stored", "by default");
+    let _faults = relisted(&fixture, &proxy, change).await;
+    assert_eq!(heard.count(3).await[2], "updated a");
+    let now = informer.store().get(fixture.namespace(), "a").unwrap();
+    assert_eq!(now.resource_version(), before.resource_version());
+    assert_eq!(value(&now.decode().unwrap()), "by default");
+    // What the server has is there after the next relist.
+    let _faults = relisted(&fixture, &proxy, |list| list).await;
+    assert_eq!(heard.count(4).await[3], "updated a", "b reads as before");
+}
+
+// D7
+#[steersman_testing::test]
+async fn a_server_that_went_back_to_an_earlier_state_is_followed(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create_all(&["a", "b"]).await;
+    let proxy = fixture.proxy().await;
+    let options = ReflectorOptions::default().streaming(false);
+    let informer = informer_with(&fixture, &through(&fixture, &proxy), options);
+    let heard = Heard::default();
+    let registration = informer.handle("test", heard.handler());
+    registration.synced().await;
+    // What is lost with the backup that will be restored: a change, and an object.
+    let far = |value: &mut Value| *value = json!("999999999999");
+    let faults = relisted(&fixture, &proxy, |list| {
+        let mut list: Value = serde_json::from_str(&list).unwrap();
+        far(&mut list["metadata"]["resourceVersion"]);
+        let items = list["items"].as_array_mut().unwrap();
+        items.retain(|item| item["metadata"]["name"] == "a");
+        items[0]["data"]["value"] = json!("lost");
+        far(&mut items[0]["metadata"]["resourceVersion"]);
+        let mut other = items[0].clone();
+        other["metadata"]["name"] = json!("c");
+        other["metadata"]["uid"] = json!("c");
+        items.push(other);
+        list.to_string()
+    })
+    .await;
+    heard.count(5).await;
+    assert_eq!(names(&informer), ["a", "c"]);
+    drop(faults);
+
+    let _expired = proxy.inject(Matching::watches().first(1), Fault::error_event(410));
+    proxy.cut(&Matching::watches(), Cut::Clean);
+    heard.count(8).await;
+    assert_eq!(names(&informer), ["a", "b"]);
+    let stored = informer.store().get_as::<ConfigMap>(fixture.namespace(), "a");
+    assert_eq!(value(&stored.unwrap().unwrap()), "first");
+    maps.set("a", "second").await;
+    assert_eq!(heard.count(9).await[8], "updated a");
+    assert_eq!(informer.health().trouble, None);
+}
+
+// D4
+#[steersman_testing::test]
+async fn objects_whose_names_need_escapes_are_in_the_store(fixture: Fixture) {
+    let roles: Api<Role> = Api::namespaced(fixture.client(), fixture.namespace());
+    let create = async |name: &str| {
+        let role = serde_json::from_value(json!({"metadata": {"name": name}, "rules": []})).unwrap();
+        roles.create(&Default::default(), &role).await.unwrap();
+    };
+    create(r"CORP\admins").await;
+    let (surroundings, resource) = (surroundings(fixture.client()), Resource::of::<Role>());
+    let options = [
+        InformerOptions::default(),
+        InformerOptions::default().reflector(ReflectorOptions::default().streaming(false)),
+        InformerOptions::default()
+            .store(StoreOptions::new().representation(Representation::decoded::<Role>())),
+    ];
+    for (round, options) in options.into_iter().enumerate() {
+        let informer = Informer::start(&surroundings, resource.clone(), here(&fixture), options);
+        let heard = Heard::default();
+        let _registration = informer.handle("test", heard.handler());
+        informer.synced().await;
+        let created = format!(r#"say "{round}""#);
+        create(&created).await;
+        let expected = format!("added {created}");
+        heard
+            .until(|all| all.iter().any(|event| say(event) == expected))
+            .await;
+        for name in [r"CORP\admins", &created] {
+            let stored = informer.store().get_as::<Role>(fixture.namespace(), name);
+            assert_eq!(stored.unwrap().unwrap().metadata.name.as_deref(), Some(name));
+        }
+        assert!(
+            informer
+                .store()
+                .get(fixture.namespace(), r"CORP\\admins")
+                .is_none()
+        );
+        assert_eq!(informer.stats().invalid, 0);
+    }
 }

@@ -172,7 +172,10 @@ fn without_a_place_for_files_the_demo_says_what_to_do() {
 #[test]
 fn kubectl_plays_with_a_demo_that_waits() {
     let Some(kubectl) = steersman_assets::find().ok().and_then(|assets| assets.kubectl()) else {
-        println!("left out: no kubectl is built; run `cargo xtask kube`");
+        steersman_testing::skip_without_tool(
+            "the demo with kubectl",
+            "kubectl is not built; run `cargo xtask kube`",
+        );
         return;
     };
     let place = Place::new();

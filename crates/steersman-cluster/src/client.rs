@@ -50,7 +50,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use kube::{api::ValidationDirective, core::DynamicObject};
-use steersman_cache::{Object, Reader, Resource, Scope, Store, Wanted};
+use steersman_cache::{Object, ReadScopes, Reader, Resource, Scope, View, Wanted};
 
 use self::{deletion::Answer, request::Plan};
 pub use self::{
@@ -144,11 +144,39 @@ impl Client {
         self.with(|parts| parts.reader = Arc::new(parts.cluster.new_reader()))
     }
 
-    /// The same as [`for_run`](Self::for_run), whose cached reads of a resource see a part of it only: the part that
-    /// somebody watches, so that what is read of an object is as new as what was heard of it.
+    /// The same as [`for_run`](Self::for_run), whose cached reads see these scopes of the resources that they name.
     #[must_use]
-    pub fn narrowed(&self, resource: &Resource, scope: &Scope) -> Self {
-        self.with(|parts| parts.reader = Arc::new(parts.reader.narrowed(resource, scope)))
+    pub fn for_run_in(&self, scopes: ReadScopes) -> Self {
+        self.with(|parts| parts.reader = Arc::new(parts.cluster.new_reader_in(scopes)))
+    }
+
+    /// The same verbs, whose cached reads of a kind see the objects of this scope: for a controller that reads other
+    /// objects of a kind than it watches. The informer belongs to the client that this one is derived from: in a controller, each
+    /// distinct scope costs a watch and a store until the run ends. Do not make a scope for each object; read those
+    /// [live](Self::live).
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use steersman_cache::{Query, Scope};
+    /// # async fn example(client: steersman_cluster::Client) -> Result<(), steersman_cluster::Error> {
+    /// let all = client.in_scope::<ConfigMap>(&Scope::all());
+    /// let maps = all.list::<ConfigMap>(&Query::new().namespace("kube-system")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn in_scope<K: Kind>(&self, scope: &Scope) -> Self {
+        self.reading(&Resource::of::<K>(), scope)
+    }
+
+    fn reading(&self, resource: &Resource, scope: &Scope) -> Self {
+        self.with(|parts| parts.reader = Arc::new(parts.reader.in_scope(resource, scope)))
+    }
+
+    /// Reads from the cache for this client.
+    #[must_use]
+    pub fn reader(&self) -> &Reader {
+        &self.0.reader
     }
 
     /// The same, whose writes change nothing: the server does all but keep the result.
@@ -234,7 +262,7 @@ impl Client {
         namespace: &str,
         wanted: Wanted,
         call: impl Fn() -> Call,
-    ) -> Result<Option<Store>, Error> {
+    ) -> Result<Option<View>, Error> {
         let gate = self.0.cluster.gate().check();
         gate.map_err(|closed| answer::unanswered(&call(), closed.into()))?;
         if self.0.is_live || self.0.cluster.is_uncached(resource) {

@@ -47,7 +47,7 @@ use std::{
 };
 
 use kube::Config;
-use steersman_cache::{Cache, Missing, Reader, Resource, Surroundings};
+use steersman_cache::{Cache, Missing, ReadScopes, Reader, Resource, Surroundings};
 use steersman_core::{Clock, Task};
 use tokio::sync::watch;
 
@@ -137,6 +137,12 @@ impl Cluster {
             (None, Some(config)) => builder.config(config.clone()),
             (None, None) => builder,
         }
+    }
+
+    /// Whether both are handles on the same cluster, and not on two of the same name.
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Its name.
@@ -315,7 +321,11 @@ impl Inner {
     }
 
     pub(crate) fn new_reader(&self) -> Reader {
-        self.cache.reader(self.missing)
+        self.new_reader_in(ReadScopes::new())
+    }
+
+    pub(crate) fn new_reader_in(&self, scopes: ReadScopes) -> Reader {
+        self.cache.reader_in(self.missing, scopes)
     }
 }
 

@@ -32,6 +32,10 @@ pub enum Error {
         call: Box<Call>,
         /// What the server said.
         refusal: Box<Refusal>,
+        /// Set if another client changed the object. As a source it stays visible under every wrapper, also under those that
+        /// forward `source()`, such as `#[error(transparent)]`, `Box`, `Arc` and `anyhow::Error`.
+        #[source]
+        conflict: Option<Conflict>,
     },
     /// A fence held the request back, or the cluster was closed. A write that was under way then may have been applied all
     /// the same: [`Closed::was_sent`] tells the two apart.
@@ -101,6 +105,13 @@ pub enum Error {
     },
 }
 
+/// Another client changed the object since it was read; the source of an [`Error`] for which
+/// [`is_conflict`](Error::is_conflict) holds. To recognise a conflict in any error, look for this type among its sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another client changed the object; read it again and retry")]
+#[non_exhaustive]
+pub struct Conflict;
+
 /// What was asked for: a verb, a kind, and what of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -112,6 +123,14 @@ pub struct Call {
 }
 
 impl Error {
+    pub(crate) fn refused(call: Call, refusal: Refusal) -> Self {
+        Self::Refused {
+            call: Box::new(call),
+            conflict: is_conflict(&refusal.status).then_some(Conflict),
+            refusal: Box::new(refusal),
+        }
+    }
+
     /// What was asked for.
     #[must_use]
     pub fn call(&self) -> &Call {
@@ -138,7 +157,13 @@ impl Error {
     /// Whether somebody else changed the object meanwhile: read it again, and try again. It is no reason for alarm.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        self.refusal().is_some_and(|refusal| is_conflict(&refusal.status))
+        matches!(
+            self,
+            Self::Refused {
+                conflict: Some(_),
+                ..
+            }
+        )
     }
 
     /// Whether somebody else owns fields that were applied. It does not pass by itself: take them over with
@@ -333,17 +358,22 @@ mod tests {
     use super::*;
 
     fn refused(code: u16, reason: &str, message: &str) -> Error {
+        refused_because(code, reason, message, "")
+    }
+
+    fn refused_because(code: u16, reason: &str, message: &str, cause: &str) -> Error {
         let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
         let mut status = Status::failure(message, reason).with_code(code);
-        status.details = serde_json::from_str(r#"{"name":"front"}"#).unwrap();
-        Error::Refused {
-            call: Box::new(Call::on("update", &maps, &ObjectKey::new("web", "front"))),
-            refusal: Box::new(Refusal {
-                code,
-                status,
-                retry_after: None,
-            }),
-        }
+        let causes = serde_json::json!([{"reason": cause, "field": ".data"}]);
+        let details = serde_json::json!({"name": "front", "causes": causes});
+        status.details = serde_json::from_value(details).unwrap();
+        let refusal = Refusal {
+            code,
+            status,
+            retry_after: None,
+        };
+        let call = Call::on("update", &maps, &ObjectKey::new("web", "front"));
+        Error::refused(call, refusal)
     }
 
     // R161
@@ -351,12 +381,8 @@ mod tests {
     fn a_conflict_is_told_by_code_and_reason() {
         let conflict = refused(409, "Conflict", "the object has been modified");
         assert!(conflict.is_conflict() && !conflict.is_already_exists());
-        let mut applied = refused(409, "Conflict", "Apply failed with 1 conflict");
-        if let Error::Refused { refusal, .. } = &mut applied {
-            let causes =
-                serde_json::json!({"causes": [{"reason": "FieldManagerConflict", "field": ".data"}]});
-            refusal.status.details = serde_json::from_value(causes).unwrap();
-        }
+        let message = "Apply failed with 1 conflict";
+        let applied = refused_because(409, "Conflict", message, "FieldManagerConflict");
         assert!(applied.is_apply_conflict() && !applied.is_conflict());
         assert!(
             applied

@@ -7,7 +7,9 @@
 //! one of its user gets past.
 //!
 //! # Guarantees
-//! 1. No attempt starts while the fence is closed, or when its deadline has been reached.
+//! 1. No attempt starts while the fence is closed, or when its deadline has been reached. The body of a write is not written
+//!    to the socket then either, also if the attempt started before: [`Closed`] says that it was not sent. The second half does
+//!    not hold behind an HTTP proxy, and for requests without a body.
 //! 2. An attempt that is under way is given up when the fence closes or the deadline is reached: its future is dropped,
 //!    and the error is [`Closed`], which says of a write that it was under way.
 //! 3. A deadline that is moved on lets attempts go on that are under way.
@@ -21,8 +23,8 @@
 //! That a request which was given up has no effect:
 //! * Its bytes may be in a socket, in a proxy or in the server already. Each attempt therefore tells the server how much
 //!   time it has, and the server gives up after that; but it counts from when the request arrives.
-//! * The process may be stopped between the question and the first byte, and go on much later. Nobody on this side can
-//!   close that gap; writes that must not be late carry a resourceVersion, which the server compares.
+//! * The process may be stopped between the last question and the call that writes the bytes, and go on much later. The client
+//!   cannot close that gap; writes that must not be late carry a resourceVersion, which the server compares.
 //! * A connection that has become a stream, as by `exec`, is not ended.
 //! * After a suspend no timer tells that time has passed. Who waits in [`Fence::closed`] and is woken by nothing else is
 //!   told when the keeper looks at its own time again.

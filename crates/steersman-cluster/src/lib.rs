@@ -69,7 +69,7 @@ pub use cluster::{
     BadKubeconfig, CacheSettings, Cluster, ClusterBuilder, ClusterName, ClusterState, ConnectError,
     InferError,
 };
-pub use error::{Call, Error, Refusal, is_conflict};
+pub use error::{Call, Conflict, Error, Refusal, is_conflict};
 pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::{DeleteParams as DeleteOptions, ValidationDirective as FieldValidation};
 pub use mapper::{Ask, MapError, Mapper, Mapping};

@@ -9,7 +9,8 @@
 //!
 //! # Guarantees
 //! 1. Each attempt asks the gate of the cluster, and each attempt of a write every fence besides; see
-//!    [`fence`](crate::Fence). It tells the server how much time it has. What leads into a Pod or past the API server, such
+//!    [`fence`](crate::Fence). A write asks once more in the task that writes its body to the socket: an attempt whose time is
+//!    over by then is not written. Each attempt tells the server how much time it has. What leads into a Pod or past the API server, such
 //!    as `exec`, is a write by any method.
 //! 2. A request is tried again only if that cannot have an effect twice: a read, or a write that the server did not take.
 //!    A server that asks for patience gets it, within the time limit of the request, and two minutes at most.
@@ -36,6 +37,7 @@ use std::{
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, combinators::MapErr};
 use kube::client::Body;
+use steersman_cache::Liveness;
 use steersman_core::{Clock, Moment, Random};
 use tower_service::Service;
 
@@ -77,6 +79,8 @@ pub(crate) struct Line {
     pub(crate) token: Option<TokenFile>,
     pub(crate) meter: Meter,
     pub(crate) warnings: Warnings,
+    /// Hears of each answer that is a success.
+    pub(crate) liveness: Liveness,
 }
 
 /// No answer came.
@@ -216,12 +220,23 @@ impl Transport {
         {
             tell_time(&mut request, remaining);
         }
+        let (guard, refused) = pass.guard();
+        if !is_read {
+            request.extensions_mut().insert(guard);
+        }
         let answer = pass.over(self.base.send(request)).await;
-        let answer = answer.map_err(|error| pass.given_up(error));
-        let answer = answer.and_then(|answer| answer.map_err(SendError::Failed));
+        let answer = match (answer, refused.take()) {
+            (Ok(Ok(response)), _) => Ok(response),
+            (_, Some(refused)) => Err(refused),
+            (Ok(Err(error)), None) => Err(SendError::Failed(error)),
+            (Err(error), None) => Err(pass.given_up(error)),
+        };
         let line = &self.line;
         line.meter.note(&method, answer.as_ref().map(Response::status));
         let response = answer?;
+        if response.status().is_success() {
+            line.liveness.answered();
+        }
         line.warnings.note(response.headers());
         Ok(response.map(|body| Guarded::new(body, pass, self.held.clone())))
     }

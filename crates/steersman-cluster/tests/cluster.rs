@@ -2,18 +2,23 @@
 //! The life of a cluster: how it stands, how it ends, and that it is alone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(clippy::print_stdout, reason = "the report says what was left out")]
 
 mod support;
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
 
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use futures::{StreamExt, future::join_all};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{Api, WatchParams};
 use steersman_cache::{Event, Query, Resource};
 use steersman_cluster::{Ask, Cluster, ClusterState, ConnectError};
-use steersman_core::Spawner;
+use steersman_core::{Clock, ObjectKey, Spawner, TestClock};
 use steersman_testing::{
     Fixture,
     proxy::{Ended, Exchange, Fault, Matching},
@@ -53,6 +58,49 @@ async fn another_connection_to_the_same_server_lives_its_own_life(fixture: Fixtu
     let all = proxy.exchanges();
     assert_ne!(all[0].connection, all[1].connection);
     assert_eq!((first.requests().len(), other.requests().len()), (1, 1));
+}
+
+// R135, D26
+#[steersman_testing::test]
+async fn all_clients_of_a_cluster_share_one_connection_pool(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let a = key(&fixture, "a");
+    cluster
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    // A connection is idle again some time after its answer, so that a second one may be opened. With a pool for each client,
+    // however often they ask, none would carry requests of all three.
+    let (live, derived) = (cluster.live(), cluster.client().live());
+    let raw: Api<ConfigMap> = Api::namespaced(live.kube(), fixture.namespace());
+    let mut shared = BTreeMap::<u64, BTreeSet<&str>>::new();
+    let is_shared = |shared: &BTreeMap<_, BTreeSet<_>>| shared.values().any(|clients| clients.len() == 3);
+    for _ in 0..200 {
+        if is_shared(&shared) {
+            break;
+        }
+        let last = || proxy.exchanges().last().map_or(0, |one| one.connection);
+        live.get::<ConfigMap>(&a).await.unwrap();
+        shared.entry(last()).or_default().insert("live");
+        derived.get::<ConfigMap>(&a).await.unwrap();
+        shared.entry(last()).or_default().insert("derived");
+        raw.get("a").await.unwrap();
+        shared.entry(last()).or_default().insert("raw");
+    }
+    assert!(is_shared(&shared), "{shared:?}");
+
+    // The cache has a pool of its own, whose connections carry one watch each.
+    let before = proxy.exchanges().len();
+    let kinds = [Resource::of::<ConfigMap>(), Resource::of::<Secret>()];
+    let _informers = kinds.map(|kind| cluster.cache().informer(&kind));
+    cluster.client().get::<ConfigMap>(&a).await.unwrap();
+    cluster.client().get::<Secret>(&a).await.unwrap();
+    let exchanges = proxy.exchanges();
+    let of_cache: BTreeSet<u64> = exchanges[before..].iter().map(|one| one.connection).collect();
+    assert!(of_cache.len() >= 2, "{of_cache:?}");
+    assert!(shared.keys().all(|connection| !of_cache.contains(connection)));
 }
 
 /// The timers of connections that are open to this port, as the kernel numbers them.
@@ -388,8 +436,9 @@ async fn in_a_pod_the_service_account_says_which_cluster_is_meant(fixture: Fixtu
         .await
         .unwrap();
     let Some(output) = output.ok().filter(|output| output.stdout.starts_with(b"mounted")) else {
-        println!(
-            "left out: this system lets nobody have a file system of his own (`unshare --map-root-user --mount`)"
+        steersman_testing::skip_without_tool(
+            "the test inside a Pod",
+            "`unshare --map-root-user --mount` does not work on this system",
         );
         return;
     };
@@ -416,4 +465,47 @@ async fn nothing_that_is_shown_of_a_cluster_is_secret() {
     let cluster = Cluster::new(config).unwrap();
     let shown = format!("{cluster:?} {:?} {:?}", cluster.client(), cluster.config());
     assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+// D30
+#[steersman_testing::test]
+async fn informers_in_trouble_ask_again_as_soon_as_the_server_answers_anything(fixture: Fixture) {
+    let (proxy, clock) = (fixture.proxy().await, TestClock::new());
+    let builder = builder(&fixture, &proxy).clock(Arc::new(clock.clone()));
+    let cluster = builder.build().await.unwrap();
+    let broken = proxy.inject(Matching::any().path(fixture.namespace()), Fault::answer(503));
+    let kinds = [
+        Resource::of::<ConfigMap>(),
+        Resource::of::<Secret>(),
+        Resource::of::<Pod>(),
+    ];
+    let informers = kinds.map(|kind| cluster.cache().informer(&kind));
+    let refused = || {
+        let refused = cluster.requests().into_iter().filter(|one| one.code == Some(503));
+        refused.map(|one| one.count).sum::<u64>()
+    };
+    // Until their back-off is longer than the test looks.
+    while refused() < 30 {
+        let before = refused();
+        clock.advance(Duration::from_secs(10));
+        let more = async {
+            while refused() == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        // Whoever does not wait yet is due after the next step.
+        _ = tokio::time::timeout(Duration::from_millis(50), more).await;
+    }
+    drop(broken);
+    let here = ObjectKey::new("", fixture.namespace());
+    cluster.live().get_required::<Namespace>(&here).await.unwrap();
+    let healed = clock.now();
+    while !informers.iter().all(|informer| informer.health().synced) {
+        clock.advance(Duration::from_millis(250));
+        let synced = join_all(informers.iter().map(|informer| informer.synced()));
+        _ = tokio::time::timeout(Duration::from_millis(100), synced).await;
+    }
+    // The machine may be slow, and time goes on meanwhile. Their back-off is up to a minute.
+    let took = clock.now().saturating_since(healed);
+    assert!(took < Duration::from_secs(15), "{took:?}");
 }

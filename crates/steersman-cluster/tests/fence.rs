@@ -5,7 +5,17 @@
 
 mod support;
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io::{Read, Write},
+    net::TcpListener,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::poll;
@@ -264,6 +274,80 @@ async fn guarantee_1_the_fence_is_below_retries(fixture: Fixture) {
     });
     assert!(written.unwrap_err().is_fenced());
     assert_eq!(busy.hits(), 3);
+}
+
+/// A server on a thread of its own that creates everything, and counts the requests whose body has arrived.
+fn counting_server() -> (kube::Config, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&arrived);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, count) = (stream.unwrap(), Arc::clone(&count));
+            std::thread::spawn(move || {
+                let (mut received, mut chunk) = (Vec::new(), [0; 4096]);
+                while let Ok(read) = stream.read(&mut chunk)
+                    && read > 0
+                {
+                    received.extend_from_slice(&chunk[..read]);
+                    // The only request with braces is complete when its last one is here.
+                    if received.ends_with(b"}") {
+                        count.fetch_add(1, Ordering::SeqCst);
+                        received.clear();
+                        let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"n"}}"#;
+                        let head =
+                            "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: ";
+                        write!(stream, "{head}{}\r\n\r\n{body}", body.len()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (kube::Config::new(address.parse().unwrap()), arrived)
+}
+
+// R68, D32
+#[tokio::test]
+async fn guarantee_1_an_attempt_whose_time_is_over_before_its_bytes_are_written_is_not_written() {
+    let (config, arrived) = counting_server();
+    let clock = TestClock::new();
+    let builder = Cluster::builder("a")
+        .config(config)
+        .clock(Arc::new(clock.clone()));
+    let cluster = builder.build().await.unwrap();
+    let (keeper, fence) = Fence::new(Arc::new(clock.clone()));
+    let client = cluster.client().fenced(fence);
+    let map: ConfigMap = object(json!({"metadata": {"name": "a", "namespace": "n"}}));
+    let mut refused = 0;
+    // The request goes from task to task. In each round the time is over when it is one task further.
+    for steps in 0..12 {
+        keeper.open_until(Some(clock.now() + LEASE));
+        // So that there is a connection.
+        client.create(&map).await.unwrap();
+        let before = arrived.load(Ordering::SeqCst);
+        let mut written = pin!(client.create(&map));
+        let mut is_done = poll!(&mut written).is_ready();
+        for _ in 0..steps {
+            tokio::task::yield_now().await;
+            is_done = is_done || poll!(&mut written).is_ready();
+        }
+        if is_done {
+            break;
+        }
+        clock.advance(LEASE);
+        // Every task goes on but the one that would give the attempt up.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let error = written.await.unwrap_err();
+        assert!(error.is_fenced(), "{error:?}");
+        if !error.may_be_applied() {
+            refused += 1;
+            assert_eq!(arrived.load(Ordering::SeqCst), before);
+        }
+    }
+    assert!(refused > 0, "in one of the rounds the last task holds it back");
 }
 
 #[tokio::test]

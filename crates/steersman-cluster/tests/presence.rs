@@ -20,7 +20,7 @@ use steersman_cluster::{Client, Cluster, Error, POLL_EVERY};
 use steersman_core::TestClock;
 use steersman_testing::{
     FaultProxy, Fixture,
-    proxy::{Exchange, Fault, Injected, Matching},
+    proxy::{Cut, Exchange, Fault, Injected, Matching},
 };
 use support::{cluster, key, next_deadline, object};
 
@@ -447,4 +447,34 @@ async fn discovery_is_asked_at_the_shortest_interval_with_the_tag_of_its_last_an
     is_about(next_question().await, 10);
     drop(quick);
     is_about(next_question().await, 30);
+}
+
+// D5
+#[steersman_testing::test]
+async fn a_404_takes_no_object_from_readers_while_the_kind_is_known_to_be_there(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let (client, widgets) = (cluster.client(), widgets(&fixture));
+    install(&fixture).await;
+    apply(&fixture, &client).await;
+    let mut presence = cluster.presence(&widgets, POLL_EVERY);
+    presence.when(|sighting| sighting.is_present()).await;
+    let read = async || client.of(&widgets).get(&key(&fixture, "one")).await.unwrap();
+    assert!(read().await.is_some());
+    for fault in [
+        Fault::respond(404, "text/plain", "404 page not found\n"),
+        Fault::respond(404, "text/html", "<html>Not Found</html>"),
+    ] {
+        let refused = proxy.inject(Matching::any().path("/widgets"), fault);
+        proxy.cut(&Matching::watches().path("/widgets"), Cut::Abrupt);
+        // By the second time, it is known what came of the first.
+        refused.hit_times(2).await;
+        assert!(read().await.is_some());
+        drop(refused);
+        let mut informers = cluster.cache().informers().into_iter();
+        let informer = informers
+            .find(|informer| *informer.resource() == widgets)
+            .unwrap();
+        informer.health_when(|health| health.trouble.is_none()).await;
+    }
 }

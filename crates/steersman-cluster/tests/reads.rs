@@ -7,7 +7,10 @@ mod support;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace, Secret},
+    rbac::v1::Role,
+};
 use kube::{api::Patch, core::DynamicObject};
 use serde_json::json;
 use steersman_cache::{Index, InformerOptions, Missing, Query, Resource, Scope};
@@ -499,5 +502,60 @@ async fn the_empty_namespace_is_all_of_them_from_the_cache_and_from_the_server(f
     for client in [client.live(), client] {
         let found = client.list::<ConfigMap>(&everywhere).await.unwrap();
         assert_eq!(names(&found), ["a"]);
+    }
+}
+
+// D1
+#[steersman_testing::test]
+async fn a_live_list_is_a_list(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let client = cluster(&fixture, &proxy).await.live();
+    let query = Query::new().namespace(fixture.namespace());
+    let list = async |body: &str| {
+        let _answer = proxy.inject(
+            Matching::reads().path("/configmaps"),
+            Fault::respond(200, "application/json", body),
+        );
+        client.list::<ConfigMap>(&query).await
+    };
+    let null =
+        r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":null}"#;
+    assert_eq!(list(null).await.unwrap().len(), 0);
+    for body in [
+        "{}",
+        r#"{"status":"ok"}"#,
+        r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#,
+        r#"{"kind":"Status","apiVersion":"v1","items":[]}"#,
+        r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]}"#,
+        "<html>It works!</html>",
+        "",
+    ] {
+        let error = list(body).await.unwrap_err();
+        assert!(error.is_undecodable(), "{body}: {error}");
+    }
+}
+
+// D4
+#[steersman_testing::test]
+async fn an_object_whose_name_needs_escapes_is_read_and_written_as_any_other(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let key = key(&fixture, r#"CORP\admins "eu""#);
+    let role: Role =
+        object(json!({"metadata": {"name": key.name(), "namespace": key.namespace()}, "rules": []}));
+    cluster.client().create(&role).await.unwrap();
+    for client in [cluster.client(), cluster.live()] {
+        let found = client.get::<Role>(&key).await.unwrap().unwrap();
+        assert_eq!(found.metadata.name.as_deref(), Some(key.name()));
+        let patch = json!({"metadata": {"labels": {"a": "b"}}});
+        client.patch::<Role>(&key, &Patch::Merge(patch)).await.unwrap();
+    }
+    cluster
+        .client()
+        .delete::<Role>(&key, Default::default())
+        .await
+        .unwrap();
+    for client in [cluster.client(), cluster.live()] {
+        assert!(client.get::<Role>(&key).await.unwrap().is_none());
     }
 }

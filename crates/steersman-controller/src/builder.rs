@@ -9,14 +9,15 @@ use steersman_core::ObjectKey;
 use steersman_queue::{Group, Limiter};
 
 use crate::{
-    BoxReconciler, BoxRunnable, Conditional, Controller, Handler, Host, HostError, Kind, Needs, Options,
-    Predicate, Reconciler, Request, RequestKey, Source,
+    BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, Host, HostError, Kind, Needs,
+    Occurrence, Options, Predicate, Reconciler, Request, RequestKey, Source,
     controller::{LateSeries, Memory, Plan},
-    hot_loop::{self, HotLoops, ToRequest},
+    handle_fn,
+    handler::PrimaryObject,
     kind::ClusterChoice,
     namespaced::Namespaced,
     owner::{Owners, Primaries},
-    source::{self, AnySource, Gone, KindSource},
+    source::{self, AnySource, Gone, KindSource, ToRequest},
 };
 
 /// A controller that is being put together; from [`Controller::of`] and its siblings.
@@ -45,6 +46,8 @@ pub struct Builder<R: RequestKey, T> {
     primary: Option<Primary<R, T>>,
     /// Those that are found by the primary kind, which is not settled before the end.
     owned: Vec<Owned<R>>,
+    /// Kinds whose changes enqueue nothing.
+    read: Vec<KindSource<R>>,
     sources: Vec<AnySource<R>>,
     options: Options,
     queue: steersman_queue::Options<R>,
@@ -54,7 +57,7 @@ pub struct Builder<R: RequestKey, T> {
 /// The kind that a controller is about, and the key of one of its objects.
 struct Primary<R: RequestKey, T> {
     kind: Kind<T>,
-    source: fn(Kind<T>, &Arc<HotLoops<R>>) -> KindSource<R>,
+    source: fn(Kind<T>) -> KindSource<R>,
     to_request: ToRequest<R>,
     gone: Option<Gone>,
 }
@@ -80,7 +83,7 @@ impl<T: 'static> Builder<Request, T> {
         Self {
             primary: Some(Primary {
                 kind,
-                source: |kind, hot_loops| KindSource::new(kind, hot_loop::Primary(Arc::clone(hot_loops))),
+                source: |kind| KindSource::new(kind, PrimaryObject),
                 to_request: |cluster, key| Request::new(cluster.clone(), key),
                 gone: None,
             }),
@@ -88,8 +91,8 @@ impl<T: 'static> Builder<Request, T> {
         }
     }
 
-    /// Objects of the primary kind that a label selector selects. The client in the context reads from the same part of
-    /// the kind: others are not there for it, except [live](steersman_cluster::Client::live).
+    /// Objects of the primary kind that a label selector selects. The client in the context reads the kind in the same
+    /// scope; see [`owns`](Self::owns).
     pub fn labels(self, selector: impl Into<String>) -> Self {
         self.primary(|kind| kind.labels(selector))
     }
@@ -142,6 +145,12 @@ impl<T: 'static> Builder<Request, T> {
     }
 
     /// A kind whose objects wake the one that controls them, if that is of the primary kind.
+    ///
+    /// The client in the context reads the kind in the same scope, from the same watch, so that a reconcile sees the change
+    /// that triggered it. Where a kind is watched in several scopes, a read sees the objects of all of them. An object that
+    /// a label or field selector leaves out is not found, and a namespace outside of the scope is an error: to read such an
+    /// object, name another scope with [`Client::in_scope`](steersman_cluster::Client::in_scope), or read it
+    /// [live](steersman_cluster::Client::live).
     pub fn owns<C: 'static>(self, child: Kind<C>) -> Self {
         self.owned(child, Owners::controlling)
     }
@@ -190,6 +199,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             home: None,
             primary: None,
             owned: Vec::new(),
+            read: Vec::new(),
             sources: Vec::new(),
             options: Options::new(),
             queue: steersman_queue::Options::new().grouping(grouping),
@@ -203,9 +213,24 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// Another kind, and what its changes mean.
+    /// Another kind, and what its changes mean. Reconciles read it in the same scope, as with [`owns`](Builder::owns).
     pub fn watches<W: 'static>(mut self, kind: Kind<W>, handler: impl Handler<W, R>) -> Self {
         self.sources.push(AnySource::Kind(KindSource::new(kind, handler)));
+        self
+    }
+
+    /// A kind that reconciles read and whose changes enqueue nothing. Its cache is in sync before the first reconcile, and
+    /// belongs to what makes a standby warm.
+    ///
+    /// A kind that a controller watches need not be declared. One that it reads without either is watched from its first
+    /// read on, as the cluster's cache is set up for it; a [warm](Self::warm) controller logs a warning then, because a
+    /// standby does not have it.
+    ///
+    /// With [`on_every_cluster`](Builder::on_every_cluster) it is read in every cluster, unless it names one with
+    /// [`on`](Kind::on).
+    pub fn reads<W: 'static>(mut self, kind: Kind<W>) -> Self {
+        let nothing = handle_fn(|_: &Occurrence<'_, W>, _: &mut Enqueue<'_, R>| {});
+        self.read.push(KindSource::new(kind, nothing));
         self
     }
 
@@ -225,6 +250,20 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
     /// [`Handlers`](crate::Handlers), a call of one of them. Default: none.
     pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
         self.options = self.options.reconcile_timeout(limit);
+        self
+    }
+
+    /// Log a warning with the key when a reconcile takes longer than this. The reconcile is not cancelled. Default: 1 min;
+    /// zero turns the warning off.
+    pub fn reconcile_warn_after(mut self, limit: Duration) -> Self {
+        self.options = self.options.reconcile_warn_after(limit);
+        self
+    }
+
+    /// Reconciles per minute of one key that change an object, above which the key is slowed down to this rate. Default: 60;
+    /// zero turns it off. See [`Options::hot_loop_limit`].
+    pub fn hot_loop_limit(mut self, per_minute: u32) -> Self {
+        self.options = self.options.hot_loop_limit(per_minute);
         self
     }
 
@@ -314,17 +353,14 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             home: own,
             primary,
             owned,
+            mut read,
             mut sources,
             options,
             queue,
             memory,
         } = self;
         let home = own.unwrap_or_else(|| home.clone());
-        let resource = primary
-            .as_ref()
-            .map(|primary| (primary.kind.resource.clone(), primary.to_request));
-        let series = Arc::new(LateSeries::default());
-        let hot_loops = Arc::new(HotLoops::new(resource, Arc::clone(&series)));
+        let resource = primary.as_ref().map(|primary| primary.kind.resource.clone());
         let mut unknown_scope = None;
         if let Some(Primary {
             kind,
@@ -339,29 +375,31 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 place: kind.place.clone(),
                 objects: Arc::default(),
             };
-            let source = source(kind, &hot_loops).primary(source::Primary {
-                objects: Arc::clone(&parent.objects),
-                to_request,
-                hot_loops: Arc::clone(&hot_loops),
-                memory: memory.clone(),
-            });
+            let known = source::Primary::new(&parent.objects, to_request, memory.clone());
+            let source = source(kind).primary(known);
             let source = match gone {
                 Some(gone) => source.telling_of_the_gone(gone),
                 None => source,
             };
             let owned = owned.into_iter().map(|owned| owned(&parent));
+            read = read
+                .into_iter()
+                .map(|read| read.following(&parent.place))
+                .collect();
             let found = std::iter::once(source).chain(owned).map(AnySource::Kind);
             sources.splice(..0, found.collect::<Vec<_>>());
             if parent.namespaced.get().is_none() {
                 unknown_scope = Some((parent.resource, parent.namespaced));
             }
         }
+        sources.extend(read.into_iter().map(AnySource::Kind));
         let plan = Plan::new(
             (name.into(), home),
             sources,
             BoxReconciler::new(reconciler),
             (options, queue),
-            (hot_loops, series),
+            Arc::new(LateSeries::default()),
+            resource,
             unknown_scope,
         );
         Controller(Arc::new(plan.remembering(memory)))

@@ -80,7 +80,7 @@ impl Condition {
                             let error = error.into();
                             Sighting::new(
                                 Presence::Unknown,
-                                format!("{name} cannot be told: {}", Chain(&error)),
+                                format!("{name} cannot be told: {}", Chain(&*error)),
                             )
                         }
                     };

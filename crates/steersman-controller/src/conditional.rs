@@ -123,7 +123,7 @@ impl Conditional {
         tokio::select! {
             biased;
             result = running.future => if let Err(error) = result {
-                tracing::warn!(name, error = %Chain(&error), "failed while its condition stopped it");
+                tracing::warn!(name, error = %Chain(&*error), "failed while its condition stopped it");
             },
             () = cx.clock().sleep_until(deadline) => {
                 tracing::warn!(name, grace = ?self.grace, "did not end in time, and is cancelled");

@@ -27,7 +27,8 @@ pub struct Context {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
     pub(crate) number: u64,
-    pub(crate) attempt: u32,
+    /// How often the key failed in succession before.
+    pub(crate) failures: u32,
     pub(crate) priority: i32,
     /// Somebody enqueued the key. Otherwise only the outcome of the last reconcile did.
     pub(crate) is_news: bool,
@@ -43,12 +44,12 @@ impl Context {
         }
     }
 
-    /// The same for one of several handlers, which has failed so often before.
-    pub(crate) fn of_handler(&self, handler: &Arc<str>, attempt: u32) -> Self {
+    /// The same for one of several handlers, with the number of its own failures.
+    pub(crate) fn of_handler(&self, handler: &Arc<str>, failures: u32) -> Self {
         Self {
             engagement: Arc::clone(&self.engagement),
             circumstances: Circumstances {
-                attempt,
+                failures,
                 ..self.circumstances
             },
             handler: Some(Arc::clone(handler)),
@@ -84,7 +85,6 @@ impl Context {
     }
 
     /// The same, where somebody is told of each event that is recorded.
-    #[cfg(feature = "testing")]
     pub(crate) fn standalone_recorded(
         cluster: &Cluster,
         observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
@@ -94,13 +94,17 @@ impl Context {
     }
 
     /// Reads from the cache of the request's cluster and writes to its server, as long as this controller may.
+    ///
+    /// A kind that the controller watches is read in the scopes in which it watches it; see
+    /// [`Builder::owns`](crate::Builder::owns). Other kinds are read as the cache is set up for them, and their informers
+    /// last as long as the run. Declare those with [`Builder::reads`](crate::Builder::reads).
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.engagement.client
     }
 
-    /// The raw client, which passes the same gate. Nobody sees what it writes: neither is that read back at once from the
-    /// cache, nor is a controller slowed down that wakes itself by it.
+    /// The raw client, which passes the same gate. Its writes are not visible in the cache before the watch reports them, and
+    /// do not count for [`hot_loop_limit`](crate::Options::hot_loop_limit).
     #[must_use]
     pub fn kube(&self) -> kube::Client {
         self.engagement.client.kube()
@@ -150,10 +154,11 @@ impl Context {
         self.circumstances.number
     }
 
-    /// How often in succession the key has failed before; with several [`Handlers`](crate::Handlers), this one on it.
+    /// The number of this attempt: 1 at first, and one more after each failure in succession. With several
+    /// [`Handlers`](crate::Handlers), each counts its own. The log has the same number as `attempt`.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.circumstances.attempt
+        self.circumstances.failures.saturating_add(1)
     }
 
     /// Which of several [`Handlers`](crate::Handlers) this is for, where there are such.
@@ -180,7 +185,7 @@ impl Context {
 /// The circumstances of a reconcile outside of any controller.
 const ALONE: Circumstances = Circumstances {
     number: 0,
-    attempt: 0,
+    failures: 0,
     priority: 0,
     is_news: true,
 };
@@ -191,7 +196,7 @@ fn alone(cluster: &Cluster) -> (StopHandle, Engagement) {
     let fleet = Fleet::new();
     // An empty fleet has no cluster of this name.
     let _ = fleet.insert(cluster.clone());
-    let engagement = Engagement::new("standalone", (cluster, None), None, fleet, stop);
+    let engagement = Engagement::new("standalone", (cluster, None), None, None, fleet, stop);
     (handle, engagement)
 }
 

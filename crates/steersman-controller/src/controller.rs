@@ -12,6 +12,8 @@
 //! 7. The failures of an object of the primary kind go with it: its deletion is reconciled at once, and one that gets its
 //!    name begins without them.
 //! 8. What is in flight is told when the term ends in which it began, and does not outlive it, also while the run ends.
+//! 9. A source runs as long as the run, over all terms. When a term ends, the keys of every object that its informers hold are
+//!    enqueued for the next one.
 
 mod late_series;
 mod plan;
@@ -114,7 +116,6 @@ impl<R: RequestKey> Controller<R> {
 
     /// Enqueues a key with a priority or a delay.
     pub fn enqueue_with(&self, key: R, how: Add) {
-        self.0.hot_loops.added_by_others(&key);
         self.0.queue.add_with(key, how);
     }
 
@@ -159,9 +160,10 @@ impl<R: RequestKey> Controller<R> {
         conditions.reduce(Condition::and)
     }
 
-    /// Looks at every object of its primary kind again, at low priority: for when something changed that reconciles depend
-    /// on and that no source tells of, such as settings. Where there is no primary kind, at all objects that it watches. A
-    /// controller that does not run looks at everything when it does.
+    /// Enqueues the keys of every object that the controller watches, of the primary and of all other kinds, at low priority.
+    /// Call it when something changes that reconciles depend on and that no source reports, such as settings. Sources that
+    /// are not kinds (streams, channels, timers, your own) are not asked again. A controller that does not run enqueues
+    /// everything when it starts.
     pub fn replay(&self) {
         self.0.replay();
     }

@@ -10,19 +10,15 @@ use std::{
     time::Duration,
 };
 
-use steersman_cache::{Object, Resource, Scope};
-#[cfg(feature = "testing")]
-use steersman_cluster::RecordedEvent;
-use steersman_cluster::{Client, Cluster, ClusterName, Fence, Recorder};
+use steersman_cluster::{Client, Cluster, ClusterName, Fence, RecordedEvent, Recorder};
 
 pub(crate) use self::stay::{Stay, is_over};
-use crate::{Fleet, Metrics, Stop, fleet::Visit};
+use crate::{Fleet, Metrics, Stop, cached_reads::CachedReads, fleet::Visit, hot_loop::note_write};
 
 /// What all reconciles of one run in one cluster share.
 pub(crate) struct Engagement {
     pub(crate) controller: Arc<str>,
     pub(crate) cluster: Cluster,
-    /// Informers that its reads start end with it.
     pub(crate) client: Client,
     pub(crate) recorder: Recorder,
     pub(crate) stop: Stop,
@@ -32,6 +28,8 @@ pub(crate) struct Engagement {
     pub(crate) handler_limit: Option<Duration>,
     fence: Option<Fence>,
     fleet: Fleet,
+    /// Nothing, where there is no run: then informers that reads start end with this.
+    reads: Option<Arc<CachedReads>>,
     /// Nothing, where the cluster is none of the fleet's.
     visit: Option<Visit>,
     /// The clients of other clusters that somebody asked for, with what tells a cluster from one that had its name before.
@@ -45,13 +43,14 @@ impl Engagement {
     pub(crate) fn new(
         controller: &str,
         (cluster, visit): (&Cluster, Option<Visit>),
+        reads: Option<Arc<CachedReads>>,
         fence: Option<Fence>,
         fleet: Fleet,
         stop: Stop,
     ) -> Self {
         Self {
             controller: controller.into(),
-            client: fenced(cluster.client().for_run(), fence.as_ref()),
+            client: reading(cluster, reads.as_deref(), fence.as_ref()),
             recorder: match &fence {
                 Some(fence) => cluster.recorder(controller).fenced(fence.clone()),
                 None => cluster.recorder(controller),
@@ -64,6 +63,7 @@ impl Engagement {
             handler_limit: None,
             fence,
             fleet,
+            reads,
             guests: Mutex::default(),
             stay: None,
         }
@@ -86,16 +86,7 @@ impl Engagement {
         }
     }
 
-    /// The same, where somebody is told of what is written.
-    pub(crate) fn observed(self, observer: impl Fn(&Resource, &Object) + Send + Sync + 'static) -> Self {
-        Self {
-            client: self.client.observed(observer),
-            ..self
-        }
-    }
-
     /// The same, where somebody is told of what is recorded.
-    #[cfg(feature = "testing")]
     pub(crate) fn recorded(self, observer: impl Fn(&RecordedEvent) + Send + Sync + 'static) -> Self {
         Self {
             recorder: self.recorder.observed(observer),
@@ -108,14 +99,6 @@ impl Engagement {
         Self {
             stop: stay.end().joined(&self.stop),
             stay: Some(stay),
-            ..self
-        }
-    }
-
-    /// The same, whose cached reads of a resource see a part of it.
-    pub(crate) fn narrowed(self, resource: &Resource, scope: &Scope) -> Self {
-        Self {
-            client: self.client.narrowed(resource, scope),
             ..self
         }
     }
@@ -151,8 +134,7 @@ impl Engagement {
         self.cluster.until_closed(staying).await.flatten()
     }
 
-    /// The client of a cluster of the fleet, and a visit there if it is another one. Informers that its reads start end
-    /// with this, too.
+    /// The client of a cluster of the fleet, and a visit there if it is another one.
     pub(crate) fn client_of(&self, name: &ClusterName) -> Option<(Client, Option<Visit>)> {
         if name == self.cluster.name() {
             return Some((self.client.clone(), None));
@@ -163,7 +145,7 @@ impl Engagement {
         let known = guests.get(name).filter(|(number, _)| *number == member.number());
         let client = match known {
             Some((_, client)) => client.clone(),
-            None => fenced(member.cluster().client().for_run(), self.fence.as_ref()),
+            None => reading(member.cluster(), self.reads.as_deref(), self.fence.as_ref()),
         };
         guests.insert(name.clone(), (member.number(), client.clone()));
         drop(guests);
@@ -180,7 +162,13 @@ impl Engagement {
     }
 }
 
-fn fenced(client: Client, fence: Option<&Fence>) -> Client {
+/// A client for reconciles: it reads for this run, and its writes pass the fence and are counted.
+fn reading(cluster: &Cluster, reads: Option<&CachedReads>, fence: Option<&Fence>) -> Client {
+    let client = match reads {
+        Some(reads) => reads.client(cluster),
+        None => cluster.client().for_run(),
+    }
+    .observed(note_write);
     match fence {
         Some(fence) => client.fenced(fence.clone()),
         None => client,

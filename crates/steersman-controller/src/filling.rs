@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use steersman_cache::{Held, Resource, Scope, Wanted as Amount};
-use steersman_cluster::{Cluster, POLL_EVERY, PresenceWatch};
+use steersman_cluster::{Cluster, ClusterName, POLL_EVERY, PresenceWatch};
 use steersman_core::Moment;
 
 use crate::{BoxError, Fleet, RunContext, Runnable, Standing};
@@ -76,6 +76,18 @@ impl Wanted {
             if_installed: None,
             given: Vec::new(),
         }
+    }
+
+    /// The resource.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// Whether objects of this cluster are wanted.
+    #[must_use]
+    pub fn is_in(&self, cluster: &ClusterName) -> bool {
+        self.cluster.as_ref().is_none_or(|own| own.name() == cluster)
     }
 
     /// Only where the cluster has the kind. Default: it is a mistake if it does not.

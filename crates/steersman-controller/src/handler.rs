@@ -12,7 +12,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_queue::{Add, Queue};
 
-use crate::{Occurrence, Request, RequestKey, reconciler::Chain, source::Intake};
+use crate::{Occurrence, Request, RequestKey, owner::Primaries, reconciler::Chain, source::Intake};
 
 /// The priority of what is not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;
@@ -90,6 +90,25 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
             self.intake.add(key, how);
         }
     }
+
+    /// Enqueues the key of an object of the primary kind, because of that object or of one that it owns. A standby replica
+    /// can take the key out again when the object is deleted.
+    pub(crate) fn add_own(&mut self, key: ObjectKey)
+    where
+        ObjectKey: IntoRequest<R>,
+    {
+        self.add_with(key, Add::new().priority(self.priority).retractable());
+    }
+
+    /// The same for an object that was not found.
+    pub(crate) fn add_missing(&mut self, key: ObjectKey, primaries: &Primaries)
+    where
+        ObjectKey: IntoRequest<R>,
+    {
+        self.add_own(key.clone());
+        let to_request = |cluster: &ClusterName, key: ObjectKey| key.into_request(cluster);
+        primaries.bound_missing(self.cluster, key, self.intake, to_request);
+    }
 }
 
 impl<R: RequestKey> Seen<R> {
@@ -153,6 +172,18 @@ where
     }
 }
 
+/// Enqueues the object of the primary kind that changed.
+pub(crate) struct PrimaryObject;
+
+impl<T, R: RequestKey> Handler<T, R> for PrimaryObject
+where
+    ObjectKey: IntoRequest<R>,
+{
+    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        enqueue.add_own(occurrence.object().key());
+    }
+}
+
 /// A mapping; from [`related`].
 #[derive(Clone)]
 pub struct Related<F>(F);
@@ -200,7 +231,7 @@ where
                     controller = enqueue.queue().name(),
                     cluster = %enqueue.cluster(),
                     key = %object.key(),
-                    error = %Chain(&error.into()),
+                    error = %Chain(&error),
                     "an object is left out that cannot be decoded: nobody is woken because of it"
                 ),
             }

@@ -42,8 +42,8 @@
 //!    series of a handler in a controller go with either.
 //! 7. What a reconcile leaves undone that is cancelled is done by the next one: all are called, and what is known of their
 //!    failures counts on.
-//! 8. An object that does not have the shape of a `K` rests until it changes: its reconcile is a
-//!    [terminal](crate::terminal) error, and no handler is called.
+//! 8. For an object that does not decode as a `K` no handler is called. It gets a Warning event and goes to the
+//!    [hook](Handlers::on_undecodable). Without a hook its reconcile is a [terminal](crate::terminal) error.
 
 mod calling;
 mod pending;
@@ -53,16 +53,17 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
+use steersman_cache::Resource;
 use steersman_cluster::Kind as KnownType;
 use steersman_core::Action;
 use steersman_queue::{Backoff, Limiter};
 
 use self::calling::Calling;
 use crate::{
-    BoxError, Builder, Context, Controller, Host, HostError, Request, controller::Plan,
+    BoxError, Builder, Context, Controller, Host, HostError, Request, Undecodable, controller::Plan,
     metrics::HandlerSeries,
 };
 
@@ -72,6 +73,7 @@ pub struct Handlers<K>(Arc<Shared<K>>);
 struct Shared<K> {
     limiter: Box<dyn Limiter<Request>>,
     list: Mutex<List<K>>,
+    undecodable: OnceLock<Box<UndecodableHook>>,
 }
 
 struct List<K> {
@@ -94,6 +96,7 @@ struct Named<K> {
 }
 
 type Call<K> = dyn Fn(Request, Option<Arc<K>>, Context) -> Handled + Send + Sync;
+type UndecodableHook = dyn Fn(Undecodable, Context) -> Handled + Send + Sync;
 type Handled = Pin<Box<dyn Future<Output = Result<Action, BoxError>> + Send>>;
 
 /// A handler that is being called. It is not any more when this drops.
@@ -116,6 +119,8 @@ pub struct HandlerTaken {
 #[error("handlers failed: {}", names.join(", "))]
 pub(crate) struct HandlersFailed {
     names: Vec<String>,
+    /// The kinds whose caches were not in sync, because of which some of them failed.
+    pub(crate) unsynced: Vec<Resource>,
 }
 
 impl<K> Handlers<K> {
@@ -134,7 +139,21 @@ impl<K> Handlers<K> {
                 arrivals: 0,
                 controllers: Vec::new(),
             }),
+            undecodable: OnceLock::new(),
         }))
+    }
+
+    /// Sets the hook for objects that do not decode as a `K`, as
+    /// [`ObjectReconciler::undecodable`](crate::ObjectReconciler::undecodable). Only the first call counts.
+    pub fn on_undecodable<F, Fut>(&self, hook: F)
+    where
+        F: Fn(Undecodable, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Action, BoxError>> + Send + 'static,
+    {
+        let _ = self
+            .0
+            .undecodable
+            .set(Box::new(move |object, cx| Box::pin(hook(object, cx))));
     }
 
     fn list(&self) -> MutexGuard<'_, List<K>> {

@@ -51,8 +51,12 @@ pub struct Leadership {
     _keeper: Option<Arc<LeadershipKeeper>>,
 }
 
-/// The present term, if there is one.
-type Granted = Option<Grant>;
+/// The present term, if there is one, and how many have ended before it.
+#[derive(Debug, Default)]
+struct Granted {
+    present: Option<Grant>,
+    ended: u64,
+}
 
 /// What a term is made of.
 #[derive(Clone, Debug)]
@@ -81,7 +85,7 @@ impl LeadershipKeeper {
     #[must_use]
     pub fn new() -> (Self, Leadership) {
         let held = Arc::new(watch::Sender::new(0));
-        let (sender, granted) = watch::channel(None);
+        let (sender, granted) = watch::channel(Granted::default());
         let keeper = Self {
             granted: sender,
             held: Arc::clone(&held),
@@ -106,10 +110,11 @@ impl LeadershipKeeper {
         self.replace(None);
     }
 
-    fn replace(&self, next: Granted) {
+    fn replace(&self, next: Option<Grant>) {
         // Under the lock, so that nobody who is told of the end finds the term that has ended.
         self.granted.send_modify(|granted| {
-            if let Some(former) = std::mem::replace(granted, next) {
+            if let Some(former) = std::mem::replace(&mut granted.present, next) {
+                granted.ended += 1;
                 former.end.stop_by(Moment::ORIGIN);
             }
         });
@@ -122,6 +127,12 @@ impl LeadershipKeeper {
     pub async fn vacated(&self) {
         // The sender lives as long as `self`.
         let _ = self.held.subscribe().wait_for(|held| *held == 0).await;
+    }
+
+    /// The number of terms that are held now. Clones of one term count once.
+    #[must_use]
+    pub fn held_terms(&self) -> usize {
+        *self.held.borrow()
     }
 
     /// Whether nobody holds a term.
@@ -170,7 +181,7 @@ impl Leadership {
     pub fn try_term(&self) -> Option<Term> {
         // The seat is taken first, so that it cannot be missed by one who revokes and then counts.
         let seat = Seat::take(&self.held);
-        let Grant { fence, stop, .. } = self.granted.borrow().clone()?;
+        let Grant { fence, stop, .. } = self.granted.borrow().present.clone()?;
         Some(Term {
             fence,
             stop,
@@ -183,7 +194,27 @@ impl Leadership {
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let granted = self.granted.borrow();
-        granted.as_ref().is_some_and(|grant| grant.fence.check().is_ok())
+        let present = granted.present.as_ref();
+        present.is_some_and(|grant| grant.fence.check().is_ok())
+    }
+
+    /// The number of terms that have ended since the leadership was created. Compare two values to find out whether a term
+    /// ended in between.
+    #[must_use]
+    pub fn ended_terms(&self) -> u64 {
+        self.granted.borrow().ended
+    }
+
+    /// Waits until more than this number of [terms have ended](Self::ended_terms).
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn ended_more_than(&self, terms: u64) {
+        let mut granted = self.granted.clone();
+        if granted.wait_for(|granted| granted.ended > terms).await.is_err() {
+            // The keeper is gone, so no further term begins or ends.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Waits until leadership is not granted.
@@ -192,7 +223,11 @@ impl Leadership {
     /// It can be dropped at any time.
     pub async fn vacant(&self) {
         // When nobody is left who could grant it, it is not granted.
-        let _ = self.granted.clone().wait_for(Option::is_none).await;
+        let _ = self
+            .granted
+            .clone()
+            .wait_for(|granted| granted.present.is_none())
+            .await;
     }
 }
 
@@ -256,6 +291,11 @@ mod tests {
         assert!(leadership.term().now_or_never().is_some());
         keeper.revoke();
         assert!(leadership.try_term().is_none());
+        assert_eq!(leadership.ended_terms(), 1);
+        assert!(leadership.ended_more_than(0).now_or_never().is_some());
+        assert!(leadership.ended_more_than(1).now_or_never().is_none());
+        keeper.revoke();
+        assert_eq!(leadership.ended_terms(), 1, "there was no term to end");
         assert!(keeper.is_vacated(), "asking in vain leaves nothing behind");
     }
 

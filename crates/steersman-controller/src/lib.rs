@@ -8,11 +8,9 @@
 //! A [`Controller`] is a plan. [`Runnable::run`] makes a run of it: sources enqueue what is there and then what changes;
 //! once all have, and this replica may act, workers take keys and call the [`Reconciler`]. A run ends when it is told to,
 //! and the same plan can be run again. [`Controller::of`] begins a plan, [`Builder::run_on`] gives it to a [`Host`].
-//!
-//! # Features
-//! - `testing` (off by default): the module `testing`, tables of cases for reconcilers.
 
 mod builder;
+mod cached_reads;
 mod condition;
 mod conditional;
 mod context;
@@ -41,8 +39,8 @@ mod runnable;
 mod source;
 mod standing;
 mod stop;
-#[cfg(feature = "testing")]
 pub mod testing;
+mod undecodable;
 mod work;
 
 pub use builder::{Builder, NoPrimary};
@@ -81,3 +79,4 @@ pub use source::{
 };
 pub use standing::{Place, Standing, Standings};
 pub use stop::{Stop, StopHandle};
+pub use undecodable::Undecodable;

@@ -18,12 +18,7 @@ use std::{
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use steersman_queue::Depth;
@@ -41,6 +36,20 @@ const RECONCILE_SECONDS: [f64; 40] = [
     50.0, 60.0,
 ];
 
+/// Buckets of `workqueue_queue_duration_seconds` and `workqueue_work_duration_seconds`: from 10 ns, each ten times the last.
+///
+/// They are multiplied as Go does it, so that they have the same errors in the last place: these show in `le`, which Prometheus
+/// compares as text.
+const QUEUE_SECONDS: [f64; 12] = {
+    let mut buckets = [10e-9; 12];
+    let mut index = 1;
+    while index < buckets.len() {
+        buckets[index] = buckets[index - 1] * 10.0;
+        index += 1;
+    }
+    buckets
+};
+
 /// The metrics of all controllers of one host. Clones are the same metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Families>);
@@ -54,6 +63,7 @@ struct Families {
     timeouts: Family<ControllerLabels, Counter>,
     other_panics: Family<ControllerLabels, Counter>,
     hot_loops: Family<ControllerLabels, Counter>,
+    long_running: Family<ControllerLabels, Gauge>,
     seconds: Family<ControllerLabels, Histogram, fn() -> Histogram>,
     workers: Family<ControllerLabels, Gauge>,
     active: Family<ControllerLabels, Gauge>,
@@ -132,6 +142,7 @@ pub(crate) struct Series {
     /// Of sources, and of workers outside of a reconcile.
     pub(crate) other_panics: Counter,
     pub(crate) hot_loops: Counter,
+    pub(crate) long_running: Gauge<i64, AtomicI64>,
     pub(crate) workers: Gauge<i64, AtomicI64>,
     pub(crate) active: Gauge<i64, AtomicI64>,
     seconds: Histogram,
@@ -146,7 +157,7 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(RECONCILE_SECONDS);
-        let queue_seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(10e-9, 10.0, 12));
+        let queue_seconds: fn() -> Histogram = || Histogram::new(QUEUE_SECONDS);
         Self(Arc::new(Families {
             reconciles: Family::default(),
             errors: Family::default(),
@@ -155,6 +166,7 @@ impl Metrics {
             timeouts: Family::default(),
             other_panics: Family::default(),
             hot_loops: Family::default(),
+            long_running: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             workers: Family::default(),
             active: Family::default(),
@@ -228,8 +240,13 @@ impl Metrics {
         );
         registry.register(
             "reconcile_hot_loop",
-            "Reconciles that were slowed down because the controller wakes itself by what it writes",
+            "Delays of keys whose reconciles change objects more often than the limit allows",
             families.hot_loops.clone(),
+        );
+        registry.register(
+            "steersman_reconciles_long_running",
+            "Reconciles that run for longer than the time after which a warning is logged",
+            families.long_running.clone(),
         );
         registry.register(
             "steersman_handler_runs",
@@ -287,6 +304,7 @@ impl Metrics {
             timeouts: families.timeouts.get_or_create_owned(&labels),
             other_panics: families.other_panics.get_or_create_owned(&labels),
             hot_loops: families.hot_loops.get_or_create_owned(&labels),
+            long_running: families.long_running.get_or_create_owned(&labels),
             workers: families.workers.get_or_create_owned(&labels),
             active: families.active.get_or_create_owned(&labels),
             seconds: families.seconds.get_or_create_owned(&labels),
@@ -380,6 +398,7 @@ impl Drop for Series {
         families.seconds.remove(labels);
         families.workers.remove(labels);
         families.active.remove(labels);
+        families.long_running.remove(labels);
         let named = QueueLabels {
             name: labels.controller.clone(),
             controller: labels.controller.clone(),

@@ -3,19 +3,18 @@
 
 use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
 
-use kube::Resource as KubeResource;
-use serde::de::DeserializeOwned;
+use kube::core::ObjectMeta;
+use steersman_cluster::{Error, Kind as KnownType};
 use steersman_core::{Action, ObjectKey};
 
-use crate::{BoxError, Context, Reconciler, Request, terminal};
+use crate::{BoxError, Context, Reconciler, Request, Undecodable};
 
 /// Brings an object into its wanted state. The object is read from the cache: it is shared, so clone what you change.
 ///
 /// An object that is gone is none of its business unless it says so by [`gone`](Self::gone). Neither is one that is being
 /// deleted, unless it holds the [`finalizer`](Self::finalizer): so a controller does not make again what is to go.
 ///
-/// One that does not have the shape of a `K` is reported and counted as a [terminal](crate::terminal) error: it rests until it
-/// changes, and all others go on.
+/// An object that does not decode as a `K` goes to [`undecodable`](Self::undecodable).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -58,6 +57,43 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
     fn finalizer(&self) -> Option<&str> {
         None
     }
+
+    /// Handles an object that does not decode as a `K`, such as one that was stored before the CRD changed. It is called in the
+    /// place of [`reconcile`](Self::reconcile), after a Warning event `DecodeFailed` was recorded on the object. Default: a
+    /// [terminal](crate::terminal) error, so that the object is not reconciled again until it changes.
+    ///
+    /// An object that holds the [`finalizer`](Self::finalizer) stays after its deletion until the finalizer is removed. To let the
+    /// deletion finish, clean up by what the raw object says and call [`Undecodable::remove_finalizer`]:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use steersman_controller::{BoxError, Context, ObjectReconciler, Undecodable};
+    /// # use steersman_core::Action;
+    /// # struct Cleaner;
+    /// # impl ObjectReconciler<ConfigMap> for Cleaner {
+    /// #     type Error = BoxError;
+    /// #     async fn reconcile(&self, _: Arc<ConfigMap>, _: Context) -> Result<Action, BoxError> {
+    /// #         Ok(Action::await_change())
+    /// #     }
+    /// async fn undecodable(&self, object: Undecodable, cx: Context) -> Result<Action, BoxError> {
+    ///     if !object.is_being_deleted() {
+    ///         return Err(object.into_error());
+    ///     }
+    ///     object.remove_finalizer("example.com/cleanup", &cx).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// # }
+    /// # let _ = steersman_controller::objects(Cleaner);
+    /// ```
+    fn undecodable(
+        &self,
+        object: Undecodable,
+        cx: Context,
+    ) -> impl Future<Output = Result<Action, BoxError>> + Send {
+        let _ = cx;
+        async move { Err(object.into_error()) }
+    }
 }
 
 /// An [`ObjectReconciler`] as a [`Reconciler`]; from [`objects`].
@@ -76,37 +112,47 @@ pub fn objects<K, T: ObjectReconciler<K>>(reconciler: T) -> Objects<K, T> {
 
 impl<K, T> Reconciler<Request> for Objects<K, T>
 where
-    K: KubeResource<DynamicType = ()> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static,
+    K: KnownType,
     T: ObjectReconciler<K>,
 {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
-        let found = cx.client().get::<K>(request.key()).await.map_err(explain)?;
-        let Some(object) = found else {
-            let key = request.key().clone();
-            return self.inner.gone(key, cx).await.map_err(Into::into);
+        let object = match cx.client().get::<K>(request.key()).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return self.gone(request, cx).await,
+            Err(error) if error.is_undecodable() => return self.undecodable(request, error, cx).await,
+            Err(error) => return Err(error.into()),
         };
-        let meta = object.meta();
-        let ours = self.inner.finalizer();
-        let is_held = meta
-            .finalizers
-            .iter()
-            .flatten()
-            .any(|held| Some(held.as_str()) == ours);
-        if meta.deletion_timestamp.is_some() && !is_held {
+        if self.is_none_of_ours(object.meta()) {
             return Ok(Action::await_change());
         }
         self.inner.reconcile(object, cx).await.map_err(Into::into)
     }
 }
 
-/// To read an object again that cannot be decoded helps only when it has changed, and then it comes by itself.
-pub(crate) fn explain(error: steersman_cluster::Error) -> BoxError {
-    if error.is_undecodable() {
-        terminal(error).into()
-    } else {
-        error.into()
+impl<K: KnownType, T: ObjectReconciler<K>> Objects<K, T> {
+    async fn gone(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
+        let key = request.key().clone();
+        self.inner.gone(key, cx).await.map_err(Into::into)
+    }
+
+    async fn undecodable(&self, request: Request, error: Error, cx: Context) -> Result<Action, BoxError> {
+        let Some(object) = Undecodable::read::<K>(request.key(), error, &cx).await? else {
+            return self.gone(request, cx).await;
+        };
+        if self.is_none_of_ours(&object.object().metadata) {
+            return Ok(Action::await_change());
+        }
+        object.record::<K>(self.inner.finalizer(), &cx);
+        self.inner.undecodable(object, cx).await
+    }
+
+    /// Whether the object is being deleted and does not have the finalizer of this reconciler.
+    fn is_none_of_ours(&self, metadata: &ObjectMeta) -> bool {
+        let ours = self.inner.finalizer();
+        let mut finalizers = metadata.finalizers.iter().flatten();
+        metadata.deletion_timestamp.is_some() && !finalizers.any(|held| Some(held.as_str()) == ours)
     }
 }
 

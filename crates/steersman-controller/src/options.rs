@@ -20,6 +20,8 @@ pub struct Options {
     workers: Option<usize>,
     sync_timeout: Option<Duration>,
     reconcile_timeout: Option<Duration>,
+    reconcile_warn_after: Option<Duration>,
+    hot_loop_limit: Option<u32>,
     needs: Option<Needs>,
     strict: Option<bool>,
     recover_panics: Option<bool>,
@@ -52,6 +54,21 @@ impl Options {
         self
     }
 
+    /// Log a warning with the key when a reconcile takes longer than this. The reconcile is not cancelled. Default: 1 min;
+    /// zero turns the warning off. `steersman_reconciles_long_running` counts such reconciles.
+    pub fn reconcile_warn_after(mut self, limit: Duration) -> Self {
+        self.reconcile_warn_after = Some(limit);
+        self
+    }
+
+    /// Reconciles per minute of one key that change an object, above which the key is slowed down to this rate. A warning
+    /// names the key and the objects that the controller changes; `reconcile_hot_loop_total` counts the delays. Default: 60;
+    /// zero turns it off. Writes of the raw client do not count.
+    pub fn hot_loop_limit(mut self, per_minute: u32) -> Self {
+        self.hot_loop_limit = Some(per_minute);
+        self
+    }
+
     /// When it works: in every replica, while this one leads (the default), or while it leads but with its caches and
     /// queue filled before.
     pub fn needs(mut self, needs: Needs) -> Self {
@@ -60,9 +77,8 @@ impl Options {
     }
 
     /// Ends the run when a source is in trouble before the controller has begun to work, instead of waiting for it to
-    /// become better. So it does when it begins anew after leadership was lost. What is in trouble later is waited for in
-    /// either case: what is known is only getting old, and a server that restarts is no mistake of anybody's. So is what
-    /// follows every cluster: the trouble of one of them stays with it. Default: no.
+    /// become better. A source that is in trouble later, also in a later term of leadership, is waited for in either case, and
+    /// so is one that follows every cluster. Default: no.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = Some(strict);
         self
@@ -94,6 +110,8 @@ impl Options {
             workers: self.workers.or(defaults.workers),
             sync_timeout: self.sync_timeout.or(defaults.sync_timeout),
             reconcile_timeout: self.reconcile_timeout.or(defaults.reconcile_timeout),
+            reconcile_warn_after: self.reconcile_warn_after.or(defaults.reconcile_warn_after),
+            hot_loop_limit: self.hot_loop_limit.or(defaults.hot_loop_limit),
             needs: self.needs.or(defaults.needs),
             strict: self.strict.or(defaults.strict),
             recover_panics: self.recover_panics.or(defaults.recover_panics),
@@ -112,6 +130,16 @@ impl Options {
 
     pub(crate) fn reconcile_limit(&self) -> Option<Duration> {
         self.reconcile_timeout
+    }
+
+    /// After which time a warning is logged, if one is.
+    pub(crate) fn warn_limit(&self) -> Option<Duration> {
+        let limit = self.reconcile_warn_after.unwrap_or(Duration::from_secs(60));
+        (!limit.is_zero()).then_some(limit)
+    }
+
+    pub(crate) fn hot_loop_rate(&self) -> u32 {
+        self.hot_loop_limit.unwrap_or(60)
     }
 
     pub(crate) fn needed(&self) -> Needs {

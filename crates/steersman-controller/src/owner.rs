@@ -9,7 +9,10 @@ use steersman_cache::{Object, Resource};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
-pub(crate) use self::primaries::Primaries;
+#[cfg(test)]
+pub(crate) use self::primaries::DELETIONS_MAX;
+use self::primaries::Referent;
+pub(crate) use self::primaries::{Primaries, Showing};
 use crate::{Enqueue, Handler, IntoRequest, Occurrence, RequestKey, namespaced::Namespaced};
 
 /// Enqueues the owners of an object; from [`controller_of`] or [`owners_of`].
@@ -69,8 +72,8 @@ impl Owners {
         }
     }
 
-    /// The keys of the owners that are meant.
-    fn keys(&self, object: &Object, cluster: &ClusterName) -> Vec<ObjectKey> {
+    /// The keys of the owners that are meant, and whether each of them exists.
+    fn keys(&self, object: &Object, cluster: &ClusterName) -> Vec<(ObjectKey, Referent)> {
         let is_namespaced = self.namespaced.get().unwrap_or(true);
         let namespace = if is_namespaced { object.namespace() } else { "" };
         let meant = object.owners().into_iter().filter(|owner| {
@@ -81,12 +84,13 @@ impl Owners {
         let at_most = if self.controller_only { 1 } else { usize::MAX };
         meant
             .take(at_most)
-            .map(|owner| (ObjectKey::new(namespace, &owner.name), owner.uid))
-            .filter(|(key, uid)| {
+            .map(|owner| {
+                let key = ObjectKey::new(namespace, &owner.name);
                 let primaries = self.primaries.as_ref();
-                !primaries.is_some_and(|primaries| primaries.is_another(cluster, key, uid))
+                let referent = primaries.map(|primaries| primaries.referent(cluster, &key, &owner.uid));
+                (key, referent.unwrap_or(Referent::Missing))
             })
-            .map(|(key, _)| key)
+            .filter(|(_, referent)| *referent != Referent::Replaced)
             .collect()
     }
 }
@@ -97,8 +101,13 @@ where
 {
     fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         for object in occurrence.states() {
-            let keys = self.keys(object, occurrence.cluster());
-            keys.into_iter().for_each(|key| enqueue.add(key));
+            for (key, referent) in self.keys(object, occurrence.cluster()) {
+                match &self.primaries {
+                    Some(primaries) if referent == Referent::Missing => enqueue.add_missing(key, primaries),
+                    Some(_) => enqueue.add_own(key),
+                    None => enqueue.add(key),
+                }
+            }
         }
     }
 }
@@ -114,6 +123,11 @@ mod tests {
         Object::from_slice(&serde_json::to_vec(&whole).unwrap()).unwrap()
     }
 
+    fn keys(owners: &Owners, object: &Object) -> Vec<ObjectKey> {
+        let keys = owners.keys(object, &ClusterName::default());
+        keys.into_iter().map(|(key, _)| key).collect()
+    }
+
     fn reference(api_version: &str, name: &str, controller: bool) -> Value {
         json!({"apiVersion": api_version, "kind": "Web", "name": name, "uid": name, "controller": controller})
     }
@@ -126,11 +140,11 @@ mod tests {
     fn an_owner_is_found_whatever_version_the_reference_names() {
         let object = child(&json!([reference("example.com/v1beta1", "a", true)]));
         assert_eq!(
-            controller_of(&webs(), true).keys(&object, &ClusterName::default()),
+            keys(&controller_of(&webs(), true), &object),
             [ObjectKey::new("ns", "a")]
         );
         assert_eq!(
-            controller_of(&webs(), false).keys(&object, &ClusterName::default()),
+            keys(&controller_of(&webs(), false), &object),
             [ObjectKey::new("", "a")]
         );
     }
@@ -141,11 +155,7 @@ mod tests {
             reference("other.com/v1", "a", true),
             reference("v1", "b", true)
         ]));
-        assert!(
-            controller_of(&webs(), true)
-                .keys(&object, &ClusterName::default())
-                .is_empty()
-        );
+        assert!(keys(&controller_of(&webs(), true), &object).is_empty());
     }
 
     #[test]
@@ -157,14 +167,9 @@ mod tests {
         ]);
         let object = child(&references);
         assert_eq!(
-            controller_of(&webs(), true).keys(&object, &ClusterName::default()),
+            keys(&controller_of(&webs(), true), &object),
             [ObjectKey::new("ns", "b")]
         );
-        assert_eq!(
-            owners_of(&webs(), true)
-                .keys(&object, &ClusterName::default())
-                .len(),
-            3
-        );
+        assert_eq!(keys(&owners_of(&webs(), true), &object).len(), 3);
     }
 }

@@ -99,14 +99,11 @@ pub fn annotations_changed<T: 'static>() -> Predicate<T> {
 }
 
 /// Everything but what a resync says again of an object that did not change. What is there when a controller starts still
-/// passes: nobody has looked at it yet.
+/// passes: nobody has looked at it yet. So does an object that a relist shows with other content at the same resource
+/// version, as after a change of the CRD's defaults.
 #[must_use]
 pub fn resource_version_changed<T: 'static>() -> Predicate<T> {
-    Predicate::new(|occurrence| match occurrence.event() {
-        steersman_cache::Event::Resynced { .. } => false,
-        steersman_cache::Event::Updated { old, new } => old.resource_version() != new.resource_version(),
-        _ => true,
-    })
+    Predicate::new(|occurrence| occurrence.event().is_change())
 }
 
 /// Updates that begin the deletion of an object: from now on only finalizers keep it.
@@ -198,6 +195,11 @@ mod tests {
         assert!(admits(&generation_changed(), &resynced));
         let changed = update(&json!({}), &json!({"resourceVersion": "2"}));
         assert!(admits(&resource_version_changed(), &changed));
+        // D2
+        let defaulted = update(&json!({}), &json!({"labels": {"a": "1"}}));
+        assert!(admits(&resource_version_changed(), &defaulted));
+        let same = update(&json!({}), &json!({}));
+        assert!(!admits(&resource_version_changed(), &same));
         let first = Event::Added {
             object: object(&json!({})),
             initial: true,

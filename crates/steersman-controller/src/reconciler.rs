@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a user writes: a function from a key to the state that the world should have.
 
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use kube::core::Status;
+use steersman_cache::{ReadError, Resource};
+use steersman_cluster::{Closed, Conflict};
 use steersman_core::Action;
 
-use crate::{Context, Request};
+use crate::{Context, Request, handlers::HandlersFailed};
 
 /// An error of somebody else's code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -150,12 +156,21 @@ impl<R> fmt::Debug for BoxReconciler<R> {
     }
 }
 
-/// An error that trying again does not help against; from [`terminal`].
+/// An error that a retry does not fix; from [`terminal`].
+///
+/// A controller recognises it anywhere in the chain of sources of the returned error: under `#[from]`, `#[source]`,
+/// `#[error(transparent)]`, `Box`, `Arc` and `anyhow::Error`.
 #[derive(Debug, thiserror::Error)]
-#[error("it will not be tried again until something changes")]
-pub struct Terminal(#[source] BoxError);
+#[error("terminal error")]
+pub struct Terminal(#[source] NotRetried);
 
-/// Says of an error that trying again does not help: the key rests until something changes.
+/// The mark of a [`Terminal`]. It is a node of its own below it because many wrappers forward `source()` to the error that they
+/// wrap: that error itself is not in their chain, but its sources are.
+#[derive(Debug, thiserror::Error)]
+#[error("not retried until something changes")]
+pub(crate) struct NotRetried(#[source] BoxError);
+
+/// Marks an error as terminal: the key is not retried until something changes.
 ///
 /// ```
 /// use steersman_controller::{Terminal, terminal};
@@ -166,14 +181,20 @@ pub struct Terminal(#[source] BoxError);
 /// # assert!(port("http").is_err());
 /// ```
 pub fn terminal(error: impl Into<BoxError>) -> Terminal {
-    Terminal(error.into())
+    Terminal(NotRetried(error.into()))
 }
 
-/// An error after which the key waits as long as it says; from [`retry_after`].
+/// An error after which the key is retried after a given delay; from [`retry_after`]. A controller recognises it under the same
+/// wrappers as [`Terminal`].
 #[derive(Debug, thiserror::Error)]
-#[error("it will be tried again in {delay:?}")]
-pub struct RetryAfter {
-    delay: Duration,
+#[error("retry after {:?}", .0.delay)]
+pub struct RetryAfter(#[source] Delayed);
+
+/// The mark of a [`RetryAfter`], as [`NotRetried`] is that of a [`Terminal`].
+#[derive(Debug, thiserror::Error)]
+#[error("the reconciler asked for this delay")]
+pub(crate) struct Delayed {
+    pub(crate) delay: Duration,
     #[source]
     source: BoxError,
 }
@@ -191,21 +212,62 @@ pub struct RetryAfter {
 /// # let _ = patient;
 /// ```
 pub fn retry_after(error: impl Into<BoxError>, delay: Duration) -> RetryAfter {
-    RetryAfter {
+    RetryAfter(Delayed {
         delay,
         source: error.into(),
-    }
+    })
 }
 
 impl RetryAfter {
     /// How long to wait.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        self.delay
+        self.0.delay
     }
 }
 
-/// Whether an error, or one of those that it came from, is of a certain kind.
+/// Whether the key is not to be retried before something changes.
+pub(crate) fn is_terminal(error: &BoxError) -> bool {
+    caused_by::<NotRetried>(error).is_some()
+}
+
+/// The delay that the reconciler asked for by [`retry_after`].
+pub(crate) fn requested_delay(error: &BoxError) -> Option<Duration> {
+    caused_by::<Delayed>(error).map(|asked| asked.delay)
+}
+
+/// Whether another client changed an object that was to be written.
+pub(crate) fn is_conflict(error: &BoxError) -> bool {
+    // `kube` has its status in a box, and the box is the error in the chain.
+    let boxed = caused_by::<Box<Status>>(error).map(|status| &**status);
+    let status = boxed.or_else(|| caused_by::<Status>(error));
+    caused_by::<Conflict>(error).is_some() || status.is_some_and(steersman_cluster::is_conflict)
+}
+
+/// Whether a write was refused because this replica no longer leads, or the cluster was closed.
+pub(crate) fn is_fenced(error: &BoxError) -> bool {
+    caused_by::<Closed>(error).is_some()
+}
+
+/// The kinds whose caches were read and were not in sync, or did not exist.
+pub(crate) fn unsynced(error: &BoxError) -> Vec<Resource> {
+    if let Some(failed) = caused_by::<HandlersFailed>(error) {
+        return failed.unsynced.clone();
+    }
+    let boxed = caused_by::<Box<ReadError>>(error).map(|read| &**read);
+    match boxed.or_else(|| caused_by::<ReadError>(error)) {
+        Some(
+            ReadError::NotSynced { resource, .. }
+            | ReadError::NotCached { resource }
+            | ReadError::Absent { resource },
+        ) => vec![resource.clone()],
+        _ => Vec::new(),
+    }
+}
+
+/// The first error of type `T` among an error and its sources.
+///
+/// `T` must be a type that is only ever a source of other errors: wrappers that forward `source()` hide the error that they wrap.
 pub(crate) fn caused_by<T: std::error::Error + 'static>(error: &BoxError) -> Option<&T> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
     while let Some(error) = next {
@@ -218,7 +280,7 @@ pub(crate) fn caused_by<T: std::error::Error + 'static>(error: &BoxError) -> Opt
 }
 
 /// An error with all that it came from, in one line.
-pub(crate) struct Chain<'e>(pub(crate) &'e BoxError);
+pub(crate) struct Chain<'e>(pub(crate) &'e (dyn std::error::Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -235,27 +297,5 @@ impl fmt::Display for Chain<'_> {
             next = error.source();
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_terminal_error_is_found_below_others_and_keeps_its_source() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("outer")]
-        struct Outer(#[source] Terminal);
-
-        let inner = "x".parse::<u16>().unwrap_err();
-        let error: BoxError = Outer(terminal(inner)).into();
-        assert!(caused_by::<Terminal>(&error).is_some());
-        assert!(caused_by::<std::num::ParseIntError>(&error).is_some());
-        assert!(
-            Chain(&error)
-                .to_string()
-                .ends_with("invalid digit found in string")
-        );
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use self::verdict::{Known, Verdict, judge};
 use crate::{
     RequestKey, RunContext, RunError, Term,
+    cached_reads::CachedReads,
     controller::Plan,
     namespaced::Namespaced,
     source::{AnySource, Gates, Reporter, SourceContext, SourceState, Wishes},
@@ -23,33 +24,22 @@ use crate::{
 /// How long to wait until something is tried again that a source needs to begin.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether many keys wait in vain, while another replica leads.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-
 /// Runs until it is told to stop.
 pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> Result<(), RunError> {
     let _only = plan.begin()?;
     plan.series(cx.metrics());
-    plan.hot_loops.clear();
+    cx.in_cluster(plan.home.name().as_str());
     let stop = cx.stop().clone();
-    let mut sources = Sources::start(plan, &cx);
-    let result = loop {
-        tokio::select! {
-            biased;
-            _ = stop.requested() => break Ok(()),
-            begun = sources.in_sync(plan, &cx) => if let Err(error) = begun {
-                break Err(error);
-            },
-        }
-        let Some(term) = sources.until_term(plan, &cx).await else {
-            break Ok(());
-        };
-        if let Some(result) = lead(plan, &cx, term, &mut sources).await {
-            break result;
-        }
-        // Whatever happens under another leader, every object is looked at again after that. It is enqueued now, behind
-        // what is new, so that the next term finds all there. The informers go on as they are.
-        sources = sources.again(plan, &cx);
+    let reads = Arc::new(CachedReads::new(plan));
+    let mut sources = Sources::start(plan, &cx, &reads);
+    let begun = tokio::select! {
+        biased;
+        _ = stop.requested() => Ok(()),
+        begun = sources.in_sync(plan, &cx) => begun,
+    };
+    let result = match begun {
+        Ok(()) => lead_in_turn((plan, &reads), &cx, &mut sources).await,
+        Err(error) => Err(error),
     };
     let deadline = stop.deadline().unwrap_or_default();
     tokio::select! {
@@ -60,17 +50,36 @@ pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> R
     result
 }
 
+/// Works in one term after the other, until the run ends.
+async fn lead_in_turn<R: RequestKey>(
+    (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
+    cx: &RunContext,
+    sources: &mut Sources<R>,
+) -> Result<(), RunError> {
+    while let Some(term) = sources.until_term(cx).await {
+        if let Some(result) = lead((plan, reads), cx, term, sources).await {
+            return result;
+        }
+        // Another leader may leave anything undone, so every object is reconciled in the next term. The sources go on as they
+        // are; what their informers hold is enqueued now, at low priority.
+        plan.replay();
+    }
+    Ok(())
+}
+
 /// Works until the term ends, which gives nothing, or the run does.
 async fn lead<R: RequestKey>(
-    plan: &Arc<Plan<R>>,
+    (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
     cx: &RunContext,
     term: Term,
     sources: &mut Sources<R>,
 ) -> Option<Result<(), RunError>> {
-    let outfit = Arc::new(Outfit::new(plan, cx, term.clone(), &sources.gates));
+    let outfit = Arc::new(Outfit::new((plan, reads), cx, term.clone(), &sources.gates));
     // Before anybody works on one of them, so that none goes unnoticed.
     let mut members = cx.fleet().subscribe();
+    let mut recoveries = reads.recoveries();
     let workers = Workers::start(plan, cx, &outfit);
+    let mut long_running = std::pin::pin!(outfit.watch_long_running());
     let (deadline, mut result) = loop {
         tokio::select! {
             biased;
@@ -80,7 +89,9 @@ async fn lead<R: RequestKey>(
             error = workers.failed() => break (Moment::ORIGIN, Some(Err(error))),
             _ = members.changed() => outfit.dismiss_absent(),
             () = outfit.kind_departed() => outfit.dismiss_absent(),
+            _ = recoveries.changed() => outfit.caches_recovered(),
             () = sources.keep_standing(cx) => {}
+            () = &mut long_running => {}
         }
     };
     if plan.options.drains() && matches!(result, Some(Ok(()))) {
@@ -102,65 +113,52 @@ pub(crate) struct Sources<R: RequestKey> {
     /// When they should be in sync; nothing once that has passed.
     limit: Option<Sleep>,
     _tasks: Vec<Task>,
-    /// Those before, until these are in sync: what they share is not let go in between.
-    before: Option<Box<Self>>,
 }
 
 impl<R: RequestKey> Sources<R> {
-    fn start(plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
-        let (sender, states) = watch::channel(vec![SourceState::Waiting; plan.sources.len()]);
+    fn start(plan: &Arc<Plan<R>>, cx: &RunContext, reads: &Arc<CachedReads>) -> Self {
+        let mut states = vec![SourceState::Waiting; plan.sources.len()];
+        // The last one is for what reconciles read beside what the sources watch: at first nothing.
+        states.push(SourceState::Ready);
+        let (sender, states) = watch::channel(states);
         let sender = Arc::new(sender);
         let everywhere = (0..plan.sources.len()).filter(|index| plan.sources[*index].is_everywhere());
         let clock = Arc::clone(plan.home.clock());
-        let gates = Arc::new(Gates::new(
-            ((*plan.queue).clone(), Arc::clone(&plan.hot_loops)),
-            clock,
-            everywhere.collect(),
-        ));
+        let gates = Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect()));
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
             let wishes = Wishes {
                 poll_every: plan.options.polled_every(),
-                replays: plan.replays(index),
+                replays: plan.replays(),
             };
             let source = SourceContext::new(&plan.queue, &gates, &plan.home, cx, (wishes, reporter));
             cx.spawner()
                 .spawn("source", keep_running(Arc::clone(plan), index, source))
         });
+        let reporter = Reporter::new(&sender, plan.sources.len());
+        let (reads, context) = (Arc::clone(reads), cx.clone());
+        let following = cx.spawner().spawn("cached reads", async move {
+            reads.follow(&context, &reporter).await;
+        });
         let limit = cx.clock().now() + plan.options.sync_limit();
+        let known = plan.sources.iter().map(Known::of);
         Self {
-            _tasks: tasks.collect(),
+            _tasks: tasks.chain([following]).collect(),
             gates,
-            known: plan.sources.iter().map(Known::of).collect(),
+            known: known.chain([Known::cached_reads()]).collect(),
             limit: Some(cx.clock().sleep_until(limit)),
             states,
-            before: None,
-        }
-    }
-
-    /// The same sources anew, which say again what is there.
-    fn again(self, plan: &Arc<Plan<R>>, cx: &RunContext) -> Self {
-        Self {
-            before: Some(Box::new(self)),
-            ..Self::start(plan, cx)
         }
     }
 
     /// Ends them, and waits until nothing of them is left: whoever ends informers that nobody holds finds them so.
     async fn end(self) {
-        let mut next = Some(Box::new(self));
-        while let Some(sources) = next {
-            let Self {
-                mut states,
-                _tasks,
-                before,
-                ..
-            } = *sources;
-            drop(_tasks);
-            // Each has a share in the other side, as long as it is there.
-            while states.changed().await.is_ok() {}
-            next = before;
-        }
+        let Self {
+            mut states, _tasks, ..
+        } = self;
+        drop(_tasks);
+        // Each has a share in the other side, as long as it is there.
+        while states.changed().await.is_ok() {}
     }
 
     /// Waits until every source has enqueued what is there.
@@ -170,27 +168,19 @@ impl<R: RequestKey> Sources<R> {
             verdict.refuse(plan, self.is_late())?;
             cx.stand(verdict.standing(self.is_late()));
             // If none is left to say more, all have ended by themselves.
-            if !verdict.is_held_up() || !self.changed(cx).await {
-                self.before = None;
+            if !verdict.is_held_up(self.is_late()) || !self.changed(cx).await {
                 return Ok(());
             }
         }
     }
 
     /// Waits for a term, and says how the sources stand meanwhile; gives nothing when it is time to stop.
-    async fn until_term(&mut self, plan: &Plan<R>, cx: &RunContext) -> Option<Term> {
-        let next_look = || cx.clock().sleep_until(cx.clock().now() + LOOK_EVERY);
-        let mut look = next_look();
+    async fn until_term(&mut self, cx: &RunContext) -> Option<Term> {
         loop {
             tokio::select! {
                 biased;
                 _ = cx.stop().requested() => return None,
                 term = cx.leadership().term() => return Some(term),
-                // Before what can change all the time.
-                () = &mut look => {
-                    plan.forget_the_gone();
-                    look = next_look();
-                }
                 () = self.keep_standing(cx) => {}
             }
         }

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use steersman_cluster::{Client, Fence};
+use steersman_cluster::{Client, ClusterName, Fence};
 use steersman_core::{Clock, Random, Spawner};
 
 use crate::{Fleet, Leadership, Metrics, Standing, Standings, Stop, StopHandle, standing::Place};
@@ -27,6 +27,23 @@ pub struct RunSurroundings {
     metrics: Metrics,
     standings: Standings,
     fill_limit: Duration,
+    hub: Hub,
+}
+
+/// Which clusters hold readiness for as long as they are in trouble: the default cluster of a manager, and all where there
+/// is no manager. Others, the spokes, hold it until they are in sync for the first time, or the time for that is over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hub(Option<Option<ClusterName>>);
+
+impl Hub {
+    /// Only this cluster holds readiness, or none.
+    pub(crate) fn of(default_cluster: Option<ClusterName>) -> Self {
+        Self(Some(default_cluster))
+    }
+
+    pub(crate) fn is_spoke(&self, cluster: &ClusterName) -> bool {
+        self.0.as_ref().is_some_and(|hub| hub.as_ref() != Some(cluster))
+    }
 }
 
 /// How long caches are waited for, unless something else is said.
@@ -37,13 +54,14 @@ impl RunSurroundings {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
         Self {
+            standings: Standings::timed(Arc::clone(&clock), spawner.clone()),
             clock,
             random,
             spawner,
             fleet: Fleet::new(),
             metrics: Metrics::new(),
-            standings: Standings::new(),
             fill_limit: FILL_LIMIT,
+            hub: Hub::default(),
         }
     }
 
@@ -52,6 +70,16 @@ impl RunSurroundings {
     pub fn with_fill_limit(self, limit: Duration) -> Self {
         Self {
             fill_limit: limit,
+            ..self
+        }
+    }
+
+    /// Sets the default cluster, if there is one. Other clusters do not hold readiness once they were in sync, or had their
+    /// time for that. Default: every cluster holds it.
+    #[must_use]
+    pub fn with_default_cluster(self, cluster: Option<ClusterName>) -> Self {
+        Self {
+            hub: Hub::of(cluster),
             ..self
         }
     }
@@ -159,6 +187,11 @@ impl RunContext {
         self.stand(Standing::Ready);
     }
 
+    /// Names the cluster that it works on, for the log.
+    pub(crate) fn in_cluster(&self, name: &str) {
+        self.place.set_cluster(name);
+    }
+
     /// Says how it stands.
     pub fn stand(&self, standing: Standing) {
         self.place.set(standing);
@@ -178,6 +211,10 @@ impl RunContext {
     /// Waits until it does not say any more that it waits for something.
     pub(crate) async fn begun(&self) {
         self.place.begun().await;
+    }
+
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.surroundings.hub
     }
 
     /// The longest time for which caches are waited for.

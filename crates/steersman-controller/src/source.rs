@@ -17,7 +17,7 @@ mod primary;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use steersman_cluster::Cluster;
+use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, Spawner};
 use steersman_queue::Queue;
 use tokio::sync::watch;
@@ -26,14 +26,15 @@ pub(crate) use gate::{Gates, Intake};
 pub(crate) use kinds::{Gone, KindSource, KindSpec};
 pub(crate) use others::INTERVAL_MIN;
 pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
-pub(crate) use primary::Primary;
+pub(crate) use primary::{Primary, ToRequest};
 
-use crate::{Enqueue, Fleet, RequestKey, RunContext};
+use crate::{Enqueue, Fleet, RequestKey, RunContext, run_context::Hub};
 
 /// Produces keys for a controller.
 ///
 /// The future of [`run`](Self::run) is dropped when the controller's run ends; if it ends by itself, the source has
-/// nothing more to say.
+/// nothing more to say. A run lasts over any number of terms of leadership: the source is not started again when the replica
+/// loses the lease, and what it enqueues meanwhile waits in the queue.
 pub trait Source<R: RequestKey>: Send + Sync + 'static {
     /// What it is called in logs and readiness.
     fn name(&self) -> String;
@@ -65,15 +66,41 @@ pub enum SourceState {
         /// Whether it was ready before, so that what is known is only getting old.
         was_ready: bool,
     },
+    /// It has enqueued all objects of the default cluster, and waits for non-default clusters.
+    WaitingElsewhere,
+    /// It works on the default cluster, but some non-default clusters fail.
+    TroubleElsewhere {
+        /// The clusters that fail, with the errors.
+        reason: String,
+        /// Whether it was ready before, so that what is known is only getting old.
+        was_ready: bool,
+    },
 }
 
 impl SourceState {
     /// Whether everything that was there has been enqueued, whatever happened since.
     pub(crate) fn has_been_ready(&self) -> bool {
         match self {
-            Self::Waiting => false,
+            Self::Waiting | Self::WaitingElsewhere => false,
             Self::Ready | Self::Dormant { .. } => true,
-            Self::Trouble { was_ready, .. } => *was_ready,
+            Self::Trouble { was_ready, .. } | Self::TroubleElsewhere { was_ready, .. } => *was_ready,
+        }
+    }
+
+    /// The same of a source that watches in this cluster, which is not the default one. A kind that the cluster never had is
+    /// a mistake in the program, and stays trouble.
+    pub(crate) fn elsewhere(self, cluster: &ClusterName) -> Self {
+        match self {
+            Self::Waiting => Self::WaitingElsewhere,
+            Self::Trouble {
+                reason,
+                absent,
+                was_ready,
+            } if was_ready || !absent => Self::TroubleElsewhere {
+                reason: format!("{reason} (cluster {cluster})"),
+                was_ready,
+            },
+            other => other,
         }
     }
 }
@@ -98,7 +125,7 @@ impl Reporter {
         self.index
     }
 
-    fn report(&self, state: SourceState) {
+    pub(crate) fn report(&self, state: SourceState) {
         self.update(|_| state);
     }
 
@@ -121,6 +148,7 @@ pub struct SourceContext<R: RequestKey> {
     gates: Arc<Gates<R>>,
     home: Cluster,
     fleet: Fleet,
+    hub: Hub,
     clock: Arc<dyn Clock>,
     spawner: Spawner,
     wishes: Wishes,
@@ -132,8 +160,8 @@ pub struct SourceContext<R: RequestKey> {
 pub(crate) struct Wishes {
     /// How often to look whether the kind is there, where nothing tells of it.
     pub(crate) poll_every: Duration,
-    /// Says when to tell again what is there.
-    pub(crate) replays: Option<watch::Receiver<u64>>,
+    /// Says when to enqueue again what the informers hold.
+    pub(crate) replays: watch::Receiver<u64>,
 }
 
 impl<R: RequestKey> SourceContext<R> {
@@ -150,6 +178,7 @@ impl<R: RequestKey> SourceContext<R> {
             gates: Arc::clone(gates),
             home: home.clone(),
             fleet: cx.fleet().clone(),
+            hub: cx.hub().clone(),
             clock: Arc::clone(cx.clock()),
             spawner: cx.spawner().clone(),
             wishes,
@@ -203,6 +232,7 @@ impl<R: RequestKey> Clone for SourceContext<R> {
             gates: Arc::clone(&self.gates),
             home: self.home.clone(),
             fleet: self.fleet.clone(),
+            hub: self.hub.clone(),
             clock: Arc::clone(&self.clock),
             spawner: self.spawner.clone(),
             wishes: self.wishes.clone(),
@@ -265,14 +295,6 @@ impl<R: RequestKey> AnySource<R> {
     /// Whether it is about every cluster, so that each cluster is waited for by its own keys alone.
     pub(crate) fn is_everywhere(&self) -> bool {
         self.kind().is_some_and(KindSpec::is_everywhere)
-    }
-
-    /// What it knows of the keys of the controller, if its objects are the primary ones.
-    pub(crate) fn primary(&self) -> Option<&Primary<R>> {
-        match self {
-            Self::Kind(kind) => kind.as_primary(),
-            Self::Other(_) => None,
-        }
     }
 
     /// The kind, where it is one.

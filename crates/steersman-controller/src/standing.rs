@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How those that run stand, for readiness and for people.
 
+mod told;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
+use steersman_core::{Clock, Spawner};
 use tokio::sync::watch;
+
+use self::told::Told;
 
 /// How something that runs stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,11 @@ pub enum Standing {
     },
     /// It has what it needs.
     Ready,
+    /// It works, but some non-default clusters fail. It goes on with the default cluster and with those that do not fail.
+    Impaired {
+        /// The clusters that fail, with the errors.
+        reason: String,
+    },
     /// It cannot do its work, or not all of it, and goes on trying.
     Degraded {
         /// What is in the way.
@@ -45,7 +52,7 @@ impl Standing {
     /// Whether a replica in which something stands so can take traffic and leadership.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready | Self::Dormant { .. })
+        matches!(self, Self::Ready | Self::Dormant { .. } | Self::Impaired { .. })
     }
 }
 
@@ -55,6 +62,7 @@ impl fmt::Display for Standing {
             Self::Waiting { on } => write!(f, "waiting for {}", on.join(", ")),
             Self::Dormant { reason } => write!(f, "dormant: {reason}"),
             Self::Ready => f.write_str("ready"),
+            Self::Impaired { reason } => write!(f, "impaired: {reason}"),
             Self::Degraded { reason } => write!(f, "degraded: {reason}"),
         }
     }
@@ -68,6 +76,10 @@ pub struct Standings(Arc<Inner>);
 struct Inner {
     board: Mutex<Board>,
     changed: watch::Sender<()>,
+    /// The name of this replica, for the log.
+    replica: OnceLock<String>,
+    /// Delays warnings. Without it they are logged at once.
+    timer: Option<(Arc<dyn Clock>, Spawner)>,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +90,8 @@ struct Board {
     owners: BTreeMap<String, u64>,
     /// How many places were taken.
     taken: u64,
+    /// The state that was last logged, by the number of the place.
+    told: BTreeMap<u64, Told>,
 }
 
 /// The place of one on the board. Dropping it takes it off. One whose name was taken by another since says nothing more.
@@ -86,8 +100,8 @@ pub struct Place {
     name: String,
     number: u64,
     board: Standings,
-    /// Its begin was logged, so that nothing new is said by the line that it is ready.
-    has_begun: AtomicBool,
+    /// The cluster that it works on, for the log.
+    cluster: OnceLock<String>,
 }
 
 impl Standings {
@@ -95,6 +109,19 @@ impl Standings {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty board that logs a failure only if it lasts.
+    pub(crate) fn timed(clock: Arc<dyn Clock>, spawner: Spawner) -> Self {
+        Self(Arc::new(Inner {
+            timer: Some((clock, spawner)),
+            ..Inner::default()
+        }))
+    }
+
+    /// Sets the name of this replica for its log lines. Only the first call counts.
+    pub fn set_replica(&self, name: &str) {
+        let _ = self.0.replica.set(name.to_owned());
     }
 
     /// A place for one of this name, which waits for nothing in particular yet.
@@ -105,7 +132,7 @@ impl Standings {
             name: name.to_owned(),
             number: board.taken,
             board: self.clone(),
-            has_begun: AtomicBool::new(false),
+            cluster: OnceLock::new(),
         };
         board.owners.insert(name.to_owned(), place.number);
         board.settled.remove(name);
@@ -164,7 +191,7 @@ impl Standings {
 }
 
 impl Place {
-    /// Says how it stands. A transition is logged, with one line that people see by default.
+    /// Says how it stands, and logs a change of the state.
     pub fn set(&self, standing: Standing) {
         let mut board = self.board.lock();
         if !self.is_own(&board) {
@@ -174,21 +201,7 @@ impl Place {
         if before == Some(&standing) {
             return;
         }
-        let is_told = match (before, &standing) {
-            (_, Standing::Waiting { .. }) => true,
-            (_, Standing::Ready) => self.has_begun.swap(false, Ordering::Relaxed),
-            // It rests as before, and only the reason is another one.
-            (Some(Standing::Dormant { .. }), Standing::Dormant { .. }) => true,
-            _ => {
-                self.has_begun.store(false, Ordering::Relaxed);
-                false
-            }
-        };
-        match &standing {
-            Standing::Degraded { reason } => tracing::warn!(name = self.name, reason, "degraded"),
-            standing if is_told => tracing::debug!(name = self.name, "{standing}"),
-            standing => tracing::info!(name = self.name, "{standing}"),
-        }
+        self.tell(&mut board, &standing);
         if standing.is_ready() {
             board.settled.insert(self.name.clone());
         }
@@ -213,12 +226,6 @@ impl Place {
         board.owners.get(&self.name) == Some(&self.number)
     }
 
-    /// Logs that it begins, and why.
-    pub(crate) fn begins_because(&self, reason: &str) {
-        self.has_begun.store(true, Ordering::Relaxed);
-        tracing::info!(name = self.name, reason, "starting, because its condition holds");
-    }
-
     /// Waits until it does not wait for anything any more.
     pub(crate) async fn begun(&self) {
         let is_waiting = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
@@ -232,6 +239,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut board = self.board.lock();
+        board.told.remove(&self.number);
         if !self.is_own(&board) {
             return;
         }

@@ -97,7 +97,6 @@ mod tests {
 
     use super::*;
 
-    // R25
     #[test]
     fn a_child_ends_with_its_parent_and_by_itself() {
         let (parent, stop) = StopHandle::new();

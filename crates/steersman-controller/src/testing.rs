@@ -6,8 +6,7 @@
 //! which order, and what comes back. The server is whatever answers a [`kube::Client`], such as the embedded one of
 //! `steersman-testing`: nothing is mocked, so that a case cannot be wrong about the server.
 //!
-//! The module is here and not with the test servers, because those must not know controllers. It is behind the feature
-//! `testing`, for `dev-dependencies`.
+//! The module is here and not with the test servers, because those must not know controllers.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -36,7 +35,8 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. What is given is on the server, with its status, before the reconciler is called, and is read by it.
+//! 1. What is given is on the server, with its status, before the reconciler is called, and is read by it. An object that is
+//!    given with a `deletionTimestamp` is being deleted.
 //! 2. Every write is remembered in its order, also those of a raw client, and whether or not it succeeds.
 //! 3. Every event that the recorder of the context is given is remembered in its order, repetitions included. When a call
 //!    has ended, its events are with the server. They are no writes: what is written of them, and when, is up to the
@@ -48,10 +48,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Request as HttpRequest, Response};
 use http_body_util::BodyExt;
-use kube::{client::Body, core::DynamicObject};
+use kube::{ResourceExt, client::Body, core::DynamicObject};
 use serde::Serialize;
 use serde_json::Value;
-use steersman_cluster::{Ask, Cluster, ConnectError, RecordedEvent};
+use steersman_cluster::{Ask, Cluster, ConnectError, DeleteOptions, RecordedEvent};
 use steersman_core::{Action, ObjectKey};
 use tower::service_fn;
 
@@ -167,6 +167,16 @@ impl Stand {
             let written = client.update_status(&made).await;
             written.unwrap_or_else(|error| panic!("{case}: {error}"));
         }
+        if object.metadata.deletion_timestamp.is_some() {
+            assert!(
+                !made.finalizers().is_empty(),
+                "{case}: `{}` has a deletionTimestamp and no finalizer, so no server keeps it",
+                made.name_any()
+            );
+            let key = ObjectKey::new(&made.namespace().unwrap_or_default(), &made.name_any());
+            let deleted = client.delete(&key, DeleteOptions::default()).await;
+            deleted.unwrap_or_else(|error| panic!("{case}: {error}"));
+        }
     }
 }
 
@@ -198,6 +208,9 @@ impl Case {
 
     /// An object that is created before. Said several times, all of them. What earlier cases of the same stand have left is
     /// there, too.
+    ///
+    /// An object with a `deletionTimestamp` is deleted once it is created, so that the reconciler sees it under deletion. It needs
+    /// a finalizer, since the server would remove it at once without one. The timestamp is the server's.
     ///
     /// # Panics
     /// When it cannot be written as JSON.
@@ -251,10 +264,10 @@ impl Case {
         let outcome = stand.call(request, reconciler).await;
         match (&self.expected, &outcome.result) {
             (Expected::Action(expected), Ok(action)) => assert_eq!(action, expected, "{name}"),
-            (Expected::Action(_), Err(error)) => panic!("{name}: it failed: {}", Chain(error)),
+            (Expected::Action(_), Err(error)) => panic!("{name}: it failed: {}", Chain(&**error)),
             (Expected::Error(text), Ok(action)) => panic!("{name}: no error with {text:?}, but {action:?}"),
             (Expected::Error(text), Err(error)) => {
-                let said = Chain(error).to_string();
+                let said = Chain(&**error).to_string();
                 assert!(said.contains(text), "{name}: {said:?} does not say {text:?}");
             }
         }

@@ -6,33 +6,41 @@
 //! 2. A cluster that has departed gets no new work.
 //! 3. Where the kind goes in one of several clusters, what is in flight there is told, and cancelled after 10 s.
 //! 4. When the workers go, in whatever way, the queue is paused and their gauge is zero.
-//! 5. Who finishes a key after the stop was asked for takes no other, except where the queue is drained; nor does who
-//!    finishes one after the term, or after a panic that ends the run.
+//! 5. A reconcile that takes longer than [`reconcile_warn_after`](crate::Options::reconcile_warn_after) is logged with its
+//!    key, once, and counted as long as it runs. It is not cancelled. Those that a stop or the end of a term cancels are
+//!    logged with their keys.
+//! 6. A worker takes no new key after the end of the term, after a panic that ends the run, or after a stop was requested.
+//!    Only where the controller drains its queue, workers take keys after a stop was requested.
 
 mod attempt;
+mod long_running;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     panic::AssertUnwindSafe,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use futures::FutureExt;
+use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, Moment, Random, Task};
-use steersman_queue::{Add, Depth, Item};
+use steersman_queue::{Depth, Item};
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::attempt::{is_quiet, message};
+use self::long_running::Keys;
 use crate::{
     Fleet, RequestKey, RunContext, RunError, Term,
+    cached_reads::CachedReads,
     controller::Plan,
     engagement::{Engagement, Stay},
     fleet::Visit,
+    hot_loop::HotLoops,
     kind::WhenAbsent,
     source::Gates,
 };
@@ -43,6 +51,7 @@ const REST: Duration = Duration::from_secs(1);
 /// What the workers of one term share: leadership and the clusters that they work on.
 pub(crate) struct Outfit<R: RequestKey> {
     plan: Arc<Plan<R>>,
+    reads: Arc<CachedReads>,
     gates: Arc<Gates<R>>,
     term: Term,
     cx: RunContext,
@@ -50,26 +59,48 @@ pub(crate) struct Outfit<R: RequestKey> {
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
     engagements: RwLock<BTreeMap<ClusterName, Arc<Engagement>>>,
+    hot_loops: HotLoops<R>,
+    /// Hears of each reconcile that ended after the warning that it takes long.
+    long_ended: Notify,
     /// Hears of each cluster that has lost the kind.
     departed: Arc<Notify>,
     closing: AtomicBool,
     idle: Notify,
+    /// Keys that failed because caches were not in sync.
+    starved: Mutex<HashMap<R, Starved>>,
     panicked: watch::Sender<Option<(String, String)>>,
 }
 
+/// A key waits for caches.
+struct Starved {
+    /// The kinds that were not in sync.
+    missing: Vec<Resource>,
+    /// The number of recoveries before its reconcile.
+    recoveries: u64,
+}
+
 impl<R: RequestKey> Outfit<R> {
-    pub(crate) fn new(plan: &Arc<Plan<R>>, cx: &RunContext, term: Term, gates: &Arc<Gates<R>>) -> Self {
+    pub(crate) fn new(
+        (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
+        cx: &RunContext,
+        term: Term,
+        gates: &Arc<Gates<R>>,
+    ) -> Self {
         Self {
             plan: Arc::clone(plan),
+            reads: Arc::clone(reads),
             gates: Arc::clone(gates),
             cx: cx.clone(),
             fleet: cx.fleet().clone(),
             clock: Arc::clone(cx.clock()),
             random: Arc::clone(cx.random()),
             engagements: RwLock::default(),
+            hot_loops: HotLoops::new(plan.options.hot_loop_rate()),
+            long_ended: Notify::new(),
             departed: Arc::default(),
             closing: AtomicBool::new(false),
             idle: Notify::new(),
+            starved: Mutex::default(),
             panicked: watch::Sender::new(None),
             term,
         }
@@ -111,12 +142,13 @@ impl<R: RequestKey> Outfit<R> {
         Some(engagement)
     }
 
-    /// Whether a key waits until its cluster has joined, where the controller works on every cluster.
-    fn is_held_back(&self, item: &Item<R>) -> bool {
+    /// Lets a key pass unless it has to wait until its cluster has joined, where the controller works on every cluster.
+    fn pass_gate(&self, item: Item<R>) -> Option<Item<R>> {
         let name = item.key().cluster().filter(|_| self.plan.is_everywhere());
-        let member = name.and_then(|name| self.fleet.member(name));
-        let how = Add::new().priority(item.priority());
-        member.is_some_and(|member| self.gates.hold_back(&member, item.key(), how))
+        match name.and_then(|name| self.fleet.member(name)) {
+            Some(member) => self.gates.hold_back(&member, item),
+            None => Some(item),
+        }
     }
 
     /// Whether new work on its cluster may begin. The controller ends as a whole with its own cluster.
@@ -154,21 +186,19 @@ impl<R: RequestKey> Outfit<R> {
         drop(all);
         let is_gone = |name: &ClusterName| self.place(name).is_none();
         self.plan.purge(|key| key.cluster().is_some_and(is_gone));
+        self.starved()
+            .retain(|key, _| !key.cluster().is_some_and(is_gone));
     }
 
     fn engage(&self, (cluster, visit): (Cluster, Option<Visit>)) -> Option<Arc<Engagement>> {
         let (plan, cx, cluster) = (&self.plan, &self.cx, &cluster);
-        let (hot_loops, queue) = (Arc::clone(&plan.hot_loops), Arc::clone(&plan.queue));
-        let name = cluster.name().clone();
         let fence = Some(self.term.fence().clone());
         let fleet = self.fleet.clone();
         let stop = cx.stop().joined(self.term.stop());
-        let mut engagement = Engagement::new(&plan.name, (cluster, visit), fence, fleet, stop)
+        let reads = Some(Arc::clone(&self.reads));
+        let mut engagement = Engagement::new(&plan.name, (cluster, visit), reads, fence, fleet, stop)
             .counted(cx.metrics().clone(), plan.options.recovers_panics())
             .limited(plan.handler_limit());
-        if let Some((resource, scope)) = plan.watched_part(cluster) {
-            engagement = engagement.narrowed(resource, scope);
-        }
         if let Some(kind) = plan.passing_kind(cluster) {
             let presence = cluster.presence(&kind.resource, plan.options.polled_every());
             // A key that changed while it was worked on is handed out once more before it is taken out of the queue.
@@ -177,9 +207,39 @@ impl<R: RequestKey> Outfit<R> {
             }
             engagement = engagement.during(Stay::follow(presence, cx, &self.departed));
         }
-        Some(Arc::new(engagement.observed(move |resource, object| {
-            hot_loops.wrote(resource, &name, object, &queue);
-        })))
+        Some(Arc::new(engagement))
+    }
+
+    /// Retries a key when one of the caches is in sync again that its last reconcile lacked. There were so many recoveries
+    /// before that reconcile.
+    fn retry_with_caches(&self, key: R, missing: Vec<Resource>, recoveries: u64) {
+        if missing.is_empty() {
+            self.starved().remove(&key);
+            return;
+        }
+        self.starved().insert(key, Starved { missing, recoveries });
+        if self.reads.recovery_count() != recoveries {
+            self.caches_recovered();
+        }
+    }
+
+    /// Reconciles at once the keys that failed because of a cache that is in sync now.
+    pub(crate) fn caches_recovered(&self) {
+        let recovered = self.reads.last_recoveries();
+        let is_due = |starved: &Starved| {
+            let mut missing = starved.missing.iter();
+            missing.any(|kind| recovered.get(kind).is_some_and(|&last| last > starved.recoveries))
+        };
+        let due: Vec<R> = self
+            .starved()
+            .extract_if(|_, starved| is_due(starved))
+            .map(|(key, _)| key)
+            .collect();
+        due.into_iter().for_each(|key| _ = self.plan.queue.add(key));
+    }
+
+    fn starved(&self) -> MutexGuard<'_, HashMap<R, Starved>> {
+        self.starved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Works on keys until it is time to end.
@@ -259,14 +319,6 @@ impl<R: RequestKey> Workers<R> {
     pub(crate) async fn finish(self, deadline: Moment) {
         self.outfit.plan.queue.pause();
         self.until(deadline, |depth| depth.in_flight() == 0).await;
-        let left = self.outfit.plan.queue.depth().in_flight();
-        if left > 0 {
-            tracing::warn!(
-                controller = %self.outfit.plan.name,
-                left,
-                "the time is over: what is still being worked on is cancelled, and kept for the next run"
-            );
-        }
     }
 
     async fn until(&self, deadline: Moment, condition: impl Fn(&Depth) -> bool) {
@@ -292,8 +344,19 @@ impl<R: RequestKey> Drop for Workers<R> {
     fn drop(&mut self) {
         let plan = &self.outfit.plan;
         plan.queue.pause();
+        // Here, because the one who runs the controller may cancel it when its time is over.
+        let left = plan.queue.in_flight();
+        if !left.is_empty() {
+            tracing::warn!(
+                controller = %plan.name,
+                in_flight = left.len(),
+                keys = %Keys(&left),
+                "cancelling reconciles that have not ended; their keys are kept for the next run"
+            );
+        }
         if let Some(series) = plan.series.get() {
             series.workers.set(0);
+            series.long_running.set(0);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
@@ -360,6 +360,39 @@ async fn what_somebody_enqueues_for_one_that_is_slow_waits_for_it_and_outlives_t
     let running = stage.run(&controller);
     calls.reach("slow:asked", 1).await;
     calls.reach("slow:a", 1).await;
+    running.stop(GRACE).await.unwrap();
+}
+
+// R95, D11
+#[steersman_testing::test]
+async fn a_key_that_waits_for_a_slow_cluster_keeps_its_failure_count(fixture: Fixture) {
+    // Time stands still, so the key fails once in the first run.
+    let (clock, stage) = Stage::timed(&fixture).await;
+    let (proxy, slow) = joining(&fixture, "slow").await;
+    stage.surroundings.fleet().insert(slow.clone()).unwrap();
+    let calls = Calls::new();
+    let reconciler = calls.then(|_: Request, _, _| async { Err("not yet".into()) });
+    let controller = Controller::of::<ConfigMap>("maps")
+        .on_every_cluster()
+        .build(&stage.cluster, reconciler);
+    let asked = Request::new("slow".into(), key(&fixture, "asked"));
+    controller.enqueue(asked.clone());
+    let running = stage.run(&controller);
+    calls.reach("asked", 1).await;
+    running.stop(GRACE).await.unwrap();
+    assert_eq!(controller.status(&asked).unwrap().failures(), 1);
+    until(|| slow.cache().informers().is_empty()).await;
+
+    // In the next run the cluster is not in sync when the key is handed out.
+    let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
+    let running = stage.run(&controller);
+    stall.hit().await;
+    clock.advance(Duration::from_secs(1));
+    until(|| controller.status(&asked).is_none()).await;
+    assert_eq!(calls.count("asked"), 1);
+    drop(stall);
+    calls.reach("asked", 2).await;
+    assert_eq!(calls.all()[1].attempt, 1);
     running.stop(GRACE).await.unwrap();
 }
 

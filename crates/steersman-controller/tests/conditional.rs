@@ -35,6 +35,8 @@ enum Ending {
     ByItself,
     NotInTime,
     WithAnError,
+    /// When told, after two more seconds of work.
+    AfterWork,
 }
 
 /// Something that runs while the test says so.
@@ -45,7 +47,7 @@ struct Scene {
     /// How often it began, and how often it ended.
     runs: Arc<watch::Sender<(u32, u32)>>,
     task: Task,
-    _stop: StopHandle,
+    stop: StopHandle,
 }
 
 /// Counts an end, also of what is cancelled.
@@ -80,6 +82,11 @@ impl Scene {
                     cx.stop().requested().await;
                 }
                 match ending {
+                    Ending::AfterWork => {
+                        let clock = cx.clock();
+                        clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
+                        Ok(())
+                    }
                     Ending::WhenTold | Ending::ByItself => Ok(()),
                     Ending::NotInTime => std::future::pending().await,
                     Ending::WithAnError => Err("it broke".into()),
@@ -103,7 +110,7 @@ impl Scene {
             surroundings,
             runs,
             task,
-            _stop: handle,
+            stop: handle,
         }
     }
 
@@ -135,7 +142,7 @@ impl Scene {
     }
 }
 
-// R2, R37
+// R2
 #[tokio::test]
 async fn guarantee_2_what_cannot_be_told_leaves_everything_as_it_is() {
     let scene = Scene::new(Ending::WhenTold);
@@ -262,6 +269,32 @@ async fn what_does_not_end_within_its_grace_period_is_cancelled() {
     scene.clock.advance(Duration::from_millis(1));
     scene.ran(1, 1).await;
     scene.stands("dormant").await;
+}
+
+// R25
+#[tokio::test]
+async fn a_closed_condition_stops_the_inner_runnable_only_and_a_stop_drains_it() {
+    let scene = Scene::new(Ending::AfterWork);
+    // Lets the inner runnable finish its work, and not earlier.
+    let finishes = async |ended| {
+        let due = scene.clock.now() + Duration::from_secs(2);
+        until(|| scene.clock.next_deadline() == Some(due)).await;
+        assert_eq!(*scene.runs.borrow(), (ended, ended - 1));
+        scene.clock.advance_to(due);
+        scene.ran(ended, ended).await;
+    };
+    scene.tell(Present, "it is on");
+    scene.ran(1, 0).await;
+    scene.tell(Absent, "it is off");
+    finishes(1).await;
+    scene.stands("dormant").await;
+    assert!(!scene.task.is_finished());
+
+    scene.tell(Present, "it is on again");
+    scene.ran(2, 1).await;
+    scene.stop.stop_by(scene.clock.now() + Duration::from_secs(10));
+    finishes(2).await;
+    until(|| scene.task.is_finished()).await;
 }
 
 /// A map whose entries are numbers: most maps cannot be read as one.

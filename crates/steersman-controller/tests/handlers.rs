@@ -175,7 +175,7 @@ async fn pass(clock: &TestClock, controller: &Controller, time: Duration) {
     clock.advance(time);
 }
 
-// R133, R145, R160, R166
+// R133, R145, R160
 #[steersman_testing::test]
 async fn guarantee_3_one_that_fails_is_called_again_alone_at_its_own_time(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
@@ -244,6 +244,34 @@ async fn guarantee_3_one_that_fails_is_called_again_alone_at_its_own_time(fixtur
     assert_eq!(runs(&stage, "failing", "success"), 1);
     assert_eq!(runs(&stage, "slow", "requeue_after"), 1);
     assert_eq!(runs(&stage, "giving-up", "error"), 1);
+    running.stop(GRACE).await.unwrap();
+}
+
+// R133, D10
+#[steersman_testing::test]
+async fn a_handler_that_asks_for_zero_delay_is_called_again_at_once(fixture: Fixture) {
+    let (_clock, stage) = Stage::timed(&fixture).await;
+    let (handlers, calls) = (handlers(), Calls::new());
+    let eager = |_, _, time| async move {
+        Ok(match time {
+            1 => Action::requeue_after(Duration::ZERO),
+            _ => Action::await_change(),
+        })
+    };
+    let _handling = [
+        add(&handlers, &calls, "good", content),
+        add(&handlers, &calls, "eager", eager),
+    ];
+    let controller = build(&stage, &handlers);
+    let running = stage.run(&controller);
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    calls.reach("eager:a", 2).await;
+    until(|| controller.depth() == Default::default()).await;
+    assert_eq!(calls.count("good:a"), 1);
     running.stop(GRACE).await.unwrap();
 }
 
@@ -491,7 +519,6 @@ fn has_series(stage: &Stage, handler: &str) -> bool {
     text.contains(&format!("handler=\"{handler}\""))
 }
 
-// R118
 #[steersman_testing::test]
 async fn guarantee_6_the_series_of_a_handler_go_with_the_last_controller_of_their_name(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;

@@ -8,7 +8,7 @@ mod support;
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use steersman_controller::Controller;
+use steersman_controller::{Context, Controller};
 use steersman_core::{Action, ObjectKey};
 use steersman_testing::Fixture;
 use support::{Calls, GRACE, Stage, key, until};
@@ -32,7 +32,6 @@ fn buckets(text: &str, name: &str) -> Vec<f64> {
         .collect()
 }
 
-// R166
 #[steersman_testing::test]
 async fn series_have_the_names_and_buckets_of_controller_runtime(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
@@ -130,7 +129,6 @@ async fn series_have_the_names_and_buckets_of_controller_runtime(fixture: Fixtur
     }
 }
 
-// R118
 #[steersman_testing::test]
 async fn guarantee_3_one_that_goes_takes_nothing_along_of_another_that_has_its_name(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
@@ -149,5 +147,36 @@ async fn guarantee_3_one_that_goes_takes_nothing_along_of_another_that_has_its_n
     assert_eq!(of_queue("workqueue_adds_total"), 1.0);
     drop((running.stop(GRACE).await.unwrap(), second));
     // Its tasks have ended, and are about to be dropped.
+    until(|| !exposition(&stage).contains("controller=\"keys\"")).await;
+}
+
+// R152, D26
+#[steersman_testing::test]
+async fn gauges_of_a_queue_are_zero_after_a_stop_and_gone_with_the_controller(fixture: Fixture) {
+    let (clock, stage) = Stage::timed(&fixture).await;
+    let calls = Calls::new();
+    let reconciler = calls.then(|_: ObjectKey, cx: Context, _| async move {
+        cx.stop().requested().await;
+        Ok(Action::await_change())
+    });
+    let controller = Controller::<ObjectKey>::named("keys").build(&stage.cluster, reconciler);
+    let running = stage.run(&controller);
+    for name in ["a", "b", "c"] {
+        controller.enqueue(key(&fixture, name));
+    }
+    calls.when(|calls| !calls.is_empty()).await;
+    clock.advance(Duration::from_secs(2));
+    let of_queue = |name: &str| stage.metric(&format!("{name}{{name=\"keys\",controller=\"keys\"}}"));
+    let depth = || stage.metric(r#"workqueue_depth{name="keys",controller="keys",priority="0"}"#);
+    assert_eq!(depth(), 2.0);
+    assert_eq!(of_queue("workqueue_unfinished_work_seconds"), 2.0);
+    assert_eq!(of_queue("workqueue_longest_running_processor_seconds"), 2.0);
+
+    let stopped = running.stop(GRACE).await.unwrap();
+    assert_eq!(depth(), 0.0, "keys that are kept for the next run are not ready");
+    assert_eq!(of_queue("workqueue_unfinished_work_seconds"), 0.0);
+    assert_eq!(of_queue("workqueue_longest_running_processor_seconds"), 0.0);
+    assert_eq!(stage.count("controller_runtime_active_workers", "keys"), 0);
+    drop((stopped, controller));
     until(|| !exposition(&stage).contains("controller=\"keys\"")).await;
 }

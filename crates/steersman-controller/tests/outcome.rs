@@ -32,7 +32,6 @@ fn end(how: &str) -> Result<Action, BoxError> {
     match how {
         "done" => Ok(Action::await_change()),
         "after" => Ok(Action::requeue_after(Duration::from_secs(30))),
-        "at-once" => Ok(Action::requeue_after(Duration::ZERO)),
         "requeue" => Ok(Action::requeue()),
         "fail" => Err("it did not work".into()),
         "terminal" => Err(terminal("it never will").into()),
@@ -59,7 +58,6 @@ async fn the_table_holds(fixture: Fixture) {
     let table = [
         // How it ends, what is counted, after which delay it comes again, and how many failures are remembered.
         ("done", "success", None, 0),
-        ("at-once", "success", None, 0),
         ("after", "requeue_after", Some(Duration::from_secs(30)), 0),
         ("requeue", "requeue", Some(BACK_OFF), 1),
         ("fail", "error", Some(BACK_OFF), 1),
@@ -98,6 +96,72 @@ async fn the_table_holds(fixture: Fixture) {
         );
         running.stop(GRACE).await.unwrap();
     }
+}
+
+// D23
+#[steersman_testing::test]
+async fn reconciles_that_hang_are_counted_until_they_end(fixture: Fixture) {
+    let (clock, stage) = Stage::timed(&fixture).await;
+    let (calls, gate) = (Calls::new(), Arc::new(Semaphore::new(0)));
+    let reconciler = {
+        let gate = Arc::clone(&gate);
+        calls.then(move |key: ObjectKey, _, _| {
+            let gate = Arc::clone(&gate);
+            async move {
+                if key.name().starts_with("hangs") {
+                    gate.acquire().await?.forget();
+                }
+                Ok(Action::await_change())
+            }
+        })
+    };
+    let controller = Controller::<ObjectKey>::named("keys")
+        .workers(3)
+        .build(&stage.cluster, reconciler);
+    let running = stage.run(&controller);
+    let hanging = || stage.count("steersman_reconciles_long_running", "keys");
+    controller.enqueue(ObjectKey::new("", "hangs-first"));
+    calls.reach("hangs-first", 1).await;
+    clock.advance(Duration::from_secs(30));
+    controller.enqueue(ObjectKey::new("", "hangs-later"));
+    calls.reach("hangs-later", 1).await;
+    let_go_on().await;
+    assert_eq!(hanging(), 0);
+    // A minute after each has begun.
+    clock.advance(Duration::from_secs(30));
+    until(|| hanging() == 1).await;
+    clock.advance(Duration::from_secs(30));
+    until(|| hanging() == 2).await;
+    // The others go on, and nothing is cancelled.
+    controller.enqueue(ObjectKey::new("", "quick"));
+    calls.reach("quick", 1).await;
+    assert_eq!(controller.depth().in_flight(), 2);
+    gate.add_permits(2);
+    until(|| hanging() == 0).await;
+    assert_eq!(stage.reconciled("keys", "success"), 3);
+    running.stop(GRACE).await.unwrap();
+}
+
+// R133, D10
+#[steersman_testing::test]
+async fn requeue_after_zero_reconciles_again_at_once(fixture: Fixture) {
+    // The clock stands still, so a delay of any length would never end.
+    let (_clock, stage) = Stage::timed(&fixture).await;
+    let calls = Calls::new();
+    let reconciler = calls.then(|_: ObjectKey, _, time| async move {
+        Ok(match time {
+            1 | 2 => Action::requeue_after(Duration::ZERO),
+            _ => Action::await_change(),
+        })
+    });
+    let controller = Controller::<ObjectKey>::named("ends").build(&stage.cluster, reconciler);
+    let running = stage.run(&controller);
+    controller.enqueue(ObjectKey::new("", "a"));
+    calls.reach("a", 3).await;
+    until(|| controller.depth() == Default::default()).await;
+    assert_eq!(stage.reconciled("ends", "requeue_after"), 2);
+    assert_eq!(stage.reconciled("ends", "success"), 1);
+    running.stop(GRACE).await.unwrap();
 }
 
 // R133, R146
@@ -275,7 +339,7 @@ async fn a_reconcile_that_takes_too_long_is_cancelled_and_tried_again(fixture: F
     running.stop(GRACE).await.unwrap();
 }
 
-// R134, R166
+// R134
 #[steersman_testing::test]
 async fn only_the_limit_of_a_reconcile_counts_as_its_timeout(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;

@@ -25,8 +25,8 @@ use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::Fence;
 use steersman_controller::{
-    Context, Controller, LeadershipKeeper, Options, Request, RequestKey, RunError, Source, SourceContext,
-    dynamic, handle_fn, kind,
+    Context, Controller, LeadershipKeeper, Options, Request, RequestKey, RunContext, RunError,
+    RunningController, Source, SourceContext, dynamic, handle_fn, kind,
 };
 use steersman_core::{Action, Clock, ObjectKey};
 use steersman_queue::Add;
@@ -109,7 +109,7 @@ async fn guarantee_3_nothing_is_reconciled_while_a_handler_is_busy_with_what_is_
     running.stop(GRACE).await.unwrap();
 }
 
-// R9, R20, R22: what a clone of it could still try
+// R9, R20
 #[steersman_testing::test]
 async fn guarantee_2_a_second_run_at_the_same_time_is_refused(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
@@ -131,6 +131,27 @@ async fn guarantee_2_a_second_run_at_the_same_time_is_refused(fixture: Fixture) 
         .unwrap();
     calls.reach("a", 1).await;
     running.stop(GRACE).await.unwrap();
+}
+
+/// Tells at compile time whether a type is a runnable.
+struct Is<T>(std::marker::PhantomData<T>);
+
+trait NoRunnable {
+    const RUNNABLE: bool = false;
+}
+
+impl<T> NoRunnable for Is<T> {}
+
+impl<T: steersman_controller::Runnable> Is<T> {
+    const RUNNABLE: bool = true;
+}
+
+/// A controller is moved into its run, and a run cannot be started.
+// R22
+#[test]
+fn a_running_controller_cannot_be_started_again() {
+    const { assert!(Is::<Controller>::RUNNABLE && !Is::<RunningController>::RUNNABLE) };
+    let _by_value: fn(Controller, &RunContext) -> RunningController = Controller::spawn;
 }
 
 /// What is watched, without what differs from one watch to the next.

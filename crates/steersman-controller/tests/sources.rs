@@ -20,7 +20,7 @@ use steersman_controller::{
 use steersman_core::{Action, Moment, ObjectKey, TestClock};
 use steersman_testing::{
     FaultProxy, Fixture,
-    proxy::{Fault, Matching},
+    proxy::{Cut, Fault, Matching},
 };
 use support::{Calls, GRACE, Stage, config_map, delete, key, let_go_on, object, secret, until};
 use tokio::sync::Semaphore;
@@ -477,6 +477,42 @@ async fn a_mapping_sees_what_an_object_was_also_if_nobody_saw_it_go(fixture: Fix
     for one in running {
         one.stop(GRACE).await.unwrap();
     }
+}
+
+// R123, D29
+#[steersman_testing::test]
+async fn an_object_that_was_created_and_deleted_unseen_wakes_its_controller(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let stage = Stage::through(&fixture, &proxy).await;
+    let calls = Calls::new();
+    let controller = Controller::named("typed")
+        .watches(kind::<Secret>(), related(by_label))
+        .build(&stage.cluster, calls.only::<Request>());
+    let running = stage.run(&controller);
+    let direct = support::cluster_builder(&fixture, "direct")
+        .build()
+        .await
+        .unwrap();
+    let client = direct.live();
+    client
+        .create(&secret(&fixture, "before", &json!({"map": "first"})))
+        .await
+        .unwrap();
+    calls.reach("first", 1).await;
+
+    // The watch is away while this replica creates an object and somebody else deletes it.
+    let watches = || Matching::watches().path("/secrets");
+    let away = proxy.inject(watches(), Fault::answer(503));
+    proxy.cut(&watches(), Cut::Clean);
+    away.hit().await;
+    let created = secret(&fixture, "unseen", &json!({"map": "second"}));
+    stage.cluster.client().create(&created).await.unwrap();
+    delete::<Secret>(&client, &key(&fixture, "unseen")).await;
+    // The next list has nothing of it, and no watch tells of it.
+    let _expired = proxy.inject(watches().first(1), Fault::error_event(410));
+    drop(away);
+    calls.reach("second", 1).await;
+    running.stop(GRACE).await.unwrap();
 }
 
 #[steersman_testing::test]

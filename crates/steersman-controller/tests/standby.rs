@@ -5,51 +5,88 @@
 
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::{Value, json};
 use steersman_cluster::Fence;
-use steersman_controller::{Controller, LeadershipKeeper, Request, RunSurroundings};
-use steersman_core::{Random, Spawner, TestClock};
-use steersman_testing::{Fixture, eventually};
-use support::{Calls, GRACE, Stage, cluster_builder, config_map, key, until};
+use steersman_controller::{Controller, LeadershipKeeper, Request, RunSurroundings, kind, stream};
+use steersman_core::{ObjectKey, Random, Spawner, TestClock};
+use steersman_testing::Fixture;
+use support::{Calls, GRACE, Stage, cluster_builder, config_map, key, let_go_on, object, until};
 
-// R77
+// R77, D3
 #[steersman_testing::test]
-async fn keys_of_what_came_and_went_do_not_pile_up(fixture: Fixture) {
+async fn a_standby_keeps_keys_without_an_object_for_its_term(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
-    let client = stage.live();
-    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
-    let calls = Calls::new();
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    let (calls, namespace) = (Calls::new(), fixture.namespace().to_owned());
+    // As namespaces trigger a controller of policies, which most of them do not have yet.
+    let keys = move || {
+        let namespace = namespace.clone();
+        futures::stream::iter(
+            (0..1500).map(move |number| ObjectKey::new(&namespace, &format!("key-{number}"))),
+        )
+    };
     let controller = Controller::of::<ConfigMap>("maps")
-        .namespace(fixture.namespace())
+        .source(stream("triggers", keys))
         .build(&stage.cluster, calls.only());
     let (keeper, leadership) = LeadershipKeeper::new();
     let running = controller.clone().spawn(&stage.context_led("maps", leadership));
     stage.stands("maps", |is| is == "ready").await;
-    let living = controller.depth().warm();
     let request = |name: &str| Request::new("default".into(), key(&fixture, name));
-    let enqueue =
-        |count: usize| (0..count).for_each(|number| controller.enqueue(request(&format!("gone-{number}"))));
-
-    // A few may be left of what happens all the time.
-    enqueue(100);
-    for _ in 0..3 {
+    until(|| controller.status(&request("key-1499")).is_some()).await;
+    // An hour of standby.
+    for _ in 0..60 {
         clock.advance(Duration::from_secs(61));
-        tokio::task::yield_now().await;
+        let_go_on().await;
     }
-    assert_eq!(controller.depth().warm(), living + 100);
-    enqueue(2000);
-    // It may be looked while they come, and then those that come after that are left.
-    eventually("what is gone is taken out", async || {
-        clock.advance(Duration::from_secs(61));
-        let is_out = controller.status(&request("gone-0")).is_none();
-        (is_out && controller.depth().warm() <= living + 1000).then_some(())
-    })
-    .await;
-    assert!(controller.status(&request("a")).is_some());
+    assert!(controller.depth().warm() >= 1501, "{:?}", controller.depth());
     keeper.grant(Fence::open());
+    until(|| controller.depth() == Default::default()).await;
+    let reconciled: HashSet<String> = calls.keys().into_iter().collect();
+    let is_missing = |number: &i32| !reconciled.contains(&request(&format!("key-{number}")).to_string());
+    assert_eq!((0..1500).find(is_missing), None);
     calls.reach("a", 1).await;
+    running.stop(GRACE).await.unwrap();
+}
+
+// D3
+#[steersman_testing::test]
+async fn a_standby_bounds_the_keys_of_owners_that_do_not_exist(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    let living = client.create(&config_map(&fixture, "living", "1")).await.unwrap();
+    let controller = Controller::of::<ConfigMap>("maps")
+        .owns_shared(kind::<Secret>())
+        .build(&stage.cluster, Calls::new().only());
+    let (_keeper, leadership) = LeadershipKeeper::new();
+    let running = controller.clone().spawn(&stage.context_led("maps", leadership));
+    stage.stands("maps", |is| is == "ready").await;
+    let request = |name: &str| Request::new("default".into(), key(&fixture, name));
+    let waits = |name: &str| controller.status(&request(name)).is_some();
+    // Another source than the child.
+    controller.enqueue(request("map-0"));
+    let owner =
+        |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+    let child = |name: &str, owners: Vec<Value>| {
+        let metadata = json!({"name": name, "namespace": fixture.namespace(), "ownerReferences": owners});
+        object::<Secret>(json!({ "metadata": metadata }))
+    };
+    let missing = (0..1100).map(|number| owner(&format!("map-{number}"), &format!("uid-{number}")));
+    let mut owners = vec![owner("living", living.metadata.uid.as_deref().unwrap())];
+    owners.extend(missing);
+    client.create(&child("first", owners)).await.unwrap();
+    client
+        .create(&child("last", vec![owner("last", "uid")]))
+        .await
+        .unwrap();
+    until(|| waits("last") && controller.depth().warm() <= 1000 + 2).await;
+    assert!(waits("living") && waits("map-0") && !waits("map-1"));
     running.stop(GRACE).await.unwrap();
 }
 

@@ -149,3 +149,32 @@ async fn a_reconciler_is_a_function_that_a_test_can_call(fixture: Fixture) {
     let action = reconcile_fn(tidy_up).reconcile(request, cx).await.unwrap();
     assert_eq!(action, Action::requeue());
 }
+
+/// Releases the finalizer of what is being deleted.
+async fn release(request: Request, cx: Context) -> Result<Action, BoxError> {
+    let map = cx.client().get_required::<ConfigMap>(request.key()).await?;
+    assert!(map.metadata.deletion_timestamp.is_some(), "{map:?}");
+    let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    cx.client().patch::<ConfigMap>(request.key(), &without).await?;
+    Ok(Action::await_change())
+}
+
+// D27
+#[steersman_testing::test]
+async fn a_case_gives_an_object_under_deletion(fixture: Fixture) {
+    let stand = Stand::new(fixture.client()).await.unwrap();
+    let mut deleted = map(&fixture, "deleted", &json!({}));
+    deleted.metadata.finalizers = Some(vec!["example.com/keep".to_owned()]);
+    deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    Case::new("the finalizer of a deleted object is released")
+        .given(&deleted)
+        .writes([format!("patch configmaps {}/deleted", fixture.namespace())])
+        .check(&stand, &reconcile_fn(release))
+        .await;
+    let left = stand
+        .cluster()
+        .live()
+        .get::<ConfigMap>(&key(&fixture, "deleted"))
+        .await;
+    assert!(left.unwrap().is_none());
+}

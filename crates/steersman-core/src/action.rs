@@ -29,7 +29,7 @@ pub enum Next {
     Change,
     /// After its back-off, as if it had failed.
     BackOff,
-    /// After that time, or when something changes before.
+    /// After that time, or when something changes before. Zero means at once.
     After(Duration),
 }
 
@@ -39,7 +39,8 @@ impl Action {
         Self::of(Next::Change)
     }
 
-    /// Look again after that time, also if nothing has changed.
+    /// Reconcile the key again after `delay`, even if nothing changes. Zero reconciles it again at once, after the keys
+    /// that are ready already.
     pub const fn requeue_after(delay: Duration) -> Self {
         Self::of(Next::After(delay))
     }

@@ -32,8 +32,10 @@
 //! 4. The lease is renewed on a thread of its own, by a connection of its own: nothing that the program does elsewhere
 //!    delays it.
 //! 5. Who loses the lease steps down: what needs leadership is stopped, what is warm stays so, and the replica takes part
-//!    again once everything of the old term has ended. That a write is held back then ends no run. With
-//!    [`OnLoss::Exit`] the run ends instead.
+//!    again once everything of the old term has ended. That a write is held back then ends no run: a warm-up runnable that
+//!    fails because of it is started again. With [`OnLoss::Exit`] the run ends instead. If the work of the old term does
+//!    not end within the [step-down timeout](Election::step_down_timeout), `/readyz` fails, and after twice that time
+//!    `/healthz` fails, or with [`OnLoss::StepDownOrExit`] the run ends.
 //! 6. At the end of a run the lease is given up after the last of the leader's work has ended, and left to run out if that
 //!    outlived the grace period. If the lease is lost meanwhile, the work ends at once. Nobody is waited for longer than the
 //!    grace period, whatever becomes of the lease.
@@ -41,6 +43,9 @@
 //! 8. A replica that is not warm leaves a free lease to others for a limited time.
 //! 9. On the wire it is the lease of client-go: a replica in Go and one in Rust can contend for it.
 //! 10. With [a lease for each runnable](Election::per_runnable) all this holds for each of them alone.
+//! 11. A leader watches its lease. If another replica takes it, the leader steps down at once, not at its next renewal, unless a
+//!     read shows that the event was old. If the lease is deleted, the leader creates it again at once, and steps down if another
+//!     replica was quicker.
 //!
 //! # Not promised
 //! * Anything about clocks that run at different rates, once they differ by more than the ratio of lease duration to
@@ -48,23 +53,30 @@
 //! * That a machine notices that it was suspended, if its calendar is set back by as much at the same time.
 //! * That a request which was sent in time arrives in time; see [`Fence`](steersman_cluster::Fence). The difference
 //!   between lease duration and renew deadline is the time that it has.
-//! * Anything to those who edit the lease by hand: one whose holder is removed is free for others at once, while its
-//!   holder learns of it with the next renewal. (One that is deleted is not: candidates remember that it was held, and the
-//!   holder makes it anew.)
+//! * One leader at a time for those who edit or delete the lease by hand. Candidates that saw a lease wait until it would
+//!   have expired, but a lease without a holder is free, and a candidate that never saw a deleted lease creates it at once.
+//!   The former leader learns of both by its watch, which takes as long as an event takes to arrive. If it cannot watch,
+//!   it learns of it at its next renewal, and if it cannot reach the server, it stops at its renew deadline.
 
 mod campaign;
 mod elector;
+mod follower;
 mod identity;
 mod lock;
+mod overdue;
 mod record;
 mod sight;
 
 use std::{collections::BTreeMap, io, time::Duration};
 
-use steersman_cluster::{Cluster, ConnectError};
+use steersman_cluster::{Cluster, ClusterName, ConnectError};
 use steersman_core::Spawner;
 
-pub(crate) use self::campaign::{Campaign, Circumstances, Figures, Loss};
+pub(crate) use self::{
+    campaign::{Campaign, Circumstances, Figures, Loss},
+    identity::host,
+    overdue::Overdue,
+};
 
 /// By how much a candidate that polls waits longer than the retry period, at most: by this factor.
 const JITTER: f64 = 1.2;
@@ -83,6 +95,7 @@ pub struct Election {
     on_loss: OnLoss,
     release: bool,
     patience: Duration,
+    step_down: Duration,
     per_runnable: bool,
     cluster: Option<Cluster>,
     spawner: Option<Spawner>,
@@ -97,6 +110,9 @@ pub enum OnLoss {
     StepDown,
     /// It ends its run with an error.
     Exit,
+    /// As [`StepDown`](Self::StepDown), but it ends its run with an error if leader work has not ended after twice the
+    /// [step-down timeout](Election::step_down_timeout).
+    StepDownOrExit,
 }
 
 /// How long things take.
@@ -177,6 +193,7 @@ impl Election {
             on_loss: OnLoss::default(),
             release: true,
             patience: Duration::from_secs(15),
+            step_down: Duration::from_secs(30),
             per_runnable: false,
             cluster: None,
             spawner: None,
@@ -229,6 +246,15 @@ impl Election {
         self
     }
 
+    /// Step-down timeout: the time that leader work has to end after the lease is lost. It is cancelled, but code that
+    /// blocks a thread or ignores the end of its term goes on, and until it ends this replica does not contend. Then
+    /// `/readyz` fails after this time, and `/healthz` after twice this time, so that the process is restarted.
+    /// Default: 30 s.
+    pub fn step_down_timeout(mut self, timeout: Duration) -> Self {
+        self.step_down = timeout;
+        self
+    }
+
     /// Whether the lease is given up at the end of a run, so that the next leader need not wait until it has run out.
     /// Default: yes.
     pub fn release_on_stop(mut self, release: bool) -> Self {
@@ -243,10 +269,14 @@ impl Election {
         self
     }
 
-    /// One lease for each controller and other runnable that needs leadership, called by the name of the election and
-    /// that of the runnable, such as `web-operator-web`. So replicas share the work: each acts in what it holds the lease
-    /// of. Each lease costs a thread, a connection and its renewals. [`Manager::leads`](crate::Manager::leads) and
+    /// One lease for each controller and other runnable that needs leadership. So replicas share the work: each acts in what it
+    /// holds the lease of. Each lease costs a thread, a connection and its renewals. [`Manager::leads`](crate::Manager::leads) and
     /// [`Manager::elected_in`](crate::Manager::elected_in) tell of one of them. Default: one lease for all.
+    ///
+    /// A lease is named `<election>--<runnable>`, such as `web-operator--web`. If that is not a valid object name or not unique, the
+    /// name ends with a hash of both. RBAC rules with `resourceNames` have to list these names. Replicas exclude each other only if
+    /// they use the same name: renaming the election or a runnable, or switching to or from `per_runnable` in a rolling update, runs
+    /// two leaders for a while. Stop the old replicas first, for example with the `Recreate` strategy of a Deployment.
     pub fn per_runnable(mut self) -> Self {
         self.per_runnable = true;
         self
@@ -290,6 +320,7 @@ impl Election {
             on_loss: self.on_loss,
             release: self.release,
             patience: self.patience,
+            step_down: self.step_down,
             per_runnable: self.per_runnable,
             spawner: self.spawner,
         })
@@ -314,17 +345,23 @@ pub(crate) struct Settings {
     cluster: Cluster,
     pub(crate) lease: String,
     namespace: String,
-    identity: String,
+    pub(crate) identity: String,
     labels: BTreeMap<String, String>,
     timing: Timing,
     pub(crate) on_loss: OnLoss,
     pub(crate) release: bool,
     patience: Duration,
+    step_down: Duration,
     pub(crate) per_runnable: bool,
     spawner: Option<Spawner>,
 }
 
 impl Settings {
+    /// The cluster that has the lease.
+    pub(crate) fn cluster(&self) -> &ClusterName {
+        self.cluster.name()
+    }
+
     /// The same for the lease of one runnable.
     pub(crate) fn of_runnable(&self, name: &str) -> Self {
         Self {

@@ -32,7 +32,7 @@ pub use health::{Checks, Duplicate, Unready};
 pub use log_level::LogLevel;
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
 pub use manager::{Addresses, BuildError, Manager, ManagerBuilder, RemoveError, RunError};
-pub use metrics::{Exposition, MetricsRegistry, MetricsServer, MetricsServerError, buckets};
+pub use metrics::{Exposition, MetricsRegistry, MetricsServer, MetricsServerError};
 pub use registered::Registered;
 pub use serve::{
     BindError, BoxError, Handler, Request, Response, RouteError, Routes, ServeError, Server, Tls, TlsError,

@@ -7,9 +7,15 @@
 //! 2. What is logged is what `RUST_LOG` says, or the default (`info`), and can be changed while the program runs.
 //! 3. A filter that makes no sense changes nothing and is an error.
 //! 4. Lines go to standard error. Those of the `log` crate are among them.
+//! 5. After [`install`](Logging::install) a panic is one line, with the fields of its spans, in place of the text that the standard
+//!    library writes. The line has a backtrace if `RUST_BACKTRACE` asks for it. Where lines go to a writer, or the filter drops the
+//!    line, the text stays. [`panics(false)`](Logging::panics) leaves panics alone.
+//! 6. A TLS certificate that is rejected is logged by the component that connects, not once more by the verifier at each attempt.
 
 mod json;
+mod panics;
 mod route;
+mod tls;
 
 use std::{
     env, fmt,
@@ -27,6 +33,7 @@ use tracing_subscriber::{
 };
 
 use json::Json;
+use tls::QuietTls;
 
 /// The variable that says what is logged.
 const VARIABLE: &str = "RUST_LOG";
@@ -51,6 +58,7 @@ pub struct Logging {
     from_env: Option<String>,
     /// Where lines go, if not to standard error.
     writer: Option<BoxMakeWriter>,
+    panics: bool,
 }
 
 /// How a log line looks.
@@ -68,7 +76,10 @@ pub enum LogFormat {
 
 /// Changes what is logged while the program runs. Clones change the same.
 #[derive(Clone)]
-pub struct LogHandle(reload::Handle<EnvFilter, Registry>);
+pub struct LogHandle {
+    filter: reload::Handle<EnvFilter, Registry>,
+    tls: QuietTls,
+}
 
 /// The log could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +132,7 @@ impl Logging {
             filter: "info".to_owned(),
             from_env: None,
             writer: None,
+            panics: true,
         }
     }
 
@@ -145,13 +157,27 @@ impl Logging {
         self
     }
 
-    /// Makes this the log of the process.
+    /// Whether [`install`](Self::install) sets a panic hook that logs panics. Default: `true`.
+    pub fn panics(mut self, panics: bool) -> Self {
+        self.panics = panics;
+        self
+    }
+
+    /// Makes this the log of the process, also for panics.
+    ///
+    /// The panic hook of this log replaces the one that was set before, which is called only for panics that are not logged, or if
+    /// lines go to a [writer](Self::writer). Set a hook that reports panics or aborts the process after this call, and let it call
+    /// the hook that it replaces. Or turn the hook of this log off with [`panics(false)`](Self::panics).
     ///
     /// # Errors
     /// If the filter makes no sense, or the process has a log.
     pub fn install(self) -> Result<LogHandle, LoggingError> {
+        let (has_writer, panics) = (self.writer.is_some(), self.panics);
         let (dispatch, handle) = self.build()?;
         dispatch.try_init().map_err(LoggingError::Twice)?;
+        if panics {
+            panics::log_panics(has_writer);
+        }
         Ok(handle)
     }
 
@@ -161,6 +187,8 @@ impl Logging {
     /// If the filter makes no sense.
     pub fn build(self) -> Result<(Dispatch, LogHandle), FilterError> {
         let filter = parse(self.from_env.as_deref().unwrap_or(&self.filter))?;
+        let tls = QuietTls::default();
+        tls.follow(&filter);
         let (filter, handle) = reload::Layer::new(filter);
         let is_terminal = self.writer.is_none() && io::stderr().is_terminal();
         let writer = self.writer.unwrap_or_else(|| BoxMakeWriter::new(io::stderr));
@@ -178,8 +206,10 @@ impl Logging {
         } else {
             Json::new(writer).boxed()
         };
-        let subscriber = tracing_subscriber::registry().with(filter).with(lines);
-        Ok((Dispatch::new(subscriber), LogHandle(handle)))
+        let subscriber = tracing_subscriber::registry().with(filter);
+        let subscriber = subscriber.with(tls.clone()).with(lines);
+        let handle = LogHandle { filter: handle, tls };
+        Ok((Dispatch::new(subscriber), handle))
     }
 }
 
@@ -196,13 +226,17 @@ impl LogHandle {
     /// If the filter makes no sense; then nothing changes.
     pub fn set_filter(&self, filter: &str) -> Result<(), FilterError> {
         let filter = parse(filter)?;
-        self.0.reload(filter).map_err(|_| FilterError::Ended)
+        let changed = self.filter.modify(|current| {
+            self.tls.follow(&filter);
+            *current = filter;
+        });
+        changed.map_err(|_| FilterError::Ended)
     }
 
     /// What is logged; nothing if the log has ended.
     #[must_use]
     pub fn filter(&self) -> String {
-        self.0.with_current(ToString::to_string).unwrap_or_default()
+        self.filter.with_current(ToString::to_string).unwrap_or_default()
     }
 }
 

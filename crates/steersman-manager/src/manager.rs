@@ -23,7 +23,8 @@
 //! 9. A runnable whose name is disabled is taken in and never runs.
 //! 10. Events that were recorded before the end are written: those of leaders before the lease is given up, those of a
 //!     cluster that is removed before its client refuses, all others at last. That takes 5 s and half of the time that is
-//!     left at most; what is not written by then is lost.
+//!     left at most; what is not written by then is lost. Before a lease is given up, clusters other than that of the lease
+//!     get 1 s.
 
 mod barrier;
 mod builder;
@@ -59,7 +60,8 @@ pub use self::{
 
 use self::own_lease::{Leads, OwnLease};
 use crate::{
-    Checks, Duplicate, ElectionError, MetricsRegistry, Registered, Signals, election::Settings,
+    Checks, Duplicate, ElectionError, MetricsRegistry, Registered, Signals,
+    election::{Overdue, Settings},
     supervise::Leaving,
 };
 
@@ -85,6 +87,7 @@ pub(crate) struct Inner {
     /// How those are elected that have a lease each.
     own_leases: Option<Settings>,
     leads: Leads,
+    overdue: Overdue,
     warmth: Arc<warmth::Warmth>,
     registry: Mutex<Registry>,
     /// What earlier runs have cancelled.
@@ -294,7 +297,13 @@ impl Inner {
         match &self.own_leases {
             Some(settings) if matches!(runnable.needs(), Needs::Leadership | Needs::WarmUp) => {
                 let standings = self.surroundings.standings();
-                let own = OwnLease::new(runnable, settings, standings, &self.metrics, &self.leads);
+                let own = OwnLease::new(
+                    runnable,
+                    settings,
+                    (standings, &self.overdue),
+                    &self.metrics,
+                    &self.leads,
+                );
                 BoxRunnable::new(own)
             }
             _ => runnable,

@@ -13,7 +13,6 @@
 //! 5. A scraper gets OpenMetrics if it prefers that, and the text format of Prometheus otherwise.
 //! 6. Nobody waits for a scrape: no lock is held while metrics are read.
 
-pub mod buckets;
 mod door;
 mod exposition;
 #[cfg(target_os = "linux")]

@@ -5,8 +5,11 @@
 //! 1. Of one name one runs at a time: what was cancelled is gone before the next of its name begins, also if a supervisor
 //!    before this one ran it. Nobody else waits for that.
 //! 2. What holds a term is cancelled when that ends, also while it is stopping. If it fails because it may not write any
-//!    more, that is the end of its term and no failure.
+//!    more, that is the end of its term and no failure. A warm-up runnable, which takes its terms itself, is started again
+//!    if it fails because it lost one; see [`across_terms`].
 //! 3. What warms up and has ended well stands as ready until it is let go: nobody waits for it.
+
+mod terms;
 
 use std::{
     collections::BTreeMap,
@@ -23,6 +26,8 @@ use steersman_controller::{
 };
 use steersman_core::{Clock, Moment, Task};
 use tokio::sync::{mpsc, watch};
+
+pub(crate) use self::terms::across_terms;
 
 /// How many failures can wait to be heard. Those beyond it are logged where they happen.
 const FAILURES: usize = 64;
@@ -157,7 +162,7 @@ impl Supervisor {
             tracing::debug!(name = called, "starting");
             let end = run(&runnable, cx.clone(), deadline, (&ending, term.as_ref())).await;
             let error = match end {
-                End::Deposed => return tracing::debug!(name = called, "cancelled, because leadership was lost"),
+                End::Deposed => return tracing::debug!(name = called, "cancelled, because it stopped leading"),
                 End::Finished(Ok(())) => {
                     if warms_up && !own.is_requested() {
                         cx.ready();
@@ -170,7 +175,7 @@ impl Supervisor {
                 return report_late(&called, &error);
             }
             if term.as_ref().is_some_and(Term::is_spent) {
-                return tracing::warn!(name = called, error = %chain(&*error), "failed, because leadership was lost");
+                return tracing::warn!(name = called, error = %chain(&*error), "failed after it stopped leading");
             }
             if let Err(lost) = failures.try_send(Failure { name: called, error }) {
                 let failure = lost.into_inner();
@@ -306,7 +311,19 @@ async fn run(
     deadline: Moment,
     (ending, term): (&Ending, Option<&Term>),
 ) -> End {
-    let running = AssertUnwindSafe(run_filled(runnable, cx, deadline)).catch_unwind();
+    let running = async {
+        if term.is_some() {
+            return run_filled(runnable, cx, deadline).await;
+        }
+        let mut first = Some(deadline);
+        across_terms(runnable.name(), &cx, || {
+            let again = || cx.clock().now() + cx.fill_limit();
+            let deadline = first.take().unwrap_or_else(again);
+            run_filled(runnable, cx.clone(), deadline)
+        })
+        .await
+    };
+    let running = AssertUnwindSafe(running).catch_unwind();
     let running = async {
         match running.await {
             Ok(result) => End::Finished(result),
@@ -389,10 +406,8 @@ fn report_late(name: &str, error: &BoxError) {
 /// Whether the cause is that a client is closed or held back, or that a task was cancelled.
 fn is_cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
-        let refused = error.downcast_ref::<steersman_cluster::Error>();
         let ended = error.downcast_ref::<tokio::task::JoinError>();
-        refused.is_some_and(steersman_cluster::Error::is_fenced)
-            || ended.is_some_and(tokio::task::JoinError::is_cancelled)
+        error.is::<steersman_cluster::Closed>() || ended.is_some_and(tokio::task::JoinError::is_cancelled)
     })
 }
 

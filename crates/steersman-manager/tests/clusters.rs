@@ -18,7 +18,7 @@ use steersman_controller::{
 use steersman_core::{Action, ObjectKey};
 use steersman_manager::Manager;
 use steersman_testing::{
-    Fixture,
+    FaultProxy, Fixture,
     proxy::{Fault, Matching},
 };
 use tokio::sync::Notify;
@@ -95,6 +95,98 @@ async fn how_each_cluster_stands_is_in_metrics_and_readiness(fixture: Fixture) {
     far.state_when(ClusterState::is_ready).await;
     assert_eq!(states(&manager, "far").await, ["ready"]);
     drop(maps);
+    running.stop().await.unwrap();
+}
+
+/// A manager with a controller in two clusters, each behind a proxy of its own. `near` is the default cluster.
+async fn in_two_clusters(
+    fixture: &Fixture,
+    (near, far): (&FaultProxy, &FaultProxy),
+    sync_timeout: Duration,
+) -> Manager {
+    let manager = Manager::builder()
+        .cluster(cluster_through(fixture, near, "near").await)
+        .cluster(cluster_through(fixture, far, "far").await)
+        .barrier(Duration::ZERO)
+        .health(HERE)
+        .metrics(|server| server.address(HERE))
+        .build()
+        .await
+        .unwrap();
+    let reconciler = reconcile_fn(async |_: Request, _: Context| Ok::<_, BoxError>(Action::await_change()));
+    Controller::of::<ConfigMap>("everywhere")
+        .on_every_cluster()
+        .sync_timeout(sync_timeout)
+        .run_on(&manager, reconciler)
+        .unwrap();
+    manager
+}
+
+/// Waits until `/readyz?verbose` has this status, and gives what it says.
+async fn readyz_is(manager: &Manager, status: u16) -> String {
+    loop {
+        let (now, body) = readyz(manager).await;
+        if now == status {
+            return body;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn is_impaired(manager: &Manager, cluster: &str) {
+    let impaired = |standing: &Standing| matches!(standing, Standing::Impaired { .. });
+    managed::stands(manager, "everywhere", impaired).await;
+    let body = readyz_is(manager, 200).await;
+    let lines = || body.lines();
+    let in_cluster = format!("(cluster {cluster})");
+    let is_named =
+        |line: &str| line.starts_with("runnable everywhere: impaired: ") && line.ends_with(&in_cluster);
+    assert!(lines().any(is_named), "{body}");
+    let metrics = get(manager.addresses().metrics.unwrap(), "/metrics").await.body;
+    let series = r#"steersman_runnable_state{name="everywhere",state="impaired"} 1"#;
+    assert!(metrics.contains(series), "{metrics}");
+    assert_eq!(states(manager, cluster).await, ["degraded"]);
+}
+
+// R52, R65, D16
+#[steersman_testing::test]
+async fn a_spoke_cluster_that_is_away_does_not_make_a_replica_unready(fixture: Fixture) {
+    let (near, far) = (fixture.proxy().await, fixture.proxy().await);
+    let manager = in_two_clusters(&fixture, (&near, &far), Duration::from_secs(120)).await;
+    let running = run(&manager);
+    let is_ready = |standing: &Standing| *standing == Standing::Ready;
+    managed::stands(&manager, "everywhere", is_ready).await;
+    readyz_is(&manager, 200).await;
+    let unplugged = far.unplug();
+    is_impaired(&manager, "far").await;
+    let default_away = near.unplug();
+    let body = readyz_is(&manager, 500).await;
+    assert!(
+        body.contains("[-]runnables failed: everywhere: degraded: "),
+        "{body}"
+    );
+    drop((unplugged, default_away));
+    managed::stands(&manager, "everywhere", is_ready).await;
+    readyz_is(&manager, 200).await;
+    running.stop().await.unwrap();
+}
+
+// R65, D16
+#[steersman_testing::test]
+async fn a_spoke_cluster_holds_readiness_until_the_sync_timeout(fixture: Fixture) {
+    let (near, far) = (fixture.proxy().await, fixture.proxy().await);
+    let _unplugged = far.unplug();
+    let manager = in_two_clusters(&fixture, (&near, &far), Duration::from_secs(120)).await;
+    let running = run(&manager);
+    let is_degraded = |standing: &Standing| matches!(standing, Standing::Degraded { .. });
+    managed::stands(&manager, "everywhere", is_degraded).await;
+    let (status, body) = readyz(&manager).await;
+    assert_eq!(status, 500, "{body}");
+    running.stop().await.unwrap();
+
+    let manager = in_two_clusters(&fixture, (&near, &far), Duration::from_millis(100)).await;
+    let running = run(&manager);
+    is_impaired(&manager, "far").await;
     running.stop().await.unwrap();
 }
 
@@ -260,7 +352,6 @@ async fn a_cluster_that_is_removed_stays_open_for_reconciles_that_have_its_clien
     running.stop().await.unwrap();
 }
 
-// R118
 #[steersman_testing::test]
 async fn no_series_is_there_twice(fixture: Fixture) {
     // Both are on one host, and each keeps two parts of its maps.
@@ -295,7 +386,6 @@ async fn no_series_is_there_twice(fixture: Fixture) {
     running.stop().await.unwrap();
 }
 
-// R118
 #[steersman_testing::test]
 async fn requests_that_are_repeated_have_the_labels_of_client_go(fixture: Fixture) {
     let proxy = fixture.proxy().await;

@@ -5,16 +5,18 @@
 
 mod kinds;
 mod managed;
+mod support;
 
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Patch;
 use serde_json::json;
-use steersman_cluster::Client;
+use steersman_cluster::{Client, POLL_EVERY};
 use steersman_controller::{
     Condition, Conditional, Controller, RunContext, Standing, dynamic, related_header, run_fn,
 };
+use steersman_core::{Clock, TokioClock};
 use steersman_manager::{Manager, RunError};
 use steersman_testing::{Fixture, proxy::Exchange};
 use tokio::sync::watch;
@@ -37,7 +39,12 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let client = fixture_client(&fixture).await;
-    let manager = manager_of(cluster).await;
+    let manager = Manager::builder().cluster(cluster).health(support::HERE);
+    let manager = manager.build().await.unwrap();
+    let healthy = async || {
+        let reply = support::get(manager.addresses().health.unwrap(), "/healthz").await;
+        assert_eq!(reply.parts(), (200, "ok"));
+    };
     let widgets = TestKind::new(&fixture, "Widget");
     let (seen, others) = (Uids::of(&widgets), Log::new());
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
@@ -52,6 +59,7 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
     client.create(&config_map(&fixture, "a", "1")).await.unwrap();
     others.saw("a", Some("1")).await;
     stands(&manager, "widgets", is_dormant).await;
+    healthy().await;
     assert_eq!(
         requests_for(&proxy.exchanges(), &widgets),
         0,
@@ -59,11 +67,14 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
     );
     let watch = proxy.wait_for(maps_watch).await;
 
-    let mut former = Vec::new();
+    let (mut former, clock) = (Vec::new(), TokioClock::new());
     for cycle in 0..3 {
         widgets.install().await;
         widgets.apply(&client, "one").await;
+        let created = clock.now();
         let uid = seen.saw("one").await;
+        let took = clock.now().saturating_since(created);
+        assert!(took <= POLL_EVERY + Duration::from_secs(5), "{took:?}");
         assert!(
             !former.contains(&uid),
             "an object of a former incarnation was reconciled"
@@ -72,6 +83,7 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
         seen.clear();
         widgets.uninstall().await;
         stands(&manager, "widgets", is_dormant).await;
+        healthy().await;
         let is_open = |exchange: &Exchange| {
             exchange.path.ends_with("/widgets") && exchange.is_watch() && exchange.is_open()
         };

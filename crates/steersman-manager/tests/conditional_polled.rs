@@ -151,7 +151,7 @@ async fn a_kind_that_is_replaced_between_two_polls_begins_anew_object_by_object(
         "a former object: {found:#?}"
     );
     assert!(
-        found.iter().all(|one| one.attempt == 0),
+        found.iter().all(|one| one.attempt == 1),
         "failures of another object: {found:#?}"
     );
     running.stop().await.unwrap();

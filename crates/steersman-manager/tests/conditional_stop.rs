@@ -239,7 +239,7 @@ async fn is_ready(manager: &Manager) -> bool {
     reply.status == 200
 }
 
-// R2, R24, R37
+// R2, R24
 #[steersman_testing::test]
 async fn a_discovery_that_fails_changes_nothing_for_those_that_run_and_those_that_rest(fixture: Fixture) {
     let proxy = fixture.proxy().await;
@@ -363,7 +363,7 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
     running.stop().await.unwrap();
 }
 
-// R2, R37
+// R2
 #[steersman_testing::test]
 async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
     let proxy = fixture.proxy().await;

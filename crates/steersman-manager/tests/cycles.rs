@@ -15,7 +15,7 @@ use tokio::{runtime::Handle, sync::watch};
 
 use managed::{cluster_builder, config_map, run, until};
 
-const CYCLES: usize = 20;
+const CYCLES: usize = 50;
 
 /// Two megabytes in all, so that a store that is left behind in each cycle shows.
 const OBJECTS: usize = 200;
@@ -24,9 +24,9 @@ const OBJECT_BYTES: usize = 10_000;
 /// What may come and go by chance, which is less than half of what the stores of all cycles would be.
 const SLACK_BYTES: usize = 12 << 20;
 
-// R9, R59
+// R9, R59, D26
 #[steersman_testing::test]
-async fn guarantee_6_twenty_runs_leave_nothing_behind(fixture: Fixture) {
+async fn guarantee_6_fifty_runs_leave_nothing_behind(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     // On this runtime, so that its tasks are counted with the others.
     let cluster = cluster_builder(&fixture, "default")

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elections in which everything goes wrong, repeatably: replicas in one process whose clocks run at different rates and
-//! jump, that stall, are suspended, cut off, killed and stopped, and whose requests and answers are lost.
+//! jump, that stall, are suspended, cut off, killed and stopped, whose requests and answers are lost and whose writes are
+//! refused. Leases are deleted while new replicas start. The work of a replica fails as soon as a fence holds it back.
 //!
-//! The judge is the server: at no time does a write arrive of one who does not hold the lease.
+//! The judge is the server: at no time does a write arrive of one who does not hold the lease. And no run ends by itself.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +18,7 @@ use std::{
 use kube::api::Patch;
 use managed::{Running, run};
 use serde_json::json;
-use simulated::{LEASE, Ledger, Network};
+use simulated::{Faults, LEASE, Ledger, Network};
 use steersman_apiserver::{ApiServer, clock::ManualClock};
 use steersman_cluster::Cluster;
 use steersman_controller::{BoxError, Needs, RunContext, run_fn};
@@ -63,7 +64,7 @@ struct World {
     random: Random,
     seed: u64,
     started: u32,
-    losses: u64,
+    faults: Faults,
     replicas: Vec<Replica>,
 }
 
@@ -80,7 +81,10 @@ impl World {
             random: Random::from_seed(seed),
             seed,
             started: 0,
-            losses: 50,
+            faults: Faults {
+                losses: if deletes_leases(seed) { 0 } else { 50 },
+                refusals: 50,
+            },
             replicas: Vec::new(),
         };
         for _ in 0..REPLICAS {
@@ -103,7 +107,7 @@ impl World {
             &identity,
             &self.server,
             &self.ledger,
-            (seed, self.losses),
+            (seed, self.faults),
             receiver,
         );
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -164,16 +168,47 @@ impl World {
         self.judge(now);
     }
 
-    /// Nobody who runs may believe to lead beside another one.
-    fn judge(&self, now: Duration) {
+    /// No replica that runs may believe to lead beside another one, and none ends because it lost the lease.
+    fn judge(&mut self, now: Duration) {
+        let mut ledger = self.ledger.lock().unwrap();
         let running = self.replicas.iter().filter(|replica| !replica.stands_still());
         let leading: Vec<&str> = running
             .filter(|replica| replica.manager.is_leading())
+            // It cannot know that its lease was deleted. Nothing that it writes arrives.
+            .filter(|replica| !ledger.former.contains_key(&replica.identity) || !replica.is_cut_off())
             .map(|replica| replica.identity.as_str())
             .collect();
         if leading.len() > 1 {
             let violation = format!("{now:?}: {} lead at the same time", leading.join(", "));
-            self.ledger.lock().unwrap().violations.push(violation);
+            ledger.violations.push(violation);
+        }
+        for replica in &mut self.replicas {
+            let is_gone = matches!(replica.trouble, Some((Trouble::Gone, _)));
+            if !is_gone && replica.running.as_mut().is_some_and(Running::has_ended) {
+                let violation = format!("{now:?}: the run of {} has ended", replica.identity);
+                ledger.violations.push(violation);
+            }
+        }
+    }
+
+    /// Deletes the lease. A new replica starts in the place of one that does not lead, and has never seen the lease.
+    async fn delete_lease(&mut self) {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/operator";
+        let request = http::Request::delete(path)
+            .body(kube::client::Body::empty())
+            .unwrap();
+        let mut service = self.server.service();
+        let _deleted = tower::Service::call(&mut service, request).await.unwrap();
+        let index = self.draw(REPLICAS as u64) as usize;
+        let holder = {
+            let mut ledger = self.ledger.lock().unwrap();
+            let (now, holder) = (ledger.now, ledger.holder.clone());
+            ledger.former.insert(holder.clone(), now);
+            holder
+        };
+        let replica = &self.replicas[index];
+        if replica.identity != holder && replica.trouble.is_none() {
+            self.replicas[index] = self.start().await;
         }
     }
 
@@ -227,7 +262,12 @@ impl World {
             Trouble::CutOff => {}
             Trouble::Gone => self.replicas[index] = self.start().await,
         }
-        self.replicas[index].frozen.send_replace(false);
+        let replica = &self.replicas[index];
+        replica.frozen.send_replace(false);
+        let mut ledger = self.ledger.lock().unwrap();
+        if let Some(reachable) = ledger.former.get_mut(&replica.identity) {
+            *reachable = now;
+        }
     }
 
     fn draw(&self, below: u64) -> u64 {
@@ -242,9 +282,18 @@ impl Replica {
             Some((Trouble::Stalled { .. } | Trouble::Suspended { .. }, _))
         )
     }
+
+    fn is_cut_off(&self) -> bool {
+        matches!(self.trouble, Some((Trouble::CutOff, _)))
+    }
 }
 
-/// Writes as often as it may, and leaves it to the fence when that is.
+/// Whether leases are deleted in a world. Then nothing is lost in it, so that a leader learns of that when it can.
+fn deletes_leases(seed: u64) -> bool {
+    seed % 4 < 2
+}
+
+/// Writes as often as it may, and leaves it to the fence when that is: it fails when that holds it back.
 fn writer(cluster: Cluster) -> impl steersman_controller::Runnable {
     let write = run_fn("writer", move |cx: RunContext| {
         let cluster = cluster.clone();
@@ -263,8 +312,11 @@ fn writer(cluster: Cluster) -> impl steersman_controller::Runnable {
                 while !term.is_over() && !cx.stop().is_requested() {
                     number += 1;
                     let map = json!({"data": {"number": number.to_string()}});
-                    // However it ends, the next one follows.
-                    let _ = client.of(&resource).patch(&key, &Patch::Apply(&map)).await;
+                    match client.of(&resource).patch(&key, &Patch::Apply(&map)).await {
+                        Err(error) if error.is_fenced() => return Err(error.into()),
+                        // However it ends, the next one follows.
+                        _ => {}
+                    }
                     let pause = Duration::from_millis(200 + cx.random().next_u64() % 1000);
                     cx.clock().sleep_until(cx.clock().now() + pause).await;
                 }
@@ -286,6 +338,9 @@ async fn simulate(seed: u64) -> (u32, u32) {
     while world.now() < Duration::from_secs(30) {
         if world.draw(8) == 0 {
             world.begin_trouble();
+        }
+        if deletes_leases(seed) && world.draw(40) == 0 {
+            world.delete_lease().await;
         }
         world.step().await;
     }
@@ -324,13 +379,13 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
     assert!(takeovers > 200 && writes > 2000, "{takeovers} {writes}");
 }
 
-// R68, R177
+// R68, R177, D14, D17, D29
 #[test]
 fn in_a_hundred_elections_full_of_trouble_nobody_writes_without_the_lease() {
     run_seeds(0..100);
 }
 
-// R68, R177
+// R68, R177, D14, D17, D29
 #[test]
 fn in_another_hundred_elections_full_of_trouble_nobody_writes_without_the_lease() {
     run_seeds(100..200);

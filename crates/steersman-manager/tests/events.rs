@@ -14,7 +14,7 @@ use kube::Api;
 use managed::{cluster, config_map, manager_of, run};
 use steersman_cluster::{Cluster, ClusterName, EventType, Fence, Recorder};
 use steersman_controller::{BoxError, Needs, RunContext, Runnable, run_fn};
-use steersman_core::TestClock;
+use steersman_core::{Clock, TestClock};
 use steersman_manager::{Election, Manager, ManagerBuilder};
 use steersman_testing::Fixture;
 use tokio::sync::watch;
@@ -133,6 +133,41 @@ async fn guarantee_10_a_server_that_takes_none_does_not_hold_up_the_end(fixture:
     stall.hit().await;
     run(&manager).stop().await.unwrap();
     assert!(written(&fixture).await < MANY);
+}
+
+// D19
+#[steersman_testing::test]
+async fn guarantee_10_a_lease_is_given_up_before_a_cluster_elsewhere_takes_its_events(fixture: Fixture) {
+    use steersman_testing::proxy::{Fault, Matching};
+    let proxy = fixture.proxy().await;
+    let (near, clock) = (cluster(&fixture).await, TestClock::new());
+    let far = managed::cluster_through(&fixture, &proxy, "far").await;
+    let manager = Manager::builder()
+        .cluster(near)
+        .cluster(far.clone())
+        .election(steady(&fixture, "a").cold_patience(Duration::ZERO))
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .await
+        .unwrap();
+    let running = run(&manager);
+    manager.elected().await;
+    let stall = proxy.inject(Matching::method("POST").path("/events"), Fault::stall());
+    record(&far.recorder("last"), &config_map(&fixture, "a", "1"));
+    stall.hit().await;
+    let stopping = steersman_core::Spawner::current().spawn("stop", async { _ = running.stop().await });
+    manager.deposed().await;
+    let begun = clock.now();
+    elected::until(async || {
+        // Less than the time that the cluster of the lease gets.
+        if clock.now().saturating_since(begun) < Duration::from_secs(4) {
+            clock.advance(Duration::from_millis(100));
+        }
+        elected::holder(&fixture).await.is_empty()
+    })
+    .await;
+    drop(stall);
+    elected::until(async || stopping.is_finished()).await;
 }
 
 #[steersman_testing::test]

@@ -5,20 +5,21 @@
 
 mod elected;
 mod managed;
+mod support;
 
 use std::{sync::Arc, thread, time::Duration};
 
 use elected::{Replica, create_map, figure, is_about_lease, lease, leases, steady, until, user};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
 use managed::Running;
 use serde_json::json;
 use steersman_cluster::{Cluster, EventType};
 use steersman_controller::{
-    BoxError, Context, Controller, Reconciler, Request, RunContext, Runnable, run_fn,
+    BoxError, Context, Controller, Needs, Reconciler, Request, RunContext, Runnable, run_fn,
 };
-use steersman_core::{Action, ObjectKey, Spawner, TestClock};
-use steersman_manager::{Election, Manager};
+use steersman_core::{Action, Clock, ObjectKey, Spawner, TestClock};
+use steersman_manager::{Election, Manager, OnLoss};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Ended, Exchange, Fault, Matching},
@@ -92,6 +93,10 @@ struct Stage {
 
 async fn stage(fixture: &Fixture) -> Stage {
     let (clock, proxy, replica) = candidate(fixture, |election| election).await;
+    lead(clock, proxy, replica).await
+}
+
+async fn lead(clock: TestClock, proxy: FaultProxy, replica: Replica) -> Stage {
     let (tell, writer) = Writer::new();
     Controller::of::<ConfigMap>("writer")
         .warm()
@@ -135,7 +140,8 @@ async fn candidate(
     let manager = Manager::builder()
         .cluster(cluster.clone())
         .election(more(election));
-    let manager = manager.clock(Arc::new(clock.clone())).build().await.unwrap();
+    let manager = manager.clock(Arc::new(clock.clone())).health(support::HERE);
+    let manager = manager.build().await.unwrap();
     let replica = Replica {
         manager,
         cluster,
@@ -196,6 +202,7 @@ async fn guarantee_1_a_machine_that_was_suspended_writes_nothing_when_it_wakes_u
 fn careless(
     cluster: &Cluster,
     key: ObjectKey,
+    needs: Needs,
     told: watch::Receiver<u32>,
 ) -> (impl Runnable, watch::Receiver<(u32, u32)>) {
     struct Lasting(Arc<watch::Sender<(u32, u32)>>);
@@ -209,9 +216,17 @@ fn careless(
     let runnable = run_fn("careless", move |cx: RunContext| {
         sender.send_modify(|(runs, lasting)| (*runs, *lasting) = (*runs + 1, *lasting + 1));
         let lasting = Lasting(Arc::clone(&sender));
-        let (client, key, mut told) = (cx.fenced(&cluster.client()), key.clone(), told.clone());
+        let (cluster, key, mut told) = (cluster.clone(), key.clone(), told.clone());
         async move {
+            cx.ready();
             let _lasting = lasting;
+            // A warm-up runnable has to wait for it; others have it.
+            let _term = tokio::select! {
+                biased;
+                _ = cx.stop().requested() => return Ok::<_, BoxError>(()),
+                term = cx.leadership().term() => term,
+            };
+            let client = cx.fenced(&cluster.client());
             loop {
                 tokio::select! {
                     biased;
@@ -224,14 +239,14 @@ fn careless(
             }
         }
     });
-    (runnable, counts)
+    (runnable.needing(needs), counts)
 }
 
 /// Shows that a leader which fails because it may not write any more is no reason to end the run.
-async fn goes_on_after_a_suspend(fixture: &Fixture, more: impl FnOnce(Election) -> Election) {
+async fn goes_on_after_a_suspend(fixture: &Fixture, needs: Needs, more: impl FnOnce(Election) -> Election) {
     let (clock, _proxy, replica) = candidate(fixture, more).await;
     let (tell, told) = watch::channel(0);
-    let (runnable, mut counts) = careless(&replica.cluster, managed::key(fixture, "a"), told);
+    let (runnable, mut counts) = careless(&replica.cluster, managed::key(fixture, "a"), needs, told);
     replica.manager.add(runnable).unwrap();
     let mut running = replica.run();
     replica.manager.elected_in("careless").await;
@@ -263,13 +278,120 @@ async fn goes_on_after_a_suspend(fixture: &Fixture, more: impl FnOnce(Election) 
 async fn guarantee_5_a_leader_that_fails_because_it_may_not_write_runs_again_in_the_next_term(
     fixture: Fixture,
 ) {
-    goes_on_after_a_suspend(&fixture, |election| election).await;
+    goes_on_after_a_suspend(&fixture, Needs::Leadership, |election| election).await;
 }
 
 // R68, R177
 #[steersman_testing::test]
 async fn guarantee_5_so_it_does_with_a_lease_of_its_own(fixture: Fixture) {
-    goes_on_after_a_suspend(&fixture, Election::per_runnable).await;
+    goes_on_after_a_suspend(&fixture, Needs::Leadership, Election::per_runnable).await;
+}
+
+// R68, R177, D14
+#[steersman_testing::test]
+async fn guarantee_5_a_warm_up_runnable_that_fails_because_it_is_fenced_runs_again(fixture: Fixture) {
+    goes_on_after_a_suspend(&fixture, Needs::WarmUp, |election| election).await;
+}
+
+// R68, R177, D14
+#[steersman_testing::test]
+async fn guarantee_5_a_fenced_warm_up_runnable_with_a_lease_of_its_own_runs_again(fixture: Fixture) {
+    goes_on_after_a_suspend(&fixture, Needs::WarmUp, Election::per_runnable).await;
+}
+
+/// A warm-up runnable that takes a term and does not let it go when it ends, but only when it is told to, or has to stop.
+fn deaf(let_go: watch::Receiver<bool>) -> impl Runnable {
+    let run = run_fn("deaf", move |cx: RunContext| {
+        let mut let_go = let_go.clone();
+        async move {
+            cx.ready();
+            let term = cx.leadership().term().await;
+            tokio::select! {
+                biased;
+                _ = cx.stop().requested() => return Ok::<_, BoxError>(()),
+                told = let_go.wait_for(|told| *told) => drop(told?),
+            }
+            drop(term);
+            cx.stop().requested().await;
+            Ok(())
+        }
+    });
+    run.needing(Needs::WarmUp)
+}
+
+const STEP_DOWN: Duration = Duration::from_secs(30);
+
+/// A replica that has lost its lease while its work goes on.
+async fn zombie(
+    fixture: &Fixture,
+    more: impl FnOnce(Election) -> Election,
+) -> (TestClock, FaultProxy, Replica, Running, watch::Sender<bool>) {
+    let more = |election: Election| more(election.step_down_timeout(STEP_DOWN));
+    let (clock, proxy, replica) = candidate(fixture, more).await;
+    let (let_go, told) = watch::channel(false);
+    replica.manager.add(deaf(told)).unwrap();
+    let running = replica.run();
+    replica.manager.elected().await;
+    steal_lease(fixture).await;
+    replica.manager.deposed().await;
+    (clock, proxy, replica, running, let_go)
+}
+
+// R68, R177, D12
+#[steersman_testing::test]
+async fn guarantee_5_leader_work_that_does_not_end_fails_readiness_and_then_liveness(fixture: Fixture) {
+    let (clock, _proxy, replica, running, let_go) = zombie(&fixture, |election| election).await;
+    let probe = async |path: &str| {
+        let health = replica.manager.addresses().health.unwrap();
+        support::get(health, path).await
+    };
+    let lost = clock.now();
+    assert_eq!(probe("/readyz").await.status, 200);
+    until(async || {
+        clock.advance(Duration::from_secs(1));
+        probe("/readyz").await.status == 500
+    })
+    .await;
+    assert!(clock.now().saturating_since(lost) >= STEP_DOWN);
+    let body = probe("/readyz").await.body;
+    assert!(
+        body.contains("leader work is still running 30s after the lease was lost; not contending"),
+        "{body}"
+    );
+    assert_eq!(probe("/healthz").await.status, 200);
+    until(async || {
+        clock.advance(Duration::from_secs(1));
+        probe("/healthz").await.status == 500
+    })
+    .await;
+    assert!(clock.now().saturating_since(lost) >= STEP_DOWN * 2);
+    let body = probe("/healthz").await.body;
+    assert!(body.contains("[-]leader-election failed: lease "), "{body}");
+    // Its work ends at last, and it takes part again.
+    let_go.send_replace(true);
+    until(async || probe("/healthz").await.status == 200 && probe("/readyz").await.status == 200).await;
+    clock.advance(STEP_DOWN);
+    replica.manager.elected().await;
+    running.stop().await.unwrap();
+}
+
+// R177, D12
+#[steersman_testing::test]
+async fn guarantee_5_leader_work_that_does_not_end_ends_the_run_where_that_is_the_policy(fixture: Fixture) {
+    let exit = |election: Election| election.on_loss(OnLoss::StepDownOrExit);
+    let (clock, _proxy, _replica, mut running, _let_go) = zombie(&fixture, exit).await;
+    let lost = clock.now();
+    until(async || {
+        clock.advance(Duration::from_secs(1));
+        running.has_ended()
+    })
+    .await;
+    assert!(clock.now().saturating_since(lost) >= STEP_DOWN * 2);
+    let error = running.ended().await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("leadership was lost: ") && error.ends_with("leader work did not end"),
+        "{error}"
+    );
 }
 
 /// Shows that a write without an answer is given up when renewals fail in this way.
@@ -307,24 +429,121 @@ async fn guarantee_1_also_if_renewals_are_not_answered_at_all(fixture: Fixture) 
     is_given_up_at_the_deadline(&fixture, Fault::stall()).await;
 }
 
-// R177
-#[steersman_testing::test]
-async fn guarantee_2_what_time_a_lease_shows_does_not_count(fixture: Fixture) {
-    let stage = stage(&fixture).await;
-    // A holder from the past, by the calendar of everybody.
+/// Gives the lease to a holder from the past, by the calendar of everybody.
+async fn steal_lease(fixture: &Fixture) {
     let theft = json!({"spec": {
         "holderIdentity": "thief", "leaseDurationSeconds": 30,
         "acquireTime": "2000-01-01T00:00:00.000000Z", "renewTime": "2000-01-01T00:00:00.000000Z",
     }});
-    leases(&fixture)
+    leases(fixture)
         .patch(elected::LEASE, &PatchParams::default(), &Patch::Merge(&theft))
         .await
         .unwrap();
-    stage.clock.advance(Duration::from_secs(2));
+}
+
+async fn delete_lease(fixture: &Fixture) {
+    leases(fixture)
+        .delete(elected::LEASE, &DeleteParams::default())
+        .await
+        .unwrap();
+}
+
+// R68, D17
+#[steersman_testing::test]
+async fn guarantee_11_a_leader_creates_its_deleted_lease_again_at_once(fixture: Fixture) {
+    let stage = stage(&fixture).await;
+    let before = lease(&fixture).await.metadata.uid;
+    // Time stands still, so that no renewal is due.
+    delete_lease(&fixture).await;
+    elected::held_by(&fixture, "one").await;
+    assert_ne!(lease(&fixture).await.metadata.uid, before);
+    assert!(stage.replica.manager.is_leading());
+    stage.tell.send_replace(2);
+    assert_eq!(stage.writer.outcome(1).await, Ok(()));
+    stage.running.stop().await.unwrap();
+}
+
+async fn writes_nothing_more(stage: Stage) {
+    stage.tell.send_replace(2);
+    stage.running.stop().await.unwrap();
+    assert_eq!(patches(&stage.proxy).len(), 1);
+}
+
+// R68, D17
+#[steersman_testing::test]
+async fn guarantee_11_a_leader_whose_deleted_lease_another_replica_created_steps_down_at_once(
+    fixture: Fixture,
+) {
+    let stage = stage(&fixture).await;
+    let creation = Matching::method("POST").path("/leases");
+    let _late = stage.proxy.inject(creation, Fault::delay(Duration::from_secs(2)));
+    // Time stands still, so that no renewal is due.
+    delete_lease(&fixture).await;
+    elected::occupy(&fixture, 30).await;
     stage.replica.manager.deposed().await;
-    // It has seen the lease when it watches what becomes of it, and waits for its end by its own clock.
-    let watches = |all: &[Exchange]| all.iter().any(|one| is_about_lease(one) && one.is_watch());
-    stage.proxy.wait_for(|all| watches(all).then_some(())).await;
+    writes_nothing_more(stage).await;
+}
+
+// R68, D17
+#[steersman_testing::test]
+async fn guarantee_11_a_leader_that_is_told_of_an_old_state_of_its_lease_goes_on(fixture: Fixture) {
+    let (clock, proxy, replica) = candidate(&fixture, |election| election).await;
+    let another = json!({"type": "MODIFIED", "object": {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": elected::LEASE, "namespace": fixture.namespace(), "resourceVersion": "1"},
+        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 30},
+    }});
+    let stale = Fault::respond(200, "application/json", format!("{another}\n"));
+    let stale = proxy.inject(Matching::watches().path("/leases").first(1), stale);
+    let stage = lead(clock, proxy, replica).await;
+    stale.hit().await;
+    // It asks the server before it steps down.
+    let is_read = |one: &Exchange| {
+        one.method == "GET" && is_about_lease(one) && !one.is_watch() && one.status == Some(200)
+    };
+    let read = |all: &[Exchange]| all.iter().any(is_read).then_some(());
+    stage.proxy.wait_for(read).await;
+    stage.tell.send_replace(2);
+    assert_eq!(stage.writer.outcome(1).await, Ok(()));
+    assert!(stage.replica.manager.is_leading());
+    stage.running.stop().await.unwrap();
+}
+
+// R68, D17
+#[steersman_testing::test]
+async fn a_leader_that_must_not_watch_steps_down_with_the_renewal_that_finds_another_lease(fixture: Fixture) {
+    let (clock, proxy, replica) = candidate(&fixture, |election| election).await;
+    let _forbidden = proxy.inject(Matching::watches().path("/leases"), Fault::answer(403));
+    let stage = lead(clock, proxy, replica).await;
+    delete_lease(&fixture).await;
+    let creation = Matching::method("POST").path("/leases");
+    let late = stage.proxy.inject(creation, Fault::delay(Duration::from_secs(2)));
+    // A renewal is due, which finds no lease. Another replica creates it sooner.
+    stage.clock.advance(Duration::from_secs(2));
+    late.hit().await;
+    elected::occupy(&fixture, 30).await;
+    stage.replica.manager.deposed().await;
+    writes_nothing_more(stage).await;
+}
+
+// R177
+#[steersman_testing::test]
+async fn guarantee_2_what_time_a_lease_shows_does_not_count(fixture: Fixture) {
+    let stage = stage(&fixture).await;
+    steal_lease(&fixture).await;
+    stage.replica.manager.deposed().await;
+    // It has seen the lease when it watches what becomes of it, and waits for its end by its own clock. Another watch is
+    // that of the leader, which might have opened more than one.
+    let watches = |all: &[Exchange]| {
+        all.iter()
+            .filter(|one| is_about_lease(one) && one.is_watch())
+            .count()
+    };
+    stage
+        .proxy
+        .wait_for(|all| (watches(all) >= 2).then_some(()))
+        .await;
     stage.clock.suspend(Duration::from_secs(3600));
     stage.clock.advance(Duration::from_secs(29));
     assert!(!stage.replica.manager.is_leading());

@@ -6,103 +6,48 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod kinds;
+mod lines;
 mod managed;
 mod support;
 
 use std::{
     io,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 use steersman_controller::{
     BoxError, Context, Controller, Handlers, Needs, Request, RunContext, dynamic, projection, reconcile_fn,
     related, related_header, run_fn, terminal,
 };
 use steersman_core::{Action, Clock, ObjectKey, TestClock};
-use steersman_manager::{Exposition, LogFormat, LogHandle, LogLevel, Logging, Manager};
+use steersman_manager::{Exposition, LogLevel, Logging, Manager};
 use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
 };
-use tokio::sync::watch;
 
 use kinds::{TestKind, conditional};
+use lines::{LINES, line, lines, logs, said_of, saying, unique};
 use managed::{Log, cluster, cluster_through, config_map, is_dormant, key, manager_of, run, stands, until};
 
-/// All lines so far.
-static LINES: OnceLock<watch::Sender<Vec<Value>>> = OnceLock::new();
-
-/// Takes lines in.
-struct Lines;
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let (Some(lines), Ok(line)) = (LINES.get(), serde_json::from_slice(bytes)) {
-            lines.send_modify(|lines| lines.push(line));
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The log of this process, in which everything is.
-fn logs() -> &'static LogHandle {
-    static LOGS: OnceLock<LogHandle> = OnceLock::new();
-    LOGS.get_or_init(|| {
-        LINES.get_or_init(watch::Sender::default);
-        let logging = Logging::new().format(LogFormat::Json).filter(FILTER);
-        logging.writer(|| Lines).install().unwrap()
-    })
-}
-
-const FILTER: &str = "debug,hyper=off,h2=off,rustls=off";
-
-/// Waits for a line about this controller, and gives all of those.
-async fn line(controller: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
-    let mut lines = LINES.get().unwrap().subscribe();
-    let is_meant = |line: &&Value| line["controller"] == controller && is_meant(line);
-    let found = lines
-        .wait_for(|lines| lines.iter().any(|line| is_meant(&line)))
-        .await
-        .unwrap();
-    found.iter().find(is_meant).unwrap().clone()
-}
-
-fn lines(controller: &str) -> Vec<Value> {
-    let lines = LINES.get().unwrap().borrow();
-    lines
-        .iter()
-        .filter(|line| line["controller"] == controller)
-        .cloned()
-        .collect()
-}
-
-/// A name that no other test uses.
-fn unique(fixture: &Fixture, name: &str) -> String {
-    format!("{name}-{}", fixture.namespace())
-}
-
-// R166
+// R166, D24
 #[steersman_testing::test]
 async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) {
     logs();
     let manager = manager_of(cluster(&fixture).await).await;
     let name = unique(&fixture, "failing");
     let times = Arc::new(Mutex::new(0));
-    let reconciler = reconcile_fn(move |request: Request, _: Context| {
+    let reconciler = reconcile_fn(move |request: Request, cx: Context| {
         let time = {
             let mut times = times.lock().unwrap();
             *times += usize::from(request.name() == "a");
             *times
         };
         std::future::ready(match (request.name(), time) {
-            ("a", 1 | 2) => Err::<_, BoxError>("the disk is full".into()),
+            ("a", 1 | 2) => Err::<_, BoxError>(format!("attempt {}: the disk is full", cx.attempt()).into()),
             ("hopeless", _) => Err(terminal("it never will").into()),
             _ => Ok(Action::await_change()),
         })
@@ -116,7 +61,7 @@ async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) 
     }
     let running = run(&manager);
     let second = line(&name, |line| line["attempt"] == 2 && line["level"] == "warn").await;
-    assert_eq!(second["error"], "the disk is full");
+    assert_eq!(second["error"], "attempt 2: the disk is full");
     assert_eq!(second["msg"], "the reconcile failed and will be tried again");
     assert_eq!(second["key"], format!("{}/a", fixture.namespace()));
     assert_eq!(second["cluster"], "default");
@@ -128,11 +73,49 @@ async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) 
     let hopeless = line(&name, |line| line["level"] == "error").await;
     assert_eq!(
         hopeless["error"],
-        "it will not be tried again until something changes: it never will"
+        "terminal error: not retried until something changes: it never will"
     );
     running.stop().await.unwrap();
     let warnings = lines(&name).iter().filter(|line| line["level"] == "warn").count();
     assert_eq!(warnings, 2, "each failure is said once");
+}
+
+// D20
+#[steersman_testing::test]
+async fn a_warm_controller_that_reads_a_kind_it_does_not_declare_is_named_once(fixture: Fixture) {
+    logs();
+    let manager = manager_of(cluster(&fixture).await).await;
+    let name = unique(&fixture, "undeclared");
+    let reconciled = Arc::new(Mutex::new(0));
+    let reconciles = Arc::clone(&reconciled);
+    let reconciler = reconcile_fn(move |request: Request, cx: Context| {
+        let reconciles = Arc::clone(&reconciles);
+        async move {
+            cx.client().get::<Secret>(request.key()).await?;
+            *reconciles.lock().unwrap() += 1;
+            Ok::<_, BoxError>(Action::await_change())
+        }
+    });
+    Controller::of::<ConfigMap>(&name)
+        .warm()
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let client = manager.client().unwrap();
+    for map in ["a", "b"] {
+        client.create(&config_map(&fixture, map, "1")).await.unwrap();
+    }
+    let running = run(&manager);
+    let warning = line(&name, |line| line["level"] == "warn").await;
+    assert_eq!(
+        warning["msg"],
+        "undeclared kind read; a standby has no informer for it"
+    );
+    assert_eq!(warning["kind"], "secrets/v1");
+    assert!(warning["hint"].as_str().unwrap().contains(".reads("), "{warning}");
+    until(|| *reconciled.lock().unwrap() >= 2).await;
+    running.stop().await.unwrap();
+    let warnings = lines(&name).iter().filter(|line| line["level"] == "warn").count();
+    assert_eq!(warnings, 1);
 }
 
 // R166
@@ -143,7 +126,7 @@ async fn a_failure_of_one_of_several_handlers_names_the_handler(fixture: Fixture
     let name = unique(&fixture, "handlers");
     let handlers = Handlers::<ConfigMap>::new();
     let failing = |_: Request, _: Option<Arc<ConfigMap>>, cx: Context| {
-        let is_first = cx.attempt() == 0;
+        let is_first = is_first(&cx);
         async move {
             match is_first {
                 true => Err::<_, BoxError>("not yet".into()),
@@ -172,6 +155,40 @@ async fn a_failure_of_one_of_several_handlers_names_the_handler(fixture: Fixture
         lines(&name).iter().filter(|line| line["level"] == "warn").count(),
         1
     );
+}
+
+// D33
+#[steersman_testing::test]
+async fn a_failure_that_repeats_soon_is_one_warning(fixture: Fixture) {
+    logs();
+    let manager = manager_of(cluster(&fixture).await).await;
+    let name = unique(&fixture, "repeating");
+    let reconciler = reconcile_fn(async |_: ObjectKey, cx: Context| match cx.attempt() {
+        // A gateway answers with a page.
+        1..=5 => Err::<_, BoxError>("<p>bad gateway</p>".repeat(500).into()),
+        6 => Err("the server answers 503".into()),
+        _ => Ok(Action::await_change()),
+    });
+    let controller = Controller::<ObjectKey>::named(&name)
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let running = run(&manager);
+    controller.enqueue(key(&fixture, "a"));
+    line(&name, |line| line["attempt"] == 6).await;
+    running.stop().await.unwrap();
+    let said = lines(&name);
+    let levels: Vec<_> = said.iter().filter(|line| line["error"].is_string()).collect();
+    let levels: Vec<_> = levels
+        .iter()
+        .map(|line| line["level"].as_str().unwrap())
+        .collect();
+    assert_eq!(levels, ["warn", "debug", "debug", "debug", "debug", "warn"]);
+    let longest = said
+        .iter()
+        .filter_map(|line| line["error"].as_str())
+        .map(str::len)
+        .max();
+    assert!(longest.is_some_and(|longest| longest < 1100), "{longest:?}");
 }
 
 // R161
@@ -220,9 +237,85 @@ async fn conflicts_are_no_cause_for_alarm(fixture: Fixture) {
     assert!(!lines(&name).iter().any(|line| loud(&line)), "{:?}", lines(&name));
 }
 
-// R149
+/// An error of a user that names its cause.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot reconcile")]
+struct Named<E: std::error::Error + 'static>(#[source] E);
+
+/// An error of a user that hides behind its cause.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Transparent<E: std::error::Error + 'static>(#[from] E);
+
+const WRAPPERS: [&str; 5] = ["source", "transparent", "anyhow", "box", "arc"];
+
+fn wrapped<E: std::error::Error + Send + Sync + 'static>(how: &str, error: E) -> BoxError {
+    match how {
+        "source" => Named(error).into(),
+        "transparent" => Transparent(error).into(),
+        "anyhow" => anyhow::Error::from(error).into(),
+        "box" => Named(Box::new(error)).into(),
+        "arc" => Named(Arc::new(error)).into(),
+        other => unreachable!("{other}"),
+    }
+}
+
+// R161, D21
 #[steersman_testing::test]
-async fn a_controller_that_wakes_itself_is_named_once(fixture: Fixture) {
+async fn conflicts_and_terminal_errors_are_recognised_under_every_wrapper(fixture: Fixture) {
+    logs();
+    let manager = manager_of(cluster(&fixture).await).await;
+    let name = unique(&fixture, "wrapping");
+    let client = manager.client().unwrap();
+    let stale = client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    client.update(&config_map(&fixture, "a", "2")).await.unwrap();
+    let reconciler = reconcile_fn(move |key: ObjectKey, cx: Context| {
+        let stale = ConfigMap::clone(&stale);
+        async move {
+            match key.namespace() {
+                "terminal" => Err(wrapped(key.name(), terminal("it never will"))),
+                _ if is_first(&cx) => {
+                    let conflict = cx.client().update(&stale).await.unwrap_err();
+                    Err(wrapped(key.name(), conflict))
+                }
+                _ => Ok(Action::await_change()),
+            }
+        }
+    });
+    let controller = Controller::<ObjectKey>::named(&name)
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let running = run(&manager);
+    for how in WRAPPERS {
+        for what in ["conflict", "terminal"] {
+            controller.enqueue(ObjectKey::new(what, how));
+            let key = format!("{what}/{how}");
+            let said = line(&name, |line| line["key"] == key && line["error"].is_string()).await;
+            let (level, message) = match what {
+                "conflict" => ("debug", "the reconcile will be tried again"),
+                _ => (
+                    "error",
+                    "the reconcile failed and will not be tried again until something changes",
+                ),
+            };
+            assert_eq!(
+                (&said["level"], &said["msg"]),
+                (&json!(level), &json!(message)),
+                "{said}"
+            );
+        }
+    }
+    running.stop().await.unwrap();
+    assert!(lines(&name).iter().all(|line| line["level"] != "warn"));
+}
+
+fn is_first(cx: &Context) -> bool {
+    cx.attempt() == 1
+}
+
+// R149, D18
+#[steersman_testing::test]
+async fn a_controller_that_triggers_itself_is_named_once(fixture: Fixture) {
     logs();
     let manager = manager_of(cluster(&fixture).await).await;
     let name = unique(&fixture, "stamping");
@@ -243,20 +336,59 @@ async fn a_controller_that_wakes_itself_is_named_once(fixture: Fixture) {
         .unwrap();
     let running = run(&manager);
     let warning = line(&name, |line| line["level"] == "warn").await;
-    assert!(
-        warning["msg"]
-            .as_str()
-            .unwrap()
-            .starts_with("this object wakes its own controller"),
-        "{warning}"
+    assert_eq!(
+        warning["msg"],
+        "reconciles of this key write too often; slowing it down"
     );
     assert_eq!(warning["kind"], "configmaps/v1");
     assert_eq!(warning["key"], format!("{}/a", fixture.namespace()));
+    assert_eq!(
+        warning["changed"],
+        format!("configmaps/v1 {}/a", fixture.namespace())
+    );
     running.stop().await.unwrap();
     assert_eq!(
         lines(&name).iter().filter(|line| line["level"] == "warn").count(),
         1
     );
+}
+
+// D23
+#[steersman_testing::test]
+async fn a_reconcile_that_hangs_is_named_while_it_runs_and_when_the_shutdown_times_out(fixture: Fixture) {
+    logs();
+    let builder = Manager::builder().cluster(cluster(&fixture).await);
+    let manager = builder.grace(Duration::from_millis(100)).build().await.unwrap();
+    let name = unique(&fixture, "hanging");
+    let reconciler = reconcile_fn(async |request: Request, _: Context| {
+        if request.name() == "a" {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, BoxError>(Action::await_change())
+    });
+    Controller::of::<ConfigMap>(&name)
+        .reconcile_warn_after(Duration::from_millis(200))
+        .run_on(&manager, reconciler)
+        .unwrap();
+    let client = manager.client().unwrap();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    let running = run(&manager);
+    let key = format!("{}/a", fixture.namespace());
+    // On a busy machine the reconcile of another object, such as that of the CA, might take as long.
+    let is_hanging = |line: &Value| line["msg"] == "reconcile is still running" && line["key"] == key;
+    let warning = line(&name, is_hanging).await;
+    assert_eq!(warning["level"], "warn");
+    assert_eq!(warning["kind"], "configmaps/v1");
+    assert_eq!(
+        (&warning["long_running"], &warning["workers"]),
+        (&json!(1), &json!(1))
+    );
+    // The shutdown ends without it, with an error or not: both have the same time.
+    _ = running.stop().await;
+    let left = line(&name, |line| line["keys"] == key).await;
+    assert_eq!((&left["level"], &left["in_flight"]), (&json!("warn"), &json!(1)));
+    let all = lines(&name);
+    assert_eq!(all.iter().filter(|line| is_hanging(line)).count(), 1);
 }
 
 /// A map of which some are not.
@@ -322,14 +454,6 @@ async fn what_a_mapping_cannot_read_or_breaks_over_is_said_and_counted(fixture: 
         assert!(text.lines().any(|line| line == expected), "{expected}\n{text}");
     }
     running.stop().await.unwrap();
-}
-
-/// Waits for a line about this runnable.
-async fn said_of(name: &str, message: &str) -> Value {
-    let mut lines = LINES.get().unwrap().subscribe();
-    let is_meant = |line: &Value| line["name"] == name && line["msg"] == message;
-    let found = lines.wait_for(|lines| lines.iter().any(is_meant)).await.unwrap();
-    found.iter().find(|line| is_meant(line)).unwrap().clone()
 }
 
 // R67
@@ -555,17 +679,6 @@ async fn so_it_is_where_a_controller_works_without_it(fixture: Fixture) {
         })
         .collect();
     assert_eq!(said, [gone.clone(), there, gone]);
-}
-
-/// Waits for a line that says this, and of which something holds.
-async fn saying(message: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
-    let mut lines = LINES.get().unwrap().subscribe();
-    let is_meant = |line: &&Value| line["msg"] == message && is_meant(line);
-    let found = lines
-        .wait_for(|lines| lines.iter().any(|line| is_meant(&line)))
-        .await
-        .unwrap();
-    found.iter().find(is_meant).unwrap().clone()
 }
 
 #[steersman_testing::test]

@@ -148,24 +148,114 @@ fn guarantee_3_a_filter_that_makes_no_sense_changes_nothing() {
 /// Set in the copy of this test that has a log of its own.
 const COPY: &str = "STEERSMAN_TEST_LOGGING";
 
-/// Runs itself once more, since a process has one log and one environment.
-fn errors_of_a_copy_with(filter: &str) -> Vec<Value> {
+/// Runs a test once more in a process of its own, since a process has one log and one environment. Gives what it wrote to standard
+/// error.
+fn stderr_of_a_copy(test: &str, filter: &str) -> String {
     let output = Command::new(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "guarantee_4_one_call_in_main_sets_up_the_log",
-            "--nocapture",
-        ])
+        .args(["--exact", test, "--nocapture"])
         .env(COPY, "1")
         .env("RUST_LOG", filter)
+        .env("RUST_BACKTRACE", "0")
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    let errors = String::from_utf8(output.stderr).unwrap();
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn errors_of_a_copy_with(filter: &str) -> Vec<Value> {
+    let errors = stderr_of_a_copy("guarantee_4_one_call_in_main_sets_up_the_log", filter);
     errors
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
+}
+
+// D24
+#[test]
+fn guarantee_5_a_panic_is_one_line_with_the_fields_of_its_spans() {
+    if env::var_os(COPY).is_some() {
+        Logging::from_env().install().unwrap();
+        let span = tracing::info_span!("reconcile", key = "web/front");
+        let panicked = span.in_scope(|| std::panic::catch_unwind(|| panic!("out of {}", "order")));
+        assert!(panicked.is_err());
+        return;
+    }
+    let text = stderr_of_a_copy(
+        "guarantee_5_a_panic_is_one_line_with_the_fields_of_its_spans",
+        "info",
+    );
+    let [line] = text.lines().collect::<Vec<_>>()[..] else {
+        panic!("{text}")
+    };
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(
+        (&line["level"], &line["msg"]),
+        (&json!("error"), &json!("panicked"))
+    );
+    assert_eq!(
+        (&line["panic"], &line["key"]),
+        (&json!("out of order"), &json!("web/front"))
+    );
+    assert!(
+        line["location"].as_str().unwrap().contains("logging.rs:"),
+        "{line}"
+    );
+    assert_eq!(line["backtrace"], Value::Null);
+}
+
+fn panics_and_recovers() {
+    let panicked = std::panic::catch_unwind(|| panic!("out of {}", "order"));
+    assert!(panicked.is_err());
+}
+
+/// Whether this is what the standard library writes about a panic.
+fn is_plain_panic(text: &str) -> bool {
+    text.contains("panicked at ") && text.contains("out of order") && !text.contains('{')
+}
+
+// D24
+#[test]
+fn guarantee_5_a_panic_that_the_filter_drops_is_written_as_text() {
+    if env::var_os(COPY).is_some() {
+        Logging::from_env().install().unwrap();
+        return panics_and_recovers();
+    }
+    let text = stderr_of_a_copy(
+        "guarantee_5_a_panic_that_the_filter_drops_is_written_as_text",
+        "my_operator=debug",
+    );
+    assert!(is_plain_panic(&text), "{text}");
+}
+
+// D24
+#[test]
+fn guarantee_5_panics_are_left_alone_if_the_program_says_so() {
+    if env::var_os(COPY).is_some() {
+        Logging::from_env().panics(false).install().unwrap();
+        return panics_and_recovers();
+    }
+    let text = stderr_of_a_copy("guarantee_5_panics_are_left_alone_if_the_program_says_so", "info");
+    assert!(is_plain_panic(&text), "{text}");
+}
+
+// D24
+#[test]
+fn guarantee_6_the_verifier_of_certificates_is_heard_at_debug_only() {
+    if env::var_os(COPY).is_some() {
+        let handle = Logging::from_env().install().unwrap();
+        log::error!(target: "rustls_platform_verifier::verification::others", "UnknownIssuer");
+        handle.set_filter("debug").unwrap();
+        log::error!(target: "rustls_platform_verifier::verification::others", "heard");
+        return;
+    }
+    let text = stderr_of_a_copy(
+        "guarantee_6_the_verifier_of_certificates_is_heard_at_debug_only",
+        "info",
+    );
+    assert!(
+        !text.contains("UnknownIssuer") && text.contains("heard"),
+        "{text}"
+    );
 }
 
 // R117

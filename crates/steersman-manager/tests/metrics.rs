@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod managed;
+
 use std::{
     fmt,
     sync::{
@@ -11,6 +13,8 @@ use std::{
     },
 };
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use managed::{Log, cluster, config_map, manager_of, run};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -22,7 +26,9 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use steersman_manager::{Exposition, MetricsRegistry, Registered, buckets};
+use steersman_controller::Controller;
+use steersman_manager::{Exposition, MetricsRegistry, Registered};
+use steersman_testing::Fixture;
 
 type Labels = Vec<(String, String)>;
 
@@ -128,38 +134,44 @@ fn guarantee_3_a_counter_ends_in_one_total_whether_or_not_it_was_given() {
     }
 }
 
-#[test]
-fn guarantee_3_histograms_have_the_buckets_that_dashboards_know() {
-    let metrics = MetricsRegistry::new();
-    let _registered = metrics.register(|registry| {
-        register_histogram(registry, "controller_runtime_reconcile_time_seconds", || {
-            Histogram::new(buckets::RECONCILE_TIME)
-        });
-        register_histogram(registry, "workqueue_queue_duration_seconds", || {
-            Histogram::new(buckets::WORKQUEUE)
-        });
-        register_histogram(registry, "rest_client_request_duration_seconds", || {
-            Histogram::new(buckets::REST_CLIENT_LATENCY)
-        });
-    });
-    let text = metrics.encode(Exposition::Text);
+// D26
+#[steersman_testing::test]
+async fn guarantee_3_histograms_of_controllers_have_the_buckets_that_dashboards_know(fixture: Fixture) {
+    let manager = manager_of(cluster(&fixture).await).await;
+    let log = Log::new();
+    Controller::of::<ConfigMap>("maps")
+        .run_on(&manager, log.clone())
+        .unwrap();
+    let running = run(&manager);
+    let client = manager.client().unwrap();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    log.saw("a", Some("1")).await;
+    running.stop().await.unwrap();
+    let text = manager.metrics().encode(Exposition::Text);
     // As Go writes them.
     let reconcile = "0.005 0.01 0.025 0.05 0.1 0.15 0.2 0.25 0.3 0.35 0.4 0.45 0.5 0.6 0.7 0.8 0.9 1 1.25 1.5 1.75 2 2.5 3 3.5 4 4.5 5 6 7 8 9 10 15 20 25 30 40 50 60 +Inf";
     let queue =
         "1e-08 1e-07 1e-06 9.999999999999999e-06 9.999999999999999e-05 0.001 0.01 0.1 1 10 100 1000 +Inf";
-    let rest = "0.005 0.025 0.1 0.25 0.5 1 2 4 8 15 30 60 +Inf";
-    assert_eq!(
-        bounds(&text, "controller_runtime_reconcile_time_seconds").join(" "),
-        reconcile
-    );
-    assert_eq!(bounds(&text, "workqueue_queue_duration_seconds").join(" "), queue);
-    assert_eq!(
-        bounds(&text, "rest_client_request_duration_seconds").join(" "),
-        rest
-    );
-    assert!(text.contains("\nworkqueue_queue_duration_seconds_count{controller=\"web\"} 1\n"));
-    assert!(text.contains("\nworkqueue_queue_duration_seconds_sum{controller=\"web\"} 0.3\n"));
-    assert!(text.contains("\nworkqueue_queue_duration_seconds_bucket{controller=\"web\",le=\"1\"} 1\n"));
+    for (name, expected) in [
+        ("controller_runtime_reconcile_time_seconds", reconcile),
+        ("workqueue_queue_duration_seconds", queue),
+        ("workqueue_work_duration_seconds", queue),
+    ] {
+        assert_eq!(bounds(&text, name).join(" "), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_histogram_shows_its_count_its_sum_and_its_buckets() {
+    let metrics = MetricsRegistry::new();
+    let _registered = metrics.register(|registry| {
+        register_histogram(registry, "webs_seconds", || Histogram::new([0.1, 1.0]));
+    });
+    let text = metrics.encode(Exposition::Text);
+    assert_eq!(bounds(&text, "webs_seconds"), ["0.1", "1", "+Inf"]);
+    assert!(text.contains("\nwebs_seconds_count{controller=\"web\"} 1\n"));
+    assert!(text.contains("\nwebs_seconds_sum{controller=\"web\"} 0.3\n"));
+    assert!(text.contains("\nwebs_seconds_bucket{controller=\"web\",le=\"1\"} 1\n"));
 }
 
 #[test]

@@ -13,14 +13,14 @@ use k8s_openapi::api::{
 };
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use steersman_controller::{BoxError, Controller, Needs, RunContext, Standing, run_fn};
+use steersman_controller::{BoxError, Controller, Needs, RunContext, Runnable, Standing, run_fn};
 use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
 use elected::{Replica, Sign, create_map, figure, is_about_lease, leases, signed, steady, until};
 
-const MAPS: &str = "operator-maps";
-const TICKER: &str = "operator-ticker";
+const MAPS: &str = "operator--maps";
+const TICKER: &str = "operator--ticker";
 
 /// A replica with a warm controller and a task that needs leadership, and whether that task runs.
 async fn replica(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> (Replica, watch::Receiver<u32>) {
@@ -82,6 +82,83 @@ async fn give(fixture: &Fixture, lease: &str, holder: &str) {
         .patch(lease, &PatchParams::default(), &patch)
         .await
         .unwrap();
+}
+
+// R81, D19
+#[steersman_testing::test]
+async fn a_leader_task_that_is_done_does_not_run_in_other_replicas(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (runs, mut counted) = watch::channel(0);
+    let mut replicas = Vec::new();
+    for name in ["one", "two"] {
+        let election = steady(&fixture, name).per_runnable();
+        let replica = Replica::new(&fixture, &proxy, election, name, |builder| builder).await;
+        let runs = runs.clone();
+        let once = run_fn("once", move |_: RunContext| {
+            runs.send_modify(|runs| *runs += 1);
+            async { Ok::<_, BoxError>(()) }
+        });
+        replica.manager.add(once).unwrap();
+        replicas.push((replica.run(), replica));
+    }
+    counted.wait_for(|runs| *runs == 1).await.unwrap();
+    // The other replica watches the lease, and would take it as soon as it is given up.
+    let watched = |all: &[Exchange]| {
+        all.iter()
+            .filter(|one| one.is_watch() && is_about_lease(one))
+            .count()
+    };
+    proxy.wait_for(|all| (watched(all) >= 2).then_some(())).await;
+    let held = lease_after_renewal(&fixture, "operator--once").await;
+    assert!(held.is_some_and(|holder| !holder.is_empty()));
+    assert_eq!(*counted.borrow(), 1);
+    // A stop hands it over, as with one lease for all.
+    for (running, _) in replicas {
+        running.stop().await.unwrap();
+    }
+}
+
+/// A leader task that ends at once, without a word about its readiness.
+struct Silent;
+
+impl Runnable for Silent {
+    fn name(&self) -> &str {
+        "silent"
+    }
+
+    async fn run(&self, _: RunContext) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+// R81, D19
+#[steersman_testing::test]
+async fn a_leader_task_that_is_done_is_ready_also_if_it_never_said_so(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let election = steady(&fixture, "one").per_runnable();
+    let replica = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
+    replica.manager.add(Silent).unwrap();
+    let running = replica.run();
+    managed::stands(&replica.manager, "silent", |standing| {
+        *standing == Standing::Ready
+    })
+    .await;
+    running.stop().await.unwrap();
+}
+
+/// The holder of a lease after it was renewed.
+async fn lease_after_renewal(fixture: &Fixture, lease: &str) -> Option<String> {
+    let version = async || {
+        leases(fixture)
+            .get(lease)
+            .await
+            .unwrap()
+            .metadata
+            .resource_version
+    };
+    let before = version().await;
+    until(async || version().await != before).await;
+    holder(fixture, lease).await
 }
 
 // R81, R177
@@ -202,7 +279,7 @@ async fn a_standby_opens_no_watch_for_what_is_not_warm(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     create_map(&fixture, "a").await;
     let (one, _) = replica(&fixture, &proxy, "one").await;
-    let (secrets, lease) = (managed::Log::new(), "operator-secrets");
+    let (secrets, lease) = (managed::Log::new(), "operator--secrets");
     hold(&fixture, lease).await;
     Controller::of::<Secret>("secrets")
         .run_on(&one.manager, secrets)

@@ -8,11 +8,14 @@ mod managed;
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
-use steersman_controller::{Needs, RunContext, Runnable, run_fn};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use steersman_controller::{Controller, Needs, RunContext, Runnable, kind, related, run_fn};
+use steersman_core::ObjectKey;
 use steersman_manager::Manager;
+use steersman_testing::Fixture;
 use tokio::sync::watch;
 
-use managed::{Steps, let_go_on, run};
+use managed::{Log, Steps, cluster_through, config_map, key, let_go_on, manager_of, run};
 
 async fn without_cluster() -> Manager {
     Manager::builder().without_cluster().build().await.unwrap()
@@ -107,4 +110,34 @@ async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has
     steps.saw("caches are filled").await;
     assert_eq!(steps.all()[0], "2 have begun");
     running.stop().await.unwrap();
+}
+
+// D31
+#[steersman_testing::test]
+async fn a_dropped_manager_closes_all_connections_although_a_handler_holds_its_cluster(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    let manager = manager_of(cluster.clone()).await;
+    let client = manager.client().unwrap();
+    client.create(&config_map(&fixture, "map", "1")).await.unwrap();
+    let log = Log::new();
+    let mapping = related(move |secret: &Secret| {
+        let namespace = secret.metadata.namespace.as_deref()?;
+        Some(ObjectKey::new(namespace, cluster.name().as_str()))
+    });
+    let controller = Controller::of::<ConfigMap>("maps")
+        .watches(kind::<Secret>(), mapping)
+        .run_on(&manager, log.clone())
+        .unwrap();
+    let running = run(&manager);
+    log.saw("map", Some("1")).await;
+    // The client of the manager holds these informers as long as the cluster lives.
+    assert_eq!(client.get::<Secret>(&key(&fixture, "none")).await.unwrap(), None);
+    client
+        .get_required::<ConfigMap>(&key(&fixture, "map"))
+        .await
+        .unwrap();
+    running.stop().await.unwrap();
+    drop((manager, client, controller));
+    proxy.has_connections(0).await;
 }

@@ -145,7 +145,7 @@ fn guarantee_1_a_signal_that_came_before_is_heard() {
     assert_eq!(copy.exit_code(), Some(7));
 }
 
-// R76, R159
+// R76, R159, D26
 #[test]
 fn guarantee_2_the_second_signal_ends_a_process_that_hangs() {
     for (first, second) in [
@@ -153,13 +153,18 @@ fn guarantee_2_the_second_signal_ends_a_process_that_hangs() {
         (Signal::INT, Signal::TERM),
         (Signal::TERM, Signal::INT),
     ] {
-        let mut copy = Copy::start("hanging");
-        copy.send(first);
-        copy.hear();
-        let sent = Instant::now();
-        copy.send(second);
-        assert_eq!(copy.exit_code(), Some(1));
-        assert!(sent.elapsed() < Duration::from_secs(60));
+        let took = || {
+            let mut copy = Copy::start("hanging");
+            copy.send(first);
+            copy.hear();
+            let sent = Instant::now();
+            copy.send(second);
+            assert_eq!(copy.exit_code(), Some(1));
+            sent.elapsed()
+        };
+        // A busy machine might not schedule the process within a second, so a slow attempt is repeated.
+        let in_time = (0..5).any(|_| took() < Duration::from_secs(1));
+        assert!(in_time, "{first:?}, {second:?}: never within 1 s");
     }
 }
 

@@ -200,7 +200,7 @@ async fn when_the_limit_has_passed_the_rest_starts_without_what_is_not_in_sync(f
     running.stop().await.unwrap();
 }
 
-// R49, R94
+// R49, R94, D24
 #[steersman_testing::test]
 async fn what_is_known_to_be_forbidden_or_out_of_reach_is_not_waited_for(fixture: Fixture) {
     let pair = Pair::new(&fixture).await;
@@ -242,6 +242,11 @@ async fn what_is_known_to_be_forbidden_or_out_of_reach_is_not_waited_for(fixture
         assert!(status == 500 && body.contains(reason), "{body}");
     }
     assert_eq!(manager.standings().of("maps").unwrap().to_string(), "ready");
+    // A cache that is not in sync is not called so. After the start only the default cluster counts.
+    let caches = get(manager.addresses().health.unwrap(), "/readyz/caches").await;
+    assert_eq!(caches.status, 500);
+    let is_right = caches.body.contains("waiting for secrets/v1") && !caches.body.contains("configmaps/v1");
+    assert!(is_right, "{}", caches.body);
     running.stop().await.unwrap();
 }
 
@@ -383,7 +388,7 @@ async fn endpoints_answer_until_everything_else_has_ended(fixture: Fixture) {
     }
 }
 
-// R47, R52, R118
+// R47, R52
 #[steersman_testing::test]
 async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: Fixture) {
     let pair = Pair::new(&fixture).await;

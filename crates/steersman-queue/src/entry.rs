@@ -48,6 +48,8 @@ pub(crate) struct Entry<K> {
     pub(crate) cause: Cause,
     /// Somebody added it since it was handed out last.
     pub(crate) added: bool,
+    /// Every add that made it wait allows it to be retracted.
+    pub(crate) retractable: bool,
     pub(crate) in_flight: bool,
     /// It was purged or reported while in flight, so that its outcome no longer counts.
     pub(crate) discard: bool,
@@ -78,6 +80,7 @@ impl<K> Entry<K> {
             place: Place::Idle,
             cause: Cause::Added,
             added: false,
+            retractable: false,
             in_flight: false,
             discard: false,
             trouble: None,

@@ -66,6 +66,7 @@ pub struct Status<K> {
     pub(crate) cause: Cause,
     pub(crate) failures: u32,
     pub(crate) last_error: Option<Box<str>>,
+    pub(crate) retractable: bool,
 }
 
 impl<K> Status<K> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use steersman_core::Moment;
 
 use crate::Key;
-use crate::inspect::Cause;
+use crate::inspect::{Cause, Status};
 use crate::outcome::{Finished, Kind, Outcome};
 use crate::queue::Shared;
 use crate::state::{Entrance, Taken};
@@ -29,6 +29,7 @@ pub struct Item<K: Key> {
     priority: i32,
     failures: u32,
     added: bool,
+    cause: Cause,
     started: Moment,
     finished: bool,
 }
@@ -41,6 +42,7 @@ impl<K: Key> Item<K> {
             priority,
             failures,
             added,
+            cause,
             queued,
         } = taken;
         if let Some(metrics) = &shared.metrics {
@@ -53,6 +55,7 @@ impl<K: Key> Item<K> {
             priority,
             failures,
             added,
+            cause,
             started: now,
             finished: false,
         }
@@ -115,6 +118,16 @@ impl<K: Key> Item<K> {
         self.finish(Outcome::done());
     }
 
+    /// Takes the key out of the queue without working on it, and gives its status with its failures, so that another
+    /// queue can [restore](crate::Queue::restore) it. Gives nothing if the key was purged while in flight. If it was added
+    /// again meanwhile, that add stays in this queue.
+    #[must_use = "the key is in no queue until the status is restored"]
+    pub fn withdraw(mut self) -> Option<Status<K>> {
+        self.finished = true;
+        let (index, added) = (self.index, self.added);
+        self.shared.locked(|state| state.withdraw(index, added))
+    }
+
     fn end(&self, outcome: Outcome) -> Finished {
         let Self { shared, index, .. } = self;
         let Outcome { kind, priority } = outcome;
@@ -124,15 +137,29 @@ impl<K: Key> Item<K> {
             return Finished {
                 failures: 0,
                 delay: None,
+                repeats_error: false,
             };
         }
         let now = shared.clock.now();
         let reset = matches!(kind, Kind::Done | Kind::RequeueAfter(_));
-        let fail = |error, counts| shared.locked(|state| state.note_failure(*index, error, counts));
+        let was_worked_on = !matches!(kind, Kind::Postpone(_));
+        let mut repeats_error = false;
+        let mut fail = |error, counts| {
+            let failures;
+            (failures, repeats_error) = shared.locked(|state| state.note_failure(*index, error, counts));
+            failures
+        };
         let (failures, again) = match kind {
             Kind::Done => (0, None),
             Kind::RequeueAfter(delay) => (0, Some((delay, Cause::RequeueAfter))),
             Kind::Fail(error) => (fail(Some(error), false), None),
+            Kind::Postpone(delay) => {
+                // It is still to be handed out because of what put it in.
+                if self.added {
+                    shared.locked(|state| state.keep_added(*index));
+                }
+                (self.failures, Some((delay, self.cause)))
+            }
             Kind::Retry(error) => self.back_off(fail(error, true), Cause::Retry, now),
             Kind::RetryAfter(error, delay) => (fail(Some(error), true), Some((delay, Cause::Retry))),
             Kind::Dropped => {
@@ -147,19 +174,24 @@ impl<K: Key> Item<K> {
                     priority,
                     at: Some(now + delay),
                     cause,
+                    retractable: false,
                 },
                 now,
             )
         });
         shared.locked(|state| state.finish(*index, reset, entrance));
         let delay = again.map(|(delay, _)| delay);
-        if let Some(metrics) = &shared.metrics {
+        if let Some(metrics) = shared.metrics.as_ref().filter(|_| was_worked_on) {
             metrics.finished(now.saturating_since(self.started));
             if delay.is_some_and(|delay| !delay.is_zero()) {
                 metrics.retried();
             }
         }
-        Finished { failures, delay }
+        Finished {
+            failures,
+            delay,
+            repeats_error,
+        }
     }
 
     fn back_off(&self, failures: u32, cause: Cause, now: Moment) -> (u32, Option<(Duration, Cause)>) {

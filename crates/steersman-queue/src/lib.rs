@@ -18,7 +18,8 @@
 //!    from one group, every other group in which a key was ready all the time gets one.
 //! 7. No key is handed out before its delay is over.
 //! 8. Only an outcome consumes back-off ([`Outcome::retry`], [`Outcome::requeue`], a dropped item); an add does
-//!    not. [`Outcome::done`], [`Outcome::requeue_after`] and [`Queue::forget`] reset it.
+//!    not. [`Outcome::done`], [`Outcome::requeue_after`] and [`Queue::forget`] reset it. [`Outcome::postpone`] and
+//!    [`Item::withdraw`] leave it as it is.
 //! 9. An [`Item`] that is dropped without an outcome puts its key back, rate-limited.
 //! 10. A paused queue hands out nothing and loses nothing. What waits for it to be resumed is counted apart from
 //!     what may be worked on now, and the time in the queue starts when it is resumed.
@@ -27,6 +28,7 @@
 //! 12. No wake-up is lost: while a key may be taken and somebody waits in [`Queue::next`], somebody has been woken,
 //!     also if the future that was woken first is dropped.
 //! 13. A purged key is not handed out again unless it is added again, even if it was in flight.
+//! 14. [`Queue::retract`] removes a key only while the queue is paused, and only if all its adds allow it.
 //!
 //! # Not promised
 //! That keys of different groups or priorities are *worked on* in a certain order: only the handing out is ordered.

@@ -30,11 +30,11 @@ pub trait Metrics: Send + Sync + 'static {
         let _ = queued;
     }
 
-    /// The work on a key ended after `worked`, with whatever outcome.
+    /// The work on a key ended after `worked`. A key that was postponed or withdrawn was not worked on and does not count.
     fn finished(&self, worked: Duration) {
         let _ = worked;
     }
 
-    /// A key was added or put back with a delay, whoever asked for it: client-go counts so, too.
+    /// A key was added with a delay, or put back with one after work on it: client-go counts so, too.
     fn retried(&self) {}
 }

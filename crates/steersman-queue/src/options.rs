@@ -144,6 +144,7 @@ impl<K> fmt::Debug for Options<K> {
 pub struct Add {
     pub(crate) priority: i32,
     pub(crate) after: Duration,
+    pub(crate) retractable: bool,
 }
 
 impl Add {
@@ -160,5 +161,14 @@ impl Add {
     /// How long the key has to wait at most before it is ready. Default: not at all.
     pub fn after(self, after: Duration) -> Self {
         Self { after, ..self }
+    }
+
+    /// Allows [`Queue::retract`](crate::Queue::retract) to take the key out again, as long as every add of the key allows
+    /// it. Default: not allowed.
+    pub fn retractable(self) -> Self {
+        Self {
+            retractable: true,
+            ..self
+        }
     }
 }

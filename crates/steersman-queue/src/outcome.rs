@@ -17,6 +17,7 @@ const ERROR_BYTES_MAX: usize = 1024;
 /// | [`requeue`](Self::requeue) | waits for its back-off | goes one step up |
 /// | [`requeue_after`](Self::requeue_after) | waits that long | is reset |
 /// | [`fail`](Self::fail) | leaves the queue | stays as it is |
+/// | [`postpone`](Self::postpone) | waits that long | stays as it is |
 ///
 /// If the key was added again while in flight it is handed out again in any case, and at once if it was added
 /// without delay.
@@ -43,6 +44,7 @@ pub(crate) enum Kind {
     RetryAfter(Box<str>, Duration),
     RequeueAfter(Duration),
     Fail(Box<str>),
+    Postpone(Duration),
     Dropped,
 }
 
@@ -78,6 +80,11 @@ impl Outcome {
         Self::of(Kind::Fail(text(&error)))
     }
 
+    /// It was not worked on, and is to be handed out again after that time.
+    pub fn postpone(delay: Duration) -> Self {
+        Self::of(Kind::Postpone(delay))
+    }
+
     /// With which priority it is to be done again. Default: the one it was handed out with.
     pub fn priority(self, priority: i32) -> Self {
         Self {
@@ -96,6 +103,7 @@ impl Outcome {
 pub struct Finished {
     pub(crate) failures: u32,
     pub(crate) delay: Option<Duration>,
+    pub(crate) repeats_error: bool,
 }
 
 impl Finished {
@@ -109,6 +117,12 @@ impl Finished {
     #[must_use]
     pub fn delay(&self) -> Option<Duration> {
         self.delay
+    }
+
+    /// Whether it failed with the same error text as the last time, as far as the queue keeps the text.
+    #[must_use]
+    pub fn repeats_error(&self) -> bool {
+        self.repeats_error
     }
 }
 

@@ -105,7 +105,11 @@ impl<K: Key> Queue<K> {
     /// reset: a key that backs off and is added without delay is ready now, and if it fails again its back-off goes
     /// on from where it was.
     pub fn add_with(&self, key: K, how: Add) -> Added {
-        let Add { priority, after } = how;
+        let Add {
+            priority,
+            after,
+            retractable,
+        } = how;
         let hash = self.hash(&key);
         let now = self.shared.clock.now();
         let at = (!after.is_zero()).then(|| now + after);
@@ -113,6 +117,7 @@ impl<K: Key> Queue<K> {
             priority,
             at,
             cause: Cause::Added,
+            retractable,
         };
         let added = self.shared.locked(|state| state.add(key, hash, entrance, now));
         if let Some(metrics) = &self.shared.metrics
@@ -171,6 +176,25 @@ impl<K: Key> Queue<K> {
             .sum()
     }
 
+    /// Removes a key that waits in a paused queue, and says whether it did. A key of which any add was not
+    /// [retractable](Add::retractable), or that its own outcome put back, stays.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use steersman_core::TestClock;
+    /// # use steersman_queue::{Add, Options, Queue};
+    /// let queue = Queue::new(Arc::new(TestClock::new()), Options::new().paused());
+    /// queue.add_with("web-1", Add::new().retractable());
+    /// queue.add_with("web-2", Add::new().retractable());
+    /// queue.add("web-2");
+    /// assert!(queue.retract(&"web-1"));
+    /// assert!(!queue.retract(&"web-2"));
+    /// ```
+    pub fn retract(&self, key: &K) -> bool {
+        let hash = self.hash(key);
+        self.shared.locked(|state| state.retract(key, hash))
+    }
+
     fn hash(&self, key: &K) -> u64 {
         self.shared.hasher.hash_one(key)
     }
@@ -182,6 +206,12 @@ impl<K: Key> Queue<K> {
     /// are not touched.
     pub fn pause(&self) {
         self.shared.locked(State::pause);
+    }
+
+    /// Whether it is paused.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.shared.locked(|state| state.is_paused())
     }
 
     /// Hands out keys again. For those that waited meanwhile, the time in the queue starts now.
@@ -294,6 +324,12 @@ impl<K: Key> Queue<K> {
         }
         found.sort_by_key(Status::since);
         found
+    }
+
+    /// What the queue knows about all keys in flight, those first that are in flight the longest.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<Status<K>> {
+        self.shared.locked(|state| state.in_flight())
     }
 
     /// Makes all ready whose time has come, so that what is seen is true now.

@@ -74,6 +74,7 @@ pub(crate) struct Entrance {
     pub(crate) priority: i32,
     pub(crate) at: Option<Moment>,
     pub(crate) cause: Cause,
+    pub(crate) retractable: bool,
 }
 
 /// What an add did.
@@ -97,6 +98,7 @@ pub(crate) struct Taken<K> {
     pub(crate) priority: i32,
     pub(crate) failures: u32,
     pub(crate) added: bool,
+    pub(crate) cause: Cause,
     pub(crate) queued: Duration,
 }
 
@@ -190,6 +192,7 @@ impl<K: Key> State<K> {
             priority: entry.priority,
             failures: entry.failures(),
             added: std::mem::take(&mut entry.added),
+            cause: entry.cause,
             queued: now.saturating_since(entry.since.max(self.activated)),
         };
         self.flights.push_back(&mut self.entries, index);
@@ -205,6 +208,10 @@ impl<K: Key> State<K> {
 
     pub(crate) fn pause(&mut self) {
         self.paused = true;
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
     }
 
     pub(crate) fn resume(&mut self, now: Moment) {
@@ -262,10 +269,16 @@ impl<K: Key> State<K> {
     }
 
     fn enqueue(&mut self, index: u32, entrance: Entrance, now: Moment) -> Added {
-        let Entrance { priority, at, cause } = entrance;
+        let Entrance {
+            priority,
+            at,
+            cause,
+            retractable,
+        } = entrance;
         let at = at.filter(|&at| at > now);
         let entry = &mut self.entries[index as usize];
         entry.added |= cause == Cause::Added;
+        entry.retractable = retractable && (entry.retractable || entry.place == Place::Idle);
         let raised = priority > entry.priority;
         match (entry.place, at) {
             (Place::Idle, at) => {

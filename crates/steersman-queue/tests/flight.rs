@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use harness::{queue, seconds, take, take_all};
 use steersman_core::TestClock;
-use steersman_queue::{Add, Added, Options, Outcome, Queue, Shutdown};
+use steersman_queue::{Add, Added, Cause, Options, Outcome, Queue, Shutdown};
 
 // R155
 #[test]
@@ -88,6 +88,106 @@ fn guarantee_2_an_add_in_flight_survives_any_outcome() {
         item.finish(outcome);
         assert_eq!(take_all(&queue), ["key"]);
     }
+}
+
+// D11
+#[test]
+fn a_withdrawn_key_takes_its_failures_and_priority_to_another_queue() {
+    let (queue, clock) = queue();
+    queue.add_with("key", Add::new().priority(7));
+    take(&queue).finish(Outcome::retry("broken"));
+    clock.advance(seconds(1));
+    let status = take(&queue).withdraw();
+    assert!(queue.status(&"key").is_none());
+    let (other, _) = harness::queue();
+    assert_eq!(other.restore(status), 1);
+    let item = take(&other);
+    assert_eq!(
+        (item.failures(), item.priority(), item.was_added()),
+        (1, 7, false)
+    );
+}
+
+// D11
+#[test]
+fn a_key_that_is_withdrawn_stays_if_it_was_added_in_flight_and_is_gone_if_it_was_purged() {
+    let (queue, clock) = queue();
+    queue.add("key");
+    take(&queue).finish(Outcome::retry("broken"));
+    clock.advance(seconds(1));
+    let item = take(&queue);
+    queue.add("key");
+    assert!(item.withdraw().is_some_and(|status| status.failures() == 1));
+    let item = take(&queue);
+    assert_eq!(item.failures(), 1);
+    queue.purge(|_| true);
+    assert!(item.withdraw().is_none());
+    assert!(queue.status(&"key").is_none());
+}
+
+// D18
+#[test]
+fn guarantee_8_a_postponed_key_keeps_its_failures_its_cause_and_that_it_was_added() {
+    let (queue, clock) = queue();
+    queue.add("key");
+    take(&queue).finish(Outcome::retry("broken"));
+    queue.add("key");
+    let item = take(&queue);
+    assert_eq!(item.finish(Outcome::postpone(seconds(3))).failures(), 1);
+    clock.advance(seconds(2));
+    assert!(queue.try_next().is_none());
+    clock.advance(seconds(1));
+    let item = take(&queue);
+    assert_eq!((item.failures(), item.was_added()), (1, true));
+
+    // It was put back with a delay, and added with a longer one.
+    item.finish(Outcome::requeue_after(seconds(1)));
+    queue.add_with("key", Add::new().after(seconds(2)));
+    clock.advance(seconds(1));
+    take(&queue).finish(Outcome::postpone(seconds(1)));
+    let status = queue.status(&"key").expect("it waits");
+    assert_eq!(status.cause(), Cause::RequeueAfter);
+    clock.advance(seconds(1));
+    assert!(take(&queue).was_added());
+}
+
+// D33
+#[test]
+fn an_error_that_repeats_is_recognised_by_the_text_that_is_kept() {
+    let (queue, _) = queue();
+    queue.add("key");
+    let page = |end: &str| format!("{}{end}", "<p>bad gateway</p>".repeat(200));
+    let texts = [page("a"), page("b"), "short".to_owned(), "short".to_owned()];
+    let repeats = texts.map(|text| {
+        queue.add("key");
+        take(&queue).finish(Outcome::retry(text)).repeats_error()
+    });
+    assert_eq!(repeats, [false, true, false, true]);
+    queue.add("key");
+    assert!(!take(&queue).finish(Outcome::requeue()).repeats_error());
+    queue.add("key");
+    assert!(!take(&queue).finish(Outcome::retry("short")).repeats_error());
+}
+
+// D23
+#[test]
+fn keys_in_flight_are_listed_by_how_long_they_are() {
+    let (queue, clock) = queue();
+    let items = ["a", "b", "c"].map(|key| {
+        queue.add(key);
+        clock.advance(seconds(1));
+        take(&queue)
+    });
+    queue.add("waiting");
+    let [a, b, c] = items;
+    b.done();
+    let keys: Vec<_> = queue
+        .in_flight()
+        .into_iter()
+        .map(|status| status.into_key())
+        .collect();
+    assert_eq!(keys, ["a", "c"]);
+    drop((a, c));
 }
 
 #[test]

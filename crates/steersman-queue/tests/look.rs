@@ -161,7 +161,6 @@ impl Metrics for Counts {
     }
 }
 
-// R152
 #[test]
 fn metrics_count_as_client_go_does() {
     let counts = Arc::new(Counts::default());
@@ -185,6 +184,18 @@ fn metrics_count_as_client_go_does() {
     assert_eq!(take_all(&queue), ["key", "delayed"]);
     assert_eq!(read(&counts.added), 3);
     assert_eq!(read(&counts.retried), 2);
+
+    // Keys that are not worked on.
+    queue.add("postponed");
+    queue.add("withdrawn");
+    let (postponed, withdrawn) = (take(&queue), take(&queue));
+    clock.advance(seconds(1));
+    postponed.finish(Outcome::postpone(seconds(1)));
+    drop(withdrawn.withdraw());
+    assert_eq!(
+        (read(&counts.worked_ns), read(&counts.retried)),
+        (2_000_000_000, 2)
+    );
     drop(queue);
     assert_eq!(
         Arc::strong_count(&counts),

@@ -17,6 +17,7 @@ enum Step {
         key: u8,
         priority: i32,
         after: u64,
+        retractable: bool,
     },
     Take,
     Finish {
@@ -28,6 +29,7 @@ enum Step {
     Pause,
     Resume,
     Forget(u8),
+    Retract(u8),
     Purge {
         remainder: u8,
     },
@@ -39,6 +41,8 @@ pub(crate) enum How {
     Retry,
     RequeueAfter(u64),
     Fail,
+    Postpone(u64),
+    Withdraw,
     Drop,
 }
 
@@ -50,6 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(How::Retry),
         1 => (0_u64..4).prop_map(How::RequeueAfter),
         1 => Just(How::Fail),
+        1 => (0_u64..4).prop_map(How::Postpone),
+        1 => Just(How::Withdraw),
         1 => Just(How::Drop),
     ];
     let finish = (
@@ -58,14 +64,15 @@ fn step() -> impl Strategy<Value = Step> {
         prop::option::weighted(0.2, -1..2_i32),
     );
     prop_oneof![
-        12 => (0..KEYS, -1..2_i32, prop_oneof![3 => Just(0_u64), 1 => 1_u64..5])
-            .prop_map(|(key, priority, after)| Step::Add { key, priority, after }),
+        12 => (0..KEYS, -1..2_i32, prop_oneof![3 => Just(0_u64), 1 => 1_u64..5], any::<bool>())
+            .prop_map(|(key, priority, after, retractable)| Step::Add { key, priority, after, retractable }),
         10 => Just(Step::Take),
         8 => finish.prop_map(|(which, how, priority)| Step::Finish { which, how, priority }),
         3 => (0_u64..4).prop_map(Step::Advance),
         1 => Just(Step::Pause),
         2 => Just(Step::Resume),
         1 => (0..KEYS).prop_map(Step::Forget),
+        2 => (0..KEYS).prop_map(Step::Retract),
         1 => (0..5_u8).prop_map(|remainder| Step::Purge { remainder }),
     ]
 }
@@ -76,6 +83,8 @@ fn finish(item: Item<u8>, how: How, priority: Option<i32>) {
         How::Retry => Outcome::retry("broken"),
         How::RequeueAfter(delay) => Outcome::requeue_after(seconds(delay)),
         How::Fail => Outcome::fail("for good"),
+        How::Postpone(delay) => Outcome::postpone(seconds(delay)),
+        How::Withdraw => return drop(item.withdraw()),
         How::Drop => return drop(item),
     };
     item.finish(match priority {
@@ -121,9 +130,10 @@ proptest! {
         let mut items: Vec<Item<u8>> = Vec::new();
         for step in steps {
             match step {
-                Step::Add { key, priority, after } => {
-                    queue.add_with(key, Add::new().priority(priority).after(seconds(after)));
-                    model.add(key, priority, after);
+                Step::Add { key, priority, after, retractable } => {
+                    let add = Add::new().priority(priority).after(seconds(after));
+                    queue.add_with(key, if retractable { add.retractable() } else { add });
+                    model.add(key, priority, after, retractable);
                 }
                 Step::Take => {
                     let taken = queue.try_next();
@@ -149,6 +159,7 @@ proptest! {
                     queue.resume();
                     model.paused = false;
                 }
+                Step::Retract(key) => prop_assert_eq!(queue.retract(&key), model.retract(key)),
                 Step::Forget(key) => {
                     queue.forget(&key);
                     model.forget(key);

@@ -34,6 +34,39 @@ fn guarantee_10_what_waits_for_leadership_is_not_depth() {
     assert_eq!((queue.depth().ready(), queue.depth().warm()), (0, 0));
 }
 
+// D3
+#[test]
+fn guarantee_14_a_key_is_retracted_only_if_paused_and_if_all_adds_allow_it() {
+    let (queue, clock) = queue_with(Options::new().paused());
+    let retractable = Add::new().retractable();
+    for (key, adds) in [
+        ("once", vec![retractable]),
+        ("twice", vec![retractable, retractable]),
+        ("first other", vec![Add::new(), retractable]),
+        ("last other", vec![retractable, Add::new()]),
+    ] {
+        adds.into_iter().for_each(|add| _ = queue.add_with(key, add));
+    }
+    assert!(queue.is_paused());
+    let retracted = |key| queue.retract(&key);
+    assert_eq!(["once", "twice"].map(retracted), [true, true]);
+    assert_eq!(["first other", "last other", "absent"].map(retracted), [false; 3]);
+    queue.resume();
+    assert!(!queue.is_paused());
+    assert_eq!(take_all(&queue), ["first other", "last other"]);
+
+    // A running queue keeps the key, and so does one that put it back because it failed.
+    queue.add_with("key", retractable);
+    assert!(!queue.retract(&"key"));
+    take(&queue).finish(Outcome::retry("broken"));
+    queue.pause();
+    queue.add_with("key", retractable);
+    assert!(!queue.retract(&"key"));
+    queue.resume();
+    clock.advance(seconds(1));
+    assert_eq!(take_all(&queue), ["key"]);
+}
+
 // R92
 #[test]
 fn guarantee_10_time_in_the_queue_starts_with_activation() {

@@ -28,7 +28,19 @@ const AGAIN: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 /// When nothing is there after 30 s; `what` says what was looked for.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    eventually_within(LIMIT, what, look).await
+}
+
+/// Looks until there is something to see, and gives it, as [`eventually`] does with a limit of your choice.
+///
+/// # Panics
+/// When nothing is there after `limit`; `what` says what was looked for.
+pub async fn eventually_within<T>(
+    limit: Duration,
+    what: &str,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> T {
     let looking = async {
         loop {
             if let Some(seen) = look().await {
@@ -37,8 +49,29 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>)
             time::sleep(AGAIN).await;
         }
     };
-    match time::timeout(LIMIT, looking).await {
+    match time::timeout(limit, looking).await {
         Ok(seen) => seen,
-        Err(_) => panic!("this was not seen within {LIMIT:?}: {what}"),
+        Err(_) => panic!("this was not seen within {limit:?}: {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // D27
+    #[tokio::test(start_paused = true)]
+    async fn looks_as_long_as_the_caller_allows() {
+        let began = time::Instant::now();
+        let long = Duration::from_secs(300);
+        let late = async || (began.elapsed() >= Duration::from_secs(200)).then_some(());
+        eventually_within(long, "something late", late).await;
+
+        let short = Duration::from_secs(1);
+        #[expect(clippy::disallowed_methods, reason = "the panic of a task is caught")]
+        let never = tokio::spawn(eventually_within(short, "a unicorn", async || None::<()>));
+        let panic = never.await.unwrap_err().into_panic();
+        let said = panic.downcast_ref::<String>().unwrap();
+        assert_eq!(said, "this was not seen within 1s: a unicorn");
     }
 }

@@ -13,10 +13,10 @@ use std::{
 
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
-use steersman_assets::describe;
+use steersman_assets::{FindError, describe};
 use tokio::{runtime, sync::OnceCell, time};
 
-use crate::{EmbeddedServer, Endpoint, Fixture, Identity, RealServer, log::LogMark};
+use crate::{EmbeddedServer, Endpoint, Fixture, Identity, RealServer, log::LogMark, skip::skip_real};
 
 /// The variable that names the file with the server that all test binaries share; `cargo xtask test` sets it.
 pub const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
@@ -104,6 +104,9 @@ impl<E: Debug> Outcome for Result<(), E> {
 
 /// Runs `body` on a runtime of its own with a fresh [`Fixture`], and shows the server's log if it fails.
 ///
+/// If the binaries of the real server are missing, a test on it is skipped, unless
+/// [`REQUIRE_REAL_VARIABLE`](crate::REQUIRE_REAL_VARIABLE) is set.
+///
 /// # Panics
 /// When the test fails, when no server can be had, and when the test takes longer than [`TEST_LIMIT`].
 pub fn run<F, Fut>(kind: ServerKind, test: &str, body: F)
@@ -128,6 +131,9 @@ where
             ServerKind::Real => {
                 let server = shared_server().await;
                 let server = server.unwrap_or_else(|error| panic!("no server for {test}: {error}"));
+                let Some(server) = server else {
+                    return;
+                };
                 let log = LogMark::now(&server.log);
                 (
                     Fixture::real(server.endpoint.clone(), server.admin.clone()).await,
@@ -162,19 +168,24 @@ fn show(log: Option<&LogMark>) {
     }
 }
 
-/// The one that all binaries share, or the one of this binary.
-async fn shared_server() -> Result<&'static SharedServer, String> {
+/// Finds the server that all test binaries share, or starts one for this binary. `None`: its binaries are missing.
+async fn shared_server() -> Result<Option<&'static SharedServer>, String> {
     // Never dropped: the watchdog ends the server with the process.
-    static OWN: OnceCell<(SharedServer, Option<RealServer>)> = OnceCell::const_new();
+    static OWN: OnceCell<Option<(SharedServer, Option<RealServer>)>> = OnceCell::const_new();
     let start = || async {
         if let Some(path) = env::var_os(SHARED_SERVER_VARIABLE) {
-            return SharedServer::read(Path::new(&path)).map(|shared| (shared, None));
+            return SharedServer::read(Path::new(&path)).map(|shared| Some((shared, None)));
         }
-        let server = RealServer::builder()
-            .start()
-            .await
-            .map_err(|error| describe(&error))?;
-        Ok((SharedServer::of(&server), Some(server)))
+        let assets = match steersman_assets::find() {
+            Ok(assets) => assets,
+            // Whoever sets the variable asks for the real server.
+            Err(error @ FindError::WrongVariable { .. }) => return Err(describe(&error)),
+            Err(error) => return skip_real(&describe(&error)).map(|()| None),
+        };
+        let server = RealServer::builder().assets(assets).start().await;
+        let server = server.map_err(|error| describe(&error))?;
+        Ok(Some((SharedServer::of(&server), Some(server))))
     };
-    OWN.get_or_try_init(start).await.map(|(shared, _)| shared)
+    let server = OWN.get_or_try_init(start).await?;
+    Ok(server.as_ref().map(|(shared, _)| shared))
 }

@@ -26,6 +26,9 @@
 //! # Which server a test gets
 //! Every test runs on both. Within `cargo xtask test` all test binaries share one real server, which [`SHARED_SERVER_VARIABLE`] names; a test
 //! binary that is run alone starts its own. [`Fixture::own_server`] gives a test one that it may stop or stall.
+//!
+//! If the binaries of the real server are missing, its half of the tests is skipped and a line on standard error says so.
+//! Set [`REQUIRE_REAL_VARIABLE`] to fail those tests instead.
 
 mod certificates;
 mod embedded;
@@ -38,17 +41,19 @@ mod log;
 mod own_server;
 pub mod proxy;
 mod real;
+mod skip;
 mod token;
 mod user;
 
 pub use embedded::EmbeddedServer;
 pub use endpoint::{ClientError, Endpoint, Identity};
-pub use eventually::eventually;
+pub use eventually::{eventually, eventually_within};
 pub use fixture::Fixture;
 pub use go::go_program;
 pub use harness::{Outcome, SHARED_SERVER_VARIABLE, ServerKind, SharedServer, TEST_LIMIT, run};
 pub use own_server::{OwnServer, OwnServerOptions};
 pub use proxy::FaultProxy;
 pub use real::{Builder as RealServerBuilder, RealServer, StartError};
+pub use skip::{REQUIRE_REAL_VARIABLE, skip_without_tool};
 pub use steersman_testing_macros::test;
 pub use user::{Grant, User};

@@ -4,7 +4,7 @@
 use steersman_assets::describe;
 
 use crate::{
-    EmbeddedServer, Endpoint, FaultProxy, Identity, RealServer, ServerKind, StartError,
+    EmbeddedServer, Endpoint, FaultProxy, Identity, RealServer, RealServerBuilder, ServerKind, StartError,
     proxy::{Frozen, Unplugged},
 };
 
@@ -32,12 +32,20 @@ struct Embedded {
 #[must_use]
 pub struct OwnServerOptions {
     controllers: bool,
+    short_history: bool,
 }
 
 impl OwnServerOptions {
     /// With garbage collection and namespace deletion.
     pub fn controllers(mut self) -> Self {
         self.controllers = true;
+        self
+    }
+
+    /// Compacts the history of objects every second, so that watches expire; see [`OwnServer::compacted`]. The real server then
+    /// runs without its watch cache, which would remember longer.
+    pub fn short_history(mut self) -> Self {
+        self.short_history = true;
         self
     }
 }
@@ -52,6 +60,9 @@ impl OwnServer {
                 } else {
                     builder
                 };
+                let flags = ["--etcd-compaction-interval=1s", "--watch-cache=false"];
+                let flags = flags.into_iter().filter(|_| options.short_history);
+                let builder = flags.fold(builder, RealServerBuilder::flag);
                 Kind::Real(Box::new(builder.start().await.map_err(|error| describe(&error))?))
             }
             ServerKind::Embedded => {
@@ -99,6 +110,30 @@ impl OwnServer {
         self.endpoint()
             .client(self.admin())
             .expect("the endpoint made a client before")
+    }
+
+    /// Waits until the history up to this resource version is compacted: a watch of ConfigMaps from there is answered with 410. The
+    /// server must have been started with a [short history](OwnServerOptions::short_history).
+    ///
+    /// # Panics
+    /// If the server does not answer, which ends the test.
+    pub async fn compacted(&self, resource_version: &str) {
+        if let Kind::Embedded(embedded) = &self.0 {
+            embedded.server.server().faults().compact();
+        }
+        let path =
+            format!("/api/v1/configmaps?watch=true&timeoutSeconds=1&resourceVersion={resource_version}");
+        let client = self.client();
+        loop {
+            let request = http::Request::get(&path).body(Vec::new());
+            let request = request.expect("a path with a number makes a request");
+            match client.request_text(request).await {
+                Ok(events) if events.contains(r#""code":410"#) => return,
+                Err(kube::Error::Api(status)) if status.code == 410 => return,
+                Ok(_) => {}
+                Err(error) => panic!("cannot watch ConfigMaps: {error}"),
+            }
+        }
     }
 
     /// Ends the server at once, as a crash would; its data stay.

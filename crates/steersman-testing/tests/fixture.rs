@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::process::{Command, Output};
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, api::ListParams};
-use steersman_testing::{Fixture, OwnServerOptions, ServerKind};
+use steersman_testing::{Fixture, OwnServerOptions, REQUIRE_REAL_VARIABLE, ServerKind, skip_without_tool};
 
 fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403 && status.reason == "Forbidden")
@@ -58,4 +60,65 @@ async fn a_server_of_ones_own_is_of_the_same_kind_and_another_one(fixture: Fixtu
         Err(kube::Error::Api(status)) => assert_eq!(status.code, 401),
         other => panic!("401, not {other:?}"),
     }
+}
+
+/// Runs a test of this file on the real server in a process that finds no binaries.
+fn on_real_without_binaries(variables: &[(&str, &str)]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_namespace_is_new_and_empty::on_real"])
+        .env("HOME", home.path())
+        .env_remove("XDG_CACHE_HOME")
+        .env_remove(steersman_testing::SHARED_SERVER_VARIABLE)
+        .env_remove("KUBEBUILDER_ASSETS")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+// D25
+#[test]
+fn skips_the_real_server_with_a_visible_line_if_its_binaries_are_missing() {
+    let output = on_real_without_binaries(&[("CI", "true")]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected = "skipped tests on the real API server: no kube-apiserver is built in ";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+// D25
+#[test]
+fn fails_without_binaries_if_the_real_server_is_asked_for() {
+    for variable in [(REQUIRE_REAL_VARIABLE, "1"), ("KUBEBUILDER_ASSETS", "/nowhere")] {
+        let output = on_real_without_binaries(&[variable]);
+        assert!(!output.status.success(), "{variable:?}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(variable.0), "{said}");
+    }
+}
+
+/// Skips in a process of its own; see the next test.
+#[test]
+fn skips_without_a_tool() {
+    if std::env::var_os("SKIPPING").is_some() {
+        skip_without_tool("the kubectl session", "there is no kubectl");
+    }
+}
+
+// D25
+#[test]
+fn a_missing_tool_fails_the_test_under_ci() {
+    let run = |ci: Option<&str>| {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "skips_without_a_tool"]);
+        program.env("SKIPPING", "1").env_remove("CI");
+        program.envs(ci.map(|value| ("CI", value))).output().unwrap()
+    };
+    let skipped = run(None);
+    assert!(skipped.status.success(), "{skipped:?}");
+    assert_eq!(
+        skipped.stderr,
+        b"skipped the kubectl session: there is no kubectl\n"
+    );
+    assert!(!run(Some("true")).status.success());
 }

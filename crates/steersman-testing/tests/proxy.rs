@@ -460,3 +460,19 @@ async fn a_proxy_outlives_a_want_of_files() {
     assert!(late.is_ok(), "it is accepted once it can be");
     drop(waiting);
 }
+
+// D29
+#[steersman_testing::test]
+async fn answers_with_any_status_content_type_and_body(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let client = proxy.client(fixture.admin()).unwrap();
+    let page = "<html>no such page</html>";
+    let answered = proxy.inject(
+        Matching::reads().path("/configmaps"),
+        Fault::respond(200, "text/html", page),
+    );
+    let path = format!("/api/v1/namespaces/{}/configmaps", fixture.namespace());
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    assert_eq!(client.request_text(request).await.unwrap(), page);
+    assert_eq!(answered.hits(), 1);
+}

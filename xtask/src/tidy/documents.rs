@@ -48,6 +48,8 @@ pub(super) fn features_in_documents_exist(tree: &Tree) -> Vec<Complaint> {
         .files
         .iter()
         .filter(|file| file.path.ends_with(".md") || file.path.ends_with("/lib.rs"))
+        // It also names features that later versions removed.
+        .filter(|file| file.path != "CHANGELOG.md")
     {
         for (number, line) in file.text.lines().enumerate() {
             for name in named_features(line).filter(|name| !exists(name)) {

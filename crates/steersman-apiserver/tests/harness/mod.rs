@@ -49,13 +49,6 @@ pub(crate) fn builder() -> Builder {
         .token("bob-token", Identity::user("bob").uid("bob"))
 }
 
-/// Says something that is worth knowing though the test passes.
-pub(crate) fn note(text: &str) {
-    use std::io::Write;
-    // Not by a macro, whose output the harness keeps to itself.
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
 /// Waits until a second of the time of day begins.
 pub(crate) async fn next_second() {
     #[expect(clippy::disallowed_methods, reason = "another process goes by this clock")]

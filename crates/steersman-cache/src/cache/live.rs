@@ -12,7 +12,7 @@ use kube::client::Body;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::{
-    Object, Query, Resource, Revision, Surroundings, Trouble,
+    Object, Query, Resource, Surroundings, Trouble,
     response::{Refusal, Response},
     wire::list::ListSplitter,
 };
@@ -22,7 +22,16 @@ const SILENCE: Duration = Duration::from_secs(30);
 const LIMIT: usize = 64 << 20;
 
 /// What would be taken for another part of the address.
-const NOT_IN_A_NAME: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'?').add(b'#').add(b'%');
+const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\');
 
 /// The object of this name, or nothing if there is none.
 pub(super) async fn get(
@@ -63,7 +72,7 @@ pub(super) async fn list(
     loop {
         let answer = send(surroundings, &format!("{path}?{}", parameters(query, &token))).await?;
         let mut response = answer.map_err(|refusal| refusal.trouble())?;
-        let mut splitter = ListSplitter::new(LIMIT, Revision::new(""));
+        let mut splitter = ListSplitter::new(LIMIT).of(resource);
         let mut item = |item: Result<Arc<Object>, _>| match item {
             Ok(object) if query.matches(&object) && found.len() < query.limited() => found.push(object),
             Ok(_) => {}

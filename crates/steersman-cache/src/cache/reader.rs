@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading typed objects through a cache.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Cache, Held,
+    Cache, Held, ReadScopes, View,
     held::{Access, Lease},
     live,
+    read_scopes::Opened,
 };
-use crate::{DecodeError, Informer, Query, Resource, Scope, Store, Trouble};
+use crate::{DecodeError, Informer, Query, Resource, Scope, Trouble};
 
 /// What to do with a kind that has no informer yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,14 +29,20 @@ pub enum Missing {
 
 /// Reads typed objects through a cache.
 ///
-/// Informers that its reads start belong to it: they end some time after it does.
+/// Informers that its reads start belong to it and to the readers derived from it: they end some time after these do.
+///
+/// # Scopes
+/// A read sees the objects in the [scopes](ReadScopes) of its reader, or, where these say nothing of the resource, in the
+/// scope that the cache is set up for. It does not see others: an object that a label or field selector leaves out is not
+/// found, and a namespace that no scope contains is an [error](ReadError::UnknownNamespace). To read in another scope, say
+/// so: [`in_scope`](Self::in_scope).
 #[derive(Debug)]
 pub struct Reader {
     cache: Cache,
     missing: Missing,
-    /// The part of a resource that is read, where it is not the one that the cache is set up for.
-    parts: HashMap<Resource, Scope>,
-    held: Mutex<HashMap<(Resource, Wanted), Held>>,
+    /// In which scopes a resource is read, where that is not the one that the cache is set up for.
+    scopes: HashMap<Resource, Vec<Option<Scope>>>,
+    opened: Arc<Opened>,
 }
 
 /// How much of each object a reader wants.
@@ -109,25 +113,32 @@ impl ReadError {
 }
 
 impl Reader {
-    pub(super) fn new(cache: Cache, missing: Missing) -> Self {
+    pub(super) fn new(cache: Cache, missing: Missing, scopes: ReadScopes) -> Self {
         Self {
             cache,
             missing,
-            parts: HashMap::new(),
-            held: Mutex::default(),
+            scopes: scopes.by_resource(),
+            opened: Arc::new(Opened::new(scopes)),
         }
     }
 
-    /// The same, which reads a part of a resource only: the one that somebody watches already, so that what it tells of
-    /// an object is as new as what was heard of it.
+    /// The same, which reads a resource in this scope. They share their informers.
     #[must_use]
-    pub fn narrowed(&self, resource: &Resource, scope: &Scope) -> Self {
-        let mut parts = self.parts.clone();
-        parts.insert(resource.clone(), scope.whole());
+    pub fn in_scope(&self, resource: &Resource, scope: &Scope) -> Self {
+        let mut scopes = self.scopes.clone();
+        scopes.insert(resource.clone(), vec![Some(scope.whole())]);
         Self {
-            parts,
-            ..Self::new(self.cache.clone(), self.missing)
+            cache: self.cache.clone(),
+            missing: self.missing,
+            scopes,
+            opened: Arc::clone(&self.opened),
         }
+    }
+
+    /// The informers that its reads have opened, each with whether its [scopes](ReadScopes) declare it.
+    #[must_use]
+    pub fn opened(&self) -> Vec<(Held, bool)> {
+        self.opened.all(&self.cache)
     }
 
     /// The object of this name, or nothing if there is none. The namespace is empty for a cluster-scoped kind.
@@ -149,7 +160,7 @@ impl Reader {
     {
         let resource = Resource::of::<K>();
         let found = match self.view(&resource, namespace, Wanted::Whole).await? {
-            Some(store) => store.get(namespace, name),
+            Some(view) => view.get(namespace, name),
             None => live::get(self.cache.surroundings(), &resource, namespace, name)
                 .await
                 .map_err(|source| ReadError::of_live(resource, source))?,
@@ -180,7 +191,7 @@ impl Reader {
         let resource = Resource::of::<K>();
         let namespace = query.wanted_namespace().unwrap_or_default();
         let objects = match self.view(&resource, namespace, Wanted::Whole).await? {
-            Some(store) => store.list(query),
+            Some(view) => view.list(query),
             None => live::list(self.cache.surroundings(), &resource, query)
                 .await
                 .map_err(|source| ReadError::of_live(resource, source))?,
@@ -205,16 +216,47 @@ impl Reader {
         resource: &Resource,
         namespace: &str,
         wanted: Wanted,
-    ) -> Result<Option<Store>, ReadError> {
-        let Some((access, share)) = self.informer(resource, wanted)? else {
+    ) -> Result<Option<View>, ReadError> {
+        let scopes = match self.scopes.get(resource).map(Vec::as_slice) {
+            Some(scopes @ [_, _, ..]) => scopes,
+            one => {
+                let scope = one.and_then(|one| one.first()?.as_ref());
+                let access = self.access(resource, scope, namespace, wanted).await?;
+                return Ok(access.map(|access| View::of(access.view())));
+            }
+        };
+        let (mut stores, mut outside) = (Vec::new(), None);
+        for scope in scopes {
+            match self.access(resource, scope.as_ref(), namespace, wanted).await {
+                Ok(Some(access)) => stores.push((access.informer.scope().whole(), access.view())),
+                Ok(None) => return Ok(None),
+                Err(error @ ReadError::UnknownNamespace { .. }) => outside = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match (View::union(stores), outside) {
+            (None, Some(error)) => Err(error),
+            (view, _) => Ok(view),
+        }
+    }
+
+    /// The informer of one scope, once it can answer for a namespace.
+    async fn access(
+        &self,
+        resource: &Resource,
+        scope: Option<&Scope>,
+        namespace: &str,
+        wanted: Wanted,
+    ) -> Result<Option<Access>, ReadError> {
+        let Some((access, share)) = self.informer(resource, scope, wanted)? else {
             return Ok(None);
         };
         match ready(&access.informer, namespace).await {
-            Ok(()) => Ok(Some(access.view())),
+            Ok(()) => Ok(Some(access)),
             Err(error) => {
                 if let (ReadError::Absent { .. }, Some(share)) = (&error, share) {
                     drop(access);
-                    self.let_go(&(resource.clone(), wanted), share);
+                    self.let_go(resource, share);
                 }
                 Err(error)
             }
@@ -223,25 +265,22 @@ impl Reader {
 
     /// Gives up the informer of a kind that is not there, which would ask for it again and again. One that somebody else
     /// holds goes on.
-    fn let_go(&self, key: &(Resource, Wanted), share: Arc<Lease>) {
-        let mut held = self.lock();
-        let is_same = |found: &Held| Arc::ptr_eq(&found.lease, &share);
-        let other = if held.get(key).is_some_and(is_same) {
-            held.remove(key)
-        } else {
-            None
-        };
-        drop(held);
-        drop((share, other));
-        self.cache.end_idle(&key.0);
+    fn let_go(&self, resource: &Resource, share: Arc<Lease>) {
+        self.opened.remove(resource, &share);
+        drop(share);
+        self.cache.end_idle(resource);
     }
 
     /// The informer to read from, or nothing where the server is to be asked. A reader that starts informers has a share
     /// in those that it reads from. One that may not start any has none, or it would keep alive what it may not start.
-    fn informer(&self, resource: &Resource, wanted: Wanted) -> Result<Option<Read>, ReadError> {
-        let part = self.parts.get(resource);
+    fn informer(
+        &self,
+        resource: &Resource,
+        scope: Option<&Scope>,
+        wanted: Wanted,
+    ) -> Result<Option<Read>, ReadError> {
         if self.missing != Missing::Start {
-            let running = self.cache.running(resource, part, wanted);
+            let running = self.cache.running(resource, scope, wanted);
             return match (running, self.missing) {
                 (Some(access), _) => Ok(Some((access, None))),
                 (None, _) if self.cache.is_absent(resource) => Err(ReadError::Absent {
@@ -253,27 +292,20 @@ impl Reader {
                 }),
             };
         }
-        let key = (resource.clone(), wanted);
-        let known = self.lock().get(&key).filter(|held| !held.is_ended()).cloned();
-        let held = match (known, part) {
-            (Some(held), _) => return Ok(Some((held.access, Some(held.lease)))),
-            (None, _) if !self.cache.is_running(resource, part) && self.cache.is_absent(resource) => {
-                return Err(ReadError::Absent {
-                    resource: resource.clone(),
-                });
-            }
-            (None, Some(scope)) => self.cache.informer_in(resource, &scope.wanted(wanted)),
-            (None, None) => self.cache.informer_for(resource, wanted),
+        if let Some((access, lease)) = self.opened.get(resource, scope, wanted) {
+            return Ok(Some((access, Some(lease))));
+        }
+        if !self.cache.is_running(resource, scope) && self.cache.is_absent(resource) {
+            return Err(ReadError::Absent {
+                resource: resource.clone(),
+            });
+        }
+        let held = match scope {
+            Some(scope) => self.cache.informer_in(resource, &scope.wanted(wanted)),
+            None => self.cache.informer_for(resource, wanted),
         };
-        // What was removed from the cache tells of nothing new.
-        let removed = self.lock().insert(key, held.clone());
-        drop(removed);
+        self.opened.insert(resource, scope, wanted, held.clone());
         Ok(Some((held.access, Some(held.lease))))
-    }
-
-    /// Not held while the cache is asked, which may wait for handlers.
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Resource, Wanted), Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

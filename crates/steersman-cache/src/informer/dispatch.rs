@@ -9,7 +9,13 @@ use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Weak,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
     time::Duration,
 };
 
@@ -20,6 +26,7 @@ use crate::{
     Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter,
     reflector::Sink,
     revision::compare,
+    store::Came,
     sync::{Mutex, MutexGuard},
 };
 
@@ -31,6 +38,8 @@ pub(super) struct Dispatch {
     resource: Resource,
     clock: Arc<dyn Clock>,
     figures: Figures,
+    /// Whole objects are wanted, and what is listed is metadata: nobody is in sync until they are listed.
+    expects_whole: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -40,7 +49,8 @@ struct State {
     store: Store,
     /// How many reflectors there were.
     reflectors: u64,
-    handlers: Vec<Arc<Registered>>,
+    /// Held by their registrations. Here a handler would keep alive what holds this informer.
+    handlers: Vec<Weak<Registered>>,
     /// One for each reflector, by its namespace.
     parts: BTreeMap<String, Progress>,
     /// No event will come any more.
@@ -66,6 +76,7 @@ impl Dispatch {
             resource,
             clock,
             figures: Figures::default(),
+            expects_whole: AtomicBool::new(false),
             state: Mutex::new(State {
                 reflectors: 0,
                 writer,
@@ -82,11 +93,11 @@ impl Dispatch {
         self.state.lock()
     }
 
-    pub(super) fn register(&self, registered: Arc<Registered>) {
+    pub(super) fn register(&self, registered: &Arc<Registered>) {
         let mut state = self.lock();
         for object in state.store.list(&Query::new()) {
             self.call(
-                &registered,
+                registered,
                 &Event::Added {
                     object,
                     initial: true,
@@ -94,14 +105,14 @@ impl Dispatch {
             );
         }
         if state.ended {
-            return self.end_of(&registered);
+            return self.end_of(registered);
         }
-        if state.is_synced() {
+        if self.is_synced(&state) {
             registered.set_synced();
         }
         // Those that are gone are taken off here, too: it may be long until something is dispatched.
-        state.handlers.retain(|handler| handler.is_active());
-        state.handlers.push(registered);
+        state.handlers.retain(|handler| handler.strong_count() > 0);
+        state.handlers.push(Arc::downgrade(registered));
     }
 
     /// Makes the parts those that are wanted, and gives a place for the reflector of each that is new: of a namespace, or
@@ -117,9 +128,12 @@ impl Dispatch {
     ) -> Vec<Part> {
         let mut state = self.lock();
         let numbers: Vec<u64> = new.iter().map(|part| state.place(part)).collect();
+        if !metadata_only {
+            self.expects_whole.store(false, Release);
+        }
         let gone = state.leave(wanted);
         self.went(&mut state, gone);
-        state.settle();
+        self.settle(&state);
         let places = new.into_iter().zip(numbers);
         places
             .map(|(namespace, number)| Part {
@@ -127,10 +141,28 @@ impl Dispatch {
                 namespace,
                 number,
                 metadata_only,
+                came: Came::InOrder,
                 seen: None,
                 revision: String::new(),
             })
             .collect()
+    }
+
+    /// Says that the parts are about to be those of whole objects. It waits for no handler.
+    pub(super) fn expect_whole(&self) {
+        self.expects_whole.store(true, Release);
+    }
+
+    fn is_synced(&self, state: &State) -> bool {
+        !self.expects_whole.load(Acquire) && state.parts.values().all(|part| part.listed)
+    }
+
+    /// Says so to the handlers, if all is listed now.
+    fn settle(&self, state: &State) {
+        if self.is_synced(state) {
+            let handlers = state.handlers.iter().filter_map(Weak::upgrade);
+            handlers.for_each(|handler| handler.set_synced());
+        }
     }
 
     #[cfg(test)]
@@ -146,7 +178,7 @@ impl Dispatch {
         let mut state = self.lock();
         state.ended = true;
         state.parts.clear();
-        for handler in state.handlers.drain(..).filter(|handler| handler.is_active()) {
+        for handler in state.handlers.drain(..).filter_map(|handler| handler.upgrade()) {
             self.end_of(&handler);
         }
     }
@@ -178,6 +210,9 @@ impl Dispatch {
     /// Calls one handler for those of these objects that are there now.
     pub(super) fn resync(&self, registered: &Registered, keys: &[ObjectKey]) {
         let state = self.lock();
+        if state.ended {
+            return;
+        }
         for object in keys.iter().filter_map(|key| state.store.get_key(key)) {
             self.call(registered, &Event::Resynced { object });
         }
@@ -189,16 +224,16 @@ impl Dispatch {
 
     fn dispatch(&self, state: &mut State, event: &Event) {
         self.figures.events.fetch_add(1, Relaxed);
-        state.handlers.retain(|handler| handler.is_active());
-        for handler in &state.handlers {
-            self.call(handler, event);
-        }
+        state.handlers.retain(|handler| {
+            let handler = handler.upgrade();
+            handler.is_some_and(|handler| {
+                self.call(&handler, event);
+                true
+            })
+        });
     }
 
     fn call(&self, handler: &Registered, event: &Event) {
-        if !handler.is_active() {
-            return;
-        }
         let start = self.clock.now();
         let result = catch_unwind(AssertUnwindSafe(|| handler.call(event)));
         let took = self.clock.now().saturating_since(start);
@@ -218,8 +253,8 @@ impl Dispatch {
     }
 
     /// Enters an object, and says what that means to handlers.
-    fn enter(state: &mut State, object: Arc<Object>, initial: bool) -> [Option<Event>; 2] {
-        match state.writer.apply(object) {
+    fn enter(state: &mut State, object: Arc<Object>, came: Came, initial: bool) -> [Option<Event>; 2] {
+        match state.writer.enter(object, came) {
             None => [None, None],
             Some(Change::Added(object)) => [Some(Event::Added { object, initial }), None],
             // Another uid under the same name: one object went unseen and another came.
@@ -259,17 +294,6 @@ impl Dispatch {
 }
 
 impl State {
-    fn is_synced(&self) -> bool {
-        self.parts.values().all(|part| part.listed)
-    }
-
-    /// Says so to the handlers, if all is listed now.
-    fn settle(&mut self) {
-        if self.is_synced() {
-            self.handlers.iter().for_each(|handler| handler.set_synced());
-        }
-    }
-
     /// A place for a new reflector, in that of the one that the part had before, if any.
     fn place(&mut self, namespace: &str) -> u64 {
         self.reflectors += 1;
@@ -312,7 +336,7 @@ impl State {
     }
 
     /// One part has got this far.
-    fn progress(&mut self, namespace: &str, revision: &str) {
+    fn progress(&mut self, namespace: &str, revision: &str, came: Came) {
         let Some(part) = self.parts.get_mut(namespace) else {
             return;
         };
@@ -320,9 +344,9 @@ impl State {
         part.revision.push_str(revision);
         let slowest = slowest(&self.parts);
         if namespace.is_empty() {
-            self.writer.advance_to(revision);
+            self.writer.advance(revision, came);
         } else {
-            self.writer.advance_part(namespace, revision, slowest);
+            self.writer.advance_part(namespace, revision, slowest, came);
         }
     }
 }
@@ -345,6 +369,8 @@ pub(super) struct Part {
     namespace: String,
     number: u64,
     metadata_only: bool,
+    /// What is known of the list that is under way.
+    came: Came,
     /// What the list that is under way had so far. Not needed where there is one list for the whole store, which marks
     /// what it saw itself.
     seen: Option<HashSet<ObjectKey>>,
@@ -381,10 +407,37 @@ impl Part {
             object.mark_metadata_only();
         }
     }
+
+    /// Takes an object out that was deleted. Outside of a list, that says how far the part has got. Returns false if the store
+    /// has a newer state of the object.
+    fn take_out(&self, mut object: Arc<Object>, is_progress: bool) -> bool {
+        self.mark(&mut object);
+        let Some(mut state) = self.lock() else {
+            return true;
+        };
+        let removed = state.writer.remove(&object);
+        if removed.is_none() && state.writer.take_refused_older() {
+            return false;
+        }
+        if is_progress {
+            state.progress(&self.namespace, object.resource_version(), Came::InOrder);
+        }
+        if removed.is_some() {
+            // As the store would keep it: what a transform drops is nobody's to see.
+            let object = state.store.shape(object);
+            let event = Event::Deleted {
+                object,
+                final_state_known: true,
+            };
+            self.dispatch.dispatch(&mut state, &event);
+        }
+        true
+    }
 }
 
 impl Sink for Part {
-    fn begin(&mut self) {
+    fn begin(&mut self, came: Came) {
+        self.came = came;
         if self.is_whole() {
             let Some(mut state) = self.lock() else { return };
             state.writer.begin_replace();
@@ -402,9 +455,22 @@ impl Sink for Part {
         }
         let Some(mut state) = self.lock() else { return };
         let initial = state.parts.get(&self.namespace).is_some_and(|part| !part.listed);
-        for event in Dispatch::enter(&mut state, object, initial).iter().flatten() {
+        let events = Dispatch::enter(&mut state, object, self.came, initial);
+        if !initial && matches!(events, [Some(Event::Added { .. }), _]) {
+            // An object that was written under the same name is told as deleted before this one is told as added.
+            let lost = state.writer.take_lost();
+            self.dispatch.went(&mut state, lost);
+        }
+        for event in events.iter().flatten() {
             self.dispatch.dispatch(&mut state, event);
         }
+    }
+
+    fn unlisted(&mut self, object: Arc<Object>) {
+        if let Some(seen) = &mut self.seen {
+            seen.remove(&object.key());
+        }
+        self.take_out(object, false);
     }
 
     fn end(&mut self, revision: &Revision) {
@@ -412,19 +478,23 @@ impl Sink for Part {
         let Some(mut state) = self.lock() else { return };
         let gone = match seen {
             Some(seen) => {
-                state.writer.end_part(&self.namespace);
+                state.writer.end_part(&self.namespace, self.came);
                 state.take_out(&self.namespace, |object| seen.contains(&object.key()))
             }
-            None if self.is_whole() => state.writer.end_replace(),
+            None if self.is_whole() => state.writer.end_list(self.came),
             None => Vec::new(),
         };
         if let Some(part) = state.parts.get_mut(&self.namespace) {
             part.listed = true;
         }
         // Not before all of them are out, or an overlay would end too early; not after handlers, who may look.
-        state.progress(&self.namespace, revision.as_str());
+        state.progress(&self.namespace, revision.as_str(), self.came);
+        state.writer.take_refused_older();
+        let mut lost = state.writer.take_all_lost();
+        lost.retain(|object| !gone.iter().any(|gone| gone.uid() == object.uid()));
         self.dispatch.went(&mut state, gone);
-        state.settle();
+        self.dispatch.went(&mut state, lost);
+        self.dispatch.settle(&state);
         self.dispatch.heard();
     }
 
@@ -437,40 +507,34 @@ impl Sink for Part {
         }
     }
 
-    fn changed(&mut self, mut object: Arc<Object>) {
+    fn changed(&mut self, mut object: Arc<Object>) -> bool {
         self.mark(&mut object);
         self.revision.clear();
         self.revision.push_str(object.resource_version());
-        let Some(mut state) = self.lock() else { return };
-        let events = Dispatch::enter(&mut state, object, false);
+        let Some(mut state) = self.lock() else {
+            return true;
+        };
+        let events = Dispatch::enter(&mut state, object, Came::InOrder, false);
+        if events.iter().all(Option::is_none) && state.writer.take_refused_older() {
+            return false;
+        }
         // Not before the object is there, or an overlay would end too early; not after handlers, who may look.
-        state.progress(&self.namespace, &self.revision);
+        state.progress(&self.namespace, &self.revision, Came::InOrder);
         for event in events.iter().flatten() {
             self.dispatch.dispatch(&mut state, event);
         }
         self.dispatch.heard();
+        true
     }
 
-    fn deleted(&mut self, mut object: Arc<Object>) {
-        self.mark(&mut object);
-        let Some(mut state) = self.lock() else { return };
-        let removed = state.writer.remove(&object);
-        state.progress(&self.namespace, object.resource_version());
-        if removed.is_some() {
-            // As the store would keep it: what a transform drops is nobody's to see.
-            let object = state.store.shape(object);
-            let event = Event::Deleted {
-                object,
-                final_state_known: true,
-            };
-            self.dispatch.dispatch(&mut state, &event);
-        }
+    fn deleted(&mut self, object: Arc<Object>) -> bool {
         self.dispatch.heard();
+        self.take_out(object, true)
     }
 
     fn progressed(&mut self, revision: &Revision) {
         let Some(mut state) = self.lock() else { return };
-        state.progress(&self.namespace, revision.as_str());
+        state.progress(&self.namespace, revision.as_str(), Came::InOrder);
         self.dispatch.heard();
     }
 

@@ -57,16 +57,19 @@ impl Event {
         }
     }
 
-    /// Whether it tells of something new: not a [resync](Self::Resynced), nor an update to the revision that was there.
+    /// Whether it tells of something new: not a [resync](Self::Resynced), nor an update that only adds to the metadata of an
+    /// object what else the server has of the same revision.
     ///
-    /// Who hears of others works on objects again and again although nothing happened to them.
+    /// A handler that reacts to other events works on objects again and again although nothing happened to them.
     #[must_use]
     pub fn is_change(&self) -> bool {
         match self {
             Self::Added { .. } | Self::Deleted { .. } => true,
             Self::Updated { old, new } => {
                 let revision = new.resource_version();
-                revision.is_empty() || revision != old.resource_version()
+                revision.is_empty()
+                    || revision != old.resource_version()
+                    || (old.is_metadata_only() == new.is_metadata_only() && !old.is_same(new))
             }
             Self::Resynced { .. } => false,
         }
@@ -85,7 +88,7 @@ mod tests {
 
     // R147
     #[test]
-    fn an_update_to_the_same_revision_is_no_change() {
+    fn an_update_to_the_same_content_is_no_change() {
         let object = |revision: &str| {
             let json = format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{revision}"}}}}"#);
             Arc::new(Object::from_slice(json.as_bytes()).unwrap())
@@ -98,6 +101,13 @@ mod tests {
         assert!(!update("1", "1").is_change());
         // Without revisions nobody can tell.
         assert!(update("", "").is_change());
+        // D2
+        let defaulted = br#"{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"size":1}}"#;
+        let defaulted = Event::Updated {
+            old: object("1"),
+            new: Arc::new(Object::from_slice(defaulted).unwrap()),
+        };
+        assert!(defaulted.is_change());
         let object = object("1");
         assert!(!Event::Resynced { object }.is_change());
     }

@@ -14,7 +14,12 @@ use super::{
     dispatch::{Dispatch, Part},
     registration::Registered,
 };
-use crate::{Object, Resource, Store, StoreOptions, reflector::Sink, store, sync::explore};
+use crate::{
+    Object, Resource, Store, StoreOptions,
+    reflector::Sink,
+    store::{Came, store},
+    sync::explore,
+};
 
 fn object(revision: u32) -> Arc<Object> {
     let json = format!(r#"{{"metadata":{{"name":"a","uid":"1","resourceVersion":"{revision}"}}}}"#);
@@ -43,7 +48,7 @@ fn begin_with(namespace: &str) -> (Arc<Dispatch>, Part, Store) {
 fn register(dispatch: &Dispatch, handler: impl Handler) -> Registration {
     let figures = dispatch.figures().of_handler("test");
     let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
-    dispatch.register(Arc::clone(&registered));
+    dispatch.register(&registered);
     Registration::new(registered, None)
 }
 
@@ -108,7 +113,7 @@ fn guarantee_7_what_one_namespace_tells_while_all_are_asked_for_does_not_stay() 
         });
         let whole = BTreeSet::from([String::new()]);
         let mut all = dispatch.set_parts(&whole, whole.clone(), false).pop().unwrap();
-        all.begin();
+        all.begin(Came::InOrder);
         all.end(&crate::Revision::new("2"));
         telling.join().unwrap();
         assert!(store.is_empty());
@@ -155,7 +160,7 @@ fn guarantee_2_a_handler_that_comes_at_the_end_of_a_list_is_in_sync_with_it() {
                 (registration, is_synced)
             })
         };
-        part.begin();
+        part.begin(Came::InOrder);
         part.listed(object(1));
         part.end(&crate::Revision::new("1"));
         let (registration, was_synced) = registering.join().unwrap();

@@ -3,10 +3,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -31,7 +28,8 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Handler for F {
     }
 }
 
-/// A handler that is being called. Dropping this ends that.
+/// A handler that is being called. Dropping this ends that, and drops the handler: at once, or after the call that is under
+/// way. The informer holds it weakly, so that a handler can hold a client or a cluster whose cache holds the informer.
 #[derive(Debug)]
 #[must_use = "the handler is not called any more when this drops"]
 pub struct Registration {
@@ -42,7 +40,6 @@ pub struct Registration {
 pub(super) struct Registered {
     name: String,
     handler: Box<dyn Handler>,
-    active: AtomicBool,
     figures: Arc<HandlerFigures>,
     synced: watch::Sender<bool>,
 }
@@ -76,19 +73,11 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
-    /// Only a mark: the informer takes it off its list when it comes by. So a handler may drop its own registration.
-    fn drop(&mut self) {
-        self.registered.active.store(false, Ordering::Release);
-    }
-}
-
 impl Registered {
     pub(super) fn new(name: &str, handler: Box<dyn Handler>, figures: Arc<HandlerFigures>) -> Self {
         Self {
             name: name.to_owned(),
             handler,
-            active: AtomicBool::new(true),
             figures,
             synced: watch::Sender::new(false),
         }
@@ -96,10 +85,6 @@ impl Registered {
 
     pub(super) fn name(&self) -> &str {
         &self.name
-    }
-
-    pub(super) fn is_active(&self) -> bool {
-        self.active.load(Ordering::Acquire)
     }
 
     pub(super) fn call(&self, event: &Event) {
@@ -110,9 +95,8 @@ impl Registered {
         &self.figures
     }
 
-    /// Nothing will come any more, a resync included.
+    /// Nothing will come any more.
     pub(super) fn end(&self) {
-        self.active.store(false, Ordering::Release);
         self.handler.ended();
     }
 
@@ -130,9 +114,10 @@ impl fmt::Debug for Registered {
     }
 }
 
-/// Calls one handler for all objects at about this interval, as long as its informer lives; never if that is zero.
+/// Calls one handler for all objects at about this interval, as long as its informer lives and the handler is registered;
+/// never if that is zero.
 pub(super) async fn resync(
-    registered: Arc<Registered>,
+    registered: Weak<Registered>,
     dispatch: Weak<Dispatch>,
     every: Duration,
     (clock, random): (Arc<dyn Clock>, Arc<Random>),
@@ -149,11 +134,11 @@ pub(super) async fn resync(
         };
         // In small portions, between which changes get their turn.
         for portion in keys.chunks(256) {
-            let Some(dispatch) = dispatch.upgrade() else {
+            let (Some(dispatch), Some(registered)) = (dispatch.upgrade(), registered.upgrade()) else {
                 return;
             };
             dispatch.resync(&registered, portion);
-            drop(dispatch);
+            drop((dispatch, registered));
             tokio::task::yield_now().await;
         }
     }
@@ -193,7 +178,7 @@ mod tests {
         };
         let figures = Arc::new(HandlerFigures::default());
         let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
-        dispatch.register(Arc::clone(&registered));
+        dispatch.register(&registered);
         said.lock().unwrap().clear();
         (registered, said)
     }
@@ -204,6 +189,7 @@ mod tests {
         let dispatch = dispatch(&clock);
         dispatch.add_part("", false).changed(object("a"));
         let (registered, said) = register(&dispatch);
+        let registered = Arc::downgrade(&registered);
         let around = (Arc::new(clock) as Arc<dyn Clock>, Arc::new(Random::from_seed(1)));
         let weak = Arc::downgrade(&dispatch);
         let mut resync = Box::pin(resync(registered, weak, Duration::ZERO, around));
@@ -219,13 +205,18 @@ mod tests {
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let dispatch = dispatch(&clock);
         let mut part = dispatch.add_part("", false);
-        (0..1000).for_each(|number| part.changed(object(&number.to_string())));
+        (0..1000).for_each(|number| _ = part.changed(object(&number.to_string())));
         let (registered, said) = register(&dispatch);
 
         let random = Arc::new(Random::from_seed(1));
         let second = Duration::from_secs(1);
         let weak = Arc::downgrade(&dispatch);
-        let mut resync = Box::pin(resync(registered, weak, second, (shared, random)));
+        let mut resync = Box::pin(resync(
+            Arc::downgrade(&registered),
+            weak,
+            second,
+            (shared, random),
+        ));
         let mut step = || {
             let mut cx = Context::from_waker(Waker::noop());
             assert!(resync.as_mut().poll(&mut cx).is_pending(), "it goes on");

@@ -11,7 +11,7 @@ use arc_swap::ArcSwapOption;
 use serde::de::DeserializeOwned;
 use steersman_core::ObjectKey;
 
-use super::{Object, Sharing, without_content};
+use super::{Object, PARTIAL, Sharing, without_content};
 
 /// A decoded value of some type.
 pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
@@ -73,11 +73,11 @@ impl Object {
     /// # Errors
     /// When it does not have the shape of a `K`, or is not kept whole. A type that panics has not the shape either.
     pub fn decode<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
-        if self.partial {
+        if self.is_partial() {
             return Err(DecodeError::new::<K>(self.key(), Reason::Partial));
         }
         catch_unwind(AssertUnwindSafe(|| {
-            serde_json::from_slice(&self.bytes).map_err(|error| self.explain::<K>(&error))
+            serde_json::from_slice(self.bytes()).map_err(|error| self.explain::<K>(&error))
         }))
         .unwrap_or_else(|_| Err(DecodeError::new::<K>(self.key(), Reason::Panicked)))
     }
@@ -153,8 +153,12 @@ impl Object {
     }
 
     /// Marks that some of the object was left out.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.marks & PARTIAL != 0
+    }
+
     pub(crate) fn mark_partial(&mut self) {
-        self.partial = true;
+        self.marks |= PARTIAL;
     }
 
     /// What the representation of the kind keeps.
@@ -164,7 +168,7 @@ impl Object {
 
     /// Says which field it is. Only failures pay for keeping track of the path, by being decoded a second time.
     fn explain<K: DeserializeOwned>(&self, error: &serde_json::Error) -> DecodeError {
-        let mut deserializer = serde_json::Deserializer::from_slice(&self.bytes);
+        let mut deserializer = serde_json::Deserializer::from_slice(self.bytes());
         let (path, message) = match serde_path_to_error::deserialize::<_, K>(&mut deserializer) {
             Err(error) => (error.path().to_string(), without_content(error.inner())),
             // The value is fine, and something follows it.

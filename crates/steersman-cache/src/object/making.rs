@@ -9,7 +9,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use serde_json::Value;
 
-use super::{InvalidObject, Object, Place, Places};
+use super::{BESIDE_TEXT, InvalidObject, Object, Place, Places, TAIL};
 use crate::wire::{
     item_types::ItemTypes,
     scan::{Scanned, scan},
@@ -47,8 +47,8 @@ impl Object {
         types: &ItemTypes,
     ) -> Result<(Result<Arc<Self>, InvalidObject>, usize), Stop> {
         match scan(bytes) {
-            Ok(found) => Ok((Self::cut(bytes, &found, types), found.end)),
-            Err(Stop::Unusual) => {
+            Ok(found) if !found.escaped => Ok((Self::cut(bytes, &found, types), found.end)),
+            Ok(_) | Err(Stop::Unusual) => {
                 let start = skip_space(bytes, 0);
                 let end = skip_value(bytes, start)?;
                 Ok((Self::normalise(&bytes[start..end], types), end))
@@ -76,7 +76,7 @@ impl Object {
             }
             None => Ok(Place::default()),
         };
-        let places = Places {
+        let mut places = Places {
             name: place(&found.name, 1)?,
             namespace: place(&found.namespace, 1)?,
             uid: place(&found.uid, 1)?,
@@ -86,16 +86,61 @@ impl Object {
             annotations: place(&found.annotations, 0)?,
             owners: place(&found.owners, 0)?,
         };
+        let length = 1 + added_length + found.end - start - cut.len();
+        let tail = if found.escaped {
+            Self::tail(input, found, length, &mut places)?
+        } else {
+            Vec::new()
+        };
         // Allocated before its bytes, which then mostly lie behind it: who looks an object up by its name goes to one
         // page of memory and not to two.
-        let mut object = Arc::new(Self::new(places, found.deleting));
-        let mut bytes = Vec::with_capacity(1 + added_length + found.end - start - cut.len());
+        let mut object = Arc::new(Self {
+            marks: if found.escaped { TAIL } else { 0 },
+            ..Self::new(places, found.deleting)
+        });
+        let mut bytes = Vec::with_capacity(length + tail.len());
         bytes.push(b'{');
         added.iter().for_each(|member| bytes.extend_from_slice(member));
         bytes.extend_from_slice(&input[start..cut.start]);
         bytes.extend_from_slice(&input[cut.end..found.end]);
+        bytes.extend_from_slice(&tail);
         Arc::get_mut(&mut object).expect("nobody else has it yet").bytes = bytes.into_boxed_slice();
         Ok(object)
+    }
+
+    /// What comes behind JSON of this length, for the texts of the header that it writes with escapes.
+    fn tail(
+        input: &[u8],
+        found: &Scanned,
+        length: usize,
+        places: &mut Places,
+    ) -> Result<Vec<u8>, InvalidObject> {
+        let mut tail = Vec::new();
+        for (range, place) in [
+            (&found.name, &mut places.name),
+            (&found.namespace, &mut places.namespace),
+            (&found.uid, &mut places.uid),
+            (&found.resource_version, &mut places.resource_version),
+        ] {
+            let Some(range) = range
+                .as_ref()
+                .filter(|range| input[(*range).clone()].contains(&b'\\'))
+            else {
+                continue;
+            };
+            let text: Result<String, _> = serde_json::from_slice(&input[range.start - 1..range.end + 1]);
+            let text = text.map_err(|error| InvalidObject::Json {
+                reason: error.to_string(),
+            })?;
+            *place = Place::new(length + tail.len()).ok_or(InvalidObject::TooLong)?;
+            tail.push(BESIDE_TEXT);
+            tail.extend_from_slice(text.as_bytes());
+            tail.push(BESIDE_TEXT);
+        }
+        let length = u32::try_from(length).map_err(|_| InvalidObject::TooLong)?;
+        tail.extend_from_slice(&length.to_le_bytes());
+        tail.push(BESIDE_TEXT);
+        Ok(tail)
     }
 
     fn new(places: Places, deleting: bool) -> Self {
@@ -104,10 +149,11 @@ impl Object {
             places,
             deleting,
             metadata_only: false,
-            partial: false,
+            marks: 0,
             used: AtomicBool::new(false),
             kept: None,
             sharing: ArcSwapOption::empty(),
+            source: 0,
         }
     }
 
@@ -116,7 +162,8 @@ impl Object {
         Self {
             bytes: self.bytes.clone(),
             metadata_only: self.metadata_only,
-            partial: self.partial,
+            marks: self.marks,
+            source: self.source,
             ..Self::new(self.places, self.deleting)
         }
     }
@@ -130,10 +177,10 @@ impl Object {
         let bytes = serde_json::to_vec(&value).map_err(invalid)?;
         match scan(&bytes) {
             Ok(found) => Self::cut(&bytes, &found, types),
-            // Still unusual: a header field has another type than it has in Kubernetes, or is a text that cannot be
-            // written without escapes, of which names, uids and versions have none.
+            // Still unusual: a header field has another type than it has in Kubernetes, or kind or version are texts that
+            // cannot be written without escapes.
             Err(_) => Err(InvalidObject::Json {
-                reason: "a field of metadata has the wrong type, or contains quotes or backslashes"
+                reason: "a field of metadata has the wrong type, or the kind contains quotes or backslashes"
                     .to_owned(),
             }),
         }
@@ -172,6 +219,39 @@ mod tests {
             assert_eq!(object.generation(), Some(7));
             assert_eq!(object.annotation("x").map(|value| value.len()), Some(annotation));
         }
+    }
+
+    // D4
+    #[test]
+    fn a_name_that_json_escapes_is_the_name_that_is_meant() {
+        let name = "CORP\\admins \"eu\"\n";
+        let json = serde_json::json!({
+            "kind": "Role",
+            "metadata": {"name": name, "namespace": "n", "uid": "u\\", "resourceVersion": "7", "labels": {"a": "b"}},
+            "rules": [],
+        });
+        let managed = json
+            .to_string()
+            .replace(r#""metadata":{"#, r#""metadata":{"managedFields":[{}],"#);
+        for text in [json.to_string(), managed, format!("{json:#}")] {
+            let object = Object::from_slice(text.as_bytes()).unwrap();
+            assert_eq!((object.name(), object.namespace()), (name, "n"));
+            assert_eq!((object.uid(), object.resource_version()), ("u\\", "7"));
+            assert!(object.is_named("n", name));
+            for other in ["CORP", "CORP\\admins", "CORP\\\\admins \\\"eu\\\"\\n", ""] {
+                assert!(!object.is_named("n", other), "{other}");
+            }
+            assert_eq!(object.label("a").as_deref(), Some("b"));
+            let kept: Value = serde_json::from_slice(object.bytes()).unwrap();
+            assert_eq!(kept, json);
+            assert_eq!(object.decode::<Value>().unwrap(), json);
+            assert_eq!(object.copy().bytes(), object.bytes());
+            let cut = crate::Transform::drop_fields(["rules"]).apply(object);
+            assert_eq!(cut.name(), name);
+        }
+        let plain = Object::from_slice(br#"{"metadata":{"name":"\u0061","uid":"\u0062"}}"#).unwrap();
+        assert_eq!((plain.name(), plain.uid()), ("a", "b"));
+        assert_eq!(plain.bytes(), br#"{"metadata":{"name":"a","uid":"b"}}"#);
     }
 
     #[test]

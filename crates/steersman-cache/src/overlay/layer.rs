@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -23,8 +23,12 @@ const ENTRIES_MAX: usize = 10_000;
 pub(crate) struct Layer {
     clock: Arc<dyn Clock>,
     limit: Duration,
+    /// Whether an informer asks for lost writes.
+    keeps_lost: bool,
     /// How many entries there are, so that readers need no lock when there are none.
     count: AtomicUsize,
+    /// Whether there are lost writes, so that asking for them needs no lock when there are none.
+    has_lost: AtomicBool,
     entries: Mutex<Entries>,
 }
 
@@ -33,6 +37,8 @@ struct Entries {
     by_key: BTreeMap<ObjectKey, Entry>,
     /// How often the store has told how far it is since all entries were looked at.
     told: usize,
+    /// See [`Layer::take_lost`].
+    lost: Vec<Arc<Object>>,
 }
 
 struct Entry {
@@ -57,11 +63,13 @@ enum What {
 pub(crate) struct Laid(Vec<(ObjectKey, Option<Arc<Object>>)>);
 
 impl Layer {
-    pub(super) fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, limit: Duration, keeps_lost: bool) -> Self {
         Self {
             clock,
             limit,
+            keeps_lost,
             count: AtomicUsize::new(0),
+            has_lost: AtomicBool::new(false),
             entries: Mutex::default(),
         }
     }
@@ -79,7 +87,11 @@ impl Layer {
         let mut entries = self.lock();
         if let Some(known) = entries.by_key.get(&key) {
             let is_late = match &known.what {
-                What::Written(known) => is_reached(known.resource_version(), object.resource_version()),
+                // Revisions of two uids say nothing about each other.
+                What::Written(known) => {
+                    known.uid() == object.uid()
+                        && is_reached(known.resource_version(), object.resource_version())
+                }
                 // Where it went at a revision, it has left a selector, and may come back into it.
                 What::Gone { at, .. } => *known.uid == *object.uid() && !is_newer(&object, at.as_ref()),
             };
@@ -122,8 +134,7 @@ impl Layer {
             return stored.cloned();
         };
         if self.has_ended(&key, entry, state) {
-            entries.by_key.remove(&key);
-            self.count.store(entries.by_key.len(), Relaxed);
+            self.end(&mut entries, &key, stored.map(|stored| &**stored));
             return stored.cloned();
         }
         entry.shows()
@@ -139,18 +150,42 @@ impl Layer {
 
     /// The store has just entered an object.
     pub(crate) fn came(&self, object: &Object) {
-        self.end_if(&object.key(), |entry| match &entry.what {
-            What::Written(written) => is_reached(object.resource_version(), written.resource_version()),
-            What::Gone { at, after } => {
-                is_newer(object, at.as_ref())
-                    || *entry.uid != *object.uid() && !is_older(object, after.as_ref())
+        self.end_if(&object.key(), Some(object), |entry| match &entry.what {
+            // If it is still older after this time, the server that took the write counts in another way.
+            What::Written(written) => {
+                is_reached(object.resource_version(), written.resource_version())
+                    || (*entry.uid == *object.uid() && self.is_old(entry))
             }
+            What::Gone { at, after } if *entry.uid != *object.uid() => {
+                is_newer(object, at.as_ref()) || !is_older(object, after.as_ref())
+            }
+            // A newer event may be from before the deletion, if that is not known; but not for long.
+            What::Gone { at: None, after } => {
+                let is_known = |after: &Revision| is_reached(after.as_str(), object.resource_version());
+                self.is_old(entry) && !after.as_ref().is_some_and(is_known)
+            }
+            What::Gone { at, .. } => is_newer(object, at.as_ref()),
+        });
+    }
+
+    fn is_old(&self, entry: &Entry) -> bool {
+        self.clock.now().saturating_since(entry.since) >= self.limit
+    }
+
+    /// An object is gone, of which the store may never have seen what was written. It still has this.
+    pub(crate) fn deleted_by_now(&self, object: &Object, stored: Option<&Object>) {
+        self.end_if(&object.key(), stored, |entry| match &entry.what {
+            What::Written(written) => {
+                *entry.uid == *object.uid()
+                    && is_reached(object.resource_version(), written.resource_version())
+            }
+            What::Gone { .. } => false,
         });
     }
 
     /// The store has just taken an object out.
     pub(crate) fn went(&self, object: &Object) {
-        self.end_if(&object.key(), |entry| {
+        self.end_if(&object.key(), None, |entry| {
             matches!(entry.what, What::Gone { .. }) && *entry.uid == *object.uid()
         });
     }
@@ -165,20 +200,58 @@ impl Layer {
         }
     }
 
+    /// Ends what has ended.
+    pub(crate) fn settle(&self, state: &State) {
+        self.sweep(&mut self.lock(), state);
+    }
+
+    /// The objects that were written, that readers see no more, and that the store never had: they were created and deleted
+    /// between two lists, so that no event tells of them.
+    pub(crate) fn take_lost(&self) -> Vec<Arc<Object>> {
+        if !self.has_lost.swap(false, Relaxed) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.lock().lost)
+    }
+
     fn sweep(&self, entries: &mut Entries, state: &State) {
-        entries
-            .by_key
-            .retain(|key, entry| !self.has_ended(key, entry, state));
-        entries.told = 0;
+        let Entries { by_key, told, lost } = entries;
+        by_key.retain(|key, entry| {
+            let has_ended = self.has_ended(key, entry, state);
+            if has_ended {
+                let stored = state.get(key.namespace(), key.name());
+                lost.extend(self.lost(entry, stored.map(|stored| &**stored)));
+            }
+            !has_ended
+        });
+        *told = 0;
+        self.count.store(by_key.len(), Relaxed);
+    }
+
+    fn end_if(&self, key: &ObjectKey, stored: Option<&Object>, ends: impl FnOnce(&Entry) -> bool) {
+        let mut entries = self.lock();
+        if entries.by_key.get(key).is_some_and(ends) {
+            self.end(&mut entries, key, stored);
+        }
+    }
+
+    fn end(&self, entries: &mut Entries, key: &ObjectKey, stored: Option<&Object>) {
+        if let Some(entry) = entries.by_key.remove(key) {
+            entries.lost.extend(self.lost(&entry, stored));
+        }
         self.count.store(entries.by_key.len(), Relaxed);
     }
 
-    fn end_if(&self, key: &ObjectKey, ends: impl FnOnce(&Entry) -> bool) {
-        let mut entries = self.lock();
-        if entries.by_key.get(key).is_some_and(ends) {
-            entries.by_key.remove(key);
-            self.count.store(entries.by_key.len(), Relaxed);
-        }
+    /// What was written and is not in the store, which has this under its name.
+    fn lost(&self, entry: &Entry, stored: Option<&Object>) -> Option<Arc<Object>> {
+        let is_stored = stored.is_some_and(|stored| stored.uid() == &*entry.uid);
+        // One without an order ends by its age, and may still come.
+        let is_known = |object: &Arc<Object>| is_number(object.resource_version());
+        let lost = entry
+            .shows()
+            .filter(|object| self.keeps_lost && !is_stored && is_known(object))?;
+        self.has_lost.store(true, Relaxed);
+        Some(lost)
     }
 
     fn entry(&self, state: &State, uid: Box<str>, what: What) -> Entry {
@@ -213,7 +286,11 @@ impl Layer {
         // Of its own namespace: others may be behind, and say nothing about it.
         let revision = state.revision_in(key.namespace());
         let is_relisted = state.listed_in(key.namespace()) > entry.lists;
-        let is_old = || self.clock.now().saturating_since(entry.since) >= self.limit;
+        // A list of the newest state that began later has it, or something newer, whatever the numbers say.
+        if state.newest_list_in(key.namespace()) > entry.lists {
+            return true;
+        }
+        let is_old = || self.is_old(entry);
         match &entry.what {
             What::Written(written) => {
                 let written = written.resource_version();
@@ -228,8 +305,8 @@ impl Layer {
                 (Some(at), _) if is_reached(revision, at.as_str()) => true,
                 (Some(_), Some(stored)) if is_newer(stored, at.as_ref()) => true,
                 (_, Some(stored)) if stored.uid() != &*entry.uid => !is_older(stored, after.as_ref()),
-                // A list alone proves nothing: one that is streamed promises no more than what was seen already, and may
-                // be from before the deletion, which then comes by the watch behind it.
+                // Such a list alone proves nothing: it promises no more than what was seen already, and may be from before
+                // the deletion, which then comes by the watch behind it.
                 (_, Some(_)) => is_relisted && is_old(),
                 (_, None) => is_old(),
             },

@@ -12,6 +12,7 @@ use crate::{
     Revision,
     object::{InvalidObject, Object},
     response::{Idle, Response},
+    store::Came,
     wire::{
         lines::Event,
         list::{ListMetadata, ListSplitter},
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// After so many streamed lists in a row that broke, pages are tried.
-const STREAMS_TRIED: u32 = 3;
+pub(super) const STREAMS_TRIED: u32 = 3;
 
 /// So many times as long as it may be silent, a streamed list may take in all.
 const WHOLE_STREAM: u32 = 30;
@@ -48,10 +49,17 @@ impl<S: Sink> Reflector<S> {
             health.relists += u64::from(health.synced);
             health.lists += 1;
         });
-        self.sink.begin();
         let result = if self.streaming && self.broken_streams < STREAMS_TRIED {
+            // It is asked for from the last revision on, if there is one.
+            let came = if self.revision.is_known() {
+                Came::InOrder
+            } else {
+                Came::Newest
+            };
+            self.sink.begin(came);
             self.stream_list().await
         } else {
+            self.sink.begin(Came::Newest);
             self.page_list().await.map(|()| None)
         };
         match &result {
@@ -95,7 +103,7 @@ impl<S: Sink> Reflector<S> {
     /// A list in pages, after one that was streamed did not come about.
     async fn page_instead(&mut self) -> Result<Option<Stream>, Trouble> {
         self.sink.abandon();
-        self.sink.begin();
+        self.sink.begin(Came::Newest);
         self.page_list().await.map(|()| None)
     }
 
@@ -171,7 +179,7 @@ impl<S: Sink> Reflector<S> {
 
     /// A list in pages, each read as it comes.
     async fn page_list(&mut self) -> Result<(), Trouble> {
-        let mut token = String::new();
+        let (mut token, mut floor) = (String::new(), self.revision.clone());
         loop {
             let metadata = match self.page(&token).await {
                 Ok(metadata) => metadata,
@@ -182,15 +190,16 @@ impl<S: Sink> Reflector<S> {
                 }
                 Err(trouble) => return Err(trouble),
             };
+            let revision = Revision::new(&metadata.resource_version);
+            check_known(&floor, &revision)?;
             if metadata.continue_token.is_empty() {
-                let revision = Revision::new(&metadata.resource_version);
-                check(&self.revision, &revision)?;
                 self.sink.end(&revision);
                 self.revision = revision;
                 self.paging = true;
                 return Ok(());
             }
-            token = metadata.continue_token;
+            // What follows on a page with a revision has one, too.
+            (token, floor) = (metadata.continue_token, revision);
         }
     }
 
@@ -203,11 +212,11 @@ impl<S: Sink> Reflector<S> {
         let limit = limit.as_deref().map(|size| ("limit", size));
         let token = Some(("continue", token)).filter(|(_, token)| !token.is_empty());
         let query = self.list_query(&limit.into_iter().chain(token).collect::<Vec<_>>());
-        let request = self.request(&query, true);
+        let request = self.request(&query, true)?;
         let mut response =
             Response::to(&self.client, request, &self.clock, self.options.answer_limit()).await?;
         self.found();
-        let mut splitter = ListSplitter::new(OBJECT_LIMIT, self.revision.clone());
+        let mut splitter = ListSplitter::new(OBJECT_LIMIT).of(&self.resource);
         let sink = &mut self.sink;
         let mut item = |item: Result<Arc<Object>, InvalidObject>| match item {
             Ok(object) => sink.listed(object),
@@ -220,8 +229,17 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-/// A state that is older than one that was seen is not taken.
-fn check(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
+/// A state without a revision is not taken where the server gives them: some polled APIs, such as metrics.k8s.io, never do.
+fn check_known(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
+    if floor.is_known() && !revision.is_known() {
+        let reason = "it has no resourceVersion, though the server gave one before".to_owned();
+        return Err(Trouble::Undecodable { reason });
+    }
+    Ok(())
+}
+
+/// Rejects a list or a bookmark that is older than the revision that was asked for.
+pub(super) fn check(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
     match revision.compare(floor) {
         Some(std::cmp::Ordering::Less) => Err(Trouble::Behind {
             told: revision.clone(),
@@ -235,11 +253,12 @@ fn check(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
 fn take_initial(sink: &mut impl Sink, floor: &Revision, event: Event) -> Result<Option<Revision>, Trouble> {
     match event {
         Event::Added(object) | Event::Modified(object) => sink.listed(object),
-        Event::Deleted(object) => sink.deleted(object),
+        Event::Deleted(object) => sink.unlisted(object),
         Event::Bookmark {
             revision,
             ends_initial_events: true,
         } => {
+            check_known(floor, &revision)?;
             check(floor, &revision)?;
             sink.end(&revision);
             return Ok(Some(revision));

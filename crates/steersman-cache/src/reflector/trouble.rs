@@ -12,7 +12,8 @@ use crate::Revision;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Trouble {
-    /// The server does not know the resource.
+    /// The server does not know the resource, and says so as an API server does. [`Health::absent`](crate::Health::absent)
+    /// tells whether that is all that is known of it.
     #[error("the server does not have it")]
     Absent,
     /// The server does not let us read it.
@@ -43,9 +44,8 @@ pub enum Trouble {
         /// How long it asks to wait.
         retry_after: Option<Duration>,
     },
-    /// The server tells of a state that is older than one it told of before. It catches up by itself where it reads from
-    /// a cache that lags. It never does after a restore from a backup: then [`Cache::remove`](crate::Cache::remove)
-    /// makes a new beginning.
+    /// The server sends an older state than it was asked for, or than it sent before. The next list is a quorum read, which
+    /// is believed whatever its revision: that ends this, also after a restore from a backup.
     #[error("the server is behind: it tells of revision {told} after {seen}")]
     Behind {
         /// The revision that it tells of.
@@ -76,6 +76,14 @@ pub enum Trouble {
     /// Something in this program panicked over what the server sent, such as a type whose values are indexed.
     #[error("this program panicked over what the server sent")]
     Panicked,
+    /// No namespace can have this name. The server is not asked.
+    #[error(
+        "`{name}` cannot be the name of a namespace: use lower case letters, digits and dashes, up to 63"
+    )]
+    InvalidNamespace {
+        /// The name that was asked for.
+        name: String,
+    },
     /// Its objects are in no namespace, and those of some were asked for. The server is not asked.
     #[error("it is in no namespace, and is asked for in {namespaces}: ask for it without one")]
     NotNamespaced {
@@ -84,15 +92,67 @@ pub enum Trouble {
     },
 }
 
+/// The body of an answer other than success.
+enum Answer {
+    /// As an API server writes it.
+    Status(Box<Status>),
+    /// What an API server answers, and so does Go by itself, where it has nothing at this path.
+    NoSuchPath,
+    /// Something else, such as the HTML of a gateway.
+    Other,
+}
+
+impl Answer {
+    fn read(body: &[u8]) -> Self {
+        #[derive(serde::Deserialize)]
+        struct Kind {
+            kind: String,
+        }
+        if body.trim_ascii() == b"404 page not found" {
+            return Self::NoSuchPath;
+        }
+        let is_status = serde_json::from_slice(body).is_ok_and(|Kind { kind }| kind == "Status");
+        let status = is_status.then(|| serde_json::from_slice(body));
+        status.and_then(Result::ok).map_or(Self::Other, Self::Status)
+    }
+
+    fn message(&self) -> Option<&str> {
+        match self {
+            Self::Status(status) => Some(&status.message),
+            Self::NoSuchPath | Self::Other => None,
+        }
+    }
+
+    /// Whether a 404 says that there is no such kind, rather than no such object, or anything else.
+    fn is_about_the_kind(&self) -> bool {
+        match self {
+            Self::Status(status) => {
+                let details = status.details.as_ref();
+                details.is_none_or(|details| details.name.is_empty())
+            }
+            Self::NoSuchPath => true,
+            Self::Other => false,
+        }
+    }
+}
+
 impl Trouble {
     /// What an answer other than success means.
     pub(crate) fn of_answer(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
-        let status: Option<Status> = serde_json::from_slice(body).ok();
-        let message = status
-            .map(|status| status.message)
-            .filter(|message| !message.is_empty());
-        let reason =
-            message.unwrap_or_else(|| code.canonical_reason().unwrap_or("no reason given").to_owned());
+        let answer = Answer::read(body);
+        let message = answer.message().filter(|message| !message.is_empty());
+        let reason = message.map_or_else(
+            || code.canonical_reason().unwrap_or("no reason given").to_owned(),
+            str::to_owned,
+        );
+        if code == StatusCode::NOT_FOUND && !answer.is_about_the_kind() {
+            return Self::Refused {
+                code: code.as_u16(),
+                reason: format!(
+                    "{reason}; this 404 does not come from the API server: check proxies and load balancers"
+                ),
+            };
+        }
         let seconds = headers
             .get(header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.parse().ok());
@@ -134,6 +194,19 @@ impl Trouble {
             }
         }
         Self::Unreachable { reason }
+    }
+
+    /// Whether it can be over when the server answers other requests. Missing permissions and our own mistakes stay.
+    pub(crate) fn can_pass_with_an_outage(&self) -> bool {
+        !matches!(
+            self,
+            Self::Absent | Self::Forbidden { .. } | Self::Panicked | Self::NotNamespaced { .. }
+        )
+    }
+
+    /// Whether another try soon makes it worse: the server is too busy, or does not manage to send what was asked for.
+    pub(crate) fn is_overload(&self) -> bool {
+        matches!(self, Self::Busy { .. } | Self::Silent { .. })
     }
 
     /// How long the server asks to wait.

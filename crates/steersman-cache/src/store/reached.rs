@@ -6,6 +6,7 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
+use super::state::Came;
 use crate::revision::compare;
 
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ struct Reach {
     begun: u32,
     /// The number of the list that was last carried through.
     carried: u32,
+    /// The number of the list of the newest state that was last carried through.
+    newest: u32,
 }
 
 impl Reached {
@@ -45,6 +48,11 @@ impl Reached {
     /// The number of the last list that had this namespace and was carried through.
     pub(super) fn listed_in(&self, namespace: &str) -> u32 {
         self.of(namespace).carried
+    }
+
+    /// The same of lists of the newest state.
+    pub(super) fn newest_list_in(&self, namespace: &str) -> u32 {
+        self.of(namespace).newest
     }
 
     fn of(&self, namespace: &str) -> &Reach {
@@ -82,16 +90,22 @@ impl Reached {
     }
 
     /// The list that was begun last has been carried through.
-    pub(super) fn end(&mut self, part: &str) {
+    pub(super) fn end(&mut self, part: &str, came: Came) {
         let reach = self.of_mut(part);
         reach.carried = reach.begun;
+        if came == Came::Newest {
+            reach.newest = reach.begun;
+        }
     }
 
-    /// Goes on to a revision, never back, and says whether that is a change. Where two cannot be compared, the one that
-    /// came last counts.
-    pub(super) fn advance(&mut self, part: &str, revision: &str) -> bool {
+    /// Goes on to a revision, and back only with a list of the newest state, and says whether that is a change. Where two
+    /// cannot be compared, the one that came last counts.
+    pub(super) fn advance(&mut self, part: &str, revision: &str, came: Came) -> bool {
         let reach = self.of_mut(part);
-        let is_older = compare(revision, &reach.revision).is_some_and(Ordering::is_le);
+        let is_older = match came {
+            Came::InOrder => compare(revision, &reach.revision).is_some_and(Ordering::is_le),
+            Came::Newest => revision == reach.revision,
+        };
         let is_change = !is_older && !matches!(revision, "" | "0");
         if is_change {
             reach.revision.clear();

@@ -37,6 +37,17 @@ pub(crate) struct State {
     reached: Reached,
     /// Overlays, which want to know what comes and goes.
     layers: Vec<Arc<Layer>>,
+    /// Whether something was refused that is older than what is stored.
+    refused_older: bool,
+}
+
+/// How news of an object came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// By a watch, or by a list that may be older than what is stored: the newer revision counts.
+    InOrder,
+    /// By a list of the newest state, which the server was asked for without a revision: it is right in any case.
+    Newest,
 }
 
 /// By default a free one.
@@ -73,6 +84,7 @@ impl State {
             is_replacing: false,
             reached: Reached::default(),
             layers: Vec::new(),
+            refused_older: false,
         }
     }
 
@@ -125,6 +137,11 @@ impl State {
         self.reached.listed_in(namespace)
     }
 
+    /// The same of lists of the newest state.
+    pub(crate) fn newest_list_in(&self, namespace: &str) -> u32 {
+        self.reached.newest_list_in(namespace)
+    }
+
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Object>> {
         let slot = self.find(self.hash(namespace, name), namespace, name)?;
         self.object(slot)
@@ -159,7 +176,7 @@ impl State {
     }
 
     /// Whether `object` would be refused, which marks what is there as seen.
-    pub(super) fn refuses(&mut self, object: &Object) -> bool {
+    pub(super) fn refuses(&mut self, object: &Object, came: Came) -> bool {
         let (namespace, name) = (object.namespace(), object.name());
         let Some(slot) = self.find(self.hash(namespace, name), namespace, name) else {
             return false;
@@ -168,9 +185,11 @@ impl State {
         let refused = slot
             .object
             .as_ref()
-            .is_some_and(|stored| is_as_new(stored, object));
+            .is_some_and(|stored| is_as_new(stored, object, came));
         if refused {
             slot.epoch = self.epoch;
+            let stored = slot.object.as_ref();
+            self.refused_older |= stored.is_some_and(|stored| is_other_version(stored, object));
         }
         refused
     }
@@ -179,11 +198,12 @@ impl State {
     pub(super) fn enter(
         &mut self,
         object: &Arc<Object>,
+        came: Came,
         functions: &Functions,
         values: Option<indexes::Values>,
     ) -> Stored {
         self.indexes.forget_unwanted();
-        let stored = self.store(Arc::clone(object));
+        let stored = self.store(Arc::clone(object), came);
         if let Stored::Now { slot, .. } = &stored {
             self.indexes.set(*slot, object, functions, values);
         }
@@ -198,31 +218,55 @@ impl State {
         self.layers.push(Arc::clone(layer));
     }
 
+    /// Ends what has ended in the overlays.
+    pub(super) fn settle_layers(&self) {
+        self.tell(|layer| layer.settle(self));
+    }
+
+    /// What was written and deleted again without an event.
+    pub(super) fn take_lost(&self) -> Vec<Arc<Object>> {
+        let mut lost: Vec<Arc<Object>> = self.layers.iter().flat_map(|layer| layer.take_lost()).collect();
+        // One that came after all was told as added.
+        lost.retain(|object| {
+            let stored = self.get(object.namespace(), object.name());
+            stored.is_none_or(|stored| stored.uid() != object.uid())
+        });
+        lost
+    }
+
+    /// Whether something was refused since this was asked last because it is older than what is stored.
+    pub(super) fn take_refused_older(&mut self) -> bool {
+        std::mem::take(&mut self.refused_older)
+    }
+
     fn tell(&self, tell: impl Fn(&Layer)) {
         let with_entries = self.layers.iter().filter(|layer| !layer.is_empty());
         with_entries.for_each(|layer| tell(layer));
     }
 
-    fn store(&mut self, object: Arc<Object>) -> Stored {
+    fn store(&mut self, object: Arc<Object>, came: Came) -> Stored {
         let (namespace, name) = (object.namespace(), object.name());
         let hash = self.hash(namespace, name);
         if let Some(slot) = self.find(hash, namespace, name) {
             let found = &mut self.slots[slot as usize];
             found.epoch = self.epoch;
-            if found
-                .object
-                .as_ref()
-                .is_some_and(|stored| is_as_new(stored, &object))
-            {
+            let stored = found.object.as_ref();
+            if let Some(stored) = stored.filter(|stored| is_as_new(stored, &object, came)) {
+                self.refused_older |= is_other_version(stored, &object);
                 return Stored::Refused;
             }
+            let is_seen = !stored.is_some_and(|stored| shows_the_same(stored, &object));
             let weighs = weight(&object);
             if let Some(values) = &mut self.values {
                 values.replace(slot, object.kept().cloned());
             }
             let old = found.object.replace(object);
             self.account(weighs, old.as_deref().map_or((0, 0), weight));
-            return Stored::Now { slot, old };
+            return if is_seen {
+                Stored::Now { slot, old }
+            } else {
+                Stored::Refused
+            };
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -245,12 +289,21 @@ impl State {
     }
 
     /// Takes out what `object` is about, unless what is there is newer.
-    pub(super) fn remove(&mut self, object: &Object) -> Option<Arc<Object>> {
+    pub(super) fn remove(&mut self, object: &Object, came: Came) -> Option<Arc<Object>> {
         let (namespace, name) = (object.namespace(), object.name());
-        let slot = self.find(self.hash(namespace, name), namespace, name)?;
-        let is_newer = compare(self.object(slot)?.resource_version(), object.resource_version())
-            == Some(Ordering::Greater);
-        if is_newer { None } else { self.take(slot) }
+        // What was written before that is gone as well, whether or not it has come.
+        let slot = self.find(self.hash(namespace, name), namespace, name);
+        let stored = slot.and_then(|slot| self.object(slot)).map(|stored| &**stored);
+        self.tell(|layer| layer.deleted_by_now(object, stored));
+        let (slot, stored) = (slot?, stored?);
+        let is_newer =
+            compare(stored.resource_version(), object.resource_version()) == Some(Ordering::Greater);
+        if is_newer && came == Came::InOrder {
+            self.refused_older |= stored.uid() == object.uid();
+            None
+        } else {
+            self.take(slot)
+        }
     }
 
     pub(super) fn begin_replace(&mut self) {
@@ -264,11 +317,11 @@ impl State {
     }
 
     /// Takes out what the relist has not shown.
-    pub(super) fn end_replace(&mut self) -> Vec<Arc<Object>> {
+    pub(super) fn end_replace(&mut self, came: Came) -> Vec<Arc<Object>> {
         if !std::mem::take(&mut self.is_replacing) {
             return Vec::new();
         }
-        self.reached.end("");
+        self.reached.end("", came);
         let is_unseen = |slot: &Slot| slot.epoch != self.epoch && slot.object.is_some();
         let numbered = self.slots.iter().enumerate();
         let unseen: Vec<u32> = numbered
@@ -295,17 +348,17 @@ impl State {
         &mut self.reached
     }
 
-    /// Goes on to a revision, never back.
-    pub(super) fn advance(&mut self, revision: &str) {
-        if self.reached.advance("", revision) {
+    /// Goes on to a revision, and back only with a list of the newest state.
+    pub(super) fn advance(&mut self, revision: &str, came: Came) {
+        if self.reached.advance("", revision, came) {
             self.tell(|layer| layer.reached(self, revision));
         }
     }
 
     /// The same for a namespace that is listed by itself, and for the whole, if something is known of that.
-    pub(super) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>) {
-        let is_further = self.reached.advance(namespace, revision);
-        let whole_is_further = whole.is_some_and(|whole| self.reached.advance("", whole));
+    pub(super) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>, came: Came) {
+        let is_further = self.reached.advance(namespace, revision, came);
+        let whole_is_further = whole.is_some_and(|whole| self.reached.advance("", whole, came));
         if is_further || whole_is_further {
             self.tell(|layer| layer.reached(self, revision));
         }
@@ -362,19 +415,32 @@ fn weight(object: &Object) -> (usize, usize) {
     (bytes, if object.kept().is_some() { bytes } else { 0 })
 }
 
-/// Whether `stored` is the same as `object` or newer. Without revisions, the content decides.
-fn is_as_new(stored: &Object, object: &Object) -> bool {
-    // Of one revision, the whole object says more than its metadata.
-    if stored.is_metadata_only()
-        && !object.is_metadata_only()
-        && stored.resource_version() == object.resource_version()
-    {
-        return false;
+/// Whether `stored` is the same as `object` or newer.
+fn is_as_new(stored: &Object, object: &Object, came: Came) -> bool {
+    let (before, now) = (stored.resource_version(), object.resource_version());
+    if before == now {
+        // Of one revision, the whole object says more than its metadata. Otherwise the content decides: a definition with
+        // another default, or a webhook that converts differently, changes it without a new revision.
+        return if stored.is_metadata_only() == object.is_metadata_only() {
+            stored.uid() == object.uid() && stored.is_same(object)
+        } else {
+            object.is_metadata_only()
+        };
     }
-    match object.resource_version() {
-        "" => stored.uid() == object.uid() && stored.bytes() == object.bytes(),
-        revision => compare(stored.resource_version(), revision).is_some_and(Ordering::is_ge),
-    }
+    // Revisions of two uids say nothing about each other: they may be from before and after a restored backup.
+    came == Came::InOrder && stored.uid() == object.uid() && compare(before, now) == Some(Ordering::Greater)
+}
+
+fn is_other_version(stored: &Object, object: &Object) -> bool {
+    stored.resource_version() != object.resource_version()
+}
+
+/// Whether two objects of one revision differ only in what neither of them shows.
+fn shows_the_same(old: &Object, new: &Object) -> bool {
+    !new.is_partial()
+        && old.resource_version() == new.resource_version()
+        && old.is_metadata_only() == new.is_metadata_only()
+        && old.bytes() == new.bytes()
 }
 
 /// The table takes its buckets from the low bits and its tags from the high ones.
@@ -408,10 +474,10 @@ mod tests {
         state.index_namespaces();
         let json = br#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
         let object = Arc::new(Object::from_slice(json).unwrap());
-        state.enter(&object, &Functions::default(), None);
+        state.enter(&object, Came::InOrder, &Functions::default(), None);
         let count = |state: &State| state.indexes.namespaces().unwrap().count("n");
         assert_eq!(count(&state), 1);
-        state.remove(&object);
+        state.remove(&object, Came::InOrder);
         assert_eq!(count(&state), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 use super::{
     Inner,
     indexes::{self, Functions},
-    state::Stored,
+    state::{Came, Stored},
 };
 use crate::{Object, Revision};
 
@@ -62,15 +62,16 @@ impl StoreWriter {
         Self { inner }
     }
 
-    /// Enters an object that came. Nothing changes if the store has the same revision, or a newer one.
+    /// Enters an object that came. Nothing changes if the store has the same, or a newer revision of the same uid.
     ///
     /// The [revision](Self::set_revision) of the store is another matter: the items of a list do not say how far it has
     /// got.
     pub fn apply(&mut self, object: impl Into<Arc<Object>>) -> Option<Change> {
-        self.enter(object.into())
+        self.enter(object.into(), Came::InOrder)
     }
 
-    fn enter(&mut self, object: Arc<Object>) -> Option<Change> {
+    /// As [`apply`](Self::apply). An object of a list of the newest state replaces what is there, whatever its revision.
+    pub(crate) fn enter(&mut self, object: Arc<Object>, came: Came) -> Option<Change> {
         let (object, functions, values) =
             if self.inner.is_plain() && !self.inner.read().indexes.has_functions() {
                 (self.inner.shape(object), Functions::default(), None)
@@ -78,20 +79,20 @@ impl StoreWriter {
                 // Before anything is spent on an object that changes nothing, as most of a relist do not.
                 let functions = {
                     let mut state = self.inner.write();
-                    if state.refuses(&object) {
+                    if state.refuses(&object, came) {
                         return None;
                     }
                     Arc::clone(state.indexes.functions())
                 };
                 if !self.inner.admits(&object) {
-                    return self.remove(&object).map(Change::Removed);
+                    return self.inner.write().remove(&object, came).map(Change::Removed);
                 }
                 let object = self.inner.shape(object);
                 let values = indexes::compute(&functions, &object);
                 (object, functions, Some(values))
             };
         let mut state = self.inner.write();
-        match state.enter(&object, &functions, values) {
+        match state.enter(&object, came, &functions, values) {
             Stored::Refused => None,
             Stored::Now { old: Some(old), .. } => Some(Change::Updated { old, new: object }),
             Stored::Now { old: None, .. } => Some(Change::Added(object)),
@@ -100,7 +101,7 @@ impl StoreWriter {
 
     /// Takes an object out that was deleted, and gives what the store had; nothing if it had none or a newer one.
     pub fn remove(&mut self, object: &Object) -> Option<Arc<Object>> {
-        self.inner.write().remove(object)
+        self.inner.write().remove(object, Came::InOrder)
     }
 
     /// Begins a relist: from now on it is noted which objects come. One that is under way is given up.
@@ -110,7 +111,12 @@ impl StoreWriter {
 
     /// Ends a relist: what has not come since it began is taken out and given back. Nothing happens if none was begun.
     pub fn end_replace(&mut self) -> Vec<Arc<Object>> {
-        self.inner.write().end_replace()
+        self.end_list(Came::InOrder)
+    }
+
+    /// As [`end_replace`](Self::end_replace), where the list may have been one of the newest state.
+    pub(crate) fn end_list(&mut self, came: Came) -> Vec<Arc<Object>> {
+        self.inner.write().end_replace(came)
     }
 
     /// Gives a relist up. What came with it stays, as does what did not.
@@ -125,7 +131,29 @@ impl StoreWriter {
 
     /// [`set_revision`](Self::set_revision) for a revision as it is written, such as that of an event's object.
     pub fn advance_to(&mut self, resource_version: &str) {
-        self.inner.write().advance(resource_version);
+        self.advance(resource_version, Came::InOrder);
+    }
+
+    /// The same, which goes back with a list of the newest state.
+    pub(crate) fn advance(&mut self, resource_version: &str, came: Came) {
+        self.inner.write().advance(resource_version, came);
+    }
+
+    /// What was written, has been deleted, and was in no list and no event, as far as that is known by now.
+    pub(crate) fn take_lost(&mut self) -> Vec<Arc<Object>> {
+        self.inner.read().take_lost()
+    }
+
+    /// The same at the end of a list, when it is known of everything that was written before.
+    pub(crate) fn take_all_lost(&mut self) -> Vec<Arc<Object>> {
+        let state = self.inner.read();
+        state.settle_layers();
+        state.take_lost()
+    }
+
+    /// Whether something was refused since this was asked last because it is older than what is stored.
+    pub(crate) fn take_refused_older(&mut self) -> bool {
+        self.inner.write().take_refused_older()
     }
 
     /// Notes that a namespace is listed by itself from now on, and whether the whole had it before.
@@ -144,13 +172,13 @@ impl StoreWriter {
     }
 
     /// Notes that the list of a namespace that was begun last has been carried through.
-    pub(crate) fn end_part(&mut self, namespace: &str) {
-        self.inner.write().reached().end(namespace);
+    pub(crate) fn end_part(&mut self, namespace: &str, came: Came) {
+        self.inner.write().reached().end(namespace, came);
     }
 
     /// Notes how far a namespace has got that is listed by itself, and the whole store, if that is known.
-    pub(crate) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>) {
-        self.inner.write().advance_part(namespace, revision, whole);
+    pub(crate) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>, came: Came) {
+        self.inner.write().advance_part(namespace, revision, whole, came);
     }
 
     /// Takes everything out, the revision included, and gives it back. Indexes stay.

@@ -16,7 +16,7 @@ use super::{
     list::ListSplitter,
     reference::{check, chunks, compare, has_usual_types, split, without_managed_fields, written},
 };
-use crate::{Object, Revision};
+use crate::Object;
 
 /// What kube-apiserver 1.37 answered: lists and watches of built-in kinds, an initial bookmark, an error.
 const LISTS: [&str; 3] = [
@@ -237,7 +237,7 @@ fn check_list(chance: &Chance, bytes: &[u8]) -> Result<(), String> {
         ("apiVersion", list.before("apiVersion", "items")),
     ];
     let mut taken = Vec::new();
-    let mut splitter = ListSplitter::new(1 << 20, Revision::new(""));
+    let mut splitter = ListSplitter::new(1 << 20);
     let pushed = splitter.push(bytes, |item| taken.push(item));
     pushed.map_err(|error| error.to_string())?;
     for (item, taken) in items.iter().zip(taken) {

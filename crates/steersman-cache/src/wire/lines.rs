@@ -194,6 +194,9 @@ fn no_status(error: &dyn std::fmt::Display) -> Event {
 
 fn bookmark(object: &[u8]) -> Result<Event, Stop> {
     let found = scan(object)?;
+    if found.escaped {
+        return Err(Stop::Unusual);
+    }
     let text = |range: Option<std::ops::Range<usize>>| range.map(|range| &object[range]).unwrap_or_default();
     let revision = std::str::from_utf8(text(found.resource_version)).unwrap_or_default();
     let mut annotations = super::pairs::Pairs::new(text(found.annotations));

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists: one long JSON object whose items are taken out as they arrive.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::{
     item_types::ItemTypes,
     lines::TooLong,
-    scan::spells,
+    scan::{scan, spells},
     skip::{Stop, skip_space, skip_value},
 };
 use crate::{
-    Revision, Trouble,
+    Resource, Trouble,
     object::{InvalidObject, Object},
 };
 
@@ -27,11 +27,16 @@ pub(crate) struct ListSplitter {
     retry_at: usize,
     place: Place,
     first: bool,
+    /// Whether `items` was there, as an array or as null.
+    has_items: bool,
     metadata: ListMetadata,
     types: ItemTypes,
+    /// What the list says of its own type, empty where it says nothing.
+    kind: String,
+    api_version: String,
+    /// Lists of other resources are refused, if this is given.
+    resource: Option<Resource>,
     limit: usize,
-    /// An older list is refused before its first item, where it says how old it is before them.
-    floor: Revision,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +77,8 @@ impl ListMetadata {
 
 impl From<NoList> for Trouble {
     fn from(error: NoList) -> Self {
-        match error {
-            NoList::Behind { told, seen } => Self::Behind { told, seen },
-            other => Self::Undecodable {
-                reason: other.to_string(),
-            },
+        Self::Undecodable {
+            reason: error.to_string(),
         }
     }
 }
@@ -90,23 +92,46 @@ pub(crate) enum NoList {
     Incomplete,
     #[error(transparent)]
     TooLong(TooLong),
-    #[error("the list is of revision {told}, older than {seen}")]
-    Behind { told: Revision, seen: Revision },
+    #[error("the answer has no `items`")]
+    NoItems,
+    #[error("the answer is of kind `{kind}`, which is not a list of {resource}")]
+    OtherKind { kind: String, resource: Resource },
+}
+
+/// Why a step was not taken.
+enum Halt {
+    Stop(Stop),
+    NoList(NoList),
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
 }
 
 impl ListSplitter {
-    pub(crate) fn new(limit: usize, floor: Revision) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             buffer: Vec::new(),
             done: 0,
             retry_at: 0,
             place: Place::Start,
             first: true,
+            has_items: false,
             metadata: ListMetadata::default(),
             types: ItemTypes::default(),
+            kind: String::new(),
+            api_version: String::new(),
+            resource: None,
             limit,
-            floor,
         }
+    }
+
+    /// The same, which refuses what is not a list of this resource: a `Status`, or objects of another kind.
+    pub(crate) fn of(mut self, resource: &Resource) -> Self {
+        self.resource = Some(resource.clone());
+        self
     }
 
     /// Takes the items that are complete with `chunk`; a large one perhaps with a later one.
@@ -133,20 +158,53 @@ impl ListSplitter {
         item: impl FnMut(Result<Arc<Object>, InvalidObject>),
     ) -> Result<ListMetadata, NoList> {
         self.take_all(item)?;
-        if self.place == Place::End {
-            Ok(self.metadata)
-        } else {
-            Err(NoList::Incomplete)
+        if self.place != Place::End {
+            return Err(NoList::Incomplete);
         }
+        self.check_type()?;
+        if !self.has_items {
+            return Err(NoList::NoItems);
+        }
+        Ok(self.metadata)
+    }
+
+    /// Whether the list says that it is one of the resource, or does not say what it is.
+    fn check_type(&self) -> Result<(), NoList> {
+        let is_ours = |resource: &&Resource| resource.may_list_as(&self.api_version, &self.kind);
+        match self.resource.as_ref().filter(|resource| !is_ours(resource)) {
+            Some(resource) => Err(NoList::OtherKind {
+                kind: self.kind.clone(),
+                resource: resource.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether an item says that it is of the resource's kind, or does not say what it is.
+    fn check_item(&self, item: &[u8]) -> Result<(), NoList> {
+        let Some(resource) = &self.resource else {
+            return Ok(());
+        };
+        let kind = scan(item).ok().and_then(|found| found.kind);
+        let kind = String::from_utf8_lossy(kind.map_or(&[], |kind| &item[kind]));
+        if kind.is_empty() || kind == resource.kind() || kind == "PartialObjectMetadata" {
+            return Ok(());
+        }
+        Err(NoList::OtherKind {
+            kind: kind.into_owned(),
+            resource: resource.clone(),
+        })
     }
 
     fn take_all(&mut self, mut item: impl FnMut(Result<Arc<Object>, InvalidObject>)) -> Result<(), NoList> {
         loop {
             match self.step(&mut item) {
-                Ok(()) if self.place == Place::Items => {}
-                Ok(()) => self.check_age()?,
-                Err(Stop::Malformed { at }) => return Err(NoList::Malformed { at: self.done + at }),
-                Err(Stop::Incomplete | Stop::Unusual) => break,
+                Ok(()) => {}
+                Err(Halt::NoList(error)) => return Err(error),
+                Err(Halt::Stop(Stop::Malformed { at })) => {
+                    return Err(NoList::Malformed { at: self.done + at });
+                }
+                Err(Halt::Stop(Stop::Incomplete | Stop::Unusual)) => break,
             }
         }
         self.buffer.drain(..self.done);
@@ -154,19 +212,8 @@ impl ListSplitter {
         Ok(())
     }
 
-    fn check_age(&self) -> Result<(), NoList> {
-        let told = Revision::new(&self.metadata.resource_version);
-        match told.compare(&self.floor) {
-            Some(Ordering::Less) => Err(NoList::Behind {
-                told,
-                seen: self.floor.clone(),
-            }),
-            _ => Ok(()),
-        }
-    }
-
     /// Does one thing, and moves `done` behind it.
-    fn step(&mut self, item: &mut impl FnMut(Result<Arc<Object>, InvalidObject>)) -> Result<(), Stop> {
+    fn step(&mut self, item: &mut impl FnMut(Result<Arc<Object>, InvalidObject>)) -> Result<(), Halt> {
         let rest = &self.buffer[self.done..];
         let mut at = skip_space(rest, 0);
         let next = *rest.get(at).ok_or(Stop::Incomplete)?;
@@ -187,7 +234,7 @@ impl ListSplitter {
             (Place::Members | Place::Items, _) => {
                 if !self.first {
                     if next != b',' {
-                        return Err(Stop::Malformed { at });
+                        return Err(Stop::Malformed { at }.into());
                     }
                     at = skip_space(rest, at + 1);
                 }
@@ -195,6 +242,9 @@ impl ListSplitter {
                     let item_bytes = rest.get(at..).unwrap_or_default();
                     let (object, length) =
                         Object::from_prefix(item_bytes, &self.types).map_err(|stop| behind(stop, at))?;
+                    if self.first {
+                        self.check_item(item_bytes).map_err(Halt::NoList)?;
+                    }
                     self.first = false;
                     self.done += at + length;
                     item(object);
@@ -202,26 +252,36 @@ impl ListSplitter {
                     self.member(at)?;
                 }
             }
-            (Place::Start | Place::End, _) => return Err(Stop::Malformed { at }),
+            (Place::Start | Place::End, _) => return Err(Stop::Malformed { at }.into()),
         }
         Ok(())
     }
 
     /// A member of the list object, from the quote of its key on.
-    fn member(&mut self, at: usize) -> Result<(), Stop> {
+    fn member(&mut self, at: usize) -> Result<(), Halt> {
         let rest = &self.buffer[self.done..];
         if *rest.get(at).ok_or(Stop::Incomplete)? != b'"' {
-            return Err(Stop::Malformed { at });
+            return Err(Stop::Malformed { at }.into());
         }
         let key_end = skip_value(rest, at)?;
         let colon = skip_space(rest, key_end);
         if *rest.get(colon).ok_or(Stop::Incomplete)? != b':' {
-            return Err(Stop::Malformed { at: colon });
+            return Err(Stop::Malformed { at: colon }.into());
         }
         let value = skip_space(rest, colon + 1);
         let first = *rest.get(value).ok_or(Stop::Incomplete)?;
         let is_key = |name: &str| spells(&rest[at..key_end], name) == Some(true);
+        if is_key("items") {
+            if !matches!(first, b'[' | b'n') {
+                return Err(Stop::Malformed { at: value }.into());
+            }
+            self.has_items = true;
+        }
         if is_key("items") && first == b'[' {
+            // Before an item of something else is handed on, where the list says first what it is.
+            if !self.kind.is_empty() && !self.api_version.is_empty() {
+                self.check_type().map_err(Halt::NoList)?;
+            }
             self.place = Place::Items;
             self.first = true;
             self.done += value + 1;
@@ -233,13 +293,24 @@ impl ListSplitter {
             self.metadata = metadata.ok_or(Stop::Malformed { at: value })?;
         } else if is_key("kind") {
             self.types.set_list_kind(&rest[value..end]);
+            self.kind = text(&rest[value..end]);
         } else if is_key("apiVersion") {
             self.types.set_api_version(&rest[value..end]);
+            self.api_version = text(&rest[value..end]);
         }
         self.first = false;
         self.done += end;
         Ok(())
     }
+}
+
+/// The content of a JSON string; anything else as it is written, but for `null`.
+fn text(json: &[u8]) -> String {
+    let text: Result<Option<String>, _> = serde_json::from_slice(json);
+    text.map_or_else(
+        |_| String::from_utf8_lossy(json).into_owned(),
+        Option::unwrap_or_default,
+    )
 }
 
 fn behind(stop: Stop, offset: usize) -> Stop {
@@ -258,7 +329,7 @@ mod tests {
 
     fn split(chunks: impl Iterator<Item = Vec<u8>>) -> (Vec<String>, Result<ListMetadata, NoList>) {
         let mut names = Vec::new();
-        let mut splitter = ListSplitter::new(1 << 20, Revision::new("41"));
+        let mut splitter = ListSplitter::new(1 << 20);
         for chunk in chunks {
             let pushed = splitter.push(&chunk, |item| {
                 names.push(item.map_or_else(|error| error.to_string(), |object| object.name().to_owned()));
@@ -298,19 +369,101 @@ mod tests {
         }
     }
 
+    // D1
     #[test]
-    fn a_list_that_is_too_old_is_refused_before_its_first_item() {
-        let old = LIST.replace("42", "40");
-        let (names, refused) = split(std::iter::once(old.into_bytes()));
-        assert!(names.is_empty());
-        let (told, seen) = (Revision::new("40"), Revision::new("41"));
-        assert_eq!(refused, Err(NoList::Behind { told, seen }));
+    fn an_answer_without_items_is_not_a_list() {
+        for text in [
+            "{}",
+            r#"{"status":"ok"}"#,
+            r#"{"metadata":{"resourceVersion":"101"}}"#,
+        ] {
+            let (_, metadata) = split(std::iter::once(text.as_bytes().to_vec()));
+            assert_eq!(metadata, Err(NoList::NoItems), "{text}");
+        }
+        for items in ["{}", "7", r#""none""#] {
+            let text = format!(r#"{{"metadata":{{"resourceVersion":"101"}},"items":{items}}}"#);
+            let (_, metadata) = split(std::iter::once(text.into_bytes()));
+            assert!(matches!(metadata, Err(NoList::Malformed { .. })), "{metadata:?}");
+        }
+    }
+
+    // D1, D29
+    #[test]
+    fn a_list_of_another_resource_is_refused_before_its_first_item() {
+        let widgets = Resource::new("example.com", "v1", "Widget", "widgets");
+        let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
+        let split = |resource: &Resource, text: &str| {
+            let mut names = Vec::new();
+            let mut splitter = ListSplitter::new(1 << 20).of(resource);
+            let mut item = |item: Result<Arc<Object>, _>| names.push(item.unwrap().name().to_owned());
+            let pushed = splitter.push(text.as_bytes(), &mut item);
+            let all = pushed.and_then(|()| splitter.finish(&mut item));
+            (names.len(), all.map(|metadata| metadata.resource_version))
+        };
+        let item = |kind: &str| format!(r#"{{"kind":"{kind}","metadata":{{"name":"a"}}}}"#);
+        for (resource, text) in [
+            (
+                &maps,
+                r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]}"#,
+            ),
+            (&maps, r#"{"kind":"Status","apiVersion":"v1","items":[]}"#),
+            (
+                &maps,
+                r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","items":null}"#,
+            ),
+            (&maps, r#"{"kind":7,"items":[]}"#),
+            (&widgets, r#"{"kind":"Status","items":[]}"#),
+            (&widgets, r#"{"items":[],"kind":"PodList","apiVersion":"v1"}"#),
+            (
+                &widgets,
+                &format!(
+                    r#"{{"apiVersion":"example.com/v1","items":[{}]}}"#,
+                    item("Gadget")
+                ),
+            ),
+        ] {
+            let (taken, all) = split(resource, text);
+            assert!(matches!(all, Err(NoList::OtherKind { .. })), "{text}: {all:?}");
+            assert_eq!(taken, 0, "{text}");
+        }
+        for (resource, text) in [
+            (
+                &maps,
+                r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#
+                    .to_owned(),
+            ),
+            (
+                &maps,
+                r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":null}"#.to_owned(),
+            ),
+            (
+                &maps,
+                r#"{"kind":null,"metadata":{"resourceVersion":"7"},"items":[]}"#.to_owned(),
+            ),
+            (
+                &maps,
+                format!(
+                    r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#,
+                    item("PartialObjectMetadata")
+                ),
+            ),
+            // A definition can give its lists any kind.
+            (
+                &widgets,
+                format!(
+                    r#"{{"apiVersion":"example.com/v1","items":[{}],"kind":"Widgetry","metadata":{{"resourceVersion":"7"}}}}"#,
+                    item("Widget")
+                ),
+            ),
+        ] {
+            assert_eq!(split(resource, &text).1.as_deref(), Ok("7"), "{text}");
+        }
     }
 
     /// The bytes that are kept of the one item of a list.
     fn kept(list: &str) -> String {
         let mut kept = String::new();
-        let mut splitter = ListSplitter::new(1 << 20, Revision::new(""));
+        let mut splitter = ListSplitter::new(1 << 20);
         let item = |item: Result<Arc<Object>, _>| {
             kept = String::from_utf8(item.unwrap().bytes().to_vec()).unwrap();
         };
@@ -359,7 +512,7 @@ mod tests {
 
     #[test]
     fn the_header_of_an_item_is_where_it_was_moved_to() {
-        let mut splitter = ListSplitter::new(1 << 20, Revision::new(""));
+        let mut splitter = ListSplitter::new(1 << 20);
         let list = r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","managedFields":[{}],"uid":"u","labels":{"x":"y"}}}]}"#;
         let check = |item: Result<Arc<Object>, _>| {
             let object = item.unwrap();

@@ -3,8 +3,7 @@
 //!
 //! Where the two may differ: JSON that serde_json refuses but nobody has to look into (numbers that are none, invalid
 //! UTF-8 or control characters in a field of the content, nesting deeper than 128), which is taken as it is and refused
-//! when it is decoded; an empty name, which is none; a header field that needs escapes,
-//! which is refused; and the last digit of a fraction in an object that had to be parsed and written again.
+//! when it is decoded; an empty name, which is none; a kind or version that needs escapes, which is refused; and the last digit of a fraction in an object that had to be parsed and written again.
 
 use std::sync::Arc;
 
@@ -33,9 +32,11 @@ pub(super) fn has_usual_types(value: &Value) -> bool {
     let maps = ["labels", "annotations"].map(|key| &metadata[key]);
     let top = ["kind", "apiVersion"].map(|key| &value[key]);
     let needs_escapes = |text: &str| json!(text).to_string().len() != text.len() + 2;
-    let is_text = |value: &Value| value.is_null() || value.as_str().is_some_and(|text| !needs_escapes(text));
+    let is_text = |value: &Value| value.is_null() || value.is_string();
+    let is_plain = |value: &Value| is_text(value) && !value.as_str().is_some_and(needs_escapes);
     is_text(&metadata["name"])
-        && texts.into_iter().chain(top).all(is_text)
+        && texts.into_iter().all(is_text)
+        && top.into_iter().all(is_plain)
         && maps.into_iter().all(|value| value.is_null() || value.is_object())
         && (metadata["ownerReferences"].is_null() || metadata["ownerReferences"].is_array())
 }
@@ -188,7 +189,7 @@ pub(super) fn split(text: &[u8], cuts: &[usize]) -> (Vec<String>, bool) {
         Ok(object) => found.push(String::from_utf8_lossy(object.bytes()).into_owned()),
         Err(_) => found.push(String::new()),
     };
-    let mut splitter = ListSplitter::new(1 << 20, crate::Revision::new(""));
+    let mut splitter = ListSplitter::new(1 << 20);
     let mut is_fine = true;
     for chunk in chunks(text, cuts) {
         is_fine = is_fine && splitter.push(chunk, &mut take).is_ok();

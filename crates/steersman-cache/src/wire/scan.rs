@@ -28,6 +28,8 @@ pub(crate) struct Scanned {
     pub(crate) annotations: Option<Range<usize>>,
     pub(crate) owners: Option<Range<usize>>,
     pub(crate) deleting: bool,
+    /// Whether name, namespace, uid or resource version is written with escapes.
+    pub(crate) escaped: bool,
     /// The member `managedFields` with one comma beside it.
     pub(crate) managed_fields: Option<Range<usize>>,
 }
@@ -78,10 +80,10 @@ fn metadata(input: &[u8], at: usize, found: &mut Scanned) -> Walk<usize> {
     while let Some(member) = members.next()? {
         let value = member.value;
         members.at = match member.known_key(input, &METADATA_KEYS)? {
-            b"name" => text(input, value, &mut found.name)?,
-            b"namespace" => text(input, value, &mut found.namespace)?,
-            b"uid" => text(input, value, &mut found.uid)?,
-            b"resourceVersion" => text(input, value, &mut found.resource_version)?,
+            b"name" => text(input, value, &mut found.name, &mut found.escaped)?,
+            b"namespace" => text(input, value, &mut found.namespace, &mut found.escaped)?,
+            b"uid" => text(input, value, &mut found.uid, &mut found.escaped)?,
+            b"resourceVersion" => text(input, value, &mut found.resource_version, &mut found.escaped)?,
             b"generation" => {
                 let end = skip_value(input, value)?;
                 note(&mut found.generation, value..end)?;
@@ -109,15 +111,16 @@ fn metadata(input: &[u8], at: usize, found: &mut Scanned) -> Walk<usize> {
     Ok(members.at)
 }
 
-/// The content of a string without escapes.
-fn text(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Walk<usize> {
+/// The content of a string as it is written, and whether that is with escapes.
+fn text(input: &[u8], at: usize, slot: &mut Option<Range<usize>>, escaped: &mut bool) -> Walk<usize> {
     match *byte(input, at)? {
         b'"' => {
-            let (end, escaped) = skip_string(input, at)?;
+            let (end, is_escaped) = skip_string(input, at)?;
             let content = at + 1..end - 1;
-            if escaped || std::str::from_utf8(&input[content.clone()]).is_err() {
+            if std::str::from_utf8(&input[content.clone()]).is_err() {
                 return Err(Stop::Unusual);
             }
+            *escaped |= is_escaped;
             note(slot, content)?;
             Ok(end)
         }
@@ -129,9 +132,10 @@ fn text(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Walk<usize>
 
 /// The content of a string without escapes, empty where it is `null`: the key is there.
 fn text_or_null(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Walk<usize> {
-    let end = text(input, at, slot)?;
+    let mut escaped = false;
+    let end = text(input, at, slot, &mut escaped)?;
     slot.get_or_insert(at..at);
-    Ok(end)
+    if escaped { Err(Stop::Unusual) } else { Ok(end) }
 }
 
 /// An object or a list, or nothing where it is `null`.
@@ -308,8 +312,7 @@ mod tests {
     #[test]
     fn every_beginning_of_an_object_is_incomplete() {
         let input = br#"{"metadata":{"name":"a\\","generation":12},"spec":["\"",1,{"x":null}]}"#;
-        let whole = scan(input);
-        assert_eq!(whole, Err(Stop::Unusual), "the name has an escape");
+        assert!(scan(input).unwrap().escaped, "the name has an escape");
         let input = br#"{"metadata":{"name":"a","generation":12},"spec":["\"",1,{"x":null}]}"#;
         assert_eq!(scan(input).unwrap().end, input.len());
         for end in 0..input.len() {

@@ -29,10 +29,7 @@ pub(super) async fn accepted(call: &Call, response: Response<Guarded>) -> Result
     if response.status().is_success() {
         return Ok(response);
     }
-    Err(Error::Refused {
-        call: Box::new(call.clone()),
-        refusal: Box::new(Refusal::read(response).await),
-    })
+    Err(Error::refused(call.clone(), Refusal::read(response).await))
 }
 
 /// No answer came, or it broke off.

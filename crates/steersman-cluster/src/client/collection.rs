@@ -22,12 +22,41 @@ const PAGE: usize = 500;
 
 /// A part of a list.
 #[derive(Deserialize)]
-#[serde(bound = "K: DeserializeOwned")]
+#[serde(bound = "K: DeserializeOwned", rename_all = "camelCase")]
 struct Page<K> {
     #[serde(default)]
-    metadata: ListMeta,
-    #[serde(default = "Vec::new")]
-    items: Vec<K>,
+    api_version: Option<String>,
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    metadata: Option<ListMeta>,
+    /// Go writes an empty list as `null`. An answer without it is not a list.
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<K>>,
+}
+
+impl<K: DeserializeOwned> Page<K> {
+    /// The items, and the token of the next page.
+    fn decode(call: &Call, json: &[u8]) -> Result<(Vec<K>, String), Error> {
+        let page: Self = answer::decode(call, json)?;
+        let (api_version, kind) = (
+            page.api_version.unwrap_or_default(),
+            page.kind.unwrap_or_default(),
+        );
+        if !call.resource().may_list_as(&api_version, &kind) {
+            return Err(Error::Decode {
+                call: Box::new(call.clone()),
+                type_name: std::any::type_name::<K>(),
+                path: "kind".to_owned(),
+                reason: format!(
+                    "the answer is of kind `{kind}`, which is not a list of {}",
+                    call.resource()
+                ),
+            });
+        }
+        let next = page.metadata.and_then(|metadata| metadata.continue_);
+        Ok((page.items.unwrap_or_default(), next.unwrap_or_default()))
+    }
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
@@ -39,8 +68,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         let call = || self.within("list", query);
         let namespace = query.wanted_namespace().unwrap_or_default();
         let view = self.client.view(&self.resource, namespace, Wanted::Whole, call);
-        if let Some(store) = view.await? {
-            let found: Result<_, _> = store.list_as(query).collect();
+        if let Some(view) = view.await? {
+            let found = view.list_as(query);
             return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
         self.client.list_live(&call(), query, JSON).await
@@ -127,15 +156,15 @@ impl Client {
                 .with_if(!next.is_empty(), "continue", &next);
             let json = self.exchange(plan).await?;
             next = if query.has_index() {
-                let page: Page<Value> = answer::decode(call, &json)?;
-                for item in page.items {
+                let (items, next) = Page::<Value>::decode(call, &json)?;
+                for item in items {
                     found.extend(indexed(call, query, &item)?);
                 }
-                page.metadata.continue_.unwrap_or_default()
+                next
             } else {
-                let page: Page<K> = answer::decode(call, &json)?;
-                found.extend(page.items.into_iter().map(Arc::new));
-                page.metadata.continue_.unwrap_or_default()
+                let (items, next) = Page::<K>::decode(call, &json)?;
+                found.extend(items.into_iter().map(Arc::new));
+                next
             };
             if next.is_empty() || found.len() >= wanted {
                 found.truncate(wanted);

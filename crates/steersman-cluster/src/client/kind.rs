@@ -11,7 +11,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use steersman_cache::{ReadError, Resource, Wanted};
+use steersman_cache::{ReadError, Resource, Scope, Wanted};
 use steersman_core::ObjectKey;
 
 use super::{
@@ -47,6 +47,12 @@ impl<K> KindClient<K> {
         &self.resource
     }
 
+    /// As [`Client::in_scope`].
+    #[must_use]
+    pub fn in_scope(&self, scope: &Scope) -> Self {
+        Self::new(self.client.reading(&self.resource, scope), self.resource.clone())
+    }
+
     pub(super) fn on(&self, verb: &'static str, key: &ObjectKey) -> Call {
         Call::on(verb, &self.resource, key)
     }
@@ -76,8 +82,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         let view = self
             .client
             .view(&self.resource, key.namespace(), Wanted::Whole, call);
-        if let Some(store) = view.await? {
-            let found = store.get_as(key.namespace(), key.name());
+        if let Some(view) = view.await? {
+            let found = view.get_as(key.namespace(), key.name());
             return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
         let call = call();

@@ -38,8 +38,8 @@ where
         self.0.check(key)?;
         let (call, client) = (|| self.0.on("get", key), &self.0.client);
         let view = client.view(&self.0.resource, key.namespace(), Wanted::Metadata, call);
-        if let Some(store) = view.await? {
-            let found = store.get_as(key.namespace(), key.name());
+        if let Some(view) = view.await? {
+            let found = view.get_as(key.namespace(), key.name());
             return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
         let call = call();
@@ -59,8 +59,8 @@ where
         let (call, client) = (|| self.0.within("list", query), &self.0.client);
         let namespace = query.wanted_namespace().unwrap_or_default();
         let view = client.view(&self.0.resource, namespace, Wanted::Metadata, call);
-        if let Some(store) = view.await? {
-            let found: Result<_, _> = store.list_as(query).collect();
+        if let Some(view) = view.await? {
+            let found = view.list_as(query);
             return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
         client.list_live(&call(), query, LIST).await

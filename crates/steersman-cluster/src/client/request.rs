@@ -17,7 +17,8 @@ const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
     .add(b'/')
     .add(b'<')
     .add(b'>')
-    .add(b'?');
+    .add(b'?')
+    .add(b'\\');
 
 pub(super) const JSON: &str = "application/json";
 

@@ -10,7 +10,7 @@ use std::{
 
 use http::HeaderValue;
 use kube::Config;
-use steersman_cache::{IndexConflict, Surroundings};
+use steersman_cache::{IndexConflict, Liveness, Surroundings};
 use steersman_core::{Clock, Random, Spawner, TokioClock};
 use tokio::{runtime::Handle, sync::watch};
 
@@ -315,6 +315,7 @@ impl ClusterBuilder {
             token: links.token.take(),
             meter: Meter::new(links.host.clone()),
             warnings: Warnings::default(),
+            liveness: Liveness::new(),
         });
         let limited = |base| Transport::plain(base, Arc::clone(&line)).limited(self.request_timeout, TRIES);
         let transport = limited(links.client()?);
@@ -334,7 +335,8 @@ impl ClusterBuilder {
             Arc::clone(&clock),
             Arc::clone(&random),
             spawner.clone(),
-        );
+        )
+        .liveness(line.liveness.clone());
         let (missing, uncached) = (self.cache.missing, self.cache.uncached.clone());
         let presences = Arc::new(Presences::default());
         let (known, changes) = (Arc::clone(&presences), presences.changes());

@@ -18,7 +18,10 @@ const HIDDEN: &str = "(not shown)";
 /// A value that is shorter is replaced only where it is in quotes: it may be a part of any word.
 const SHORT: usize = 3;
 
-/// The message without values. Where it is not clear where one ends, all that comes after it is left out.
+/// Longer messages are cut: a proxy might put the page of a gateway into one.
+const BYTES_MAX: usize = 1024;
+
+/// The message without values, at most 1 KiB of it. Where it is not clear where one ends, all that comes after it is left out.
 pub(super) fn without_values(message: &str) -> String {
     let mut shown = String::with_capacity(message.len());
     let mut values = Vec::new();
@@ -35,7 +38,12 @@ pub(super) fn without_values(message: &str) -> String {
             None => "",
         };
     }
-    shown + &scrubbed(rest, &values)
+    shown += &scrubbed(rest, &values);
+    if shown.len() > BYTES_MAX {
+        shown.truncate(shown.floor_char_boundary(BYTES_MAX));
+        shown.push('…');
+    }
+    shown
 }
 
 /// Where the first value begins.
@@ -145,6 +153,15 @@ mod tests {
         ] {
             assert_eq!(without_values(message), expected);
         }
+    }
+
+    // D33
+    #[test]
+    fn a_long_message_is_cut() {
+        let page = "<p>bad gateway</p>".repeat(500);
+        let shown = without_values(&format!("a: Invalid value: \"hunter2\": {page}"));
+        assert!(shown.starts_with("a: Invalid value: (not shown): <p>"));
+        assert!(shown.len() < 1100, "{}", shown.len());
     }
 
     #[test]

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one attempt has to pass: the gate, fences, and its time.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures::future::select_all;
+use steersman_cache::WriteGuard;
 use steersman_core::Moment;
 
 use super::{Line, SendError};
@@ -16,6 +21,20 @@ use crate::{Closed, Fence};
 pub struct TimedOut {
     /// How long it was waited for.
     pub limit: Duration,
+}
+
+/// What a guard refused the bytes of a write for: the server has not got the request then, whatever holds later.
+#[derive(Clone, Default)]
+pub(super) struct Refused(Arc<Mutex<Option<SendError>>>);
+
+impl Refused {
+    pub(super) fn take(&self) -> Option<SendError> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<SendError>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The conditions under which an attempt starts and goes on.
@@ -51,6 +70,20 @@ impl Pass {
             Some((deadline, limit)) if self.line.clock.now() >= deadline => Err(TimedOut { limit }.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Asks the same when the bytes of a write are due. What refused them is kept.
+    pub(super) fn guard(&self) -> (WriteGuard, Refused) {
+        let (pass, refused) = (self.clone(), Refused::default());
+        let kept = refused.clone();
+        let guard = WriteGuard::new(move || {
+            pass.check().map_err(|error| {
+                let text = error.to_string();
+                *kept.lock() = Some(error);
+                text.into()
+            })
+        });
+        (guard, refused)
     }
 
     /// How much time there is, if that is limited.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use steersman_cache::{Resource, Scope};
+use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_queue::Queue;
 use tokio::sync::watch;
@@ -17,7 +17,6 @@ use tokio::sync::watch;
 use super::LateSeries;
 use crate::{
     BoxReconciler, Metrics, Options, RequestKey, RunError,
-    hot_loop::HotLoops,
     metrics::{Queued, Series},
     namespaced::Namespaced,
     source::{AnySource, KindSpec},
@@ -33,7 +32,8 @@ pub(crate) struct Plan<R: RequestKey> {
     /// It is there before the first run and between runs, paused.
     pub(crate) queue: Arc<Queue<R>>,
     pub(crate) series: Arc<LateSeries>,
-    pub(crate) hot_loops: Arc<HotLoops<R>>,
+    /// The kind of the objects that the controller reconciles, if it has one.
+    pub(crate) primary: Option<Resource>,
     /// The primary resource and whether its objects are in namespaces, where a server has to be asked for that.
     pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
     /// What the reconciler remembers of keys, where it is several in one.
@@ -66,7 +66,8 @@ impl<R: RequestKey> Plan<R> {
         sources: Vec<AnySource<R>>,
         reconciler: BoxReconciler<R>,
         (options, queue): (Options, steersman_queue::Options<R>),
-        (hot_loops, series): (Arc<HotLoops<R>>, Arc<LateSeries>),
+        series: Arc<LateSeries>,
+        primary: Option<Resource>,
         unknown_scope: Option<(Resource, Namespaced)>,
     ) -> Self {
         let queue = queue
@@ -81,7 +82,7 @@ impl<R: RequestKey> Plan<R> {
             reconciler,
             options,
             series,
-            hot_loops,
+            primary,
             unknown_scope,
             memory: None,
             replays: watch::Sender::default(),
@@ -97,22 +98,10 @@ impl<R: RequestKey> Plan<R> {
     /// Forgets all keys that are meant, and says how many were queued.
     pub(crate) fn purge(&self, is_meant: impl Fn(&R) -> bool) -> usize {
         let purged = self.queue.purge(&is_meant);
-        self.hot_loops.forget_all(&is_meant);
         if let Some(memory) = &self.memory {
             memory.forget_all(&is_meant);
         }
         purged
-    }
-
-    /// Takes out keys of objects that are gone, where they are many; see [`Primary::forget_the_gone`].
-    ///
-    /// [`Primary::forget_the_gone`]: crate::source::Primary::forget_the_gone
-    pub(crate) fn forget_the_gone(&self) {
-        let primary = self.sources.first().and_then(AnySource::primary);
-        let gone = primary.map_or(0, |primary| primary.forget_the_gone(&self.queue));
-        if gone > 0 {
-            tracing::debug!(controller = %self.name, gone, "keys of objects that are gone were taken out");
-        }
     }
 
     /// Counts a panic of something else than a reconcile.
@@ -156,20 +145,14 @@ impl<R: RequestKey> Plan<R> {
         bound.filter(|cluster| !cluster.is_closed()).cloned()
     }
 
+    /// Enqueues every object again that the informers of its sources hold.
     pub(crate) fn replay(&self) {
         self.replays.send_modify(|replays| *replays += 1);
     }
 
-    /// Says when a source is to tell again what is there, if it is one of those that are.
-    pub(crate) fn replays(&self, source: usize) -> Option<watch::Receiver<u64>> {
-        let is_meant = !self.hot_loops.has_primary() || source == 0;
-        is_meant.then(|| self.replays.subscribe())
-    }
-
-    /// The part of the primary kind that is watched in a cluster, where that is not what its cache is set up for.
-    pub(crate) fn watched_part(&self, cluster: &Cluster) -> Option<(&Resource, &Scope)> {
-        let kind = self.primary_in(cluster)?;
-        Some((&kind.resource, kind.scope.as_ref()?))
+    /// Tells a source when to enqueue again what its informers hold.
+    pub(crate) fn replays(&self) -> watch::Receiver<u64> {
+        self.replays.subscribe()
     }
 
     /// Whether the primary kind is watched in every cluster.
@@ -188,7 +171,7 @@ impl<R: RequestKey> Plan<R> {
         let is_meant = kind
             .cluster(&self.home)
             .is_none_or(|meant| meant.name() == cluster.name());
-        Some(kind).filter(|_| self.hot_loops.has_primary() && is_meant)
+        Some(kind).filter(|_| self.primary.is_some() && is_meant)
     }
 
     pub(crate) fn begin(&self) -> Result<OnlyRun<'_>, RunError> {

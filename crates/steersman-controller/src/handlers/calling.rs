@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handlers as the reconciler of a controller.
 
-use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt;
+use steersman_cache::Resource;
 use steersman_cluster::Kind as KnownType;
 use steersman_core::{Action, Next};
 use tracing::Instrument;
@@ -13,11 +14,10 @@ use super::{
     pending::{AllPending, Conclusion, Pending},
 };
 use crate::{
-    BoxError, Context, Reconciler, Request, Terminal,
+    BoxError, Context, Reconciler, Request, Undecodable,
     controller::Memory,
     metrics::Ended,
-    object_reconciler::explain,
-    reconciler::{Chain, RetryAfter, caused_by, retry_after},
+    reconciler::{Chain, is_terminal, requested_delay, retry_after, unsynced},
     work::{is_quiet, message},
 };
 
@@ -59,52 +59,87 @@ impl<K: KnownType> Reconciler<Request> for Calling<K> {
     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
         let handlers = Arc::clone(&self.handlers.list().handlers);
         let mut pending = self.pending.begin(&request, cx.is_news());
+        let mut unsynced = Vec::new();
         for named in &*handlers {
-            let Some(attempt) = pending.is_due(named.number, cx.clock().now()) else {
+            let Some(failures) = pending.is_due(named.number, cx.clock().now()) else {
                 continue;
             };
-            let cx = cx.of_handler(&named.name, attempt);
-            let span =
-                tracing::info_span!("handler", handler = %named.name, attempt = attempt.saturating_add(1));
-            let conclusion = self.call_one(named, &request, cx).instrument(span).await?;
+            let cx = cx.of_handler(&named.name, failures);
+            let span = tracing::info_span!("handler", handler = %named.name, attempt = cx.attempt());
+            let called = self
+                .call_one(named, &request, cx.clone())
+                .instrument(span)
+                .await?;
+            let (conclusion, kinds) = match called {
+                Called::Ended(conclusion, kinds) => (conclusion, kinds),
+                Called::Undecodable(object) => return self.undecodable(request, *object, cx).await,
+            };
             pending.conclude(named.number, &named.name, conclusion);
+            unsynced.extend(kinds);
         }
-        self.end(request, pending, &handlers, &cx)
+        self.end(request, (pending, unsynced), &handlers, &cx)
     }
 }
 
+/// What came of calling a handler.
+enum Called {
+    /// How it ended, and the kinds whose caches were not in sync, because of which it failed.
+    Ended(Conclusion, Vec<Resource>),
+    /// It was not called.
+    Undecodable(Box<Undecodable>),
+}
+
+/// What was read.
+enum Found<K> {
+    Object(Option<Arc<K>>),
+    Undecodable(Box<Undecodable>),
+}
+
 impl<K: KnownType> Calling<K> {
+    /// No handler is called for an object that does not decode.
+    async fn undecodable(
+        &self,
+        request: Request,
+        object: Undecodable,
+        cx: Context,
+    ) -> Result<Action, BoxError> {
+        object.record::<K>(None, &cx);
+        let Some(hook) = self.handlers.0.undecodable.get() else {
+            return Err(object.into_error());
+        };
+        let action = hook(object, cx).await?;
+        // All are called when the object changes.
+        self.pending.forget(&request);
+        Ok(action)
+    }
+
     fn end(
         &self,
         request: Request,
-        mut pending: Pending,
+        (mut pending, unsynced): (Pending, Vec<Resource>),
         handlers: &[Arc<Named<K>>],
         cx: &Context,
     ) -> Result<Action, BoxError> {
         pending.retain(|number| handlers.iter().any(|named| named.number == number));
-        let failed = pending.take_failed();
+        let failed = HandlersFailed {
+            names: pending.take_failed(),
+            unsynced,
+        };
         let next = self.pending.end(request, pending);
-        let delay = next.map(|next| {
-            let left = next.saturating_since(cx.clock().now());
-            // Zero would mean that nothing is left to do.
-            left.max(Duration::from_nanos(1))
-        });
-        match (failed.is_empty(), delay) {
+        let delay = next.map(|next| next.saturating_since(cx.clock().now()));
+        match (failed.names.is_empty(), delay) {
             (true, None) => Ok(Action::await_change()),
             (true, Some(delay)) => Ok(Action::requeue_after(delay)),
-            (false, Some(delay)) => Err(retry_after(HandlersFailed { names: failed }, delay).into()),
-            (false, None) => Err(crate::terminal(HandlersFailed { names: failed }).into()),
+            (false, Some(delay)) => Err(retry_after(failed, delay).into()),
+            (false, None) => Err(crate::terminal(failed).into()),
         }
     }
 
-    async fn call_one(
-        &self,
-        named: &Named<K>,
-        request: &Request,
-        cx: Context,
-    ) -> Result<Conclusion, BoxError> {
-        let reading = async { cx.client().get::<K>(request.key()).await.map_err(explain) };
-        let object = within_limit(&cx, reading).await?;
+    async fn call_one(&self, named: &Named<K>, request: &Request, cx: Context) -> Result<Called, BoxError> {
+        let object = match within_limit(&cx, read::<K>(request, &cx)).await? {
+            Found::Object(object) => object,
+            Found::Undecodable(object) => return Ok(Called::Undecodable(object)),
+        };
         let (series, start) = (named.series(self.number, &cx), cx.clock().now());
         let handling = async { (named.call)(request.clone(), object, cx.clone()).await };
         let handling = within_limit(&cx, handling);
@@ -118,9 +153,10 @@ impl<K: KnownType> Calling<K> {
             handling.await
         };
         let now = cx.clock().now();
+        let kinds = result.as_ref().err().map(unsynced).unwrap_or_default();
         let (ended, conclusion) = self.judge(request, &cx, result);
         series.ran(ended, now.saturating_since(start));
-        Ok(conclusion)
+        Ok(Called::Ended(conclusion, kinds))
     }
 
     /// What follows from how a handler ended; says what a person should know.
@@ -130,27 +166,25 @@ impl<K: KnownType> Calling<K> {
         cx: &Context,
         result: Result<Action, BoxError>,
     ) -> (Ended, Conclusion) {
-        let (now, failures) = (cx.clock().now(), cx.attempt() + 1);
+        // If it fails, it has failed as often as it was called.
+        let (now, failures) = (cx.clock().now(), cx.attempt());
         let back_off = || self.handlers.0.limiter.delay(request, failures, now);
         let error = match result {
             Ok(action) => {
                 return match action.next() {
-                    Next::After(delay) if !delay.is_zero() => {
-                        (Ended::RequeueAfter, Conclusion::again(now + delay, 0))
-                    }
+                    Next::After(delay) => (Ended::RequeueAfter, Conclusion::again(now + delay, 0)),
                     Next::BackOff => (Ended::Requeue, Conclusion::again(now + back_off(), failures)),
                     _ => (Ended::Success, Conclusion::Content),
                 };
             }
             Err(error) => error,
         };
-        let text = Chain(&error);
-        if caused_by::<Terminal>(&error).is_some() {
+        let text = Chain(&*error);
+        if is_terminal(&error) {
             tracing::error!(error = %text, "the handler failed and will not be called again until something changes");
             return (Ended::Error, Conclusion::GivenUp);
         }
-        let asked = caused_by::<RetryAfter>(&error).map(RetryAfter::delay);
-        let next_try = asked.unwrap_or_else(back_off);
+        let next_try = requested_delay(&error).unwrap_or_else(back_off);
         if is_quiet(&error) {
             tracing::debug!(error = %text, ?next_try, "the handler will be called again");
         } else {
@@ -158,6 +192,15 @@ impl<K: KnownType> Calling<K> {
         }
         (Ended::Error, Conclusion::failed(now + next_try, failures))
     }
+}
+
+async fn read<K: KnownType>(request: &Request, cx: &Context) -> Result<Found<K>, BoxError> {
+    let error = match cx.client().get::<K>(request.key()).await {
+        Err(error) if error.is_undecodable() => error,
+        found => return Ok(Found::Object(found?)),
+    };
+    let raw = Undecodable::read::<K>(request.key(), error, cx).await?;
+    Ok(raw.map_or(Found::Object(None), |raw| Found::Undecodable(Box::new(raw))))
 }
 
 /// Lets a part of the work of a handler take as long as it may.

@@ -2,22 +2,59 @@
 //! The objects of a controller's primary kind, for those who want to know whether an owner is still the same.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-use steersman_cache::{Object, Query, Store};
+use steersman_cache::{Object, Store};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
+use steersman_queue::Add;
+
+use crate::{RequestKey, source::Intake};
+
+/// Number of deleted objects of a cluster whose keys a standby replica keeps. The leader reconciles them meanwhile; the last
+/// ones are kept for the case that it fails before it does.
+pub(crate) const DELETIONS_MAX: usize = 1000;
 
 /// The primary objects that a controller knows now, by cluster. Between runs it knows none.
 #[derive(Debug, Default)]
-pub(crate) struct Primaries(RwLock<Shown>);
+pub(crate) struct Primaries {
+    shown: RwLock<Shown>,
+    deleted: Mutex<BTreeMap<ClusterName, Deletions>>,
+}
 
 #[derive(Debug, Default)]
 struct Shown {
-    stores: BTreeMap<ClusterName, (u64, Store)>,
+    stores: BTreeMap<ClusterName, Objects>,
     count: u64,
+}
+
+/// The objects of one cluster.
+#[derive(Debug)]
+struct Objects {
+    number: u64,
+    store: Store,
+    /// An object that the store does not have does not exist.
+    is_synced: bool,
+}
+
+/// The keys of the last deleted objects of one cluster, each key once.
+#[derive(Debug, Default)]
+struct Deletions {
+    by_age: BTreeMap<u64, ObjectKey>,
+    ages: HashMap<ObjectKey, u64>,
+    count: u64,
+}
+
+/// The primary object that an owner reference names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Referent {
+    Exists,
+    /// Another object has its name.
+    Replaced,
+    /// It was deleted, or is not in the store yet.
+    Missing,
 }
 
 /// Objects can be seen as long as this is held.
@@ -33,10 +70,15 @@ pub(crate) struct Showing {
 impl Primaries {
     /// Lets the objects of a cluster be seen.
     pub(crate) fn show(self: &Arc<Self>, cluster: &ClusterName, store: &Store) -> Showing {
-        let mut shown = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
         shown.count += 1;
         let number = shown.count;
-        shown.stores.insert(cluster.clone(), (number, store.clone()));
+        let objects = Objects {
+            number,
+            store: store.clone(),
+            is_synced: false,
+        };
+        shown.stores.insert(cluster.clone(), objects);
         Showing {
             primaries: Arc::clone(self),
             cluster: cluster.clone(),
@@ -44,40 +86,143 @@ impl Primaries {
         }
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        shown.stores.values().map(|(_, store)| store.len()).sum()
+    /// Whether the object exists.
+    pub(crate) fn contains(&self, cluster: &ClusterName, key: &ObjectKey) -> bool {
+        self.get(cluster, key).is_some()
     }
 
-    /// The objects that are there now, by cluster.
-    pub(crate) fn all(&self) -> Vec<(ClusterName, Vec<Arc<Object>>)> {
-        let shown = self
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .stores
-            .clone();
-        let stores = shown.into_iter();
-        stores
-            .map(|(cluster, (_, store))| (cluster, store.list(&Query::new())))
-            .collect()
+    /// The object that an owner reference names.
+    pub(super) fn referent(&self, cluster: &ClusterName, key: &ObjectKey, uid: &str) -> Referent {
+        match self.get(cluster, key) {
+            None => Referent::Missing,
+            Some(found) if found.uid() == uid => Referent::Exists,
+            Some(_) => Referent::Replaced,
+        }
     }
 
-    /// Whether the object of this key is known to be another one than that of this uid. One that is not known may come.
-    pub(super) fn is_another(&self, cluster: &ClusterName, key: &ObjectKey, uid: &str) -> bool {
-        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let store = shown.stores.get(cluster).map(|(_, store)| store);
-        let found = store.and_then(|store| store.get_key(key));
-        found.is_some_and(|found| found.uid() != uid)
+    /// Bounds the keys that deleted objects leave in the queue of a standby replica, after one more was deleted. The oldest
+    /// key is retracted, unless another source has enqueued it, or the object exists again.
+    pub(crate) fn bound_deletions<R: RequestKey>(
+        &self,
+        cluster: &ClusterName,
+        key: ObjectKey,
+        intake: &Intake<R>,
+        to_request: impl Fn(&ClusterName, ObjectKey) -> R,
+    ) {
+        let oldest = self.deletions(cluster, |deletions| deletions.push(key));
+        self.retract(cluster, oldest, intake, to_request);
+    }
+
+    /// As [`bound_deletions`](Self::bound_deletions), after the key of a missing object was enqueued: garbage collection
+    /// deletes the children of an object after the object.
+    pub(crate) fn bound_missing<R: RequestKey>(
+        &self,
+        cluster: &ClusterName,
+        key: ObjectKey,
+        intake: &Intake<R>,
+        to_request: impl Fn(&ClusterName, ObjectKey) -> R,
+    ) {
+        // After the key was enqueued, so that either this or the deletion of the object sees that it is missing.
+        if self.is_known_to_be_missing(cluster, &key) {
+            let oldest = self.deletions(cluster, |deletions| deletions.push_new(key));
+            self.retract(cluster, oldest, intake, to_request);
+        }
+    }
+
+    /// Forgets the deletions of a cluster whose keys were purged.
+    pub(crate) fn forget_deletions(&self, cluster: &ClusterName) {
+        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        deleted.remove(cluster);
+    }
+
+    fn retract<R: RequestKey>(
+        &self,
+        cluster: &ClusterName,
+        oldest: Option<ObjectKey>,
+        intake: &Intake<R>,
+        to_request: impl Fn(&ClusterName, ObjectKey) -> R,
+    ) {
+        let Some(key) = oldest else { return };
+        let request = to_request(cluster, key.clone());
+        let exists = || self.contains(cluster, &key);
+        // The object is in its store before its key is enqueued, so one that was created meanwhile is seen now.
+        if !exists() && intake.retract(&request) && exists() {
+            intake.add(request, Add::new().retractable());
+        }
+    }
+
+    fn deletions<T>(&self, cluster: &ClusterName, change: impl FnOnce(&mut Deletions) -> T) -> T {
+        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(deletions) = deleted.get_mut(cluster) {
+            return change(deletions);
+        }
+        change(deleted.entry(cluster.clone()).or_default())
+    }
+
+    /// Whether the object does not exist. An object of a store that is not in sync might exist.
+    fn is_known_to_be_missing(&self, cluster: &ClusterName, key: &ObjectKey) -> bool {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let synced = shown.stores.get(cluster).filter(|objects| objects.is_synced);
+        synced.is_some_and(|objects| objects.store.get_key(key).is_none())
+    }
+
+    fn get(&self, cluster: &ClusterName, key: &ObjectKey) -> Option<Arc<Object>> {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = shown.stores.get(cluster)?;
+        objects.store.get_key(key)
+    }
+}
+
+impl Deletions {
+    /// Makes a key the newest one. Gives the oldest key if there are too many.
+    fn push(&mut self, key: ObjectKey) -> Option<ObjectKey> {
+        if let Some(age) = self.ages.remove(&key) {
+            self.by_age.remove(&age);
+        }
+        self.push_new(key)
+    }
+
+    /// The same, unless it has the key.
+    fn push_new(&mut self, key: ObjectKey) -> Option<ObjectKey> {
+        if self.ages.contains_key(&key) {
+            return None;
+        }
+        self.count += 1;
+        self.ages.insert(key.clone(), self.count);
+        self.by_age.insert(self.count, key);
+        if self.by_age.len() <= DELETIONS_MAX {
+            return None;
+        }
+        let (_, oldest) = self.by_age.pop_first()?;
+        self.ages.remove(&oldest);
+        Some(oldest)
+    }
+}
+
+impl Showing {
+    /// The store is in sync.
+    pub(crate) fn set_synced(&self) {
+        let mut shown = self
+            .primaries
+            .shown
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let found = shown.stores.get_mut(&self.cluster);
+        if let Some(objects) = found.filter(|objects| objects.number == self.number) {
+            objects.is_synced = true;
+        }
     }
 }
 
 impl Drop for Showing {
     fn drop(&mut self) {
-        let mut shown = self.primaries.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self
+            .primaries
+            .shown
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let found = shown.stores.get(&self.cluster);
-        if found.is_some_and(|(number, _)| *number == self.number) {
+        if found.is_some_and(|objects| objects.number == self.number) {
             shown.stores.remove(&self.cluster);
         }
     }

@@ -10,12 +10,12 @@ use steersman_cluster::ClusterName;
 use steersman_core::Task;
 
 use super::{KindSource, Reporter, SourceContext, SourceState};
-use crate::{RequestKey, fleet::Member};
+use crate::{RequestKey, fleet::Member, run_context::Hub};
 
 /// Watches in every cluster. Each goes on alone: one that is slow or in trouble holds up its own keys only.
 pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceContext<R>) {
     let mut members = cx.fleet.subscribe();
-    let board = Arc::new(Board::new(cx.reporter.clone()));
+    let board = Arc::new(Board::new(cx.reporter.clone(), cx.hub.clone()));
     let mut watching: BTreeMap<ClusterName, (Member, Task)> = BTreeMap::new();
     loop {
         let clusters = members.borrow_and_update().present().clone();
@@ -72,6 +72,7 @@ fn join<R: RequestKey>(
 /// How the source stands in each cluster.
 struct Board {
     reporter: Reporter,
+    hub: Hub,
     inner: Mutex<Inner>,
 }
 
@@ -85,9 +86,10 @@ struct Inner {
 }
 
 impl Board {
-    fn new(reporter: Reporter) -> Self {
+    fn new(reporter: Reporter, hub: Hub) -> Self {
         Self {
             reporter,
+            hub,
             inner: Mutex::default(),
         }
     }
@@ -107,8 +109,8 @@ impl Board {
     fn change(&self, change: impl FnOnce(&mut Inner)) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut inner);
-        let state = inner.combined();
-        inner.has_begun |= state != SourceState::Waiting;
+        let state = inner.combined(&self.hub);
+        inner.has_begun |= !matches!(state, SourceState::Waiting | SourceState::WaitingElsewhere);
         // Under the lock, so that the last one who reports has the last word.
         self.reporter.report(state);
     }
@@ -116,11 +118,19 @@ impl Board {
 
 impl Inner {
     /// A cluster that is in trouble holds up no other.
-    fn combined(&self) -> SourceState {
+    fn combined(&self, hub: &Hub) -> SourceState {
         let is_waiting = |state: &SourceState| *state == SourceState::Waiting;
-        if !self.has_begun && (!self.is_complete || self.states.values().any(is_waiting)) {
-            return SourceState::Waiting;
+        let waiting = self.states.iter().filter(|(_, state)| is_waiting(state));
+        let mut spokes_wait = waiting.map(|(name, _)| hub.is_spoke(name)).peekable();
+        if !self.has_begun && (!self.is_complete || spokes_wait.peek().is_some()) {
+            return match self.is_complete && spokes_wait.all(|is_spoke| is_spoke) {
+                true => SourceState::WaitingElsewhere,
+                false => SourceState::Waiting,
+            };
         }
+        let is_trouble = |state: &SourceState| matches!(state, SourceState::Trouble { .. });
+        let troubled = self.states.iter().filter(|(_, state)| is_trouble(state));
+        let only_spokes = troubled.fold(true, |only, (name, _)| only && hub.is_spoke(name));
         let in_trouble = self.states.iter().filter_map(|(name, state)| match state {
             SourceState::Trouble {
                 reason, absent: true, ..
@@ -133,6 +143,11 @@ impl Inner {
         let reason = in_trouble.collect::<Vec<_>>().join("; ");
         if reason.is_empty() {
             SourceState::Ready
+        } else if only_spokes {
+            SourceState::TroubleElsewhere {
+                reason,
+                was_ready: self.states.values().all(SourceState::has_been_ready),
+            }
         } else {
             SourceState::Trouble {
                 reason,
@@ -151,7 +166,8 @@ mod tests {
 
     fn board() -> (Board, watch::Receiver<Vec<SourceState>>) {
         let (sender, states) = watch::channel(vec![SourceState::Waiting]);
-        (Board::new(Reporter::new(&Arc::new(sender), 0)), states)
+        let reporter = Reporter::new(&Arc::new(sender), 0);
+        (Board::new(reporter, Hub::default()), states)
     }
 
     fn is(states: &watch::Receiver<Vec<SourceState>>) -> SourceState {
@@ -183,7 +199,6 @@ mod tests {
         assert_eq!(is(&states), SourceState::Ready);
     }
 
-    // R3
     #[test]
     fn a_cluster_without_the_kind_is_told_of_the_option() {
         let (board, states) = board();

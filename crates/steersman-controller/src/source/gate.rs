@@ -7,7 +7,8 @@
 //! # Guarantees
 //! 1. No key of a cluster is worked on before every source has enqueued what is there in that cluster, wherever the key
 //!    comes from.
-//! 2. No key is lost when a gate opens, or when a run ends before it does.
+//! 2. No key is lost when a gate opens, or when a run ends before it does. A key that waits before a gate keeps its
+//!    failures.
 //! 3. A gate that has opened stays open.
 
 use std::{
@@ -21,14 +22,13 @@ use std::{
 
 use futures::FutureExt;
 use steersman_core::Clock;
-use steersman_queue::{Add, Added, Options, Queue, Shutdown};
+use steersman_queue::{Add, Added, Item, Options, Queue, Shutdown};
 
-use crate::{RequestKey, fleet::Member, hot_loop::HotLoops};
+use crate::{RequestKey, fleet::Member};
 
 /// Where keys go: into the queue, or before the gate of a cluster that is not in sync yet.
 pub(crate) struct Intake<R: RequestKey> {
     queue: Queue<R>,
-    hot_loops: Arc<HotLoops<R>>,
     gate: Option<Arc<Gate<R>>>,
 }
 
@@ -42,7 +42,6 @@ pub(crate) struct Gate<R: RequestKey> {
 /// The gates of all clusters, in one run.
 pub(crate) struct Gates<R: RequestKey> {
     queue: Queue<R>,
-    hot_loops: Arc<HotLoops<R>>,
     clock: Arc<dyn Clock>,
     /// The sources that have to be in sync in each cluster, by their place among all.
     sources: BTreeSet<usize>,
@@ -62,7 +61,6 @@ impl<R: RequestKey> Intake<R> {
     }
 
     pub(crate) fn add(&self, key: R, how: Add) {
-        self.hot_loops.added_by_others(&key);
         if let Some(gate) = self.gate.as_ref().filter(|gate| !gate.is_open()) {
             // Refused, it has opened just now.
             if gate.waiting.add_with(key.clone(), how) != Added::Refused {
@@ -72,11 +70,25 @@ impl<R: RequestKey> Intake<R> {
         self.queue.add_with(key, how);
     }
 
-    /// Whether a key that was to be worked on waits before the gate instead.
-    fn holds_back(&self, key: &R, how: Add) -> bool {
-        let gate = self.gate.as_ref().filter(|gate| !gate.is_open());
-        // Refused, it has opened just now.
-        gate.is_some_and(|gate| gate.waiting.add_with(key.clone(), how) != Added::Refused)
+    /// Moves a key that was handed out before the gate, if that is closed. Gives the key back otherwise.
+    fn hold_back(&self, item: Item<R>) -> Option<Item<R>> {
+        let Some(gate) = self.gate.as_ref().filter(|gate| !gate.is_open()) else {
+            return Some(item);
+        };
+        let status = item.withdraw();
+        if gate.waiting.restore(status.clone()) == 0 {
+            self.queue.restore(status); // The gate has opened meanwhile, or the key was purged.
+        }
+        None
+    }
+
+    /// Takes a key of the cluster of this intake out of a paused queue, if all its adds allow it.
+    pub(crate) fn retract(&self, key: &R) -> bool {
+        // The queue before a gate is always paused, also on the leader.
+        if !self.queue.is_paused() {
+            return false;
+        }
+        self.gate.as_ref().is_some_and(|gate| gate.waiting.retract(key)) | self.queue.retract(key)
     }
 
     /// Takes out keys, wherever they wait.
@@ -90,6 +102,13 @@ impl<R: RequestKey> Intake<R> {
 }
 
 impl<R: RequestKey> Gate<R> {
+    fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            waiting: Queue::new(Arc::clone(clock), Options::new().paused()),
+            is_open: AtomicBool::new(false),
+        }
+    }
+
     fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
@@ -104,14 +123,9 @@ impl<R: RequestKey> Gate<R> {
 }
 
 impl<R: RequestKey> Gates<R> {
-    pub(crate) fn new(
-        (queue, hot_loops): (Queue<R>, Arc<HotLoops<R>>),
-        clock: Arc<dyn Clock>,
-        sources: BTreeSet<usize>,
-    ) -> Self {
+    pub(crate) fn new(queue: Queue<R>, clock: Arc<dyn Clock>, sources: BTreeSet<usize>) -> Self {
         Self {
             queue,
-            hot_loops,
             clock,
             sources,
             gates: Mutex::default(),
@@ -122,7 +136,6 @@ impl<R: RequestKey> Gates<R> {
     pub(super) fn ungated(&self) -> Intake<R> {
         Intake {
             queue: self.queue.clone(),
-            hot_loops: Arc::clone(&self.hot_loops),
             gate: None,
         }
     }
@@ -131,10 +144,7 @@ impl<R: RequestKey> Gates<R> {
     pub(super) fn intake(&self, member: &Member) -> Intake<R> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = gates.entry(member.number()).or_insert_with(|| Watched {
-            gate: Arc::new(Gate {
-                waiting: Queue::new(Arc::clone(&self.clock), Options::new().paused()),
-                is_open: AtomicBool::new(false),
-            }),
+            gate: Arc::new(Gate::new(&self.clock)),
             missing: self.sources.clone(),
         });
         Intake {
@@ -143,10 +153,10 @@ impl<R: RequestKey> Gates<R> {
         }
     }
 
-    /// Whether a key that was to be worked on waits before the gate of its cluster instead: keys that somebody has enqueued,
-    /// or that are left of another term, did not come through it.
-    pub(crate) fn hold_back(&self, member: &Member, key: &R, how: Add) -> bool {
-        self.intake(member).holds_back(key, how)
+    /// Moves a key that was handed out before the gate of its cluster, with its failures, if that gate is closed: a key that
+    /// was enqueued directly, or that is left of another term, has not passed it. Gives the key back otherwise.
+    pub(crate) fn hold_back(&self, member: &Member, item: Item<R>) -> Option<Item<R>> {
+        self.intake(member).hold_back(item)
     }
 
     /// A source is in sync in a cluster.
@@ -173,5 +183,72 @@ impl<R: RequestKey> Drop for Gates<R> {
         let gates = self.gates.get_mut().unwrap_or_else(PoisonError::into_inner);
         let closed = gates.values().filter(|watched| !watched.gate.is_open());
         closed.for_each(|watched| watched.gate.open(&self.queue));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steersman_cluster::ClusterName;
+    use steersman_core::{ObjectKey, TestClock};
+
+    use super::*;
+    use crate::{
+        Request,
+        owner::{DELETIONS_MAX, Primaries},
+        source::Primary,
+    };
+
+    /// An intake with a closed gate.
+    fn gated(queue: &Queue<Request>, clock: &Arc<dyn Clock>) -> Intake<Request> {
+        Intake {
+            queue: queue.clone(),
+            gate: Some(Arc::new(Gate::new(clock))),
+        }
+    }
+
+    fn waiting(intake: &Intake<Request>) -> usize {
+        intake.gate.as_ref().unwrap().waiting.depth().warm()
+    }
+
+    fn primary() -> Primary<Request> {
+        let to_request = |cluster: &ClusterName, key| Request::new(cluster.clone(), key);
+        Primary::new(&Arc::<Primaries>::default(), to_request, None)
+    }
+
+    fn delete(primary: &Primary<Request>, cluster: &str, number: usize, intake: &Intake<Request>) {
+        let (cluster, key) = (
+            ClusterName::from(cluster),
+            ObjectKey::new("ns", &format!("job-{number}")),
+        );
+        primary.gone(&cluster, key.clone(), intake);
+        intake.add(Request::new(cluster, key), Add::new().retractable());
+    }
+
+    // D3
+    #[test]
+    fn a_leader_keeps_the_keys_of_all_deletions_behind_a_gate() {
+        let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
+        let queue = Queue::new(Arc::clone(&clock), Options::new());
+        let (primary, intake) = (primary(), gated(&queue, &clock));
+        (0..3000).for_each(|number| delete(&primary, "a", number, &intake));
+        assert_eq!(waiting(&intake), 3000);
+    }
+
+    // D3
+    #[test]
+    fn a_standby_bounds_the_keys_of_each_cluster_alone() {
+        let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
+        let queue = Queue::new(Arc::clone(&clock), Options::new().paused());
+        let (primary, a, b) = (primary(), gated(&queue, &clock), gated(&queue, &clock));
+        (0..1500).for_each(|number| delete(&primary, "a", number, &a));
+        assert_eq!(waiting(&a), DELETIONS_MAX);
+        (0..1500).for_each(|number| delete(&primary, "b", number, &b));
+        assert_eq!((waiting(&a), waiting(&b)), (DELETIONS_MAX, DELETIONS_MAX));
+        let first = |cluster: &str| Request::new(cluster.into(), ObjectKey::new("ns", "job-500"));
+        let has = |intake: &Intake<Request>, key: &Request| {
+            intake.gate.as_ref().unwrap().waiting.status(key).is_some()
+        };
+        assert!(has(&a, &first("a")) && has(&b, &first("b")));
+        assert_eq!(queue.depth().warm(), 0);
     }
 }

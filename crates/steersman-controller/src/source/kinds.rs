@@ -18,6 +18,7 @@ use crate::{
     Enqueue, Handler, Kind, Occurrence, RequestKey, Wanted,
     engagement::is_over,
     kind::{ClusterChoice, WhenAbsent},
+    owner::Showing,
 };
 
 /// A kind and what follows from changes of its objects. Clones are the same.
@@ -102,6 +103,14 @@ impl<R: RequestKey> KindSource<R> {
         }
     }
 
+    /// The same in another place, if it is in the controller's own cluster.
+    pub(crate) fn following(mut self, place: &ClusterChoice) -> Self {
+        if matches!(self.spec.place, ClusterChoice::Home) {
+            Arc::make_mut(&mut self.spec).place = place.clone();
+        }
+        self
+    }
+
     /// The same, which begins when it is known whether the primary kind is in namespaces.
     pub(crate) fn awaiting_scope(self) -> Self {
         Self {
@@ -123,8 +132,12 @@ impl<R: RequestKey> KindSource<R> {
             return super::every::watch(self, &cx).await;
         };
         let intake = Arc::clone(&cx.intake);
-        self.watch(&cluster, &intake, &cx.wishes, |state| cx.report(state))
-            .await;
+        let is_spoke = cx.hub.is_spoke(cluster.name());
+        let report = |state: SourceState| match is_spoke {
+            true => cx.report(state.elsewhere(cluster.name())),
+            false => cx.report(state),
+        };
+        self.watch(&cluster, &intake, &cx.wishes, report).await;
     }
 
     /// The same, where somebody is told of each object that goes.
@@ -269,13 +282,13 @@ impl<R: RequestKey> KindSource<R> {
         let handle = Arc::new(self.teller(cluster, intake));
         let mut replays = wishes.replays.clone();
         // Those of before are of no interest: everything is new now.
-        replays.iter_mut().for_each(watch::Receiver::mark_unchanged);
+        replays.mark_unchanged();
         let may_be_absent = self.spec.presence != WhenAbsent::Mistake;
         let mut over = std::pin::pin!(over);
         while !cluster.is_closed() {
             let informer = self.spec.wanted(cluster, wishes.poll_every).informer(cluster);
             let primary = self.primary.as_ref();
-            let _showing = primary.map(|primary| primary.objects.show(cluster.name(), informer.store()));
+            let showing = primary.map(|primary| primary.objects.show(cluster.name(), informer.store()));
             let (name, handler) = (intake.queue().name(), Arc::clone(&handle));
             let handler = move |event: &Event| handler(event);
             let registration = match self.spec.resync {
@@ -286,8 +299,9 @@ impl<R: RequestKey> KindSource<R> {
                 biased;
                 ending = &mut over => Some(ending),
                 () = follow(&informer, &registration, may_be_absent, report) => None,
+                () = note_sync(showing.as_ref(), &registration) => None,
                 () = make_up(before, &informer, &registration, &*handle) => None,
-                () = replay(replays.as_mut(), &informer, &registration, &*handle) => None,
+                () = replay(&mut replays, &informer, &registration, &*handle) => None,
             };
             // The kind has gone, or somebody removed the informer. Whoever wants to hear of the kind takes part in the
             // next one, and hears of what happens in between.
@@ -340,6 +354,15 @@ async fn follow(
     }
 }
 
+/// Notes when the store of the primary objects is in sync.
+async fn note_sync(showing: Option<&Showing>, registration: &Registration) {
+    if let Some(showing) = showing {
+        registration.synced().await;
+        showing.set_synced();
+    }
+    std::future::pending().await
+}
+
 /// Tells of what became of the objects that there were before, once the informer is in sync.
 async fn make_up(
     before: &mut Vec<Arc<Object>>,
@@ -369,14 +392,11 @@ async fn make_up(
 
 /// Tells again what is there, whenever that is asked for.
 async fn replay(
-    replays: Option<&mut watch::Receiver<u64>>,
+    replays: &mut watch::Receiver<u64>,
     informer: &Held,
     registration: &Registration,
     handle: &(impl Fn(&Event) + Send + Sync),
 ) {
-    let Some(replays) = replays else {
-        return std::future::pending().await;
-    };
     while replays.changed().await.is_ok() {
         registration.synced().await;
         // In small portions, between which others get their turn.

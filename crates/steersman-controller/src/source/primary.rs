@@ -1,89 +1,236 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What follows for keys from the end of what they are about.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
-use steersman_queue::Queue;
 
 use super::Intake;
-use crate::{
-    RequestKey,
-    controller::Memory,
-    hot_loop::{HotLoops, ToRequest},
-    owner::Primaries,
-};
+use crate::{RequestKey, controller::Memory, owner::Primaries};
 
-/// So many keys may wait beside two for each object, before it is looked which of them are about nothing any more.
-const SPARE: usize = 1000;
+/// Makes the key of an object.
+pub(crate) type ToRequest<R> = fn(&ClusterName, ObjectKey) -> R;
 
 /// What a source knows of the keys of its controller, if those are the keys of its objects.
 pub(crate) struct Primary<R: RequestKey> {
     /// Where its objects can be seen while it runs.
     pub(crate) objects: Arc<Primaries>,
-    pub(crate) to_request: ToRequest<R>,
-    pub(crate) hot_loops: Arc<HotLoops<R>>,
+    to_request: ToRequest<R>,
     /// What the reconciler remembers of keys, where it is several in one.
-    pub(crate) memory: Option<Arc<dyn Memory<R>>>,
+    memory: Option<Arc<dyn Memory<R>>>,
 }
 
 impl<R: RequestKey> Primary<R> {
-    /// An object has gone. Its failures are not those of another one that gets its name.
+    pub(crate) fn new(
+        objects: &Arc<Primaries>,
+        to_request: ToRequest<R>,
+        memory: Option<Arc<dyn Memory<R>>>,
+    ) -> Self {
+        Self {
+            objects: Arc::clone(objects),
+            to_request,
+            memory,
+        }
+    }
+
+    /// An object was deleted. A new object of the same name starts without its failures.
     pub(super) fn gone(&self, cluster: &ClusterName, key: ObjectKey, intake: &Intake<R>) {
-        let key = (self.to_request)(cluster, key);
-        intake.queue().forget(&key);
-        self.hot_loops.forget(&key);
+        let request = (self.to_request)(cluster, key.clone());
+        intake.queue().forget(&request);
         if let Some(memory) = &self.memory {
-            memory.forget(&key);
+            memory.forget(&request);
         }
-    }
-
-    /// Takes out the keys of objects that are gone, where there are many more keys than objects. While another replica leads,
-    /// nobody works on keys here, and nobody would ever take out those of what came and went. Says how many went.
-    pub(crate) fn forget_the_gone(&self, queue: &Queue<R>) -> usize {
-        if queue.depth().warm() <= SPARE + 2 * self.objects.count() {
-            return 0;
-        }
-        let (clusters, living) = self.living();
-        let mut gone = Vec::new();
-        queue.purge(|key| {
-            let is_gone = key.cluster().is_some_and(|name| clusters.contains(name)) && !living.contains(key);
-            if is_gone {
-                gone.push(key.clone());
-            }
-            is_gone
-        });
-        // An object is in its store before its key is enqueued. So those that came meanwhile are seen now.
-        let (_, living) = self.living();
-        let (came, gone): (Vec<R>, Vec<R>) = gone.into_iter().partition(|key| living.contains(key));
-        came.into_iter().for_each(|key| _ = queue.add(key));
-        gone.len()
-    }
-
-    /// The clusters whose objects are known, and the keys of these objects.
-    fn living(&self) -> (BTreeSet<ClusterName>, HashSet<R>) {
-        let (mut clusters, mut keys) = (BTreeSet::new(), HashSet::new());
-        for (cluster, objects) in self.objects.all() {
-            let those = objects
-                .iter()
-                .map(|object| (self.to_request)(&cluster, object.key()));
-            keys.extend(those);
-            clusters.insert(cluster);
-        }
-        (clusters, keys)
+        self.objects
+            .bound_deletions(cluster, key, intake, self.to_request);
     }
 
     /// The kind has gone from a cluster, and all keys with it.
     pub(super) fn left(&self, cluster: &ClusterName, intake: &Intake<R>) {
         let is_meant = |key: &R| key.cluster() == Some(cluster);
         intake.purge(is_meant);
-        self.hot_loops.forget_all(is_meant);
+        self.objects.forget_deletions(cluster);
         if let Some(memory) = &self.memory {
             memory.forget_all(&is_meant);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+    use steersman_cache::{Event, Object, Resource, StoreOptions, store};
+    use steersman_core::TestClock;
+    use steersman_queue::{Add, Options, Queue};
+
+    use super::*;
+    use crate::{
+        Enqueue, Handler, Occurrence, Request, controller_of, handler::PrimaryObject, owner::DELETIONS_MAX,
+        source::Gates,
+    };
+
+    fn queue(options: Options<Request>) -> (Queue<Request>, Intake<Request>) {
+        let clock = Arc::new(TestClock::new());
+        let queue = Queue::new(clock.clone(), options);
+        let intake = Gates::new(queue.clone(), clock, BTreeSet::new()).ungated();
+        (queue, intake)
+    }
+
+    fn primary(objects: &Arc<Primaries>) -> Primary<Request> {
+        Primary::new(objects, |cluster, key| Request::new(cluster.clone(), key), None)
+    }
+
+    fn job_key(number: usize) -> ObjectKey {
+        ObjectKey::new("ns", &format!("job-{number}"))
+    }
+
+    fn request(number: usize) -> Request {
+        Request::new(ClusterName::default(), job_key(number))
+    }
+
+    fn object(name: &str, owners: &serde_json::Value) -> Arc<Object> {
+        let metadata = json!({
+            "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "ownerReferences": owners,
+        });
+        let bytes = serde_json::to_vec(&json!({ "metadata": metadata })).unwrap();
+        Arc::new(Object::from_slice(&bytes).unwrap())
+    }
+
+    fn job(number: usize) -> Arc<Object> {
+        object(&format!("job-{number}"), &json!([]))
+    }
+
+    fn pod(number: usize) -> Arc<Object> {
+        let (name, uid) = (format!("job-{number}"), format!("uid-job-{number}"));
+        let owner =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": true});
+        object(&format!("pod-{number}"), &json!([owner]))
+    }
+
+    fn added(object: Arc<Object>) -> Event {
+        Event::Added {
+            object,
+            initial: false,
+        }
+    }
+
+    fn deleted(object: Arc<Object>) -> Event {
+        Event::Deleted {
+            object,
+            final_state_known: true,
+        }
+    }
+
+    fn dispatch(handler: &impl Handler<Object, Request>, event: &Event, intake: &Intake<Request>) {
+        let cluster = ClusterName::default();
+        let mut enqueue = Enqueue::of_change(intake, &cluster, false);
+        handler.handle(&Occurrence::new(event, &cluster), &mut enqueue);
+    }
+
+    // R77, D3
+    #[test]
+    fn a_standby_keeps_the_keys_of_the_last_deletions_and_of_other_sources() {
+        let (queue, intake) = queue(Options::new().paused());
+        let (primary, cluster) = (primary(&Arc::default()), ClusterName::default());
+        for number in 0..5000 {
+            dispatch(&PrimaryObject, &added(job(number)), &intake);
+            if number % 10 == 0 {
+                intake.add(request(number), Add::new());
+            }
+            primary.gone(&cluster, job_key(number), &intake);
+            dispatch(&PrimaryObject, &deleted(job(number)), &intake);
+            assert!(queue.depth().warm() <= DELETIONS_MAX + number / 10 + 2);
+        }
+        let is_kept = |number: usize| queue.status(&request(number)).is_some();
+        assert!((4000..5000).all(is_kept), "the last ones");
+        assert!(
+            (0..4000).step_by(10).all(is_kept),
+            "those that another source enqueued"
+        );
+        assert_eq!(queue.depth().warm(), 1000 + 400);
+    }
+
+    // R77, D3
+    #[test]
+    fn a_standby_bounds_the_keys_that_children_of_deleted_objects_enqueue() {
+        let (queue, intake) = queue(Options::new().paused());
+        let (objects, cluster) = (Arc::<Primaries>::default(), ClusterName::default());
+        let primary = primary(&objects);
+        let (mut writer, store) = store(StoreOptions::new());
+        let showing = objects.show(&cluster, &store);
+        showing.set_synced();
+        let jobs = Resource::new("batch", "v1", "Job", "jobs");
+        let owners = controller_of(&jobs, true).among(&objects);
+        let living = 1_000_000;
+        writer.apply(job(living));
+        dispatch(&owners, &added(pod(living)), &intake);
+        for number in 0..4000 {
+            writer.apply(job(number));
+            dispatch(&PrimaryObject, &added(job(number)), &intake);
+            dispatch(&owners, &added(pod(number)), &intake);
+            if number % 10 == 0 {
+                intake.add(request(number), Add::new());
+            }
+            writer.remove(&job(number));
+            primary.gone(&cluster, job_key(number), &intake);
+            dispatch(&PrimaryObject, &deleted(job(number)), &intake);
+            // Garbage collection deletes a Pod after its Job, and some Pods much later.
+            dispatch(&owners, &deleted(pod(number)), &intake);
+            if number >= 2000 {
+                dispatch(&owners, &deleted(pod(number - 2000)), &intake);
+            }
+            assert!(queue.depth().warm() <= DELETIONS_MAX + number / 10 + 2);
+        }
+        let is_kept = |number: usize| queue.status(&request(number)).is_some();
+        assert!(is_kept(living), "a key of an object that exists");
+        assert!(
+            (0..4000).step_by(10).all(is_kept),
+            "keys that another source enqueued"
+        );
+        assert!((3600..4000).all(is_kept), "the last deletions");
+    }
+
+    // D3
+    #[test]
+    fn a_child_does_not_bound_keys_while_the_owners_are_not_in_sync() {
+        let (queue, intake) = queue(Options::new().paused());
+        let objects = Arc::<Primaries>::default();
+        let (_writer, store) = store(StoreOptions::new());
+        let _showing = objects.show(&ClusterName::default(), &store);
+        let jobs = Resource::new("batch", "v1", "Job", "jobs");
+        let owners = controller_of(&jobs, true).among(&objects);
+        (0..3000).for_each(|number| dispatch(&owners, &added(pod(number)), &intake));
+        assert_eq!(queue.depth().warm(), 3000);
+    }
+
+    // D3
+    #[test]
+    fn an_object_that_is_deleted_again_is_the_last_one() {
+        let (queue, intake) = queue(Options::new().paused());
+        let (primary, cluster) = (primary(&Arc::default()), ClusterName::default());
+        let delete = |number| {
+            primary.gone(&cluster, job_key(number), &intake);
+            dispatch(&PrimaryObject, &deleted(job(number)), &intake);
+        };
+        (0..DELETIONS_MAX).for_each(delete);
+        delete(0);
+        (DELETIONS_MAX..2 * DELETIONS_MAX - 1).for_each(delete);
+        assert!(queue.status(&request(0)).is_some());
+        assert!(queue.status(&request(1)).is_none());
+    }
+
+    // D3
+    #[test]
+    fn a_leader_keeps_the_keys_of_all_deletions() {
+        let (queue, intake) = queue(Options::new());
+        let (primary, cluster) = (primary(&Arc::default()), ClusterName::default());
+        for number in 0..3000 {
+            primary.gone(&cluster, job_key(number), &intake);
+            dispatch(&PrimaryObject, &deleted(job(number)), &intake);
+        }
+        assert_eq!(queue.depth().ready(), 3000);
     }
 }

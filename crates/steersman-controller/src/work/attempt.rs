@@ -10,13 +10,20 @@ use tracing::{Instrument, field::debug};
 
 use super::Outfit;
 use crate::{
-    BoxError, Context, RequestKey, RetryAfter, Terminal,
+    BoxError, Context, RequestKey,
     context::Circumstances,
     engagement::Engagement,
     handlers::HandlersFailed,
+    hot_loop::Slowed,
     metrics::{Ended, Series},
-    reconciler::{Chain, caused_by},
+    reconciler::{Chain, caused_by, is_conflict, is_fenced, is_terminal, requested_delay, unsynced},
 };
+
+/// A retry within this time is soon.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Longer error texts are cut in the log, as in the queue.
+const TEXT_BYTES_MAX: usize = 1024;
 
 /// How a reconcile ended.
 enum Result {
@@ -36,41 +43,70 @@ impl<R: RequestKey> Outfit<R> {
             item.done(); // Its cluster has gone.
             return;
         };
-        if self.is_held_back(&item) {
-            item.done();
+        let Some(item) = self.pass_gate(item) else {
             return;
-        }
+        };
         let (Some(series), key) = (plan.series.get(), item.key().clone()) else {
             return;
         };
+        if let Some(slowed) = self.hot_loops.check(&key, item.started()) {
+            return self.slow_down(item, slowed, series);
+        }
         let number = self.random.next_u64();
-        let span = tracing::info_span!(
-            "reconcile",
-            controller = %plan.name,
-            cluster = %engagement.cluster.name(),
-            kind = plan.hot_loops.primary().map(tracing::field::display),
-            %key,
-            reconcile_id = format_args!("{number:016x}"),
-            attempt = item.failures().saturating_add(1),
-        );
-        let active = Active::new(series);
-        plan.hot_loops.began(&key);
         let circumstances = Circumstances {
             number,
-            attempt: item.failures(),
+            failures: item.failures(),
             priority: item.priority(),
             is_news: item.was_added(),
         };
         let cx = Context::new(Arc::clone(&engagement), circumstances);
-        let result = self
-            .reconcile(key, cx, &engagement)
-            .instrument(span.clone())
-            .await;
-        plan.hot_loops.ended(item.key(), &plan.queue);
+        let span = tracing::info_span!(
+            "reconcile",
+            controller = %plan.name,
+            cluster = %engagement.cluster.name(),
+            kind = plan.primary.as_ref().map(tracing::field::display),
+            %key,
+            reconcile_id = format_args!("{number:016x}"),
+            attempt = cx.attempt(),
+        );
+        let active = Active::new(series);
+        let recoveries = self.reads.recovery_count();
+        let reconcile = self.hot_loops.observe(self.reconcile(key, cx, &engagement));
+        let (result, writes) = reconcile.instrument(span.clone()).await;
         drop(active);
         // By the clock of the queue: that of another cluster, or of the manager, may count from another moment.
-        let took = plan.home.clock().now().saturating_since(item.started());
+        let now = plan.home.clock().now();
+        let took = now.saturating_since(item.started());
+        self.hot_loops.count(item.key(), writes, now);
+        let missing = match &result {
+            Result::Failed(error) => unsynced(error),
+            _ => Vec::new(),
+        };
+        let key = item.key().clone();
         span.in_scope(|| self.conclude(item, result, series, took));
+        self.retry_with_caches(key, missing, recoveries);
+        if plan.options.warn_limit().is_some_and(|limit| took >= limit) {
+            self.long_ended.notify_one();
+        }
+    }
+
+    /// Lets a key wait whose reconciles write too often.
+    fn slow_down(&self, item: Item<R>, slowed: Slowed, series: &Series) {
+        series.hot_loops.inc();
+        if let Some(changed) = slowed.changed {
+            let key = item.key();
+            tracing::warn!(
+                controller = %self.plan.name,
+                cluster = key.cluster().map(tracing::field::display),
+                kind = self.plan.primary.as_ref().map(tracing::field::display),
+                %key,
+                %changed,
+                limit_per_minute = self.plan.options.hot_loop_rate(),
+                hint = "write only what differs; `hot_loop_limit` sets the limit",
+                "reconciles of this key write too often; slowing it down"
+            );
+        }
+        item.finish(Outcome::postpone(slowed.delay));
     }
 
     async fn reconcile(&self, key: R, cx: Context, engagement: &Engagement) -> Result {
@@ -100,9 +136,7 @@ impl<R: RequestKey> Outfit<R> {
         match result {
             Result::Done(action) => {
                 let (ended, outcome) = match action.next() {
-                    Next::After(delay) if !delay.is_zero() => {
-                        (Ended::RequeueAfter, Outcome::requeue_after(delay))
-                    }
+                    Next::After(delay) => (Ended::RequeueAfter, Outcome::requeue_after(delay)),
                     Next::BackOff => (Ended::Requeue, Outcome::requeue()),
                     _ => (Ended::Success, Outcome::done()),
                 };
@@ -150,8 +184,8 @@ impl<R: RequestKey> Outfit<R> {
     }
 
     fn failed(&self, item: Item<R>, error: &BoxError, series: &Series) {
-        let text = Chain(error);
-        if caused_by::<Terminal>(error).is_some() {
+        let text = shortened(Chain(&**error).to_string());
+        if is_terminal(error) {
             series.terminal_errors.inc();
             item.finish(Outcome::fail(&text));
             if caused_by::<HandlersFailed>(error).is_none() {
@@ -159,27 +193,41 @@ impl<R: RequestKey> Outfit<R> {
             }
             return;
         }
-        let finished: Finished = item.finish(match caused_by::<RetryAfter>(error) {
-            Some(asked) => Outcome::retry_after(&text, asked.delay()),
+        let finished: Finished = item.finish(match requested_delay(error) {
+            Some(delay) => Outcome::retry_after(&text, delay),
             None => Outcome::retry(&text),
         });
         let next_try = finished.delay().map(debug);
         if is_quiet(error) {
             tracing::debug!(error = %text, next_try, "the reconcile will be tried again");
+        } else if finished.repeats_error() && is_frequent(&finished) {
+            tracing::debug!(error = %text, next_try, "the reconcile failed as before and will be tried again");
         } else {
             tracing::warn!(error = %text, next_try, "the reconcile failed and will be tried again");
         }
     }
 }
 
+/// Cuts a long error text, such as the page of a gateway.
+fn shortened(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push('…');
+    }
+    text
+}
+
+/// Whether a failure comes so soon after the last one that the same error is not logged as a warning again. Keys are retried many times
+/// within the first seconds, and a server in trouble makes many of them fail. Of ten such failures one is logged.
+fn is_frequent(finished: &Finished) -> bool {
+    let is_soon = finished.delay().is_some_and(|delay| delay < SOON);
+    is_soon && !finished.failures().is_multiple_of(10)
+}
+
 /// That somebody was quicker belongs to the business, and so does a write that came after the end of a term. Handlers have said for
 /// themselves what went wrong.
 pub(crate) fn is_quiet(error: &BoxError) -> bool {
-    let ours = caused_by::<steersman_cluster::Error>(error);
-    let theirs = caused_by::<kube::Error>(error);
-    ours.is_some_and(|error| error.is_conflict() || error.is_fenced())
-        || caused_by::<HandlersFailed>(error).is_some()
-        || matches!(theirs, Some(kube::Error::Api(status)) if steersman_cluster::is_conflict(status))
+    is_conflict(error) || is_fenced(error) || caused_by::<HandlersFailed>(error).is_some()
 }
 
 /// What a panic said.

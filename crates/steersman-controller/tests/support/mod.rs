@@ -165,6 +165,7 @@ pub async fn delete<K: steersman_cluster::Kind>(client: &Client, key: &ObjectKey
 pub struct Call {
     pub key: String,
     pub priority: i32,
+    /// How often it failed in succession before.
     pub attempt: u32,
 }
 
@@ -203,7 +204,7 @@ impl Calls {
     /// Adds a call, and says the how manyth it is of its key.
     pub fn add(&self, key: &impl fmt::Display, cx: &Context) -> usize {
         let key = key.to_string();
-        let (priority, attempt) = (cx.priority(), cx.attempt());
+        let (priority, attempt) = (cx.priority(), cx.attempt() - 1);
         self.0.send_modify(|calls| {
             calls.push(Call {
                 key: key.clone(),

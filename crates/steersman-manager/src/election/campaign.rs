@@ -14,7 +14,7 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use super::{ElectionError, Settings, elector::Elector, lock::Lock};
+use super::{ElectionError, Overdue, Settings, elector::Elector, lock::Lock};
 
 /// A replica that takes part. When this drops it ends at once, and its lease runs out.
 pub(crate) struct Campaign {
@@ -64,6 +64,7 @@ pub(crate) struct Circumstances {
     pub(crate) keeper: Arc<LeadershipKeeper>,
     pub(crate) warm: watch::Receiver<bool>,
     pub(crate) standings: Standings,
+    pub(crate) overdue: Overdue,
 }
 
 impl Campaign {
@@ -77,6 +78,7 @@ impl Campaign {
         let place = run
             .standings
             .place(&format!("lease {}/{}", settings.namespace, settings.lease));
+        place.set_cluster(settings.cluster.name().as_str());
         let (settings, figures) = (settings.clone(), figures.clone());
         let (lease, spawner) = (settings.lease.clone(), settings.spawner.clone());
         let campaign = async move {
@@ -92,7 +94,9 @@ impl Campaign {
                         orders: receiver,
                         figures,
                         place,
+                        overdue: run.overdue,
                         acquired: None,
+                        named: None,
                     };
                     elector.run().await
                 }

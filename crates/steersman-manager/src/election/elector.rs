@@ -17,8 +17,9 @@ use steersman_core::{Clock, Mark, Moment, Random};
 use tokio::sync::watch;
 
 use super::{
-    Figures, JITTER, OnLoss, Settings,
+    Figures, JITTER, OnLoss, Overdue, Settings,
     campaign::{Ended, Order},
+    follower::{Changed, Follower},
     lock::{Lock, Told},
     record::{Record, micro_time},
     sight::{Candidate, Sight, Turn, is_of},
@@ -39,8 +40,11 @@ pub(super) struct Elector {
     pub(super) orders: watch::Receiver<Order>,
     pub(super) figures: Figures,
     pub(super) place: Place,
+    pub(super) overdue: Overdue,
     /// What was written as the beginning of the last term, as long as the lease may say so.
     pub(super) acquired: Option<String>,
+    /// The leader that was last logged.
+    pub(super) named: Option<String>,
 }
 
 /// A lease that was won.
@@ -65,7 +69,7 @@ enum Renewal {
     Failed(Error),
 }
 
-type Watching = Pin<Box<dyn Stream<Item = Result<Told, Error>> + Send>>;
+pub(super) type Watching = Pin<Box<dyn Stream<Item = Result<Told, Error>> + Send>>;
 
 impl Elector {
     /// Takes part until it is told to go, or has lost what it may not lose.
@@ -79,6 +83,7 @@ impl Elector {
                 self.give_up(won.lease).await;
                 return Ended::AsTold;
             }
+            self.named = None;
             match self.lead(won).await {
                 End::Resigned(lease) => {
                     if matches!(*self.orders.borrow(), Order::Resign { release: true }) {
@@ -87,13 +92,49 @@ impl Elector {
                     return Ended::AsTold;
                 }
                 End::Lost(reason) if self.settings.on_loss == OnLoss::Exit => return Ended::Lost(reason),
-                End::Lost(_) => {}
+                End::Lost(reason) => {
+                    if let Some(ended) = self.step_down(reason).await {
+                        return ended;
+                    }
+                }
             }
-            tokio::select! {
-                biased;
-                () = self.keeper.vacated() => {}
-                () = excused(&mut self.orders) => return Ended::AsTold,
-            }
+        }
+    }
+
+    /// Waits until the work of a lost term has ended; gives how the election ends if it does not go on after that.
+    ///
+    /// Work that blocks a thread or ignores the end of its term cannot be cancelled. Until it ends, this replica must not
+    /// lead again: it would act twice. So readiness fails after the limit, and after twice the limit liveness, or the run.
+    async fn step_down(&mut self, reason: String) -> Option<Ended> {
+        let (lost, limit) = (self.clock.now(), self.settings.step_down);
+        if let Some(done) = self.vacated_until(lost + limit).await {
+            return done;
+        }
+        let terms = self.keeper.held_terms();
+        let text = format!("leader work is still running {limit:?} after the lease was lost; not contending");
+        self.place.set(Standing::Degraded { reason: text.clone() });
+        if let Some(done) = self.vacated_until(lost + limit.saturating_mul(2)).await {
+            return done;
+        }
+        if self.settings.on_loss == OnLoss::StepDownOrExit {
+            return Some(Ended::Lost(format!("{reason}, and leader work did not end")));
+        }
+        tracing::error!(lease = %self.name(), terms, "leader work is still running after the lease was lost; failing liveness");
+        let _overdue = self.overdue.report(&self.name(), text);
+        tokio::select! {
+            biased;
+            () = self.keeper.vacated() => None,
+            () = excused(&mut self.orders) => Some(Ended::AsTold),
+        }
+    }
+
+    /// Waits for the end of leader work until a moment; gives nothing if it did not end by then.
+    async fn vacated_until(&mut self, moment: Moment) -> Option<Option<Ended>> {
+        tokio::select! {
+            biased;
+            () = self.keeper.vacated() => Some(None),
+            () = excused(&mut self.orders) => Some(Some(Ended::AsTold)),
+            () = self.clock.sleep_until(moment) => None,
         }
     }
 
@@ -150,6 +191,7 @@ impl Elector {
                 Turn::Wait(until) => until,
             };
             self.place.set(Standing::Ready);
+            self.name_leader(sight, now);
             if look_again.is_some_and(|moment| now >= moment) {
                 return false;
             }
@@ -196,7 +238,7 @@ impl Elector {
         match &end {
             End::Lost(reason) => {
                 fence_keeper.close(format!("the lease {} was lost: {reason}", self.name()));
-                tracing::warn!(lease = %self.name(), identity = self.settings.identity, reason, "leadership was lost");
+                tracing::warn!(lease = %self.name(), identity = self.settings.identity, reason, "stopped leading");
             }
             End::Resigned(_) => fence_keeper.close(format!("the lease {} was given up", self.name())),
         }
@@ -209,11 +251,30 @@ impl Elector {
         let retry = self.settings.timing.retry;
         let mut orders = self.orders.clone();
         let mut next = sent.moment() + retry;
+        let mut failures = 0;
+        let mut follower = Follower::new(self.clock.now());
         loop {
             tokio::select! {
                 biased;
                 () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
                 () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
+                changed = follower.changed(self, &lease) => match changed {
+                    Changed::Taken(record) => {
+                        let confirmed = tokio::select! {
+                            biased;
+                            () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
+                            () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
+                            confirmed = self.still_own() => confirmed,
+                        };
+                        let Some(confirmed) = confirmed else {
+                            return End::Lost(taken(&record));
+                        };
+                        lease = confirmed;
+                        continue;
+                    }
+                    // Another candidate might create it, so it is created again now.
+                    Changed::Deleted => {}
+                },
                 () = self.clock.sleep_until(next) => {}
             }
             let now = self.clock.mark();
@@ -232,16 +293,30 @@ impl Elector {
                         return End::Lost(NOT_IN_TIME.to_owned());
                     }
                     (lease, sent) = (renewed, now);
+                    failures = 0;
                     next = sent.moment() + retry;
                 }
                 Renewal::Again(changed) => lease = changed,
                 Renewal::Lost(reason) => return End::Lost(reason),
                 Renewal::Failed(error) => {
-                    tracing::warn!(lease = %self.name(), error = %chain(&error), "the lease was not renewed; trying again");
+                    failures += 1;
+                    let (name, error) = (self.name(), chain(&error));
+                    // A single lost response is ordinary.
+                    match failures {
+                        1 => tracing::info!(lease = name, error, "failed to renew lease; retrying"),
+                        _ => tracing::warn!(lease = name, error, failures, "failed to renew lease; retrying"),
+                    }
                     next = now.moment() + retry;
                 }
             }
         }
+    }
+
+    /// The lease, if the server says that this replica holds it. An event of a watch might be older than the last renewal: another
+    /// replica created and deleted the lease, and this one created it again.
+    async fn still_own(&self) -> Option<DynamicObject> {
+        let lease = self.lock.get().await.ok()??;
+        self.is_own(&Record::of(&lease)).then_some(lease)
     }
 
     async fn renew(&self, lease: &DynamicObject) -> Renewal {
@@ -254,23 +329,25 @@ impl Elector {
             Err(_) => {}
         }
         self.figures.slow_path();
-        match self.lock.get().await {
-            Ok(Some(lease)) => {
-                let found = Record::of(&lease);
-                if is_of(&found, &self.settings.identity, self.acquired.as_deref()) {
-                    return Renewal::Again(lease);
+        loop {
+            match self.lock.get().await {
+                Ok(Some(lease)) => {
+                    let found = Record::of(&lease);
+                    if self.is_own(&found) {
+                        return Renewal::Again(lease);
+                    }
+                    return Renewal::Lost(taken(&found));
                 }
-                Renewal::Lost(match &*found.holder {
-                    "" => "somebody took the holder out of it".to_owned(),
-                    holder => format!("{holder} has it"),
-                })
+                Ok(None) => {}
+                Err(error) => return Renewal::Failed(error),
             }
-            // Somebody deleted it. Candidates know that it was held.
-            Ok(None) => match self.lock.write(None, &record).await {
-                Ok(made) => Renewal::Done(made),
-                Err(error) => Renewal::Failed(error),
-            },
-            Err(error) => Renewal::Failed(error),
+            // The lease was deleted. Candidates that saw it wait until it would have expired, and a new one does not.
+            match self.lock.write(None, &record).await {
+                Ok(made) => return Renewal::Done(made),
+                // A candidate created it in between and leads now, so this term must not go on until the next renewal.
+                Err(error) if error.is_already_exists() => {}
+                Err(error) => return Renewal::Failed(error),
+            }
         }
     }
 
@@ -279,7 +356,7 @@ impl Elector {
         let giving_up = async {
             loop {
                 let found = Record::of(&lease);
-                if !is_of(&found, &self.settings.identity, self.acquired.as_deref()) {
+                if !self.is_own(&found) {
                     return Ok(());
                 }
                 let now = micro_time(self.clock.wall());
@@ -346,6 +423,17 @@ impl Elector {
         }
     }
 
+    /// Logs who leads, once for each leader.
+    fn name_leader(&mut self, sight: &Sight, now: Moment) {
+        let leader = sight
+            .leader(now)
+            .filter(|leader| self.named.as_deref() != Some(leader));
+        if let Some(leader) = leader {
+            tracing::info!(lease = %self.name(), identity = self.settings.identity, leader, "standing by");
+            self.named = Some(leader.to_owned());
+        }
+    }
+
     fn candidate(&self) -> Candidate<'_> {
         Candidate {
             identity: &self.settings.identity,
@@ -380,7 +468,12 @@ impl Elector {
         }
     }
 
-    fn jittered(&self) -> Duration {
+    /// Whether a record names this replica because it wrote that itself.
+    pub(super) fn is_own(&self, record: &Record) -> bool {
+        is_of(record, &self.settings.identity, self.acquired.as_deref())
+    }
+
+    pub(super) fn jittered(&self) -> Duration {
         jittered(self.settings.timing.retry, &self.random)
     }
 
@@ -396,7 +489,7 @@ impl Elector {
         i64::try_from(self.settings.timing.lease.as_secs()).unwrap_or(i64::MAX)
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{}/{}", self.settings.namespace, self.settings.lease)
     }
 }
@@ -428,6 +521,14 @@ impl Drop for Granted {
 /// A time that is longer by some chance, so that replicas do not ask all at once.
 fn jittered(time: Duration, random: &Random) -> Duration {
     time.mul_f64(1.0 + JITTER * random.fraction())
+}
+
+/// Why a lease is lost that has another record now.
+fn taken(found: &Record) -> String {
+    match &*found.holder {
+        "" => "its holder was removed".to_owned(),
+        holder => format!("{holder} has it"),
+    }
 }
 
 /// Whether somebody else changed the lease since it was seen so. One that is made cannot be missing: what is not found

@@ -23,36 +23,60 @@ pub(super) fn of_process() -> String {
 }
 
 #[cfg(unix)]
-fn host() -> String {
+pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(not(unix))]
-fn host() -> String {
+pub(crate) fn host() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
 }
 
-/// What the lease of one runnable is called: by the name of the election and its own, where a server takes that as the
-/// name of an object. Otherwise what it does not take is left out, and a number tells it from others.
+/// The longest name of an object.
+const NAME_MAX: usize = 253;
+/// How much of each part is kept in a name that is made up.
+const PART_MAX: usize = 100;
+
+/// The name of the lease of one runnable: the names of election and runnable, separated by `--`. If the server would not take
+/// that, or other parts could give the same, it has what can be kept of both and a hash of both. So different parts have
+/// different names, in every replica the same.
 pub(super) fn lease_of(election: &str, runnable: &str) -> String {
-    let may_be = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
-    let is_plain =
-        runnable.ends_with(may_be) && runnable.chars().all(|one| may_be(one) || "-.".contains(one));
-    if is_plain && !runnable.contains("..") && !runnable.contains(".-") && !runnable.contains("-.") {
-        return format!("{election}-{runnable}");
+    let plain = format!("{election}--{runnable}");
+    if !election.contains("--") && !election.ends_with('-') && is_plain(runnable) && plain.len() <= NAME_MAX {
+        return plain;
     }
     let kept: String = runnable
         .chars()
         .map(|one| one.to_ascii_lowercase())
-        .filter(|one| may_be(*one))
+        .filter(|one| is_alphanumeric(*one))
+        .take(PART_MAX)
         .collect();
-    format!("{election}-{kept}-{:08x}", number_of(runnable))
+    let cut: String = election.chars().take(PART_MAX).collect();
+    let cut = cut.trim_end_matches(|one| !is_alphanumeric(one));
+    format!("{cut}--{kept}-{:016x}", hash_of(&[election, runnable]))
+}
+
+/// Whether a runnable's name can stand after the separator, and does not look like a name that was made up.
+fn is_plain(name: &str) -> bool {
+    let hash = name.rsplit('-').next().unwrap_or_default();
+    let is_made_up = hash.len() == 16 && hash.chars().all(|one| one.is_ascii_hexdigit());
+    name.starts_with(is_alphanumeric)
+        && name.ends_with(is_alphanumeric)
+        && name.chars().all(|one| is_alphanumeric(one) || "-.".contains(one))
+        && !["..", ".-", "-.", "--"].iter().any(|odd| name.contains(odd))
+        && !is_made_up
+}
+
+fn is_alphanumeric(character: char) -> bool {
+    character.is_ascii_lowercase() || character.is_ascii_digit()
 }
 
 /// FNV-1a: the same in every replica, whatever it was compiled with, which the hashes of the standard library are not.
-fn number_of(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |number, byte| {
-        (number ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+fn hash_of(parts: &[&str]) -> u64 {
+    // No text has this byte, so that parts cannot be shifted into each other.
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
@@ -72,16 +96,46 @@ fn namespace_in(file: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
+    // D19
     #[test]
-    fn runnables_have_leases_of_different_names_that_a_server_takes() {
-        assert_eq!(lease_of("op", "web"), "op-web");
-        assert_eq!(lease_of("op", "web.v1-beta"), "op-web.v1-beta");
-        let odd = ["Web", "wEb", "web_", "web..v1", "web-", "Wägen", "_"];
-        let names: std::collections::BTreeSet<_> = odd.iter().map(|name| lease_of("op", name)).collect();
-        assert_eq!(names.len(), odd.len(), "{names:?}");
+    fn names_of_leases_are_valid_and_different_whatever_their_parts() {
+        assert_eq!(lease_of("op", "web"), "op--web");
+        assert_eq!(lease_of("op", "web.v1-beta"), "op--web.v1-beta");
+        let long = "a".repeat(400);
+        let made_up = lease_of("op", "Web");
+        let looks_made_up = made_up.strip_prefix("op--").unwrap();
+        let parts = [
+            ("op", "web"),
+            ("op-", "web"),
+            ("op", "-web"),
+            ("op", "web-x"),
+            ("op-web", "x"),
+            ("op--web", "x"),
+            ("op", "web--x"),
+            ("op", "Web"),
+            ("op", "wEb"),
+            ("op", "web_"),
+            ("op", "web..v1"),
+            ("op", "web-"),
+            ("op", "Wägen"),
+            ("op", "_"),
+            ("op", looks_made_up),
+            ("op", &long),
+            ("op", &long[1..]),
+            (&long[..250], "web"),
+            (&long[..249], "web"),
+        ];
+        let names: std::collections::BTreeSet<_> = parts
+            .iter()
+            .map(|(election, name)| lease_of(election, name))
+            .collect();
+        assert_eq!(names.len(), parts.len(), "{names:?}");
         for name in names {
-            let is_taken = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || one == '-';
-            assert!(name.chars().all(is_taken), "{name}");
+            let is_valid = name.chars().all(|one| is_alphanumeric(one) || "-.".contains(one));
+            assert!(
+                is_valid && name.len() <= NAME_MAX && name.ends_with(is_alphanumeric),
+                "{name}"
+            );
         }
     }
 

@@ -60,6 +60,12 @@ impl Sight {
         &self.record
     }
 
+    /// The holder, as long as the lease has not expired.
+    pub(super) fn leader(&self, now: Moment) -> Option<&str> {
+        let is_held = !self.record.holder.is_empty() && now < self.changed + self.record.duration();
+        is_held.then_some(&*self.record.holder)
+    }
+
     /// Whether the lease names this candidate because it wrote that itself.
     pub(super) fn is_of(&self, candidate: &Candidate<'_>) -> bool {
         is_of(&self.record, candidate.identity, candidate.acquired)
@@ -70,10 +76,9 @@ impl Sight {
         if self.is_of(candidate) {
             return Turn::Take;
         }
-        let runs_out = self.changed + self.record.duration();
-        if !self.record.holder.is_empty() && now < runs_out {
+        if self.leader(now).is_some() {
             self.free = None;
-            return Turn::Wait(runs_out);
+            return Turn::Wait(self.changed + self.record.duration());
         }
         let patient_until = *self.free.get_or_insert(now) + candidate.patience;
         if candidate.is_warm || now >= patient_until {

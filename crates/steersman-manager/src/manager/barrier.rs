@@ -3,13 +3,15 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
+use steersman_cache::{Resource, Trouble};
 use steersman_controller::{BoxRunnable, Filling, Needs, Runnable, Unfilled};
 use steersman_core::Moment;
 
 use super::Inner;
+use crate::Unready;
 
 /// What the start waits for, for readiness and for people. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,55 @@ impl Awaited {
 
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The caches of the manager, for readiness. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Caches(Arc<OnceLock<Weak<Inner>>>);
+
+impl Caches {
+    pub(super) fn set(&self, inner: &Arc<Inner>) {
+        // There is one manager.
+        let _ = self.0.set(Arc::downgrade(inner));
+    }
+
+    /// Fails while the start waits for caches, and afterwards while a cache of the default cluster that a runnable names is not in
+    /// sync.
+    pub(super) fn check(&self) -> Result<(), Unready> {
+        let inner = self.0.get().and_then(Weak::upgrade);
+        let missing = inner.map(|inner| inner.unsynced_caches()).unwrap_or_default();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(Unready::waiting_for(missing)),
+        }
+    }
+}
+
+impl Inner {
+    fn unsynced_caches(&self) -> BTreeSet<String> {
+        let mut missing: BTreeSet<String> = self.awaited.all().into_iter().collect();
+        let default_cluster = self.default_cluster.as_ref();
+        let Some(cluster) = default_cluster.and_then(|name| self.surroundings.fleet().get(name)) else {
+            return missing;
+        };
+        let named: Vec<Resource> = self
+            .runnables()
+            .iter()
+            .flat_map(Runnable::caches)
+            .filter(|wanted| wanted.is_in(cluster.name()))
+            .map(|wanted| wanted.resource().clone())
+            .collect();
+        for informer in cluster.cache().informers() {
+            let health = informer.health();
+            // A kind that is not installed has nothing to sync.
+            let is_absent = health.trouble.as_deref() == Some(&Trouble::Absent);
+            let is_done = health.synced || health.ended || is_absent;
+            if !is_done && named.contains(informer.resource()) {
+                missing.insert(format!("{} (cluster {})", informer.resource(), cluster.name()));
+            }
+        }
+        missing
     }
 }
 

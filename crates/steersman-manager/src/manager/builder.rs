@@ -17,12 +17,17 @@ use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    Inner, Manager, RunError, barrier::Awaited, collect, own_lease::Leads, stuck::Stuck, warmth::Warmth,
+    Inner, Manager, RunError,
+    barrier::{Awaited, Caches},
+    collect,
+    own_lease::Leads,
+    stuck::Stuck,
+    warmth::Warmth,
 };
 use crate::{
     BindError, Checks, Election, ElectionError, MetricsRegistry, MetricsServer, MetricsServerError,
     RouteError, Routes, Server, Unready,
-    election::{Figures, Settings},
+    election::{Figures, Overdue, Settings},
 };
 
 /// A manager that is being put together; from [`Manager::builder`].
@@ -207,8 +212,6 @@ impl ManagerBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.unwrap_or_else(Spawner::current);
         let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
-        let surroundings = RunSurroundings::new(Arc::clone(&clock), Arc::clone(&random), spawner);
-        let surroundings = Arc::new(surroundings.with_fill_limit(self.barrier));
         let mut clusters = self.clusters;
         if clusters.is_empty() && !self.without_cluster {
             let inferred = Cluster::builder(ClusterName::default())
@@ -218,6 +221,11 @@ impl ManagerBuilder {
             clusters.push(inferred.map_err(BuildError::Connect)?);
         }
         let default_cluster = clusters.first().map(|cluster| cluster.name().clone());
+        let surroundings = RunSurroundings::new(Arc::clone(&clock), Arc::clone(&random), spawner);
+        let surroundings = surroundings
+            .with_fill_limit(self.barrier)
+            .with_default_cluster(default_cluster.clone());
+        let surroundings = Arc::new(surroundings);
         let election = self.election.map(|election| {
             let settings = election.settle(clusters.first())?;
             Ok::<_, ElectionError>(Contested {
@@ -227,6 +235,12 @@ impl ManagerBuilder {
             })
         });
         let election = election.transpose()?;
+        let replica = election
+            .as_ref()
+            .map(|election| election.settings.identity.clone());
+        surroundings
+            .standings()
+            .set_replica(&replica.unwrap_or_else(crate::election::host));
         let (own_leases, election) = match election {
             Some(election) if election.settings.per_runnable => (Some(election.settings), None),
             election => (None, election),
@@ -246,9 +260,15 @@ impl ManagerBuilder {
         {
             registered.push(metrics.register(|registry| figures.register(&settings.lease, registry)));
         }
+        let overdue = Overdue::default();
+        if own_leases.is_some() || election.is_some() {
+            let overdue = overdue.clone();
+            registered.extend(healthz.add_sync("leader-election", move || overdue.check()));
+        }
         let warmth = Arc::new(Warmth::new());
         let awaited = Awaited::default();
-        own_checks(&readyz, &surroundings, &awaited, &warmth);
+        let caches = Caches::default();
+        own_checks(&readyz, &surroundings, &caches, &warmth);
         if self.ready_while_cold {
             for check in ["caches", "runnables", "warm"] {
                 readyz.set_apart(check);
@@ -262,7 +282,7 @@ impl ManagerBuilder {
         healthz.mount(&mut routes, "/healthz")?;
         readyz.mount(&mut routes, "/readyz")?;
         let endpoints = Endpoints::bind(self.health, routes, self.metrics, &metrics, &clock)?;
-        Ok(Manager(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             surroundings,
             default_cluster,
             controllers: self.controllers,
@@ -278,12 +298,15 @@ impl ManagerBuilder {
             election,
             own_leases,
             leads: Leads::default(),
+            overdue,
             warmth,
             registry: Mutex::default(),
             leaving: Default::default(),
             changed: watch::Sender::new(()),
             _registered: registered,
-        })))
+        });
+        caches.set(&inner);
+        Ok(Manager(inner))
     }
 }
 
@@ -295,7 +318,7 @@ pub(crate) struct Contested {
 }
 
 /// `/readyz` says who is not ready, and why, without anybody having to ask for it.
-fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, awaited: &Awaited, warmth: &Arc<Warmth>) {
+fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, caches: &Caches, warmth: &Arc<Warmth>) {
     let standings = surroundings.standings().clone();
     let running = readyz.add_sync("runnables", move || {
         let all = standings.all();
@@ -310,15 +333,8 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, awaited: &Aw
             Err(Unready::public(not_ready.join("; ")))
         }
     });
-    let awaited = awaited.clone();
-    let caches = readyz.add_sync("caches", move || {
-        let missing = awaited.all();
-        if missing.is_empty() {
-            Ok(())
-        } else {
-            Err(Unready::waiting_for(missing))
-        }
-    });
+    let caches = caches.clone();
+    let caches = readyz.add_sync("caches", move || caches.check());
     remark_on_all(readyz, surroundings);
     let warmth = Arc::clone(warmth);
     let warm = readyz.add_sync("warm", move || warmth.check());

@@ -210,6 +210,7 @@ impl Collected {
             let state = match standing {
                 Standing::Ready => "ready",
                 Standing::Dormant { .. } => "dormant",
+                Standing::Impaired { .. } => "impaired",
                 Standing::Degraded { .. } => "degraded",
                 _ => "waiting",
             };

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use super::{RunError, last_events, leading::elected};
 use crate::{
     MetricsRegistry, Registered,
-    election::{Campaign, Circumstances, Figures, Settings},
-    supervise::chain,
+    election::{Campaign, Circumstances, Figures, Overdue, Settings},
+    supervise::{across_terms, chain},
 };
 
 /// A runnable with a lease of its own.
@@ -27,6 +27,7 @@ pub(super) struct OwnLease {
     settings: Settings,
     figures: Figures,
     standings: Standings,
+    overdue: Overdue,
     leads: Leads,
     _registered: Registered,
 }
@@ -72,7 +73,7 @@ impl OwnLease {
     pub(super) fn new(
         inner: BoxRunnable,
         settings: &Settings,
-        standings: &Standings,
+        (standings, overdue): (&Standings, &Overdue),
         metrics: &MetricsRegistry,
         leads: &Leads,
     ) -> Self {
@@ -84,6 +85,7 @@ impl OwnLease {
             settings,
             figures,
             standings: standings.clone(),
+            overdue: overdue.clone(),
             leads: leads.clone(),
         }
     }
@@ -98,6 +100,7 @@ impl OwnLease {
             keeper: Arc::clone(&keeper),
             warm: is_warm,
             standings: self.standings.clone(),
+            overdue: self.overdue.clone(),
         };
         let campaign = Campaign::start(&self.settings, &self.figures, circumstances);
         let name = self.inner.name();
@@ -168,9 +171,16 @@ impl Contest<'_> {
             std::future::pending::<()>().await;
         };
         let (_handle, child) = self.cx.child();
+        let running = async {
+            let result = across_terms(name, &child, || self.own.inner.run(child.clone())).await;
+            if result.is_ok() {
+                hold_after(&child).await;
+            }
+            result
+        };
         tokio::select! {
             biased;
-            result = self.own.inner.run(child) => result,
+            result = running => result,
             error = lost(&mut self.campaign, self.own) => Err(error.into()),
             () = warming => Ok(()),
         }
@@ -201,14 +211,18 @@ impl Contest<'_> {
         let deadline = child.clock().now() + child.fill_limit();
         let (name, stop) = (self.own.inner.name(), self.cx.stop());
         let running = async {
-            let result = run_filled(&self.own.inner, child, deadline).await;
+            let result = run_filled(&self.own.inner, child.clone(), deadline).await;
             match result {
                 Err(error) if term.is_spent() => {
-                    tracing::warn!(name, error = %chain(&*error), "failed, because leadership was lost");
+                    tracing::warn!(name, error = %chain(&*error), "failed after it stopped leading");
                     stop.requested().await;
                     Ok(())
                 }
-                result => result,
+                Ok(()) => {
+                    hold_after(&child).await;
+                    Ok(())
+                }
+                error => error,
             }
         };
         let result = tokio::select! {
@@ -232,10 +246,20 @@ impl Contest<'_> {
             () = self.cx.clock().sleep_until(deadline) => false,
         };
         // Nobody writes them once the lease is given up.
-        last_events::write(&self.cx.fleet().all(), self.cx.clock(), deadline).await;
+        let (clusters, lease) = (self.cx.fleet().all(), self.own.settings.cluster());
+        last_events::write_before_release(&clusters, lease, self.cx.clock(), deadline).await;
         self.campaign
             .resign(is_vacated && self.own.settings.release)
             .await;
+    }
+}
+
+/// Holds the lease of work that is done until the run stops. If it were given up, each replica in turn would do that work. A runnable
+/// that is done is ready, also if it never said so.
+async fn hold_after(cx: &RunContext) {
+    if !cx.stop().is_requested() {
+        cx.ready();
+        cx.stop().requested().await;
     }
 }
 

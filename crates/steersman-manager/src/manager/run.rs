@@ -89,6 +89,7 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
         keeper: Arc::clone(keeper),
         warm: inner.warmth.is_warm(),
         standings: inner.surroundings.standings().clone(),
+        overdue: inner.overdue.clone(),
     };
     let campaign = Campaign::start(&election.settings, &election.figures, circumstances);
     Ok(Some(campaign.map_err(RunError::Election)?))
@@ -245,7 +246,8 @@ async fn wind_down(
     let fleet = inner.surroundings.fleet();
     if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
         // Nobody writes them once the lease is given up.
-        last_events::write(&fleet.all(), clock, deadline).await;
+        let lease = election.settings.cluster();
+        last_events::write_before_release(&fleet.all(), lease, clock, deadline).await;
         if !is_vacated {
             tracing::warn!(
                 lease = election.settings.lease,

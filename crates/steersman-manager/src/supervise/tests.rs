@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a supervisor promises.
 
+use std::time::Duration;
+
 use steersman_cluster::Fence;
 use steersman_controller::{LeadershipKeeper, RunFn, Standing, run_fn};
 use steersman_core::{Random, Spawner, TestClock};
@@ -9,6 +11,7 @@ use tokio::sync::oneshot;
 use super::*;
 
 struct Stage {
+    clock: TestClock,
     surroundings: Arc<RunSurroundings>,
     supervisor: Supervisor,
     stop: Stop,
@@ -17,10 +20,12 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let (clock, random) = (Arc::new(TestClock::new()), Arc::new(Random::from_seed(7)));
-        let surroundings = Arc::new(RunSurroundings::new(clock, random, Spawner::current()));
+        let (clock, random) = (TestClock::new(), Arc::new(Random::from_seed(7)));
+        let shared = Arc::new(clock.clone());
+        let surroundings = Arc::new(RunSurroundings::new(shared, random, Spawner::current()));
         let (handle, stop) = StopHandle::new();
         Self {
+            clock,
             supervisor: Supervisor::new(&surroundings, &Leaving::default()),
             surroundings,
             stop,
@@ -35,6 +40,14 @@ impl Stage {
     fn start(&mut self, runnable: &BoxRunnable, turn: (&Leadership, Option<Term>)) {
         let due = (&self.stop, self.now());
         self.supervisor.start(runnable, turn, due);
+    }
+
+    /// Waits until a runnable fails, and gives its error.
+    async fn failure(&mut self) -> String {
+        let Change::Failed(failure) = self.supervisor.changed().await else {
+            panic!("nothing was dismissed");
+        };
+        failure.error.to_string()
     }
 }
 
@@ -87,20 +100,21 @@ async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begi
 
 // R68, R177
 #[tokio::test]
-async fn guarantee_2_what_fails_because_its_term_is_over_is_no_failure() {
+async fn guarantee_2_a_leader_that_fails_because_its_term_is_over_is_no_failure() {
     let mut stage = Stage::new();
     let (fence_keeper, fence) = Fence::new(Arc::clone(stage.surroundings.clock()));
     fence_keeper.open_until(None);
     let (keeper, leadership) = LeadershipKeeper::new();
     keeper.grant(fence.clone());
     let (fail, failing) = watch::channel(false);
-    let careless = runnable(move |_| {
+    let careless = move |_| {
         let mut failing = failing.clone();
         async move {
             failing.wait_for(|failing| *failing).await?;
             Err("held back".into())
         }
-    });
+    };
+    let careless = BoxRunnable::new(run_fn("one", careless).needing(Needs::Leadership));
     stage.start(&careless, (&leadership, leadership.try_term()));
     stage.supervisor.begun().await;
     fence_keeper.close("the time is up");
@@ -113,10 +127,107 @@ async fn guarantee_2_what_fails_because_its_term_is_over_is_no_failure() {
     let now = stage.now();
     stage.supervisor.stop(now, |_| true).await;
     stage.start(&careless, (&leadership, leadership.try_term()));
-    let Change::Failed(failure) = stage.supervisor.changed().await else {
-        panic!("nothing was dismissed");
-    };
-    assert_eq!(failure.error.to_string(), "held back");
+    assert_eq!(stage.failure().await, "held back");
+}
+
+/// A warm-up runnable that acts when it leads, and fails when told to, with the error that its fence gives. Counts its runs.
+fn careless_warm_up(failing: watch::Receiver<u32>) -> (BoxRunnable, watch::Receiver<u32>) {
+    let (runs, counted) = watch::channel(0);
+    let runs = Arc::new(runs);
+    let careless = runnable(move |cx: RunContext| {
+        runs.send_modify(|runs| *runs += 1);
+        let (mut failing, number) = (failing.clone(), *runs.borrow());
+        async move {
+            cx.ready();
+            let term = cx.leadership().term().await;
+            failing.wait_for(|told| *told >= number).await?;
+            term.fence().check()?;
+            Err("a reason of its own".into())
+        }
+    });
+    (careless, counted)
+}
+
+// R68, R177, D14
+#[tokio::test]
+async fn guarantee_2_a_warm_up_runnable_that_fails_because_it_is_fenced_starts_again() {
+    let mut stage = Stage::new();
+    let (fence_keeper, fence) = Fence::new(Arc::clone(stage.surroundings.clock()));
+    fence_keeper.open_until(None);
+    let (keeper, leadership) = LeadershipKeeper::new();
+    keeper.grant(fence);
+    let (fail, failing) = watch::channel(0);
+    let (careless, mut runs) = careless_warm_up(failing);
+    // As the manager starts it: without a term, which the runnable takes itself.
+    stage.start(&careless, (&leadership, None));
+    stage.supervisor.begun().await;
+    fence_keeper.close("the time is up");
+    fail.send_replace(1);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*runs.borrow(), 1, "it would take the same term again");
+    keeper.revoke();
+    runs.wait_for(|runs| *runs == 2).await.unwrap();
+    assert!(stage.supervisor.unheard().is_empty());
+
+    // The next failure is none of leadership.
+    keeper.grant(Fence::open());
+    fail.send_replace(2);
+    assert_eq!(stage.failure().await, "a reason of its own");
+    assert_eq!(*runs.borrow(), 2);
+}
+
+// D14
+#[tokio::test]
+async fn guarantee_2_a_warm_up_runnable_of_a_standby_that_fails_is_a_failure() {
+    let mut stage = Stage::new();
+    let (keeper, leadership) = LeadershipKeeper::new();
+    stage.start(
+        &runnable(async |_| Err("a reason of its own".into())),
+        (&leadership, None),
+    );
+    assert_eq!(stage.failure().await, "a reason of its own");
+    drop(keeper);
+}
+
+// D14
+#[tokio::test]
+async fn guarantee_2_a_warm_up_runnable_that_fails_long_after_it_led_is_a_failure() {
+    let mut stage = Stage::new();
+    let (keeper, leadership) = LeadershipKeeper::new();
+    let (runs, mut has_begun) = watch::channel(0);
+    let (led, mut has_led) = watch::channel(0);
+    let (lost, mut has_lost) = watch::channel(0);
+    let (fail, failing) = watch::channel(0);
+    let unlucky = runnable(move |cx: RunContext| {
+        let (led, lost, mut failing) = (led.clone(), lost.clone(), failing.clone());
+        runs.send_modify(|runs| *runs += 1);
+        async move {
+            cx.ready();
+            drop(cx.leadership().term().await);
+            led.send_modify(|times| *times += 1);
+            cx.leadership().vacant().await;
+            lost.send_modify(|times| *times += 1);
+            let times = *lost.borrow();
+            failing.wait_for(|told| *told >= times).await?;
+            Err("a reason of its own".into())
+        }
+    });
+    stage.start(&unlucky, (&leadership, None));
+    let terms = [Duration::from_secs(1), Duration::from_secs(3600)];
+    for (time, delay) in (1..).zip(terms) {
+        // Soon after the end of a term it starts again.
+        has_begun.wait_for(|runs| *runs == time).await.unwrap();
+        keeper.grant(Fence::open());
+        has_led.wait_for(|times| *times == time).await.unwrap();
+        keeper.revoke();
+        has_lost.wait_for(|times| *times == time).await.unwrap();
+        stage.clock.advance(delay);
+        fail.send_replace(time);
+    }
+    assert_eq!(stage.failure().await, "a reason of its own");
+    assert_eq!(*has_begun.borrow(), 2);
 }
 
 // R68

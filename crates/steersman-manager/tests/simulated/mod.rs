@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
+    collections::BTreeMap,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll},
@@ -33,6 +34,8 @@ pub struct Ledger {
     pub renewed: Duration,
     pub takeovers: u32,
     pub writes: u32,
+    /// The holders of leases that were deleted, and since when each can reach the server.
+    pub former: BTreeMap<String, Duration>,
     /// What must not be.
     pub violations: Vec<String>,
 }
@@ -45,8 +48,16 @@ pub struct Network {
     ledger: Arc<Mutex<Ledger>>,
     random: Arc<Random>,
     frozen: watch::Receiver<bool>,
-    /// In so many of a thousand requests something is lost.
-    losses: u64,
+    faults: Faults,
+}
+
+/// How often something goes wrong on the way, of a thousand requests.
+#[derive(Clone, Copy)]
+pub struct Faults {
+    /// The request or its answer is lost.
+    pub losses: u64,
+    /// The server refuses a write.
+    pub refusals: u64,
 }
 
 /// The connection broke.
@@ -59,7 +70,7 @@ impl Network {
         identity: &str,
         server: &ApiServer,
         ledger: &Arc<Mutex<Ledger>>,
-        (seed, losses): (u64, u64),
+        (seed, faults): (u64, Faults),
         frozen: watch::Receiver<bool>,
     ) -> Self {
         Self {
@@ -68,7 +79,7 @@ impl Network {
             ledger: Arc::clone(ledger),
             random: Arc::new(Random::from_seed(seed)),
             frozen,
-            losses,
+            faults,
         }
     }
 
@@ -77,7 +88,11 @@ impl Network {
     }
 
     fn is_lost(&self) -> bool {
-        self.random.next_u64() % 1000 < self.losses
+        self.strikes(self.faults.losses)
+    }
+
+    fn strikes(&self, of_thousand: u64) -> bool {
+        self.random.next_u64() % 1000 < of_thousand
     }
 
     async fn passes(&self) {
@@ -90,9 +105,13 @@ impl Network {
             return Err(Lost);
         }
         let (parts, body) = request.into_parts();
-        let bytes = body.collect().await.map_err(|_| Lost)?.to_bytes();
+        let mut bytes = body.collect().await.map_err(|_| Lost)?.to_bytes();
         let is_write = parts.method != http::Method::GET;
         let is_lease = parts.uri.path().contains("/leases");
+        if is_write && self.strikes(self.faults.refusals) {
+            // The server answers 400.
+            bytes = Bytes::from_static(b"{");
+        }
         if is_write && !is_lease {
             self.lock().write(&self.identity);
         }
@@ -124,7 +143,9 @@ impl Ledger {
     fn write(&mut self, identity: &str) {
         self.writes += 1;
         let (now, holder) = (self.now, &self.holder);
-        if holder != identity {
+        if holder != identity && self.learns_of_its_loss(identity) {
+            // Its last write and the event that tells of the loss were under way at the same time.
+        } else if holder != identity {
             let violation = format!("{now:?}: {identity} writes, but the lease is held by `{holder}`");
             self.violations.push(violation);
         } else if now >= self.renewed + LEASE {
@@ -133,12 +154,21 @@ impl Ledger {
         }
     }
 
+    /// Whether this is the holder of a lease that was deleted, at the moment in which it learns that another one holds it.
+    pub fn learns_of_its_loss(&self, identity: &str) -> bool {
+        let reachable = self.former.get(identity);
+        reachable.is_some_and(|reachable| self.now <= *reachable)
+    }
+
     /// The lease was written.
     fn hold(&mut self, lease: &[u8]) {
         let lease: Value = serde_json::from_slice(lease).unwrap();
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap().to_owned();
         if holder != self.holder && !holder.is_empty() {
             self.takeovers += 1;
+            if let Some(reachable) = self.former.get_mut(&self.holder) {
+                *reachable = self.now.max(*reachable);
+            }
         }
         (self.holder, self.renewed) = (holder, self.now);
     }

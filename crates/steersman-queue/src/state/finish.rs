@@ -8,18 +8,24 @@ use steersman_core::Moment;
 use super::{Entrance, State, Wakes};
 use crate::Key;
 use crate::entry::{Place, Trouble};
-use crate::inspect::{Stage, Status};
+use crate::inspect::{Cause, Stage, Status};
 use crate::shutdown::Shutdown;
 
 impl<K: Key> State<K> {
-    /// Notes a failure of a key in flight, and answers how many that are.
+    /// Notes a failure of a key in flight. Answers how many that are, and whether the error is that of the last failure.
     ///
     /// A step of its own, so that the limiter is asked outside the lock. Nobody else ends this flight meanwhile.
-    pub(crate) fn note_failure(&mut self, index: u32, error: Option<Box<str>>, counts: bool) -> u32 {
+    pub(crate) fn note_failure(&mut self, index: u32, error: Option<Box<str>>, counts: bool) -> (u32, bool) {
         let trouble = self.entries[index as usize].trouble.get_or_insert_default();
+        let repeats_error = error.is_some() && trouble.error == error;
         trouble.error = error;
         trouble.failures = trouble.failures.saturating_add(u32::from(counts));
-        trouble.failures
+        (trouble.failures, repeats_error)
+    }
+
+    /// A key in flight is handed out again because it was added, whatever put it back.
+    pub(crate) fn keep_added(&mut self, index: u32) {
+        self.entries[index as usize].added = true;
     }
 
     /// Ends a flight. `reset` forgets the failures; `again` puts the key back.
@@ -43,6 +49,19 @@ impl<K: Key> State<K> {
             }
             _ => self.forget_if_idle(index),
         }
+    }
+
+    /// Ends a flight without an outcome, and says what is known of the key.
+    pub(crate) fn withdraw(&mut self, index: u32, added: bool) -> Option<Status<K>> {
+        let (mut status, purged) = (self.status_at(index), self.entries[index as usize].discard);
+        status.stage = Stage::Ready;
+        if added {
+            status.cause = Cause::Added;
+        }
+        // An add during the flight is handed out by this queue, with the failures that the key has.
+        let reset = self.entries[index as usize].place == Place::Idle;
+        self.finish(index, reset, None);
+        (!purged).then_some(status)
     }
 
     /// Resets the back-off of a key.
@@ -138,6 +157,7 @@ impl<K: Key> State<K> {
             cause,
             failures,
             last_error,
+            retractable,
             ..
         } = status;
         let at = match stage {
@@ -154,7 +174,13 @@ impl<K: Key> State<K> {
                 .trouble
                 .get_or_insert_with(|| Box::new(trouble));
         }
-        self.enqueue(index, Entrance { priority, at, cause }, now);
+        let entrance = Entrance {
+            priority,
+            at,
+            cause,
+            retractable,
+        };
+        self.enqueue(index, entrance, now);
         true
     }
 }

@@ -63,6 +63,7 @@ impl<K: Key> State<K> {
             cause: entry.cause,
             failures: entry.failures(),
             last_error: entry.trouble.as_ref().and_then(|trouble| trouble.error.clone()),
+            retractable: entry.retractable,
         }
     }
 
@@ -83,6 +84,29 @@ impl<K: Key> State<K> {
                 into.push(self.status_at(place as u32));
             }
         }
+    }
+
+    /// Removes a key that waits in a paused queue, if all its adds allow that.
+    pub(crate) fn retract(&mut self, key: &K, hash: u64) -> bool {
+        let Some(index) = self.find(key, hash).filter(|_| self.paused) else {
+            return false;
+        };
+        let entry = &mut self.entries[index as usize];
+        if !entry.retractable || entry.in_flight || entry.place == Place::Idle {
+            return false;
+        }
+        entry.trouble = None;
+        self.unqueue(index);
+        self.forget_if_idle(index);
+        true
+    }
+
+    /// The status of all keys in flight, those first that are the longest.
+    pub(crate) fn in_flight(&self) -> Vec<Status<K>> {
+        let first = self.flights.front();
+        std::iter::successors(first, |&index| self.flights.next(&self.entries, index))
+            .map(|index| self.status_at(index))
+            .collect()
     }
 
     /// Removes all keys in these places of the slab that match, and says how many.

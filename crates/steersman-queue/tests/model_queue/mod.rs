@@ -37,6 +37,7 @@ struct Known {
     troubled: bool,
     in_flight_since: Option<u64>,
     discard: bool,
+    retractable: bool,
 }
 
 /// A lane is its group and its keys; a level is its lanes by outer group, all in the order of their turns.
@@ -60,7 +61,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn add(&mut self, key: u8, priority: i32, after: u64) {
+    pub(crate) fn add(&mut self, key: u8, priority: i32, after: u64, retractable: bool) {
         let fresh = Known {
             waits: Waits::No,
             priority: 0,
@@ -68,12 +69,15 @@ impl Model {
             troubled: false,
             in_flight_since: None,
             discard: false,
+            retractable: false,
         };
         self.keys.entry(key).or_insert(fresh);
-        self.enqueue(key, priority, self.now + after);
+        self.enqueue(key, priority, self.now + after, retractable);
     }
 
-    fn enqueue(&mut self, key: u8, priority: i32, until: u64) {
+    fn enqueue(&mut self, key: u8, priority: i32, until: u64, retractable: bool) {
+        let known = self.known(key);
+        known.retractable = retractable && (known.retractable || matches!(known.waits, Waits::No));
         let known = self.keys[&key];
         match known.waits {
             Waits::No => {
@@ -209,6 +213,13 @@ impl Model {
                 known.troubled = true;
                 None
             }
+            How::Postpone(delay) => Some(delay),
+            How::Withdraw => {
+                if matches!(known.waits, Waits::No) {
+                    (known.failures, known.troubled) = (0, false);
+                }
+                None
+            }
         };
         if discard {
             (known.failures, known.troubled) = (0, false);
@@ -218,7 +229,7 @@ impl Model {
             self.enter_lane(key);
         }
         if let Some(delay) = delay.filter(|_| !discard) {
-            self.enqueue(key, priority, now + delay);
+            self.enqueue(key, priority, now + delay, false);
         }
         self.forget_if_idle(key);
     }
@@ -244,6 +255,18 @@ impl Model {
             (known.failures, known.troubled) = (0, false);
             self.forget_if_idle(key);
         }
+    }
+
+    pub(crate) fn retract(&mut self, key: u8) -> bool {
+        let paused = self.paused;
+        let is_meant = self.keys.get(&key).is_some_and(|known| {
+            let waits = !matches!(known.waits, Waits::No);
+            paused && waits && known.retractable && known.in_flight_since.is_none()
+        });
+        if is_meant {
+            self.purge(|other| other == key);
+        }
+        is_meant
     }
 
     pub(crate) fn purge(&mut self, matches: impl Fn(u8) -> bool) {

@@ -107,6 +107,7 @@ pub struct Fault(pub(super) Kind);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Answer { code: u16, retry_after: Option<u64> },
+    Respond(Arc<Respond>),
     Initializing,
     ErrorEvent { code: u16 },
     DropResponse,
@@ -114,6 +115,14 @@ pub(super) enum Kind {
     DelayAnswer(Duration),
     Stall,
     CutAfterLines { lines: usize, cut: Cut },
+}
+
+/// A response word for word.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Respond {
+    pub(super) code: u16,
+    pub(super) content_type: String,
+    pub(super) body: Vec<u8>,
 }
 
 /// How a response that is under way is cut.
@@ -145,6 +154,17 @@ impl Fault {
             code,
             retry_after: Some(seconds),
         })
+    }
+
+    /// Answers with exactly this status, content type and body, as a gateway does that is not an API server. The server does not
+    /// see the request.
+    #[must_use]
+    pub fn respond(code: u16, content_type: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
+        Self(Kind::Respond(Arc::new(Respond {
+            code,
+            content_type: content_type.into(),
+            body: body.into(),
+        })))
     }
 
     /// Answers 429 as a server does that still fills the memory from which it answers watches of a kind.

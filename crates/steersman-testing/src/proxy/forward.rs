@@ -18,7 +18,7 @@ use tokio::time;
 use super::{
     Shared, StartError,
     body::{self, Body},
-    fault::Kind,
+    fault::{Kind, Respond},
     record::{Ended, Recorder},
 };
 use crate::{ClientError, Endpoint};
@@ -96,6 +96,7 @@ pub(super) async fn forward(
 
     match fault {
         Some(&Kind::Answer { code, retry_after }) => return Ok(answer(&recorder, code, retry_after)),
+        Some(Kind::Respond(response)) => return Ok(respond(&recorder, response)),
         Some(&Kind::Initializing) => return Ok(initializing(&recorder)),
         Some(&Kind::ErrorEvent { code }) => return Ok(error_event(&recorder, code)),
         Some(&Kind::Delay(delay)) => time::sleep(delay).await,
@@ -153,16 +154,33 @@ fn error_event(recorder: &Recorder, code: u16) -> Response<Body> {
 }
 
 fn whole(recorder: &Recorder, code: u16, body: &Value) -> Response<Body> {
-    let bytes = Bytes::from(format!("{body}\n"));
+    let json = header::HeaderValue::from_static("application/json");
+    complete(recorder, code, json, Bytes::from(format!("{body}\n")))
+}
+
+fn respond(recorder: &Recorder, response: &Respond) -> Response<Body> {
+    let content_type = header::HeaderValue::from_str(&response.content_type);
+    let content_type = content_type.expect("a test names a content type that fits into a header");
+    complete(
+        recorder,
+        response.code,
+        content_type,
+        Bytes::from(response.body.clone()),
+    )
+}
+
+fn complete(
+    recorder: &Recorder,
+    code: u16,
+    content_type: header::HeaderValue,
+    bytes: Bytes,
+) -> Response<Body> {
     recorder.answered(code);
     recorder.handed_on(bytes.len());
     recorder.ended(Ended::Complete);
     let mut response = Response::new(Full::new(bytes).map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static("application/json"),
-    );
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
 }
 

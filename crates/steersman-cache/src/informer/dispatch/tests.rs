@@ -31,7 +31,7 @@ fn scene() -> Scene {
     let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
     let (writer, store) = store(StoreOptions::new());
     let clock = TestClock::new();
-    let overlay = Overlay::new(&store, Arc::new(clock.clone()));
+    let overlay = Overlay::of_informer(&store, Arc::new(clock.clone()));
     let dispatch = Dispatch::new(kind, (writer, store.clone()), Arc::new(clock.clone()));
     Scene {
         dispatch: Arc::new(dispatch),
@@ -51,7 +51,7 @@ impl Scene {
     fn handle(&self, handler: impl Handler) -> Registration {
         let figures = self.dispatch.figures().of_handler("test");
         let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
-        self.dispatch.register(Arc::clone(&registered));
+        self.dispatch.register(&registered);
         Registration::new(registered, None)
     }
 
@@ -70,7 +70,11 @@ impl Scene {
 
 /// A whole list.
 fn list(part: &mut Part, objects: &[Object], revision: u32) {
-    part.begin();
+    list_as(part, Came::InOrder, objects, revision);
+}
+
+fn list_as(part: &mut Part, came: Came, objects: &[Object], revision: u32) {
+    part.begin(came);
     for object in objects {
         part.listed(Arc::new(Object::from_slice(object.bytes()).unwrap()));
     }
@@ -168,7 +172,7 @@ fn what_a_part_tells_after_all_were_asked_for_is_not_taken() {
         ["x"],
         "what was there stays until the list says otherwise"
     );
-    all.begin();
+    all.begin(Came::InOrder);
     // Its deletion would never come.
     a.changed(Arc::new(object("a", "late", 100)));
     all.listed(Arc::new(object("a", "x", 80)));
@@ -193,4 +197,178 @@ fn the_place_of_a_part_is_taken_and_left_at_one_moment() {
     assert_eq!(scene.names(), ["y", "z"]);
     list(&mut c, &[object("c", "w", 80)], 90);
     assert!(handler.is_synced());
+}
+
+// D8
+#[test]
+fn a_deletion_within_a_streamed_list_does_not_say_how_far_that_has_got() {
+    for namespace in ["", "a"] {
+        let scene = scene();
+        let [mut part] = scene.parts([namespace]);
+        list(&mut part, &[object("a", "x", 80), object("a", "y", 80)], 90);
+        scene.overlay.wrote(object("a", "y", 95));
+        scene.overlay.wrote(object("a", "x", 96));
+        part.begin(Came::InOrder);
+        part.listed(Arc::new(object("a", "x", 80)));
+        part.unlisted(Arc::new(object("a", "x", 100)));
+        assert!(
+            !scene.sees("a", "x"),
+            "what was written is older than the deletion"
+        );
+        assert_eq!(scene.store.revision().as_str(), "90");
+        let shown = scene.overlay.store().get("a", "y").unwrap();
+        assert_eq!(shown.resource_version(), "95", "the list has not shown it yet");
+        part.listed(Arc::new(object("a", "y", 97)));
+        part.end(&Revision::new("101"));
+        assert_eq!(scene.names(), ["y"]);
+        assert!(scene.overlay.is_empty());
+    }
+}
+
+// D7
+#[test]
+fn a_list_of_the_newest_state_replaces_what_is_there_whatever_its_revision() {
+    for namespace in ["", "a"] {
+        let scene = scene();
+        let [mut part] = scene.parts([namespace]);
+        list(
+            &mut part,
+            &[
+                object("a", "x", 900),
+                object("a", "y", 910),
+                object("a", "z", 920),
+            ],
+            1000,
+        );
+        scene.overlay.wrote(object("a", "x", 1010));
+        // A backup is restored.
+        list_as(
+            &mut part,
+            Came::Newest,
+            &[object("a", "x", 500), object("a", "y", 490)],
+            600,
+        );
+        assert_eq!(scene.names(), ["x", "y"]);
+        let shown = scene.overlay.store().get("a", "x").unwrap();
+        assert_eq!(shown.resource_version(), "500");
+        assert!(scene.overlay.is_empty());
+        assert_eq!(scene.store.revision().as_str(), "600");
+        // From there it goes on.
+        part.changed(Arc::new(object("a", "x", 601)));
+        assert_eq!(scene.store.get("a", "x").unwrap().resource_version(), "601");
+        scene.overlay.wrote(object("a", "y", 602));
+        assert_eq!(scene.overlay.len(), 1);
+        part.progressed(&Revision::new("602"));
+        assert!(scene.overlay.is_empty());
+    }
+}
+
+/// The events from now on, in words.
+fn events(scene: &Scene) -> (Registration, Arc<StdMutex<Vec<String>>>) {
+    let told: Arc<StdMutex<Vec<String>>> = Arc::default();
+    let handler = Arc::clone(&told);
+    let registration = scene.handle(move |event: &Event| {
+        let verb = if event.is_deletion() { "deleted" } else { "has" };
+        let (name, version) = (event.object().name(), event.object().resource_version());
+        let mut told = handler.lock().unwrap_or_else(PoisonError::into_inner);
+        told.push(format!("{verb} {name} {version}"));
+    });
+    (registration, told)
+}
+
+fn take(told: &StdMutex<Vec<String>>) -> Vec<String> {
+    std::mem::take(&mut told.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+// D29
+#[test]
+fn an_object_that_was_written_and_deleted_between_two_lists_is_told_as_deleted() {
+    for (namespace, came) in [("", Came::InOrder), ("a", Came::InOrder), ("", Came::Newest)] {
+        let scene = scene();
+        let [mut part] = scene.parts([namespace]);
+        list(&mut part, &[object("a", "y", 80)], 90);
+        let (_registration, told) = events(&scene);
+        take(&told);
+        scene.overlay.wrote(object("a", "x", 100));
+        assert!(scene.sees("a", "x"));
+
+        part.begin(came);
+        part.listed(Arc::new(object("a", "y", 80)));
+        part.abandon();
+        assert_eq!(take(&told), Vec::<String>::new(), "the list broke off");
+
+        list_as(&mut part, came, &[object("a", "y", 80)], 110);
+        assert!(!scene.sees("a", "x"));
+        assert_eq!(take(&told), ["deleted x 100"]);
+        list_as(&mut part, came, &[object("a", "y", 80)], 120);
+        assert_eq!(take(&told), Vec::<String>::new(), "once");
+    }
+}
+
+// D29
+#[test]
+fn a_list_tells_once_of_an_object_that_was_changed_and_deleted_before_it() {
+    let scene = scene();
+    let [mut part] = scene.parts([""]);
+    list(&mut part, &[object("a", "x", 80)], 90);
+    let (_registration, told) = events(&scene);
+    take(&told);
+    scene.overlay.wrote(object("a", "x", 100));
+    list(&mut part, &[], 110);
+    assert_eq!(take(&told), ["deleted x 80"]);
+}
+
+// D29
+#[test]
+fn an_object_in_the_place_of_one_that_was_written_does_not_hide_its_deletion() {
+    let scene = scene();
+    let [mut part] = scene.parts([""]);
+    list(&mut part, &[], 90);
+    let (_registration, told) = events(&scene);
+    scene.overlay.wrote(object("a", "x", 100));
+    let other = br#"{"metadata":{"namespace":"a","name":"x","uid":"other","resourceVersion":"105"}}"#;
+    list(&mut part, &[Object::from_slice(other).unwrap()], 110);
+    assert_eq!(take(&told), ["deleted x 100", "has x 105"]);
+    assert!(scene.sees("a", "x"));
+}
+
+// D7
+#[test]
+fn an_event_that_is_older_than_the_store_says_that_the_server_went_back() {
+    for namespace in ["", "a"] {
+        let scene = scene();
+        let [mut part] = scene.parts([namespace]);
+        list(&mut part, &[object("a", "x", 990), object("a", "y", 80)], 1000);
+        assert!(part.changed(Arc::new(object("a", "y", 1001))));
+        assert!(part.changed(Arc::new(object("a", "y", 1001))), "the same again");
+        assert!(!part.changed(Arc::new(object("a", "x", 501))));
+        assert!(!part.deleted(Arc::new(object("a", "x", 502))));
+        assert_eq!(scene.names(), ["x", "y"], "only a list says what there is");
+        list_as(&mut part, Came::Newest, &[object("a", "y", 500)], 503);
+        assert_eq!(scene.names(), ["y"]);
+        assert!(part.changed(Arc::new(object("a", "y", 504))));
+    }
+}
+
+// D7
+#[test]
+fn a_write_that_was_counted_in_another_way_does_not_cover_later_events_for_ever() {
+    let scene = scene();
+    let [mut part] = scene.parts([""]);
+    list(&mut part, &[object("a", "x", 500)], 500);
+    scene.overlay.wrote(object("a", "x", 1000));
+    let shown = || {
+        let found = scene.overlay.store().get("a", "x").unwrap();
+        found.resource_version().to_owned()
+    };
+    part.changed(Arc::new(object("a", "x", 501)));
+    assert_eq!(shown(), "1000", "the event may be from before the write");
+    scene.clock.advance(Overlay::LIMIT);
+    part.changed(Arc::new(object("a", "x", 502)));
+    assert_eq!(shown(), "502");
+
+    let other = br#"{"metadata":{"namespace":"a","name":"x","uid":"other","resourceVersion":"990"}}"#;
+    scene.overlay.wrote(object("a", "x", 1000));
+    scene.overlay.wrote(Object::from_slice(other).unwrap());
+    assert_eq!(shown(), "990", "another uid has replaced it");
 }

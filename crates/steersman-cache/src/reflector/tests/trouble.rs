@@ -73,7 +73,9 @@ async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when
     let scene = Scene::knowing(paged(), script, known);
     assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
+    // D5
     assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    assert!(!scene.health.borrow().absent, "it is known to be there");
     assert_eq!(scene.told().await, Vec::<String>::new(), "nobody else says so");
     scene.requests();
 
@@ -81,6 +83,7 @@ async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when
     presence.send_replace(Presence::Absent);
     changes.send_replace(());
     assert_eq!(scene.told().await, ["begin", "end 5"], "nothing is left");
+    assert!(scene.health.borrow().absent);
     for _ in 0..3 {
         scene.clock.advance(AN_HOUR);
         changes.send_replace(());
@@ -92,6 +95,26 @@ async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when
     presence.send_replace(Presence::Present);
     changes.send_replace(());
     assert_eq!(scene.told().await, ["begin", "listed b", "end 9"]);
+    assert_eq!(scene.trouble(), None);
+    assert!(!scene.health.borrow().absent);
+}
+
+// D30
+#[tokio::test]
+async fn a_synced_kind_that_the_server_does_not_find_is_asked_for_again_within_seconds() {
+    let script = [list(&["a"], 5, ""), watch_of(&[], End::Good)];
+    let scene = Scene::start(paged(), script.into_iter().chain((0..8).map(|_| refusal(404))));
+    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
+    scene.wait().await;
+    assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    for _ in 0..6 {
+        let waited = scene.wait().await;
+        assert!(waited <= Duration::from_secs(3), "{waited:?}");
+    }
+    scene.then(list(&["a"], 6, ""));
+    scene.then(watch_of(&[], End::Never));
+    scene.wait().await;
+    scene.wait().await;
     assert_eq!(scene.trouble(), None);
 }
 
@@ -142,4 +165,97 @@ async fn guarantee_7_a_panic_is_trouble_with_a_name_and_a_list_makes_up_for_it()
     scene.wait().await;
     assert_eq!(scene.told().await, ["begin", "listed a", "end 12"]);
     assert_eq!(scene.trouble(), None);
+}
+
+// D5
+#[tokio::test]
+async fn guarantee_8_only_an_api_server_says_that_a_kind_is_absent() {
+    let of_an_object = r#"{"kind":"Status","code":404,"details":{"name":"a","kind":"configmaps"}}"#;
+    for (body, is_absent) in [
+        ("404 page not found\n", true),
+        (
+            r#"{"kind":"Status","apiVersion":"v1","reason":"NotFound","code":404}"#,
+            true,
+        ),
+        (of_an_object, false),
+        ("<html>404 Not Found</html>", false),
+        ("{}", false),
+        (r#"{"message":"no Route matched with those values"}"#, false),
+        ("", false),
+    ] {
+        let scene = Scene::start(paged(), [answer(404, body)]);
+        scene.settle().await;
+        let trouble = scene.trouble().unwrap();
+        assert_eq!(trouble == Trouble::Absent, is_absent, "{body}: {trouble}");
+        let is_refused = matches!(trouble, Trouble::Refused { code: 404, .. });
+        assert_eq!(is_refused, !is_absent, "{body}: {trouble}");
+    }
+}
+
+// D1
+#[tokio::test]
+async fn guarantee_9_an_answer_that_is_not_a_list_is_trouble() {
+    let item = object("a", 5);
+    for body in [
+        "{}".to_owned(),
+        r#"{"status":"ok"}"#.to_owned(),
+        r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#.to_owned(),
+        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}"#.to_owned(),
+        // It has lost its revision.
+        format!(r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{}},"items":[{item}]}}"#),
+    ] {
+        let script = [
+            list(&["a"], 5, ""),
+            refusal(410),
+            answer(200, &body),
+            list(&["a"], 6, ""),
+            watch_of(&[], End::Never),
+        ];
+        let scene = Scene::start(paged(), script);
+        let told = scene.told().await;
+        assert_eq!(told.first().map(String::as_str), Some("begin"));
+        assert_eq!(
+            told.last().map(String::as_str),
+            Some("abandon"),
+            "{body}: {told:?}"
+        );
+        let trouble = scene.trouble();
+        assert!(
+            matches!(trouble, Some(Trouble::Undecodable { .. })),
+            "{body}: {trouble:?}"
+        );
+        scene.wait().await;
+        assert_eq!(scene.told().await, ["begin", "listed a", "end 6"], "{body}");
+    }
+}
+
+// D1
+#[tokio::test]
+async fn guarantee_9_a_later_page_is_a_page_of_the_same_list() {
+    for page in ["{}", r#"{"metadata":{},"items":[]}"#] {
+        let scene = Scene::start(paged(), [list(&["a"], 5, "more"), answer(200, page)]);
+        assert_eq!(scene.told().await, ["begin", "listed a", "abandon"], "{page}");
+        assert!(!scene.health.borrow().synced);
+    }
+}
+
+// D5
+#[tokio::test]
+async fn guarantee_8_one_404_does_not_make_a_kind_absent_that_was_there() {
+    let not_found = || answer(404, "404 page not found\n");
+    let script = [
+        list(&["a"], 5, ""),
+        not_found(),
+        not_found(),
+        not_found(),
+        not_found(),
+    ];
+    let scene = Scene::start(paged(), script);
+    scene.settle().await;
+    let is_absent = || scene.health.borrow().absent;
+    assert_eq!((scene.trouble(), is_absent()), (Some(Trouble::Absent), false));
+    scene.wait().await;
+    assert!(!is_absent(), "a second answer may come from the same gateway");
+    scene.wait().await;
+    assert!(is_absent());
 }

@@ -123,3 +123,51 @@ async fn guarantee_4_a_watch_that_goes_silent_is_trouble_and_goes_on_where_it_wa
     );
     assert_eq!(scene.trouble(), None);
 }
+
+// D9
+#[tokio::test]
+async fn relists_after_a_few_watches_that_end_with_an_error_of_the_server() {
+    let failed = || watch_of(&[error_event(500)], End::Good);
+    let script = [
+        list(&["a"], 5, ""),
+        failed(),
+        refusal(500),
+        failed(),
+        list(&["b"], 9, ""),
+        watch_of(&[], End::Never),
+    ];
+    let scene = Scene::start(paged(), script);
+    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
+    for _ in 0..2 {
+        scene.wait().await;
+        assert_eq!(scene.told().await, Vec::<String>::new());
+        assert!(has(scene.requests().last().unwrap(), "resourceVersion=5"));
+    }
+    scene.wait().await;
+    assert_eq!(scene.told().await, ["begin", "listed b", "end 9"]);
+    assert_eq!(scene.trouble(), None);
+}
+
+// D9
+#[tokio::test]
+async fn a_watch_that_tells_something_new_before_it_fails_goes_on_from_there() {
+    let mut script = vec![list(&[], 5, "")];
+    let fails_after = |revision| {
+        [
+            event("ADDED", &format!("x{revision}"), revision),
+            error_event(500),
+        ]
+    };
+    script.extend((6..12).map(|revision| watch_of(&fails_after(revision), End::Good)));
+    script.push(watch_of(&[], End::Never));
+    let scene = Scene::start(paged(), script);
+    for _ in 6..12 {
+        scene.wait().await;
+    }
+    let lists = scene
+        .requests()
+        .iter()
+        .filter(|request| !request.contains("watch=true"))
+        .count();
+    assert_eq!(lists, 1);
+}

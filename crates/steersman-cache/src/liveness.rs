@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the server of a cluster answers: shared by those who send requests to it, and by reflectors that wait after a
+//! failure.
+//!
+//! # Guarantees
+//! 1. A reflector that waits asks again as soon as the server has answered any request of the cluster with success, after
+//!    some jitter; but not within a few seconds of its last failure, nor before its back-off if the server was too busy for
+//!    it again and again.
+//! 2. While no request is answered, one of the reflectors that wait asks again every few seconds, and the others wait out
+//!    their back-off. So a server that recovers is noticed soon, and one that does not is asked by one reflector only.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use steersman_core::{Clock, Moment, Random};
+use tokio::sync::Notify;
+
+/// Within this time after the first answer, all reflectors that wait ask again.
+const JITTER: Duration = Duration::from_millis(500);
+
+/// A reflector that asks for the others and has not failed again after so long has recovered, or waits for an answer: another one
+/// asks then.
+const TURN: Duration = Duration::from_secs(6);
+
+/// Signs of life of one server. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Liveness(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// How many reflectors wait.
+    waiting: AtomicUsize,
+    answered: Notify,
+    /// The reflector that asks while the others wait, and when it last did.
+    scout: Mutex<Option<(Weak<()>, Moment)>>,
+}
+
+/// The identity of a reflector.
+#[derive(Debug, Default)]
+pub(crate) struct Token(Arc<()>);
+
+/// Counts a reflector that waits.
+struct Waiting<'l>(&'l AtomicUsize);
+
+impl Liveness {
+    /// No answer is known yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The server has answered a request with success. This is cheap while no reflector waits.
+    pub fn answered(&self) {
+        if self.0.waiting.load(Ordering::Acquire) > 0 {
+            *self.scout() = None;
+            self.0.answered.notify_waiters();
+        }
+    }
+
+    /// Waits for `full`; after `early` only until the server is known to answer, or for the others' sake. Returns whether the
+    /// server answered another request meanwhile.
+    pub(crate) fn wait<'w>(
+        &'w self,
+        token: &'w Token,
+        (early, full): (Duration, Duration),
+        (clock, random): (&'w Arc<dyn Clock>, &'w Random),
+    ) -> impl Future<Output = bool> + 'w {
+        // From now on, not from when it is first polled.
+        let waiting = Waiting::new(&self.0.waiting);
+        let (answered, start) = (self.0.answered.notified(), clock.now());
+        async move {
+            let _waiting = waiting;
+            let mut answered = std::pin::pin!(answered);
+            let (first, last): (Moment, Moment) = (start + early.min(full), start + full);
+            let (mut next, mut is_alive) = (first, false);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut answered, if !is_alive => {
+                        is_alive = true;
+                        let soon = clock.now() + JITTER.mul_f64(random.fraction());
+                        next = soon.max(first).min(last);
+                    }
+                    () = clock.sleep_until(next) => {
+                        if next >= last || is_alive || self.takes_the_lead(token, next) {
+                            return is_alive;
+                        }
+                        next = (next + early).min(last);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether this reflector is the one that asks while the others wait.
+    fn takes_the_lead(&self, token: &Token, now: Moment) -> bool {
+        let mut scout = self.scout();
+        let is_taken = scout.as_ref().is_some_and(|(other, asked)| {
+            let other = other.upgrade().filter(|other| !Arc::ptr_eq(other, &token.0));
+            other.is_some() && now.saturating_since(*asked) < TURN
+        });
+        if !is_taken {
+            *scout = Some((Arc::downgrade(&token.0), now));
+        }
+        !is_taken
+    }
+
+    fn scout(&self) -> std::sync::MutexGuard<'_, Option<(Weak<()>, Moment)>> {
+        self.0.scout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'l> Waiting<'l> {
+    fn new(count: &'l AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::Pin,
+        task::{Context, Waker},
+    };
+
+    use steersman_core::TestClock;
+
+    use super::*;
+
+    const EARLY: Duration = Duration::from_secs(3);
+    const FULL: Duration = Duration::from_secs(40);
+
+    struct Scene {
+        liveness: Liveness,
+        clock: TestClock,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            Self {
+                liveness: Liveness::new(),
+                clock: TestClock::new(),
+            }
+        }
+
+        fn wait<'s>(&'s self, token: &'s Token) -> Pin<Box<dyn Future<Output = ()> + 's>> {
+            Box::pin(async move {
+                let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
+                let random = Random::from_seed(1);
+                let chance = (&clock, &random);
+                self.liveness.wait(token, (EARLY, FULL), chance).await;
+            })
+        }
+    }
+
+    fn is_over(wait: &mut Pin<Box<dyn Future<Output = ()> + '_>>) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        wait.as_mut().poll(&mut cx).is_ready()
+    }
+
+    // D30
+    #[test]
+    fn guarantee_1_an_answer_ends_the_wait_of_all_after_some_jitter() {
+        let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
+        let mut waits = tokens.each_ref().map(|token| scene.wait(token));
+        assert!(!waits.iter_mut().any(is_over));
+        scene.clock.advance(EARLY - Duration::from_millis(1));
+        scene.liveness.answered();
+        assert!(!waits.iter_mut().any(is_over), "too early");
+        scene.clock.advance(JITTER);
+        assert!(waits.iter_mut().all(is_over));
+    }
+
+    // D30
+    #[test]
+    fn guarantee_2_one_asks_again_while_the_others_wait() {
+        let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
+        let mut waits = tokens.each_ref().map(|token| scene.wait(token));
+        assert!(!waits.iter_mut().any(is_over));
+        scene.clock.advance(EARLY);
+        assert_eq!(waits.each_mut().map(is_over), [true, false]);
+        // It fails again, and again it is the one.
+        let mut again = scene.wait(&tokens[0]);
+        assert!(!is_over(&mut again));
+        scene.clock.advance(EARLY);
+        assert_eq!((is_over(&mut again), is_over(&mut waits[1])), (true, false));
+        drop((again, waits));
+        // Another one takes its place when it is gone.
+        let [first, second] = tokens;
+        drop(first);
+        let mut wait = scene.wait(&second);
+        assert!(!is_over(&mut wait));
+        scene.clock.advance(EARLY);
+        assert!(is_over(&mut wait));
+    }
+
+    // D30
+    #[test]
+    fn guarantee_2_the_others_wait_out_their_back_off() {
+        let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
+        let mut wait = scene.wait(&tokens[1]);
+        for _ in 0..13 {
+            assert!(scene.liveness.takes_the_lead(&tokens[0], scene.clock.now()));
+            assert!(!is_over(&mut wait));
+            scene.clock.advance(EARLY);
+        }
+        assert!(!is_over(&mut wait));
+        scene.clock.advance(EARLY);
+        assert!(is_over(&mut wait));
+    }
+
+    // D30
+    #[test]
+    fn guarantee_2_another_one_asks_when_the_first_has_recovered_or_waits_for_an_answer() {
+        let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
+        assert!(scene.liveness.takes_the_lead(&tokens[0], scene.clock.now()));
+        scene.clock.advance(TURN);
+        let mut wait = scene.wait(&tokens[1]);
+        assert!(!is_over(&mut wait));
+        scene.clock.advance(EARLY);
+        assert!(is_over(&mut wait));
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The log lines about how something stands.
+//!
+//! # Guarantees
+//! 1. A line names the replica, and the cluster where there is one.
+//! 2. A state is logged when it begins. Further reasons for the same state are logged at `debug`.
+//! 3. A change for the worse is a warning only if it lasts for [`WARN_AFTER`]: from ready to impaired or degraded, and from impaired
+//!    to degraded. A watch that was closed, a 410 and a lost response are over by then. Neither the trouble nor its end is logged
+//!    above `debug`.
+
+use std::{sync::PoisonError, time::Duration};
+
+use steersman_core::Task;
+
+use super::{Board, Inner, Place, Standing};
+
+/// How long something is in a worse state before that is worth a warning.
+const WARN_AFTER: Duration = Duration::from_secs(5);
+
+/// The state that was logged last.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    last: Option<Phase>,
+    /// Logs a warning when it is time for that.
+    overdue: Option<Task>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Its start was logged.
+    Started,
+    Ready,
+    Dormant,
+    Impaired,
+    Degraded,
+}
+
+/// The fields of a log line.
+struct Fields {
+    name: String,
+    cluster: Option<String>,
+    replica: Option<String>,
+}
+
+impl Phase {
+    fn of(standing: &Standing) -> Option<Self> {
+        match standing {
+            Standing::Waiting { .. } => None,
+            Standing::Ready => Some(Self::Ready),
+            Standing::Dormant { .. } => Some(Self::Dormant),
+            Standing::Impaired { .. } => Some(Self::Impaired),
+            Standing::Degraded { .. } => Some(Self::Degraded),
+        }
+    }
+}
+
+impl Place {
+    /// Sets the cluster that it works on, for the log. Only the first call counts.
+    pub fn set_cluster(&self, name: &str) {
+        let _ = self.cluster.set(name.to_owned());
+    }
+
+    /// Logs the start, and the reason for it. That it is ready afterwards is no news.
+    pub(crate) fn begins_because(&self, reason: &str) {
+        self.board.lock().told.entry(self.number).or_default().last = Some(Phase::Started);
+        let Fields {
+            name,
+            cluster,
+            replica,
+        } = self.fields();
+        tracing::info!(
+            name,
+            cluster,
+            replica,
+            reason,
+            "starting, because its condition holds"
+        );
+    }
+
+    pub(super) fn tell(&self, board: &mut Board, standing: &Standing) {
+        let told = board.told.entry(self.number).or_default();
+        let phase = Phase::of(standing);
+        let is_trouble = matches!(phase, Some(Phase::Impaired | Phase::Degraded));
+        if !is_trouble || phase == told.last {
+            told.overdue = None;
+        }
+        let is_news = match (told.last, phase) {
+            (_, None) | (Some(Phase::Started), Some(Phase::Ready)) => false,
+            (Some(Phase::Ready), Some(Phase::Impaired | Phase::Degraded))
+            | (Some(Phase::Impaired), Some(Phase::Degraded)) => {
+                if told.overdue.is_none() {
+                    told.overdue = self.warn_later();
+                }
+                told.overdue.is_none()
+            }
+            (last, phase) => last != phase,
+        };
+        // A warning that is still to come has not been logged.
+        if phase.is_some() && told.overdue.is_none() {
+            told.last = phase;
+        }
+        self.fields().log(standing, is_news);
+    }
+
+    /// Logs a warning after a while, unless the place has recovered by then.
+    fn warn_later(&self) -> Option<Task> {
+        let (clock, spawner) = self.board.0.timer.as_ref()?;
+        let due = clock.sleep_until(clock.now() + WARN_AFTER);
+        let (inner, number, fields) = (
+            std::sync::Arc::downgrade(&self.board.0),
+            self.number,
+            self.fields(),
+        );
+        Some(spawner.spawn("degraded", async move {
+            due.await;
+            if let Some(inner) = inner.upgrade() {
+                inner.warn_now(number, &fields);
+            }
+        }))
+    }
+
+    fn fields(&self) -> Fields {
+        Fields {
+            name: self.name.clone(),
+            cluster: self.cluster.get().cloned(),
+            replica: self.board.0.replica.get().cloned(),
+        }
+    }
+}
+
+impl Inner {
+    fn warn_now(&self, number: u64, fields: &Fields) {
+        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let Board { told, entries, .. } = &mut *board;
+        let Some(told) = told.get_mut(&number).filter(|told| told.overdue.is_some()) else {
+            return; // It has just recovered.
+        };
+        told.overdue = None;
+        if let Some(standing) = entries.get(&fields.name) {
+            told.last = Phase::of(standing);
+            fields.log(standing, true);
+        }
+    }
+}
+
+impl Fields {
+    fn log(&self, standing: &Standing, is_news: bool) {
+        let Self {
+            name,
+            cluster,
+            replica,
+        } = self;
+        match standing {
+            Standing::Degraded { reason } if is_news => {
+                tracing::warn!(name, cluster, replica, reason, "degraded");
+            }
+            Standing::Impaired { reason } if is_news => {
+                tracing::warn!(name, cluster, replica, reason, "impaired");
+            }
+            standing if is_news => tracing::info!(name, cluster, replica, "{standing}"),
+            standing => tracing::debug!(name, cluster, replica, "{standing}"),
+        }
+    }
+}

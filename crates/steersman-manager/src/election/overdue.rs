@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Leader work that does not end after its lease was lost, for `/healthz`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{Registered, Unready};
+
+/// Leases whose lost term has not ended in time. Clones are one list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overdue(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Overdue {
+    /// Reports a lease until the guard drops.
+    pub(super) fn report(&self, lease: &str, reason: String) -> Registered {
+        self.lock().insert(lease.to_owned(), reason);
+        let (list, lease) = (self.clone(), lease.to_owned());
+        Registered::new(move || drop(list.lock().remove(&lease)))
+    }
+
+    /// The check `leader-election` of `/healthz`. Only a restart ends work that cannot be cancelled.
+    pub(crate) fn check(&self) -> Result<(), Unready> {
+        let all = self.lock();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<String> = all
+            .iter()
+            .map(|(lease, reason)| format!("lease {lease}: {reason}"))
+            .collect();
+        Err(Unready::public(all.join("; ")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
