@@ -12,8 +12,9 @@
 //! 5. A removed informer says so to those who still hold it; others are not touched.
 //! 6. What was [written](Cache::wrote) is seen by every reader of the cache at once; see [`Overlay`](crate::Overlay).
 //! 7. A read of a kind that the server does not have leaves no informer behind; see [`ReadError::Absent`].
-//! 8. No lock of the cache is held while handlers run or are waited for: one that is slow, or that asks the cache for
-//!    something, holds up nobody but its own informer.
+//! 8. No lock of the cache is held while handlers run or are waited for. A handler that is slow, or that asks the cache for
+//!    something, blocks no caller of the cache. It does block the thread that reads for its informer, and with it the other
+//!    informers that share the thread.
 
 mod held;
 mod live;

@@ -90,13 +90,15 @@ impl Standing {
         (newest.metadata_only == self.scope.is_metadata_only()).then_some(&newest.health)
     }
 
-    fn remove(&mut self, number: u64) {
-        if let Some(Part { health: gone, .. }) = self.parts.remove(&number) {
-            self.past.lists += gone.lists;
-            self.past.relists += gone.relists;
-            self.past.watches += gone.watches;
-            self.past.watch_restarts += gone.watch_restarts;
-        }
+    fn remove(&mut self, number: u64) -> bool {
+        let Some(Part { health: gone, .. }) = self.parts.remove(&number) else {
+            return false;
+        };
+        self.past.lists += gone.lists;
+        self.past.relists += gone.relists;
+        self.past.watches += gone.watches;
+        self.past.watch_restarts += gone.watch_restarts;
+        true
     }
 
     fn combine(&mut self) {
@@ -161,7 +163,10 @@ impl Board {
             metadata_only,
             health: Health::default(),
         };
-        self.change(|standing| _ = standing.parts.insert(number, part));
+        self.change(|standing| {
+            standing.parts.insert(number, part);
+            true
+        });
         Reporter {
             part: number,
             board: Arc::clone(self),
@@ -172,25 +177,25 @@ impl Board {
         self.standing.subscribe()
     }
 
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Standing) -> T) -> T {
+        look(&self.standing.borrow())
+    }
+
     pub(crate) fn health(&self) -> Health {
-        self.standing.borrow().combined.clone()
+        self.look(|standing| standing.combined.clone())
     }
 
     pub(crate) fn scope(&self) -> Scope {
-        self.standing.borrow().scope.clone()
+        self.look(|standing| standing.scope.clone())
     }
 
     /// Makes it about another part, and says whether that is a change. Of what is new nothing is known from then on,
     /// before there are reflectors for it. One that was ended stays as it is.
     pub(crate) fn want(&self, other: impl FnOnce(&Scope) -> Option<Scope>) -> bool {
-        let mut is_changed = false;
         self.change(|standing| {
-            if let Some(scope) = other(&standing.scope).filter(|scope| *scope != standing.scope) {
-                standing.scope = scope;
-                is_changed = true;
-            }
-        });
-        is_changed
+            let wanted = other(&standing.scope).filter(|scope| *scope != standing.scope);
+            wanted.map(|scope| standing.scope = scope).is_some()
+        })
     }
 
     pub(crate) fn end(&self) {
@@ -199,28 +204,27 @@ impl Board {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.standing.borrow().combined.ended
+        self.look(|standing| standing.combined.ended)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Standing)) {
+    /// Returns whether `change` says that it has changed something.
+    fn change(&self, change: impl FnOnce(&mut Standing) -> bool) -> bool {
         self.standing.send_if_modified(|standing| {
             // Of one that was ended, what was last true stays.
-            let goes_on = !standing.combined.ended;
-            if goes_on {
-                change(standing);
+            let is_changed = !standing.combined.ended && change(standing);
+            if is_changed {
                 standing.combine();
             }
-            goes_on
-        });
+            is_changed
+        })
     }
 }
 
 impl Reporter {
     pub(crate) fn update(&self, update: impl FnOnce(&mut Health)) {
         self.board.change(|standing| {
-            if let Some(part) = standing.parts.get_mut(&self.part) {
-                update(&mut part.health);
-            }
+            let part = standing.parts.get_mut(&self.part);
+            part.map(|part| update(&mut part.health)).is_some()
         });
     }
 }

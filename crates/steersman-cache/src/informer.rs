@@ -322,20 +322,27 @@ impl Informer {
         if self.0.resource.is_namespaced() == Some(false) {
             return Ok(self.health_when(Health::is_settled).await);
         }
-        let mut standing = self.0.board.subscribe();
         let is_settled = |standing: &Standing| {
             standing.combined().ended
                 || !standing.scope().covers(namespace)
                 || standing.of(namespace).is_some_and(Health::is_settled)
         };
-        let Ok(standing) = standing.wait_for(is_settled).await else {
-            // The sender lives as long as `self`.
-            return Ok(self.health());
+        let answer = |standing: &Standing| match standing.scope().covers(namespace) {
+            true => Ok(standing.of(namespace).cloned().unwrap_or_default()),
+            false => Err(standing.scope().clone()),
         };
-        if !standing.scope().covers(namespace) {
-            return Err(standing.scope().clone());
+        // Nearly always it is settled: then a read does not subscribe.
+        if let Some(answer) = self
+            .0
+            .board
+            .look(|standing| is_settled(standing).then(|| answer(standing)))
+        {
+            return answer;
         }
-        Ok(standing.of(namespace).cloned().unwrap_or_default())
+        let mut changes = self.0.board.subscribe();
+        let standing = changes.wait_for(is_settled).await;
+        // The sender lives as long as `self`.
+        standing.map_or_else(|_| Ok(self.health()), |standing| answer(&standing))
     }
 
     /// Ends it for everybody: the watch is closed, and what handles see is what was there last.

@@ -6,6 +6,7 @@ mod selector;
 
 use std::{
     any::TypeId,
+    borrow::Cow,
     cmp::Ordering,
     collections::BTreeSet,
     fmt,
@@ -41,11 +42,14 @@ pub struct Resource {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Names {
-    group: String,
-    version: String,
-    kind: String,
-    plural: String,
+    group: Name,
+    version: Name,
+    kind: Name,
+    plural: Name,
 }
+
+/// Borrowed from the program for a type, so that each typed call can name its resource without a copy.
+type Name = Cow<'static, str>;
 
 /// The part of a resource that is listed and watched.
 ///
@@ -79,7 +83,12 @@ impl Resource {
         };
         Self {
             namespaced,
-            ..Self::from(&ApiResource::erase::<K>(&()))
+            names: Arc::new(Names {
+                group: K::group(&()),
+                version: K::version(&()),
+                kind: K::kind(&()),
+                plural: K::plural(&()),
+            }),
         }
     }
 
@@ -101,10 +110,10 @@ impl Resource {
     #[must_use]
     pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         let names = Names {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
+            group: Cow::Owned(group.to_owned()),
+            version: Cow::Owned(version.to_owned()),
+            kind: Cow::Owned(kind.to_owned()),
+            plural: Cow::Owned(plural.to_owned()),
         };
         Self {
             names: Arc::new(names),
@@ -155,7 +164,7 @@ impl Resource {
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.names.group.is_empty() {
-            self.names.version.clone()
+            self.names.version.to_string()
         } else {
             format!("{}/{}", self.names.group, self.names.version)
         }
@@ -253,7 +262,7 @@ impl From<&Resource> for ApiResource {
 
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.names.group.as_str() {
+        match &*self.names.group {
             "" => write!(f, "{}/{}", self.names.plural, self.names.version),
             group => write!(f, "{}.{group}/{}", self.names.plural, self.names.version),
         }

@@ -6,8 +6,11 @@ use std::{
     fmt::{self, Debug},
     fs,
     future::Future,
-    panic::{AssertUnwindSafe, resume_unwind},
+    io::Write,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::{Path, PathBuf},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::Duration,
 };
 
@@ -24,6 +27,9 @@ pub const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
 /// A test that takes longer than this hangs. `STEERSMAN_TEST_LIMIT_SECONDS` says another time, for tests that are asked to be
 /// larger than usual.
 pub const TEST_LIMIT: Duration = Duration::from_secs(300);
+
+/// A test that does not end so long after its time limit blocks its threads.
+const WATCHDOG_GRACE: Duration = Duration::from_secs(60);
 
 fn limit() -> Duration {
     let asked = std::env::var("STEERSMAN_TEST_LIMIT_SECONDS").ok();
@@ -107,6 +113,9 @@ impl<E: Debug> Outcome for Result<(), E> {
 /// If the binaries of the real server are missing, a test on it is skipped, unless
 /// [`REQUIRE_REAL_VARIABLE`](crate::REQUIRE_REAL_VARIABLE) is set.
 ///
+/// A test that blocks its threads, so that even its time limit cannot end it, ends the whole process a minute later. Otherwise
+/// it would hang the run, and nothing would name it.
+///
 /// # Panics
 /// When the test fails, when no server can be had, and when the test takes longer than [`TEST_LIMIT`].
 pub fn run<F, Fut>(kind: ServerKind, test: &str, body: F)
@@ -119,47 +128,79 @@ where
         .enable_all()
         .build();
     let runtime = runtime.expect("a runtime starts where threads do");
-    runtime.block_on(async {
-        let (fixture, log) = match kind {
-            ServerKind::Embedded => {
-                let server = EmbeddedServer::start(false).await;
-                let server =
-                    server.unwrap_or_else(|error| panic!("no server for {test}: {}", describe(&error)));
-                // It has no log.
-                (Fixture::embedded(server).await, None)
-            }
-            ServerKind::Real => {
-                let server = shared_server().await;
-                let server = server.unwrap_or_else(|error| panic!("no server for {test}: {error}"));
-                let Some(server) = server else {
-                    return;
-                };
-                let log = LogMark::now(&server.log);
-                (
-                    Fixture::real(server.endpoint.clone(), server.admin.clone()).await,
-                    Some(log),
-                )
-            }
-        };
-        let clean_up = fixture.cleaner();
-        let limit = limit();
-        let result = AssertUnwindSafe(time::timeout(limit, body(fixture)))
-            .catch_unwind()
-            .await;
-        let failure = match result {
-            Ok(Ok(outcome)) => outcome.failure(),
-            Ok(Err(_)) => Some(format!("it was not done after {limit:?}")),
-            Err(panic) => {
-                show(log.as_ref());
-                resume_unwind(panic);
-            }
-        };
-        if let Some(failure) = failure {
-            show(log.as_ref());
-            panic!("{test} on {kind}: {failure}");
+    let _watchdog = Watchdog::of(kind, test);
+    let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run_on(kind, test, body))));
+    if let Err(panic) = result {
+        // Dropping it would wait for blocking code of the test, for as long as that takes.
+        runtime.shutdown_background();
+        resume_unwind(panic);
+    }
+}
+
+async fn run_on<F, Fut>(kind: ServerKind, test: &str, body: F)
+where
+    F: FnOnce(Fixture) -> Fut,
+    Fut: Future<Output: Outcome>,
+{
+    let (fixture, log) = match kind {
+        ServerKind::Embedded => {
+            let server = EmbeddedServer::start(false).await;
+            let server = server.unwrap_or_else(|error| panic!("no server for {test}: {}", describe(&error)));
+            // It has no log.
+            (Fixture::embedded(server).await, None)
         }
-        clean_up.await;
-    });
+        ServerKind::Real => {
+            let server = shared_server().await;
+            let server = server.unwrap_or_else(|error| panic!("no server for {test}: {error}"));
+            let Some(server) = server else {
+                return;
+            };
+            let log = LogMark::now(&server.log);
+            (
+                Fixture::real(server.endpoint.clone(), server.admin.clone()).await,
+                Some(log),
+            )
+        }
+    };
+    let clean_up = fixture.cleaner();
+    let limit = limit();
+    let result = AssertUnwindSafe(time::timeout(limit, body(fixture)))
+        .catch_unwind()
+        .await;
+    let failure = match result {
+        Ok(Ok(outcome)) => outcome.failure(),
+        Ok(Err(_)) => Some(format!("it was not done after {limit:?}")),
+        Err(panic) => {
+            show(log.as_ref());
+            resume_unwind(panic);
+        }
+    };
+    if let Some(failure) = failure {
+        show(log.as_ref());
+        panic!("{test} on {kind}: {failure}");
+    }
+    clean_up.await;
+}
+
+/// Ends the process if the test does not end. Dropping this calls it off.
+struct Watchdog {
+    _test_runs: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    fn of(kind: ServerKind, test: &str) -> Self {
+        let (_test_runs, end) = mpsc::channel::<()>();
+        let (test, limit) = (test.to_owned(), limit() + WATCHDOG_GRACE);
+        thread::spawn(move || {
+            if end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                // Not by a macro: the output of a test that does not end is never shown.
+                let line = format!("{test} on {kind} blocks its threads: still running after {limit:?}\n");
+                _ = std::io::stderr().write_all(line.as_bytes());
+                std::process::abort();
+            }
+        });
+        Self { _test_runs }
+    }
 }
 
 fn show(log: Option<&LogMark>) {

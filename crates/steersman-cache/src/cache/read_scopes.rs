@@ -33,6 +33,9 @@ pub struct ReadScopes {
     notify: Option<Arc<Notify>>,
 }
 
+/// Looked up by each read; nobody outside chooses the keys.
+pub(super) type ByResource<T> = HashMap<Resource, T, foldhash::fast::RandomState>;
+
 #[derive(Clone, Debug)]
 struct Declared {
     scope: Option<Scope>,
@@ -68,7 +71,7 @@ impl ReadScopes {
     }
 
     /// The scopes of each resource.
-    pub(super) fn by_resource(&self) -> HashMap<Resource, Vec<Option<Scope>>> {
+    pub(super) fn by_resource(&self) -> ByResource<Vec<Option<Scope>>> {
         let scopes = |declared: &Vec<Declared>| declared.iter().map(|one| one.scope.clone()).collect();
         let declared = self.declared.iter();
         declared
@@ -88,7 +91,7 @@ impl ReadScopes {
 #[derive(Debug, Default)]
 pub(super) struct Opened {
     scopes: ReadScopes,
-    by_resource: Mutex<HashMap<Resource, Vec<Opening>>>,
+    by_resource: Mutex<ByResource<Vec<Opening>>>,
 }
 
 #[derive(Debug)]
@@ -169,7 +172,7 @@ impl Opened {
     }
 
     /// Not held while the cache is asked for an informer, which may wait for handlers.
-    fn lock(&self) -> MutexGuard<'_, HashMap<Resource, Vec<Opening>>> {
+    fn lock(&self) -> MutexGuard<'_, ByResource<Vec<Opening>>> {
         self.by_resource.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading typed objects through a cache.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use super::{
     Cache, Held, ReadScopes, View,
     held::{Access, Lease},
     live,
-    read_scopes::Opened,
+    read_scopes::{ByResource, Opened},
 };
 use crate::{DecodeError, Informer, Query, Resource, Scope, Trouble};
 
@@ -41,7 +41,7 @@ pub struct Reader {
     cache: Cache,
     missing: Missing,
     /// In which scopes a resource is read, where that is not the one that the cache is set up for.
-    scopes: HashMap<Resource, Vec<Option<Scope>>>,
+    scopes: ByResource<Vec<Option<Scope>>>,
     opened: Arc<Opened>,
 }
 
