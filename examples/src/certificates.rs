@@ -12,7 +12,7 @@ use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman_controller::{BoxError, Context, Controller, Host, HostError, ObjectReconciler, kind, objects};
+use steersman_controller::{BoxError, Context, Controller, Host, HostError, ObjectReconciler};
 use steersman_core::Action;
 
 /// As much of a certificate as this program wants to know.
@@ -36,9 +36,9 @@ pub struct Hosts;
 pub fn add(host: &impl Host) -> Result<Controller, HostError> {
     Controller::of::<Certificate>("certificates")
         .when_installed()
-        .owns(kind::<ConfigMap>())
+        .owns::<ConfigMap>()
         .warm()
-        .run_on(host, objects(Hosts))
+        .add_to(host, Hosts)
 }
 
 impl ObjectReconciler<Certificate> for Hosts {

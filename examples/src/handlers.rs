@@ -27,7 +27,7 @@ pub fn add(host: &impl Host) -> Result<Controller, BoxError> {
     let handlers = Handlers::<ConfigMap>::new();
     handlers.add("size", size)?.forever();
     handlers.add("expiry", expiry)?.forever();
-    Ok(handlers.run_on(host, Controller::of::<ConfigMap>("maps").workers(2))?)
+    Ok(handlers.add_to(host, Controller::of::<ConfigMap>("maps").workers(2))?)
 }
 
 /// Labels each map with the number of its entries.

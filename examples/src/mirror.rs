@@ -28,7 +28,7 @@ pub fn add(manager: &Manager, mirror: &Cluster) -> Result<Controller<ObjectKey>,
     Controller::<ObjectKey>::named("secret-mirror")
         .watches(kind::<Secret>(), same_object())
         .watches(kind::<Secret>().on(mirror), same_object())
-        .run_on(manager, reconciler)
+        .add_to(manager, reconciler)
 }
 
 impl Reconciler<ObjectKey> for SecretMirror {

@@ -39,7 +39,7 @@ pub fn add(host: &impl Host, resource: &Resource, team: &str) -> Result<Controll
         team: team.to_owned(),
     };
     Controller::of_kind(format!("tags-{}", resource.plural()), dynamic(resource.clone()))
-        .run_on(host, reconciler)
+        .add_to(host, reconciler)
 }
 
 impl Reconciler for Tags {

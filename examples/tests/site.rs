@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_cluster::{Ask, Client, Cluster, ClusterName, DeleteOptions};
 use steersman_controller::{
-    Standing, objects,
+    Standing,
     testing::{Case, Stand},
 };
 use steersman_core::{ObjectKey, Spawner};
@@ -183,7 +183,7 @@ async fn the_table_of_webs(fixture: Fixture) {
     let gone =
         Case::new("one that is gone is none of our business").request(ObjectKey::new(namespace, "gone"));
     for case in [new, again, gone] {
-        case.check(&stand, &objects(WebReconciler)).await;
+        case.check(&stand, &WebReconciler).await;
     }
     let mut leaving = web(&fixture, "leaving", "goodbye");
     leaving.metadata.finalizers = Some(vec!["steersman.example/somebody-else".to_owned()]);
@@ -195,7 +195,7 @@ async fn the_table_of_webs(fixture: Fixture) {
         .await
         .unwrap();
     let leaving = Case::new("one that is leaving gets no children").request(key);
-    leaving.check(&stand, &objects(WebReconciler)).await;
+    leaving.check(&stand, &WebReconciler).await;
 }
 
 /// All about banners is in one test, because their kind comes and goes for everybody on the server.
@@ -256,7 +256,7 @@ async fn the_table_of_banners(fixture: &Fixture) {
             .writes([format!("apply configmaps {namespace}/front-banner")]),
     ];
     for case in table {
-        case.check(&stand, &objects(BannerReconciler)).await;
+        case.check(&stand, &BannerReconciler).await;
     }
 }
 

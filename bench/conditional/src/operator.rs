@@ -32,7 +32,7 @@ impl Operator {
         });
         Controller::of_kind("widgets", dynamic(widgets::resource()))
             .when_installed()
-            .run_on(&manager, note)
+            .add_to(&manager, note)
             .map_err(words)?;
         let running = manager.clone();
         let task = Spawner::current().spawn("operator", async move {

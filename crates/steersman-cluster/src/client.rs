@@ -39,6 +39,7 @@
 mod answer;
 mod collection;
 mod deletion;
+mod finalizer;
 mod kind;
 mod metadata;
 mod request;
@@ -234,7 +235,14 @@ impl Client {
     /// The same verbs for a kind that is known when the program runs.
     #[must_use]
     pub fn of(&self, resource: &Resource) -> KindClient<DynamicObject> {
-        KindClient::new(self.clone(), resource.clone())
+        self.of_as(resource, Wanted::Whole)
+    }
+
+    /// The same verbs, for objects that are decoded as `T`s: a smaller type than that of the kind, or
+    /// [`PartialObjectMeta`](kube::core::PartialObjectMeta), which needs the metadata only.
+    #[must_use]
+    pub fn of_as<T>(&self, resource: &Resource, wanted: Wanted) -> KindClient<T> {
+        KindClient::new(self.clone(), resource.clone(), wanted)
     }
 
     /// A client of kube that takes the same way to the server: it passes the same fences, has the same limit of time, and

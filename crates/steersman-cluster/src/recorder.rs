@@ -48,6 +48,8 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::DynamicObject;
+use steersman_cache::Resource;
 use steersman_core::{Clock, Random, Spawner, Task};
 use tokio::sync::{mpsc, oneshot};
 
@@ -217,7 +219,12 @@ impl Recorder {
         self.about_reference(kube::Resource::object_ref(object, &()))
     }
 
-    /// Something about an object that is not at hand.
+    /// An event about an object of a dynamic kind.
+    pub fn about_dynamic(&self, object: &DynamicObject, resource: &Resource) -> About<'_> {
+        self.about_reference(kube::Resource::object_ref(object, &resource.into()))
+    }
+
+    /// An event about an object given by reference.
     pub fn about_reference(&self, object: ObjectReference) -> About<'_> {
         About {
             recorder: self,

@@ -9,13 +9,16 @@ use steersman_core::ObjectKey;
 use steersman_queue::{Group, Limiter};
 
 use crate::{
-    BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, Host, HostError, Kind, Needs,
-    Occurrence, Options, Predicate, Reconciler, Request, RequestKey, Source,
+    AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, Host, HostError,
+    Kind, KnownKind, Needs, Occurrence, Options, Predicate, PrimaryKind, Reconciles, Request, RequestKey,
+    Source,
     controller::{LateSeries, Memory, Plan},
     handle_fn,
     handler::PrimaryObject,
+    kind,
     kind::ClusterChoice,
     namespaced::Namespaced,
+    object_reconciler::Bound,
     owner::{Owners, Primaries},
     source::{self, AnySource, Gone, KindSource, ToRequest},
 };
@@ -27,15 +30,15 @@ use crate::{
 /// use steersman_controller::{Controller, Host, HostError, Reconciler, kind, related};
 /// use steersman_core::ObjectKey;
 ///
-/// fn add(host: &impl Host, reconciler: impl Reconciler) -> Result<(), HostError> {
+/// fn add(manager: &impl Host, reconciler: impl Reconciler) -> Result<(), HostError> {
 ///     Controller::of::<ConfigMap>("web")
 ///         .labels("app=web")
-///         .owns(kind::<Deployment>())
+///         .owns::<Deployment>()
 ///         .watches(kind::<Secret>(), related(|secret: &Secret| {
 ///             Some(ObjectKey::new(secret.metadata.namespace.as_deref()?, "front"))
 ///         }))
 ///         .workers(4)
-///         .run_on(host, reconciler)?;
+///         .add_to(manager, reconciler)?;
 ///     Ok(())
 /// }
 /// ```
@@ -151,11 +154,24 @@ impl<T: 'static> Builder<Request, T> {
     /// a label or field selector leaves out is not found, and a namespace outside of the scope is an error: to read such an
     /// object, name another scope with [`Client::in_scope`](steersman_cluster::Client::in_scope), or read it
     /// [live](steersman_cluster::Client::live).
-    pub fn owns<C: 'static>(self, child: Kind<C>) -> Self {
+    pub fn owns<C: KnownKind + 'static>(self) -> Self {
+        self.owns_with(kind::<C>())
+    }
+
+    /// As [`owns`](Self::owns), for some objects or changes of a kind only, in another cluster, or for a dynamic kind:
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use steersman_controller::{Controller, generation_changed, kind};
+    /// let web = Controller::of::<ConfigMap>("web")
+    ///     .owns_with(kind::<Deployment>().labels("app=web").when(generation_changed()));
+    /// # let _ = web;
+    /// ```
+    pub fn owns_with<C: 'static>(self, child: Kind<C>) -> Self {
         self.owned(child, Owners::controlling)
     }
 
-    /// The same for every owner of the primary kind, also those that share an object with others.
+    /// As [`owns_with`](Self::owns_with), for every owner of the primary kind and not only the controlling one.
     pub fn owns_shared<C: 'static>(self, child: Kind<C>) -> Self {
         self.owned(child, Owners::every)
     }
@@ -310,44 +326,71 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// Puts it together and gives it to a host, which runs it.
+    /// Adds the controller to a manager, which runs it. Its reconciler is an [`ObjectReconciler`](crate::ObjectReconciler) of
+    /// the primary kind, or a [`Reconciler`](crate::Reconciler) of keys.
+    ///
+    /// A reconciler of another kind does not compile:
+    ///
+    /// ```compile_fail,E0277
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use steersman_controller::{BoxError, Context, Controller, Host, ObjectReconciler};
+    /// # use steersman_core::Action;
+    /// struct Maps;
+    ///
+    /// impl ObjectReconciler<ConfigMap> for Maps {
+    /// #   type Error = BoxError;
+    ///     // …
+    /// #   async fn reconcile(&self, _: Arc<ConfigMap>, _: Context) -> Result<Action, BoxError> {
+    /// #       Ok(Action::await_change())
+    /// #   }
+    /// }
+    ///
+    /// # fn add(manager: &impl Host) {
+    /// Controller::of::<Deployment>("web").add_to(manager, Maps);
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// When the host has no cluster and none was said, has a runnable of this name, or is stopping.
-    pub fn run_on(
+    /// When the manager has no cluster and none was said, has a runnable of this name, or is stopping.
+    pub fn add_to<By: Reconciles<T> + 'static>(
         self,
-        host: &(impl Host + ?Sized),
-        reconciler: impl Reconciler<R>,
+        manager: &(impl Host + ?Sized),
+        reconciler: impl AnyReconciler<R, By>,
     ) -> Result<Controller<R>, HostError> {
-        self.run_known_on(host, reconciler, |_| {})
+        self.add_known_to(manager, reconciler, |_| {})
     }
 
-    /// The same, with somebody who gets to know it before the host does, and so before it runs.
-    pub(crate) fn run_known_on(
+    /// As [`add_to`](Self::add_to); `know` gets the controller before it runs.
+    pub(crate) fn add_known_to<By: Reconciles<T> + 'static>(
         self,
-        host: &(impl Host + ?Sized),
-        reconciler: impl Reconciler<R>,
+        manager: &(impl Host + ?Sized),
+        reconciler: impl AnyReconciler<R, By>,
         know: impl FnOnce(&Controller<R>),
     ) -> Result<Controller<R>, HostError> {
         let home = match &self.home {
             Some(cluster) => cluster.clone(),
-            None => host.cluster()?,
+            None => manager.cluster()?,
         };
         let with_defaults = Self {
-            options: self.options.clone().or(&host.defaults()),
+            options: self.options.clone().or(&manager.defaults()),
             ..self
         };
         let controller = with_defaults.build(&home, reconciler);
         know(&controller);
-        host.add(match controller.condition() {
+        manager.add(match controller.condition() {
             Some(condition) => BoxRunnable::new(Conditional::new(controller.clone(), condition)),
             None => BoxRunnable::new(controller.clone()),
         })?;
         Ok(controller)
     }
 
-    /// Puts it together without running it. It makes no request until it runs.
-    pub fn build(self, home: &Cluster, reconciler: impl Reconciler<R>) -> Controller<R> {
+    /// Builds the controller without running it. It sends no request until it runs.
+    pub fn build<By: Reconciles<T> + 'static>(
+        self,
+        home: &Cluster,
+        reconciler: impl AnyReconciler<R, By>,
+    ) -> Controller<R> {
         let Self {
             name,
             home: own,
@@ -360,7 +403,11 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             memory,
         } = self;
         let home = own.unwrap_or_else(|| home.clone());
-        let resource = primary.as_ref().map(|primary| primary.kind.resource.clone());
+        let primary_kind = primary.as_ref().map(|primary| PrimaryKind {
+            resource: primary.kind.resource.clone(),
+            wanted: primary.kind.wanted(),
+        });
+        let resource = primary_kind.as_ref().map(|primary| primary.resource.clone());
         let mut unknown_scope = None;
         if let Some(Primary {
             kind,
@@ -396,7 +443,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         let plan = Plan::new(
             (name.into(), home),
             sources,
-            BoxReconciler::new(reconciler),
+            BoxReconciler::new(Bound::new(reconciler, primary_kind)),
             (options, queue),
             Arc::new(LateSeries::default()),
             resource,

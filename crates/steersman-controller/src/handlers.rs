@@ -23,7 +23,7 @@
 //! fn add(host: &impl Host) -> Result<(), Box<dyn std::error::Error>> {
 //!     let handlers = Handlers::<ConfigMap>::new();
 //!     handlers.add("greet", greet)?.forever();
-//!     handlers.run_on(host, Controller::of::<ConfigMap>("maps").workers(4))?;
+//!     handlers.add_to(host, Controller::of::<ConfigMap>("maps").workers(4))?;
 //!     Ok(())
 //! }
 //! ```
@@ -213,8 +213,8 @@ impl<K: KnownType> Handlers<K> {
     /// each handler, not that of all together.
     ///
     /// # Errors
-    /// As [`Builder::run_on`].
-    pub fn run_on(
+    /// As [`Builder::add_to`].
+    pub fn add_to(
         &self,
         host: &(impl Host + ?Sized),
         builder: Builder<Request, K>,
@@ -222,7 +222,7 @@ impl<K: KnownType> Handlers<K> {
         let calling = Calling::new(self);
         let builder = builder.remembering(calling.memory());
         // Before it runs, so that no handler that comes now is missed by what it has done already.
-        builder.run_known_on(host, calling, |controller| self.know(controller))
+        builder.add_known_to(host, calling, |controller| self.know(controller))
     }
 
     /// The same without running it; see [`Builder::build`].

@@ -4,11 +4,14 @@
 use std::{any::TypeId, fmt, time::Duration};
 
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
-use kube::{Resource as KubeResource, core::DynamicObject};
-use steersman_cache::{Resource, Scope};
+use kube::{
+    Resource as KubeResource,
+    core::{DynamicObject, PartialObjectMeta},
+};
+use steersman_cache::{Resource, Scope, Wanted};
 use steersman_cluster::Cluster;
 
-use crate::{MetadataOnly, Predicate};
+use crate::Predicate;
 
 /// A kind to watch, in which clusters, and which of its objects and changes; from [`kind`], [`metadata`], [`dynamic`]
 /// or [`projection`].
@@ -60,8 +63,8 @@ pub fn kind<K: KnownKind>() -> Kind<K> {
     Kind::new(Resource::of::<K>(), K::is_namespaced())
 }
 
-/// The metadata of the objects of a type. If nobody else wants more of them, nothing else is fetched.
-pub fn metadata<K: KnownKind>() -> Kind<MetadataOnly> {
+/// The metadata of the objects of a type. Unless another user of the cluster's cache reads whole objects, only metadata is fetched.
+pub fn metadata<K: KnownKind>() -> Kind<PartialObjectMeta<K>> {
     Kind {
         metadata_only: true,
         ..Kind::new(Resource::of::<K>(), K::is_namespaced())
@@ -176,6 +179,13 @@ impl<T> Kind<T> {
     #[must_use]
     pub fn resource(&self) -> &Resource {
         &self.resource
+    }
+
+    pub(crate) fn wanted(&self) -> Wanted {
+        match self.metadata_only {
+            true => Wanted::Metadata,
+            false => Wanted::Whole,
+        }
     }
 
     fn scoped(mut self, narrow: impl FnOnce(Scope) -> Scope) -> Self {

@@ -7,7 +7,7 @@
 //!
 //! A [`Controller`] is a plan. [`Runnable::run`] makes a run of it: sources enqueue what is there and then what changes;
 //! once all have, and this replica may act, workers take keys and call the [`Reconciler`]. A run ends when it is told to,
-//! and the same plan can be run again. [`Controller::of`] begins a plan, [`Builder::run_on`] gives it to a [`Host`].
+//! and the same plan can be run again. [`Controller::of`] begins a plan, [`Builder::add_to`] gives it to a [`Host`].
 
 mod builder;
 mod cached_reads;
@@ -59,8 +59,10 @@ pub use host::{Host, HostError};
 pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
 pub use leadership::{Leadership, LeadershipKeeper, Term};
 pub use metrics::Metrics;
-pub use object_reconciler::{ObjectReconciler, Objects, objects};
-pub use occurrence::{MetadataOnly, Occurrence};
+pub use object_reconciler::{
+    AnyReconciler, ByKey, ByObject, KnownPrimary, ObjectReconciler, PrimaryKind, Reconciles,
+};
+pub use occurrence::Occurrence;
 pub use options::Options;
 pub use owner::{Owners, controller_of, owners_of};
 pub use predicate::{

@@ -3,11 +3,12 @@
 
 use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
 
-use kube::core::ObjectMeta;
-use steersman_cluster::{Error, Kind as KnownType};
+use serde::de::DeserializeOwned;
+use steersman_cache::{Resource, Wanted};
+use steersman_cluster::{Error, ObjectExt};
 use steersman_core::{Action, ObjectKey};
 
-use crate::{BoxError, Context, Reconciler, Request, Undecodable};
+use crate::{BoxError, Context, KnownKind, Reconciler, Request, Undecodable};
 
 /// Brings an object into its wanted state. The object is read from the cache: it is shared, so clone what you change.
 ///
@@ -32,7 +33,6 @@ use crate::{BoxError, Context, Reconciler, Request, Undecodable};
 ///         Ok(Action::await_change())
 ///     }
 /// }
-/// # let _ = steersman_controller::objects(Counter);
 /// ```
 pub trait ObjectReconciler<K>: Send + Sync + 'static {
     /// What goes wrong.
@@ -84,7 +84,6 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
     ///     Ok(Action::await_change())
     /// }
     /// # }
-    /// # let _ = steersman_controller::objects(Cleaner);
     /// ```
     fn undecodable(
         &self,
@@ -96,68 +95,172 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
     }
 }
 
-/// An [`ObjectReconciler`] as a [`Reconciler`]; from [`objects`].
-pub struct Objects<K, T> {
-    inner: T,
-    _kind: PhantomData<fn() -> K>,
+/// A reconciler that a controller can have: a [`Reconciler`] of its keys, or an [`ObjectReconciler`] of the objects of its
+/// primary kind. `By` is [`ByKey`] or [`ByObject`]; the compiler finds it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a reconciler",
+    note = "implement `ObjectReconciler<K>` for the kind `K` of the controller, or `Reconciler`, or wrap an async function with \
+            `reconcile_fn`"
+)]
+pub trait AnyReconciler<R, By>: Send + Sync + 'static {
+    /// Reconciles one key. `primary` is the kind of the controller, if it has one.
+    #[doc(hidden)]
+    fn reconcile_any(
+        &self,
+        primary: Option<&PrimaryKind>,
+        request: R,
+        cx: Context,
+    ) -> impl Future<Output = Result<Action, BoxError>> + Send;
 }
 
-/// Reads each object from the cache before the reconciler is called with it.
-pub fn objects<K, T: ObjectReconciler<K>>(reconciler: T) -> Objects<K, T> {
-    Objects {
-        inner: reconciler,
-        _kind: PhantomData,
+/// How a reconciler of a controller of `T` can be called.
+#[diagnostic::on_unimplemented(
+    message = "the controller is of `{T}`, but its reconciler is not",
+    label = "reconciles objects of another kind",
+    note = "a controller of `Controller::of::<K>(…)` takes an `ObjectReconciler<K>`"
+)]
+pub trait Reconciles<T> {}
+
+/// The reconciler is called with a key.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ByKey {}
+
+/// The reconciler is called with an object.
+#[derive(Debug)]
+pub struct ByObject<T>(PhantomData<fn() -> T>);
+
+impl<T> Reconciles<T> for ByKey {}
+
+impl<T> Reconciles<T> for ByObject<T> {}
+
+/// The primary kind is known without a controller, or not needed.
+pub trait KnownPrimary {
+    /// The primary kind, if it is needed.
+    #[doc(hidden)]
+    fn primary() -> Option<PrimaryKind>;
+}
+
+impl KnownPrimary for ByKey {
+    fn primary() -> Option<PrimaryKind> {
+        None
     }
 }
 
-impl<K, T> Reconciler<Request> for Objects<K, T>
+impl<T: KnownKind> KnownPrimary for ByObject<T> {
+    fn primary() -> Option<PrimaryKind> {
+        Some(PrimaryKind {
+            resource: Resource::of::<T>(),
+            wanted: Wanted::Whole,
+        })
+    }
+}
+
+/// The primary kind of a controller, and how much of its objects the controller watches.
+#[derive(Clone, Debug)]
+pub struct PrimaryKind {
+    pub(crate) resource: Resource,
+    pub(crate) wanted: Wanted,
+}
+
+impl<R: Send + 'static, T: Reconciler<R>> AnyReconciler<R, ByKey> for T {
+    async fn reconcile_any(
+        &self,
+        _: Option<&PrimaryKind>,
+        request: R,
+        cx: Context,
+    ) -> Result<Action, BoxError> {
+        self.reconcile(request, cx).await.map_err(Into::into)
+    }
+}
+
+impl<K, T> AnyReconciler<Request, ByObject<K>> for T
 where
-    K: KnownType,
+    K: kube::Resource + DeserializeOwned + Send + Sync + 'static,
     T: ObjectReconciler<K>,
 {
-    type Error = BoxError;
-
-    async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
-        let object = match cx.client().get::<K>(request.key()).await {
+    async fn reconcile_any(
+        &self,
+        primary: Option<&PrimaryKind>,
+        request: Request,
+        cx: Context,
+    ) -> Result<Action, BoxError> {
+        let primary = primary.expect("a controller of objects has a primary kind");
+        let objects = cx.client().of_as::<K>(&primary.resource, primary.wanted);
+        let object = match objects.get(request.key()).await {
             Ok(Some(object)) => object,
-            Ok(None) => return self.gone(request, cx).await,
-            Err(error) if error.is_undecodable() => return self.undecodable(request, error, cx).await,
+            Ok(None) => return gone(self, request, cx).await,
+            Err(error) if error.is_undecodable() => {
+                return undecodable(self, &primary.resource, request, error, cx).await;
+            }
             Err(error) => return Err(error.into()),
         };
-        if self.is_none_of_ours(object.meta()) {
+        if is_none_of(self, &*object) {
             return Ok(Action::await_change());
         }
-        self.inner.reconcile(object, cx).await.map_err(Into::into)
+        self.reconcile(object, cx).await.map_err(Into::into)
     }
 }
 
-impl<K: KnownType, T: ObjectReconciler<K>> Objects<K, T> {
-    async fn gone(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
-        let key = request.key().clone();
-        self.inner.gone(key, cx).await.map_err(Into::into)
-    }
+async fn gone<K>(
+    reconciler: &impl ObjectReconciler<K>,
+    request: Request,
+    cx: Context,
+) -> Result<Action, BoxError> {
+    let key = request.key().clone();
+    reconciler.gone(key, cx).await.map_err(Into::into)
+}
 
-    async fn undecodable(&self, request: Request, error: Error, cx: Context) -> Result<Action, BoxError> {
-        let Some(object) = Undecodable::read::<K>(request.key(), error, &cx).await? else {
-            return self.gone(request, cx).await;
-        };
-        if self.is_none_of_ours(&object.object().metadata) {
-            return Ok(Action::await_change());
+async fn undecodable<K>(
+    reconciler: &impl ObjectReconciler<K>,
+    resource: &Resource,
+    request: Request,
+    error: Error,
+    cx: Context,
+) -> Result<Action, BoxError> {
+    let Some(object) = Undecodable::read(resource, request.key(), error, &cx).await? else {
+        return gone(reconciler, request, cx).await;
+    };
+    if is_none_of(reconciler, object.object()) {
+        return Ok(Action::await_change());
+    }
+    object.record(reconciler.finalizer(), &cx);
+    reconciler.undecodable(object, cx).await
+}
+
+/// Whether the object is being deleted and does not have the finalizer of this reconciler.
+fn is_none_of<K>(reconciler: &impl ObjectReconciler<K>, object: &impl ObjectExt) -> bool {
+    let holds_ours = |finalizer| object.has_finalizer(finalizer);
+    object.is_being_deleted() && !reconciler.finalizer().is_some_and(holds_ours)
+}
+
+/// A reconciler together with the primary kind of its controller.
+pub(crate) struct Bound<T, By> {
+    reconciler: T,
+    primary: Option<PrimaryKind>,
+    _by: PhantomData<fn() -> By>,
+}
+
+impl<T, By> Bound<T, By> {
+    pub(crate) fn new(reconciler: T, primary: Option<PrimaryKind>) -> Self {
+        Self {
+            reconciler,
+            primary,
+            _by: PhantomData,
         }
-        object.record::<K>(self.inner.finalizer(), &cx);
-        self.inner.undecodable(object, cx).await
-    }
-
-    /// Whether the object is being deleted and does not have the finalizer of this reconciler.
-    fn is_none_of_ours(&self, metadata: &ObjectMeta) -> bool {
-        let ours = self.inner.finalizer();
-        let mut finalizers = metadata.finalizers.iter().flatten();
-        metadata.deletion_timestamp.is_some() && !finalizers.any(|held| Some(held.as_str()) == ours)
     }
 }
 
-impl<K, T: fmt::Debug> fmt::Debug for Objects<K, T> {
+impl<R: Send + 'static, By: 'static, T: AnyReconciler<R, By>> Reconciler<R> for Bound<T, By> {
+    type Error = BoxError;
+
+    fn reconcile(&self, request: R, cx: Context) -> impl Future<Output = Result<Action, BoxError>> + Send {
+        self.reconciler.reconcile_any(self.primary.as_ref(), request, cx)
+    }
+}
+
+impl<T: fmt::Debug, By> fmt::Debug for Bound<T, By> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Objects").field(&self.inner).finish()
+        f.debug_tuple("Bound").field(&self.reconciler).finish()
     }
 }

@@ -17,11 +17,6 @@ pub struct Occurrence<'e, T> {
     _type: PhantomData<fn() -> T>,
 }
 
-/// The type of a kind of which only the metadata is watched: there is nothing that could be decoded.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum MetadataOnly {}
-
 impl<'e, T> Occurrence<'e, T> {
     pub(crate) fn new(event: &'e Event, cluster: &'e ClusterName) -> Self {
         Self {

@@ -57,7 +57,7 @@ use tower::service_fn;
 
 pub use self::write::Write;
 use self::write::Writes;
-use crate::{BoxError, Context, Reconciler, Request, reconciler::Chain};
+use crate::{AnyReconciler, BoxError, Context, KnownPrimary, Request, reconciler::Chain};
 
 /// A server to which reconcilers are let one at a time.
 #[derive(Debug)]
@@ -121,7 +121,11 @@ impl Stand {
     }
 
     /// Calls a reconciler, as a controller would.
-    pub async fn call(&self, request: ObjectKey, reconciler: &impl Reconciler<Request>) -> Outcome {
+    pub async fn call<By: KnownPrimary>(
+        &self,
+        request: ObjectKey,
+        reconciler: &impl AnyReconciler<Request, By>,
+    ) -> Outcome {
         self.writes.take();
         let events = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&events);
@@ -131,7 +135,9 @@ impl Stand {
         });
         let request = Request::new(self.cluster.name().clone(), request);
         let recorder = cx.recorder().clone();
-        let result = reconciler.reconcile(request, cx).await.map_err(Into::into);
+        let result = reconciler
+            .reconcile_any(By::primary().as_ref(), request, cx)
+            .await;
         recorder.flush().await;
         let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
         Outcome {
@@ -254,7 +260,11 @@ impl Case {
     ///
     /// # Panics
     /// When it is not as expected, with the name of the case.
-    pub async fn check(self, stand: &Stand, reconciler: &impl Reconciler<Request>) -> Outcome {
+    pub async fn check<By: KnownPrimary>(
+        self,
+        stand: &Stand,
+        reconciler: &impl AnyReconciler<Request, By>,
+    ) -> Outcome {
         let name = &self.name;
         let request = self.request.or_else(|| self.given.first().map(key_of));
         let request = request.unwrap_or_else(|| panic!("{name}: say what is asked for"));

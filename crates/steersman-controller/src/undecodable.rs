@@ -3,10 +3,9 @@
 
 use std::{fmt, sync::Arc};
 
-use kube::{api::Patch, core::DynamicObject};
-use serde::Serialize;
+use kube::core::DynamicObject;
 use steersman_cache::Resource;
-use steersman_cluster::{Error, EventType, Kind as KnownType};
+use steersman_cluster::{Error, EventType, ObjectExt};
 use steersman_core::ObjectKey;
 
 use crate::{BoxError, Context, reconciler::Chain, terminal};
@@ -20,35 +19,22 @@ pub struct Undecodable {
     error: Error,
 }
 
-/// A merge patch of the finalizers. The server rejects it with a conflict if the object has changed.
-#[derive(Serialize)]
-struct FinalizerPatch<'a> {
-    metadata: PatchedMetadata<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PatchedMetadata<'a> {
-    resource_version: Option<&'a str>,
-    finalizers: Vec<&'a str>,
-}
-
 impl Undecodable {
     /// Reads the raw object. Returns nothing if it was deleted.
-    pub(crate) async fn read<K: KnownType>(
+    pub(crate) async fn read(
+        resource: &Resource,
         key: &ObjectKey,
         error: Error,
         cx: &Context,
     ) -> Result<Option<Self>, BoxError> {
-        let resource = Resource::of::<K>();
-        let object = match cx.client().of(&resource).get(key).await {
+        let object = match cx.client().of(resource).get(key).await {
             Ok(object) => object,
             // Not even its metadata decodes.
             Err(raw) if raw.is_undecodable() => return Err(terminal(error).into()),
             Err(raw) => return Err(raw.into()),
         };
         Ok(object.map(|object| Self {
-            resource,
+            resource: resource.clone(),
             key: key.clone(),
             object,
             error,
@@ -56,23 +42,15 @@ impl Undecodable {
     }
 
     /// Records a Warning event on the object: its owner does not read the log of the controller.
-    pub(crate) fn record<K: KnownType>(&self, finalizer: Option<&str>, cx: &Context) {
+    pub(crate) fn record(&self, finalizer: Option<&str>, cx: &Context) {
         let mut note = Chain(&self.error).to_string();
-        if let Some(finalizer) = finalizer.filter(|finalizer| self.is_being_deleted() && self.has(finalizer))
+        if let Some(finalizer) =
+            finalizer.filter(|finalizer| self.is_being_deleted() && self.object.has_finalizer(finalizer))
         {
             note =
                 format!("the finalizer {finalizer} blocks the deletion until the object is repaired: {note}");
         }
-        let reference = k8s_openapi::api::core::v1::ObjectReference {
-            api_version: Some(K::api_version(&()).into_owned()),
-            kind: Some(K::kind(&()).into_owned()),
-            namespace: self.object.metadata.namespace.clone(),
-            name: self.object.metadata.name.clone(),
-            uid: self.object.metadata.uid.clone(),
-            resource_version: self.object.metadata.resource_version.clone(),
-            field_path: None,
-        };
-        let about = cx.recorder().about_reference(reference);
+        let about = cx.recorder().about_dynamic(&self.object, &self.resource);
         about.event(EventType::Warning, "DecodeFailed", "Reconcile", &note);
     }
 
@@ -97,44 +75,17 @@ impl Undecodable {
     /// Whether the object has a deletion timestamp.
     #[must_use]
     pub fn is_being_deleted(&self) -> bool {
-        self.object.metadata.deletion_timestamp.is_some()
+        self.object.is_being_deleted()
     }
 
-    /// Whether the object has this finalizer.
-    #[must_use]
-    pub fn has(&self, finalizer: &str) -> bool {
-        self.finalizers().any(|held| held == finalizer)
-    }
-
-    fn finalizers(&self) -> impl Iterator<Item = &str> {
-        self.object
-            .metadata
-            .finalizers
-            .iter()
-            .flatten()
-            .map(String::as_str)
-    }
-
-    /// Removes a finalizer from the object, so that its deletion can finish. Does nothing if the object does not have it, or was
-    /// deleted meanwhile.
+    /// Removes a finalizer from the object, so that its deletion can finish; see
+    /// [`Client::remove_finalizer`](steersman_cluster::Client::remove_finalizer).
     ///
     /// # Errors
-    /// When the server rejects the patch: with a conflict if the object has changed since it was read.
+    /// As there.
     pub async fn remove_finalizer(&self, finalizer: &str, cx: &Context) -> Result<(), Error> {
-        if !self.has(finalizer) {
-            return Ok(());
-        }
-        let patch = FinalizerPatch {
-            metadata: PatchedMetadata {
-                resource_version: self.object.metadata.resource_version.as_deref(),
-                finalizers: self.finalizers().filter(|held| *held != finalizer).collect(),
-            },
-        };
         let client = cx.client().of(&self.resource);
-        match client.patch(&self.key, &Patch::Merge(patch)).await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(()),
-        }
+        client.remove_finalizer(&self.object, finalizer).await
     }
 
     /// The error as a [terminal](crate::terminal) one: the object is not reconciled again until it changes.

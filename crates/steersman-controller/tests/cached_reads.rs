@@ -152,7 +152,7 @@ async fn guarantee_1_a_read_sees_the_objects_of_every_scope_that_is_watched(fixt
         }
     });
     let controller = Controller::of::<ConfigMap>("maps")
-        .owns(kind::<Secret>().labels("app=one"))
+        .owns_with(kind::<Secret>().labels("app=one"))
         .watches(kind::<Secret>().labels("app=two"), about_the_map(&fixture))
         .build(&stage.cluster, reader);
     let running = stage.run(&controller);
@@ -191,7 +191,7 @@ async fn reads_outside_of_the_scope_are_an_explicit_choice(fixture: Fixture) {
         }
     });
     let controller = Controller::of::<ConfigMap>("maps")
-        .owns(kind::<Secret>().namespace(fixture.namespace()).labels("app=web"))
+        .owns_with(kind::<Secret>().namespace(fixture.namespace()).labels("app=web"))
         .build(&stage.cluster, reader);
     let running = stage.run(&controller);
     seen.saw("false true true true").await;
@@ -246,7 +246,7 @@ async fn guarantee_2_a_run_keeps_what_it_read_when_it_loses_leadership(fixture: 
         async move { Ok(client.get::<Secret>(&none).await?.is_some().to_string()) }
     });
     let controller = Controller::of::<ConfigMap>("maps")
-        .owns(metadata::<Secret>().labels("app=web"))
+        .owns_with(metadata::<Secret>().labels("app=web"))
         .build(&stage.cluster, reader);
     let (keeper, leadership) = LeadershipKeeper::new();
     let running = controller.clone().spawn(&stage.context_led("maps", leadership));

@@ -297,7 +297,7 @@ async fn one_that_is_slow_or_out_of_reach_holds_up_its_own_keys_only(fixture: Fi
         .unwrap();
     let calls = Calls::new();
     // What is said first does not matter.
-    let controller = everywhere(&stage, &calls, |builder| builder.owns(kind::<Secret>()));
+    let controller = everywhere(&stage, &calls, |builder| builder.owns::<Secret>());
     let running = stage.run(&controller);
     calls.reach("default:a", 1).await;
     stall.hit().await;
@@ -402,7 +402,7 @@ async fn children_in_a_cluster_wake_their_owner_in_that_cluster(fixture: Fixture
     let (proxy, b) = joining(&fixture, "b").await;
     stage.surroundings.fleet().insert(b).unwrap();
     let calls = Calls::new();
-    let controller = everywhere(&stage, &calls, |builder| builder.owns(kind::<Secret>()));
+    let controller = everywhere(&stage, &calls, |builder| builder.owns::<Secret>());
     let running = stage.run(&controller);
     let client = stage.live();
     let map = client.create(&config_map(&fixture, "parent", "1")).await.unwrap();
@@ -436,7 +436,7 @@ async fn whether_a_kind_is_in_namespaces_is_asked_where_it_is_watched(fixture: F
     let calls = Calls::new();
     let maps = steersman_cache::Resource::new("", "v1", "ConfigMap", "configmaps");
     let controller = Controller::of_kind("maps", dynamic(maps))
-        .owns(kind::<Secret>())
+        .owns::<Secret>()
         .on_every_cluster()
         .build(
             &stage.cluster,

@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::json;
 use steersman_controller::{
     BoxError, Context, Controller, Handlers, LeadershipKeeper, ObjectReconciler, Options, Request,
-    Undecodable, kind, objects, related,
+    Undecodable, kind, related,
 };
 use steersman_core::{Action, ObjectKey};
 use steersman_testing::{Fixture, eventually};
@@ -116,7 +116,7 @@ async fn one_that_is_gone_is_told_of_until_that_succeeds(fixture: Fixture) {
         let forgotten = Arc::clone(forgotten);
         Controller::of::<ConfigMap>("maps")
             .when_gone(move |cluster, key| forgotten.lock().unwrap().push((cluster.clone(), key.clone())))
-            .build(&stage.cluster, objects(keeper.clone()))
+            .build(&stage.cluster, keeper.clone())
     };
     let controller = make(&stage, &keeper, &forgotten);
     let waiting = make(&standby, &idle, &forgotten_there);
@@ -156,7 +156,7 @@ async fn one_that_is_gone_at_once_is_no_error(fixture: Fixture) {
         }
     }
     let stage = Stage::new(&fixture).await;
-    let controller = Controller::of::<ConfigMap>("maps").build(&stage.cluster, objects(Careless));
+    let controller = Controller::of::<ConfigMap>("maps").build(&stage.cluster, Careless);
     let running = stage.run(&controller);
     stage.stands("maps", |is| is == "ready").await;
     let client = stage.live();
@@ -187,7 +187,7 @@ async fn one_that_is_going_is_left_alone_unless_it_is_ours_to_clean_up(fixture: 
         finalizer: Some(ours),
         ..Keeper::new()
     };
-    let controller = Controller::of::<ConfigMap>("maps").build(&stage.cluster, objects(keeper.clone()));
+    let controller = Controller::of::<ConfigMap>("maps").build(&stage.cluster, keeper.clone());
     let running = stage.run(&controller);
     keeper.hears("there", "ours").await;
     keeper.hears("there", "theirs").await;
@@ -331,8 +331,7 @@ async fn an_object_that_cannot_be_decoded_rests_until_it_changes(fixture: Fixtur
         client.create(&config_map(&fixture, name, value)).await.unwrap();
     }
     let keeper = Keeper::new();
-    let controller =
-        Controller::of::<Numbered>("numbers").build(&stage.cluster, objects(Numbers(keeper.clone())));
+    let controller = Controller::of::<Numbered>("numbers").build(&stage.cluster, Numbers(keeper.clone()));
     let running = stage.run(&controller);
     keeper.hears("read", "good").await;
     until(|| stage.count("controller_runtime_terminal_reconcile_errors_total", "numbers") >= 1).await;
@@ -434,8 +433,7 @@ async fn an_undecodable_object_gets_an_event_and_can_be_released(fixture: Fixtur
     bad.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
     client.create(&bad).await.unwrap();
     let keeper = Keeper::new();
-    let controller =
-        Controller::of::<Numbered>("numbers").build(&stage.cluster, objects(Releasing(keeper.clone())));
+    let controller = Controller::of::<Numbered>("numbers").build(&stage.cluster, Releasing(keeper.clone()));
     let running = stage.run(&controller);
     keeper.hears("undecodable", "bad").await;
     let notes = decode_events(&stage, &fixture).await;
@@ -515,8 +513,7 @@ async fn the_event_of_an_undecodable_object_under_deletion_names_the_finalizer(f
     client.create(&bad).await.unwrap();
     delete::<ConfigMap>(&client, &key(&fixture, "bad")).await;
     let keeper = Keeper::new();
-    let controller =
-        Controller::of::<Numbered>("numbers").build(&stage.cluster, objects(Holding(keeper.clone())));
+    let controller = Controller::of::<Numbered>("numbers").build(&stage.cluster, Holding(keeper.clone()));
     let running = stage.run(&controller);
     stage.stands("numbers", |is| is == "ready").await;
     until(|| stage.count("controller_runtime_terminal_reconcile_errors_total", "numbers") >= 1).await;

@@ -444,7 +444,7 @@ async fn a_kind_that_is_not_there_ends_the_run_after_the_time_for_sync(fixture: 
     let widgets = Resource::new(fixture.group(), "v1", "Widget", "widgets");
     let controller = Controller::of_kind("widgets", dynamic(widgets.clone()))
         .sync_timeout(Duration::from_secs(60))
-        .owns(kind::<ConfigMap>())
+        .owns::<ConfigMap>()
         .build(&stage.cluster, Calls::new().only());
     let running = stage.run(&controller);
     let is = stage

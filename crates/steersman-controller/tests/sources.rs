@@ -52,7 +52,7 @@ async fn only_what_is_declared_is_watched_and_once_for_all(fixture: Fixture) {
             Controller::of::<ConfigMap>(format!("maps-{number}"))
                 .namespace(namespace)
                 .labels("app=web")
-                .owns(kind::<Secret>())
+                .owns::<Secret>()
                 .watches(kind::<Secret>().fields("type=Opaque"), handle_fn(|_, _| {}))
                 .build(&stage.cluster, Calls::new().only())
         })
@@ -217,7 +217,7 @@ async fn both_the_owner_that_was_and_the_one_that_is_are_woken(fixture: Fixture)
     }
     let (only, every) = (Calls::new(), Calls::new());
     let owning = Controller::of::<Secret>("owning")
-        .owns(kind::<ConfigMap>())
+        .owns::<ConfigMap>()
         .build(&stage.cluster, only.only());
     let sharing = Controller::of::<Secret>("sharing")
         .owns_shared(kind::<ConfigMap>())
@@ -255,7 +255,7 @@ async fn what_belonged_to_a_former_owner_does_not_wake_one_that_has_its_name_now
     }
     let (only, every) = (Calls::new(), Calls::new());
     let owning = Controller::of::<Secret>("owning")
-        .owns(kind::<ConfigMap>())
+        .owns::<ConfigMap>()
         .build(&stage.cluster, only.only());
     let sharing = Controller::of::<Secret>("sharing")
         .owns_shared(kind::<ConfigMap>())
@@ -385,7 +385,7 @@ async fn an_owner_outside_of_namespaces_is_found_also_if_its_kind_is_known_by_na
     let only_ours = format!("metadata.name={}", fixture.namespace());
     let namespaces = dynamic(Resource::of::<Namespace>()).fields(only_ours);
     let controller = Controller::of_kind("namespaces", namespaces)
-        .owns(kind::<ConfigMap>())
+        .owns::<ConfigMap>()
         .build(&stage.cluster, calls.only());
     let running = stage.run(&controller);
     calls.reach(fixture.namespace(), 1).await;

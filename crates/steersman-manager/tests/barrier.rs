@@ -82,8 +82,8 @@ async fn guarantee_2_a_kind_that_may_be_absent_and_is_not_holds_the_start(fixtur
         let kind = dynamic(widgets.resource.clone());
         let reconciler = Uids::of(&widgets);
         match is_whole {
-            true => Controller::of_kind("widgets", kind.when_installed()).run_on(&manager, reconciler),
-            false => Controller::of_kind("widgets", kind.optional()).run_on(&manager, reconciler),
+            true => Controller::of_kind("widgets", kind.when_installed()).add_to(&manager, reconciler),
+            false => Controller::of_kind("widgets", kind.optional()).add_to(&manager, reconciler),
         }
         .unwrap();
         let steps = Steps::new();
@@ -114,7 +114,7 @@ async fn a_list_that_takes_longer_than_was_said_fails_the_liveness_probe_until_i
         .await
         .unwrap();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let healthz = async || get(manager.addresses().health.unwrap(), "/healthz").await;
     let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
@@ -167,7 +167,7 @@ async fn guarantee_1_a_list_may_need_a_webhook_of_this_process_which_is_called_o
         manager.add(webhook).unwrap();
         let (maps, log) = (Controller::of::<ConfigMap>("maps"), Log::new());
         let maps = if is_warm { maps.warm() } else { maps };
-        maps.run_on(&manager, log.clone()).unwrap();
+        maps.add_to(&manager, log.clone()).unwrap();
         // As a server does that cannot convert what it is asked for.
         let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
         let running = run(&manager);
@@ -191,7 +191,7 @@ async fn guarantee_1_what_a_cluster_asks_is_there_before_caches_and_after_them(f
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let manager = patient(cluster).build().await.unwrap();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let (steps, seen) = (Steps::new(), Arc::clone(&proxy));
     manager.add(needing(Needs::NoCaches, "webhook", &steps)).unwrap();
@@ -224,7 +224,7 @@ async fn guarantee_3_a_webhook_that_fails_ends_a_run_whose_caches_are_not_filled
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let manager = patient(cluster).build().await.unwrap();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
     let asked = Arc::clone(&proxy);
@@ -258,7 +258,7 @@ async fn guarantee_2_what_is_absent_or_cannot_be_told_does_not_hold_the_start(fi
         Controller::of_kind(cluster.name().to_string(), dynamic(widgets.resource.clone()))
             .on(cluster)
             .when_installed()
-            .run_on(&manager, Uids::of(&widgets))
+            .add_to(&manager, Uids::of(&widgets))
             .unwrap();
     }
     let steps = Steps::new();
@@ -281,7 +281,7 @@ async fn guarantee_2_every_cluster_holds_the_start_of_a_controller_on_all(fixtur
     manager.add(far).unwrap();
     Controller::of::<ConfigMap>("everywhere")
         .on_every_cluster()
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let steps = Steps::new();
     manager.add(task("plain", &steps)).unwrap();
@@ -475,7 +475,7 @@ async fn a_stop_ends_what_lingers_and_connections_close_with_the_last_handle(fix
     manager.add(far.clone()).unwrap();
     Controller::of::<ConfigMap>("far")
         .on(&far)
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let running = run(&manager);
     ready(&manager, "far").await;

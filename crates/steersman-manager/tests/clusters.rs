@@ -117,7 +117,7 @@ async fn in_two_clusters(
     Controller::of::<ConfigMap>("everywhere")
         .on_every_cluster()
         .sync_timeout(sync_timeout)
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     manager
 }
@@ -217,7 +217,7 @@ async fn a_cluster_is_seen_to_drain_until_it_is_removed(fixture: Fixture) {
     };
     let controller = Controller::of::<ConfigMap>("everywhere")
         .on_every_cluster()
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
     let is_ready = |standing: &Standing| *standing == Standing::Ready;
@@ -334,7 +334,7 @@ async fn a_cluster_that_is_removed_stays_open_for_reconciles_that_have_its_clien
         })
     };
     let controller = Controller::<Request>::named("mirror")
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
     let request = || Request::new("near".into(), key(&fixture, "a"));

@@ -49,10 +49,10 @@ async fn a_controller_starts_stops_and_starts_again_with_its_kind(fixture: Fixtu
     let (seen, others) = (Uids::of(&widgets), Log::new());
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, others.clone())
+        .add_to(&manager, others.clone())
         .unwrap();
     let running = run(&manager);
 
@@ -173,7 +173,7 @@ async fn a_controller_works_without_an_optional_kind_and_watches_it_once_it_is_t
     let of_gadget = related_header(|gadget| Some(gadget.key()));
     Controller::of::<ConfigMap>("maps")
         .watches(dynamic(gadgets.resource.clone()).optional(), of_gadget)
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
     client.create(&config_map(&fixture, "a", "1")).await.unwrap();
@@ -202,7 +202,7 @@ async fn without_the_option_a_missing_kind_ends_the_run_with_its_name_and_the_op
     let widgets = TestKind::new(&fixture, "Widget");
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .sync_timeout(Duration::from_millis(300))
-        .run_on(&manager, Uids::of(&widgets))
+        .add_to(&manager, Uids::of(&widgets))
         .unwrap();
     let RunError::Runnable { name, source } = run(&manager).ended().await.unwrap_err() else {
         panic!("another error");
@@ -268,7 +268,7 @@ async fn where_definitions_may_not_be_watched_discovery_is_polled(fixture: Fixtu
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
         .poll_every(Duration::from_millis(200))
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     let running = run(&manager);
     stands(&manager, "widgets", is_dormant).await;
@@ -292,7 +292,7 @@ async fn kinds_are_installed_in_any_order(fixture: Fixture) {
     for (kind, seen) in kinds.iter().zip(&seen) {
         Controller::of_kind(kind.resource.kind(), dynamic(kind.resource.clone()))
             .when_installed()
-            .run_on(&manager, seen.clone())
+            .add_to(&manager, seen.clone())
             .unwrap();
     }
     let running = run(&manager);
@@ -327,7 +327,7 @@ impl Scene {
         let seen = Uids::of(&kind);
         Controller::of_kind("widgets", dynamic(kind.resource.clone()))
             .when_installed()
-            .run_on(&manager, seen.clone())
+            .add_to(&manager, seen.clone())
             .unwrap();
         Self {
             manager,

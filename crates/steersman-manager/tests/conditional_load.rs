@@ -59,12 +59,12 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
     let (widgets, log) = (TestKind::new(&fixture, "Widget"), Log::new());
     let seen = conditional(&manager, "widgets", &widgets);
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     // The same beside it, where nothing comes or goes: it is as slow as the machine is.
     let (undisturbed, other_log) = (manager_of(cluster(&fixture).await).await, Log::new());
     Controller::of::<ConfigMap>("undisturbed")
-        .run_on(&undisturbed, other_log.clone())
+        .add_to(&undisturbed, other_log.clone())
         .unwrap();
     let (running, other_running) = (run(&manager), run(&undisturbed));
     manager.elected().await;
@@ -184,14 +184,14 @@ async fn a_gate_that_closes_lets_go_only_of_its_own_share(fixture: Fixture) {
     let manager = manager_of(watched).await;
     let (gadgets, log, gated) = (TestKind::new(&fixture, "Gadget"), Log::new(), Log::new());
     Controller::of::<ConfigMap>("always")
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     Controller::of::<ConfigMap>("gated")
         .watches(
             dynamic(gadgets.resource.clone()).when_installed(),
             steersman_controller::related_header(|gadget| Some(gadget.key())),
         )
-        .run_on(&manager, gated.clone())
+        .add_to(&manager, gated.clone())
         .unwrap();
     let running = run(&manager);
     for cycle in 0..3 {
@@ -266,7 +266,7 @@ async fn so_they_do_where_discovery_is_polled(fixture: Fixture) {
         Controller::of_kind(kind.resource.kind(), dynamic(kind.resource.clone()))
             .when_installed()
             .poll_every(every)
-            .run_on(&manager, Uids::of(kind))
+            .add_to(&manager, Uids::of(kind))
             .unwrap();
     }
     let running = run(&manager);
@@ -343,7 +343,7 @@ async fn ten_kinds_come_and_go_in_random_orders_beside_a_broken_group(fixture: F
     for (kind, seen) in kinds.iter().zip(&seen) {
         Controller::of_kind(kind.resource.kind(), dynamic(kind.resource.clone()))
             .when_installed()
-            .run_on(&manager, LetGo(seen.clone(), kind.resource.clone()))
+            .add_to(&manager, LetGo(seen.clone(), kind.resource.clone()))
             .unwrap();
     }
     let running = run(&manager);

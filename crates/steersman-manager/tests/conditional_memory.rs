@@ -62,7 +62,7 @@ async fn operate(role: Value) {
     Controller::of_kind("widgets", dynamic(resource))
         .when_installed()
         .workers(4)
-        .run_on(&manager, count_names)
+        .add_to(&manager, count_names)
         .unwrap();
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let follow = async {

@@ -43,7 +43,7 @@ fn of_maps(manager: &Manager, widgets: &TestKind) -> Log {
             dynamic(widgets.resource.clone()).optional(),
             related_header(|widget| Some(widget.key())),
         )
-        .run_on(manager, log.clone())
+        .add_to(manager, log.clone())
         .unwrap();
     log
 }
@@ -112,7 +112,7 @@ async fn what_is_remembered_of_objects_is_forgotten_when_they_go_with_their_kind
         .on_every_cluster()
         .when_installed()
         .when_gone(move |_, key| told.lock().unwrap().push(key.name().to_owned()))
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     let running = run(&manager);
     widgets.install().await;
@@ -175,7 +175,7 @@ async fn a_kind_that_a_reconciler_reads_costs_nothing_while_it_is_gone_and_is_ba
             dynamic(widgets.resource.clone()).optional(),
             related_header(|widget| Some(widget.key())),
         )
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
     let goes_on = go_on_by_moments(&clock);

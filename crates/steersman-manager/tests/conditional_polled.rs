@@ -123,7 +123,7 @@ async fn a_kind_that_is_replaced_between_two_polls_begins_anew_object_by_object(
     let controller = Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
         .poll_every(AN_HOUR)
-        .run_on(&manager, failing.clone())
+        .add_to(&manager, failing.clone())
         .unwrap();
     // It will be asked for once, and discovery may be late.
     let mut looked = watched.presence(&widgets.resource, Duration::from_millis(50));

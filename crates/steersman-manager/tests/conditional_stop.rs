@@ -94,7 +94,7 @@ async fn a_key_in_back_off_goes_with_its_kind(fixture: Fixture) {
     let (widgets, moody) = (TestKind::new(&fixture, "Widget"), Moody::default());
     let controller = Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
-        .run_on(&manager, moody.clone())
+        .add_to(&manager, moody.clone())
         .unwrap();
     let running = run(&manager);
     widgets.install().await;
@@ -121,7 +121,7 @@ async fn so_it_does_with_the_kind_of_its_cluster(fixture: Fixture) {
     let controller = Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .on_every_cluster()
         .when_installed()
-        .run_on(&manager, moody.clone())
+        .add_to(&manager, moody.clone())
         .unwrap();
     let running = run(&manager);
     for cycle in 1..=2 {
@@ -189,7 +189,7 @@ async fn so_it_does_where_one_of_several_clusters_loses_the_kind(fixture: Fixtur
         .on_every_cluster()
         .when_installed()
         .workers(4)
-        .run_on(&manager, moody.clone())
+        .add_to(&manager, moody.clone())
         .unwrap();
     let running = run(&manager);
     there.install().await;
@@ -261,11 +261,11 @@ async fn a_discovery_that_fails_changes_nothing_for_those_that_run_and_those_tha
             related_header(|extra| Some(extra.key())),
         )
         .poll_every(Duration::from_millis(50))
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     Controller::of_kind("gadgets", dynamic(gadgets.resource.clone()))
         .when_installed()
-        .run_on(&manager, resting.clone())
+        .add_to(&manager, resting.clone())
         .unwrap();
     let running = run(&manager);
     widgets.install().await;
@@ -326,12 +326,12 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
         .poll_every(Duration::from_millis(50))
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     let things = Resource::new("broken.example", "v1", "Thing", "things");
     Controller::of_kind("things", dynamic(things.clone()))
         .when_installed()
-        .run_on(&manager, Uids::of(&widgets))
+        .add_to(&manager, Uids::of(&widgets))
         .unwrap();
     let running = run(&manager);
     widgets.install().await;
@@ -378,7 +378,7 @@ async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
         .poll_every(Duration::from_secs(3600))
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     // It will be asked for once, and discovery may be late.
     let mut looked = watched.presence(&widgets.resource, Duration::from_millis(50));
@@ -429,7 +429,7 @@ async fn a_kind_that_comes_back_with_another_schema_is_read_by_that(fixture: Fix
     });
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
     for (kind, size) in [

@@ -16,7 +16,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{Client, Cluster};
-use steersman_controller::{Controller, Standing, dynamic, kind};
+use steersman_controller::{Controller, Standing, dynamic};
 use steersman_manager::{Exposition, Manager};
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -66,7 +66,7 @@ async fn a_permission_to_watch_definitions_that_goes_and_comes_back_restarts_not
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
         .poll_every(Duration::from_millis(100))
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     let running = run(&manager);
     widgets.install().await;
@@ -135,7 +135,7 @@ async fn a_server_that_fails_after_a_permission_went_stops_nothing_that_polling_
         Controller::of_kind(kind.resource.plural(), dynamic(kind.resource.clone()))
             .when_installed()
             .poll_every(Duration::from_millis(100))
-            .run_on(&manager, seen.clone())
+            .add_to(&manager, seen.clone())
             .unwrap();
         seen
     });
@@ -193,7 +193,7 @@ async fn each_cluster_is_worked_on_while_it_has_the_kind(fixture: Fixture) {
     Controller::of_kind("widgets", dynamic(here.resource.clone()))
         .on_every_cluster()
         .when_installed()
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     let running = run(&manager);
     // One has it, which does not wait for the other.
@@ -268,7 +268,7 @@ async fn a_kind_whose_objects_cannot_be_converted_is_present_and_in_trouble(fixt
     let (widgets, maps) = (TestKind::new(&fixture, "Widget"), Log::new());
     let seen = conditional(&manager, "widgets", &widgets);
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, maps.clone())
+        .add_to(&manager, maps.clone())
         .unwrap();
     let other_works = async |name: &str| {
         client.create(&config_map(&fixture, name, "1")).await.unwrap();
@@ -327,8 +327,8 @@ async fn a_kind_that_comes_back_with_another_scope_is_followed_in_that(fixture: 
     let seen = Uids::of(&widgets);
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
-        .owns(kind::<ConfigMap>())
-        .run_on(&manager, seen.clone())
+        .owns::<ConfigMap>()
+        .add_to(&manager, seen.clone())
         .unwrap();
     let running = run(&manager);
     for (round, scope) in ["Namespaced", "Cluster", "Namespaced"].into_iter().enumerate() {
@@ -456,7 +456,7 @@ async fn a_standby_warms_up_for_a_kind_that_is_installed_meanwhile(fixture: Fixt
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .when_installed()
         .warm()
-        .run_on(&manager, seen.clone())
+        .add_to(&manager, seen.clone())
         .unwrap();
     let running = run(&manager);
     for install in 1..=2 {

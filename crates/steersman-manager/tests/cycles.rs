@@ -45,7 +45,7 @@ async fn guarantee_6_fifty_runs_leave_nothing_behind(fixture: Fixture) {
         std::future::ready(Ok::<_, BoxError>(Action::await_change()))
     });
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let task = run_fn("task", async |cx: RunContext| {
         cx.stop().requested().await;

@@ -153,7 +153,7 @@ async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_comes_back(fi
     let log = managed::Log::new();
     Controller::of::<ConfigMap>("maps")
         .warm()
-        .run_on(&one.manager, log.clone())
+        .add_to(&one.manager, log.clone())
         .unwrap();
     let running = one.run();
     log.when(|log| log.len() == 2).await;
@@ -380,7 +380,7 @@ async fn guarantee_1_a_leader_that_cannot_renew_writes_nothing_after_the_deadlin
         },
     );
     Controller::of::<ConfigMap>("busy")
-        .run_on(&one.manager, busy)
+        .add_to(&one.manager, busy)
         .unwrap();
     let running = one.run();
     proxy
@@ -521,7 +521,7 @@ async fn of_two_replicas_with_defaults_one_writes(fixture: Fixture) {
     for name in ["one", "two"] {
         let replica = Replica::new(&fixture, &proxy, steady(&fixture, name), name, |builder| builder).await;
         Controller::of::<ConfigMap>("maps")
-            .run_on(&replica.manager, Sign(name.to_owned()))
+            .add_to(&replica.manager, Sign(name.to_owned()))
             .unwrap();
         let running = replica.run();
         if name == "one" {

@@ -100,7 +100,7 @@ async fn lead(clock: TestClock, proxy: FaultProxy, replica: Replica) -> Stage {
     let (tell, writer) = Writer::new();
     Controller::of::<ConfigMap>("writer")
         .warm()
-        .run_on(&replica.manager, writer.clone())
+        .add_to(&replica.manager, writer.clone())
         .unwrap();
     let running = replica.run();
     replica.manager.elected().await;

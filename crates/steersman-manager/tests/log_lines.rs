@@ -53,7 +53,7 @@ async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) 
         })
     });
     Controller::of::<ConfigMap>(&name)
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let client = manager.client().unwrap();
     for map in ["a", "hopeless"] {
@@ -98,7 +98,7 @@ async fn a_warm_controller_that_reads_a_kind_it_does_not_declare_is_named_once(f
     });
     Controller::of::<ConfigMap>(&name)
         .warm()
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let client = manager.client().unwrap();
     for map in ["a", "b"] {
@@ -136,7 +136,7 @@ async fn a_failure_of_one_of_several_handlers_names_the_handler(fixture: Fixture
     };
     handlers.add("labels", failing).unwrap().forever();
     handlers
-        .run_on(&manager, Controller::of::<ConfigMap>(&name))
+        .add_to(&manager, Controller::of::<ConfigMap>(&name))
         .unwrap();
     manager
         .client()
@@ -170,7 +170,7 @@ async fn a_failure_that_repeats_soon_is_one_warning(fixture: Fixture) {
         _ => Ok(Action::await_change()),
     });
     let controller = Controller::<ObjectKey>::named(&name)
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
     controller.enqueue(key(&fixture, "a"));
@@ -211,7 +211,7 @@ async fn conflicts_are_no_cause_for_alarm(fixture: Fixture) {
         Ok::<_, BoxError>(Action::await_change())
     });
     Controller::of::<ConfigMap>(&name)
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let client = manager.client().unwrap();
     client.create(&config_map(&fixture, "a", "1")).await.unwrap();
@@ -283,7 +283,7 @@ async fn conflicts_and_terminal_errors_are_recognised_under_every_wrapper(fixtur
         }
     });
     let controller = Controller::<ObjectKey>::named(&name)
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
     for how in WRAPPERS {
@@ -326,7 +326,7 @@ async fn a_controller_that_triggers_itself_is_named_once(fixture: Fixture) {
         Ok::<_, BoxError>(Action::await_change())
     });
     Controller::of::<ConfigMap>(&name)
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     manager
         .client()
@@ -368,7 +368,7 @@ async fn a_reconcile_that_hangs_is_named_while_it_runs_and_when_the_shutdown_tim
     });
     Controller::of::<ConfigMap>(&name)
         .reconcile_warn_after(Duration::from_millis(200))
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let client = manager.client().unwrap();
     client.create(&config_map(&fixture, "a", "1")).await.unwrap();
@@ -418,7 +418,7 @@ async fn what_a_mapping_cannot_read_or_breaks_over_is_said_and_counted(fixture: 
     });
     Controller::named(&name)
         .watches(projection::<ConfigMap, Numbered>(), by_number)
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
     let client = manager.client().unwrap();
@@ -535,7 +535,7 @@ async fn what_is_logged_follows_a_config_map(fixture: Fixture) {
     manager.add(level).unwrap();
     let log = Log::new();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
     let client = manager.client().unwrap();
@@ -645,7 +645,7 @@ async fn so_it_is_where_a_controller_works_without_it(fixture: Fixture) {
     let optional = dynamic(widgets.resource.clone()).optional();
     Controller::of::<ConfigMap>(&name)
         .watches(optional, related_header(|widget| Some(widget.key())))
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let running = run(&manager);
     let said = || {
@@ -720,7 +720,7 @@ async fn a_cache_that_is_stuck_is_named(fixture: Fixture) {
         .await
         .unwrap();
     Controller::of::<ConfigMap>(name.clone())
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let stall = proxy.inject(Matching::any(), Fault::stall());
     let limit = clock.now() + Duration::from_secs(20);

@@ -58,7 +58,7 @@ async fn a_cut_watch_a_410_a_lost_connection_and_an_html_404_are_no_warnings(fix
         .await
         .unwrap();
     Controller::of::<ConfigMap>(&name)
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
     stands(&manager, &name, Standing::is_ready).await;
@@ -105,7 +105,7 @@ async fn trouble_that_lasts_is_one_warning_that_names_cluster_and_replica(fixtur
         .unwrap();
     Controller::of::<ConfigMap>(&name)
         .warm()
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let running = run(&manager);
     let names_both = |line: &Value| {
@@ -156,7 +156,7 @@ async fn a_standby_names_the_leader_and_a_lost_leader_is_not_ready_again(fixture
         let manager = manager.build().await.unwrap();
         Controller::of::<ConfigMap>(&name)
             .warm()
-            .run_on(&manager, Log::new())
+            .add_to(&manager, Log::new())
             .unwrap();
         (run(&manager), name, manager)
     };
@@ -254,7 +254,7 @@ async fn a_reconcile_that_panics_is_logged_with_the_message_and_the_next_try(fix
         Ok::<_, BoxError>(Action::await_change())
     });
     let controller = Controller::<ObjectKey>::named(&name)
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
     controller.enqueue(ObjectKey::new("shop", "a"));
@@ -286,7 +286,7 @@ async fn a_wrong_ca_is_one_warning(fixture: Fixture) {
         .await
         .unwrap();
     Controller::of::<ConfigMap>(&name)
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     let running = run(&manager);
     let warning = said_of(&name, "degraded").await;

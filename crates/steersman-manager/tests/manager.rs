@@ -38,7 +38,7 @@ async fn what_is_there_what_comes_and_what_goes_is_reconciled(fixture: Fixture) 
     let manager = Manager::builder().cluster(cluster).build().await.unwrap();
     let log = Log::new();
     let controller = Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
     log.saw("before", Some("1")).await;
@@ -87,7 +87,7 @@ async fn a_manager_without_a_cluster_runs_what_needs_none_and_says_what_is_missi
     let steps = Steps::new();
     manager.add(task("plain", &steps, Needs::Leadership)).unwrap();
     let error = Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap_err();
     assert_eq!(error, HostError::NoCluster);
     assert_eq!(
@@ -115,7 +115,7 @@ async fn the_first_cluster_is_that_of_those_who_name_none(fixture: Fixture) {
     assert_eq!(manager.cluster().unwrap().name().as_str(), "a");
     assert!(manager.cluster_named(&"b".into()).is_some());
     assert!(manager.cluster_named(&"c".into()).is_none());
-    let controller = Controller::of::<ConfigMap>("maps").run_on(&manager, Log::new());
+    let controller = Controller::of::<ConfigMap>("maps").add_to(&manager, Log::new());
     assert_eq!(controller.unwrap().cluster().name().as_str(), "a");
     let client = manager.client().unwrap();
     client.create(&config_map(&fixture, "a", "1")).await.unwrap();
@@ -126,7 +126,7 @@ async fn the_first_cluster_is_that_of_those_who_name_none(fixture: Fixture) {
     let other = managed::cluster_builder(&fixture, "c").build().await.unwrap();
     let stranger = Controller::of::<ConfigMap>("stranger").on(&other);
     assert_eq!(
-        stranger.run_on(&manager, Log::new()).unwrap_err().to_string(),
+        stranger.add_to(&manager, Log::new()).unwrap_err().to_string(),
         "`stranger` works on cluster `c`, which is none of the manager's: add it before, with `add_cluster`"
     );
 }
@@ -487,7 +487,7 @@ async fn a_stop_is_heard_while_a_cache_cannot_sync(fixture: Fixture) {
         .unwrap();
     let log = Log::new();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let stall = proxy.inject(Matching::any(), Fault::stall());
     let running = run(&manager);
@@ -525,14 +525,14 @@ async fn guarantee_9_what_is_disabled_by_name_does_not_run(fixture: Fixture) {
         (
             |manager, log| {
                 let maps = Controller::of::<ConfigMap>("maps");
-                maps.run_on(manager, log.clone()).map(drop)
+                maps.add_to(manager, log.clone()).map(drop)
             },
             &maps,
         ),
         (
             |manager, log| {
                 let secrets = Controller::of::<k8s_openapi::api::core::v1::Secret>("secrets");
-                secrets.run_on(manager, log.clone()).map(drop)
+                secrets.add_to(manager, log.clone()).map(drop)
             },
             &secrets,
         ),
@@ -570,7 +570,7 @@ async fn guarantee_8_the_name_of_what_is_disabled_is_free_when_its_cluster_is_re
         let add = || {
             Controller::of::<ConfigMap>("on-b")
                 .on(&b)
-                .run_on(&manager, Log::new())
+                .add_to(&manager, Log::new())
         };
         add().unwrap();
         assert!(matches!(add().unwrap_err(), HostError::NameTaken { .. }));
@@ -610,7 +610,7 @@ async fn guarantee_8_a_cluster_that_is_removed_takes_those_along_who_cannot_do_w
         };
         let controller = Controller::of::<ConfigMap>("on-b")
             .on(&b)
-            .run_on(&manager, reconciler)
+            .add_to(&manager, reconciler)
             .unwrap();
         let a = key(&fixture, &format!("a-{time}"));
         controller.enqueue(steersman_controller::Request::new(name.clone(), a));
@@ -730,7 +730,7 @@ async fn guarantee_8_a_reconcile_that_does_not_end_is_cancelled_with_its_cluster
     let controller = Controller::of::<ConfigMap>("everywhere")
         .on_every_cluster()
         .workers(2)
-        .run_on(&manager, reconciler)
+        .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
     let request =

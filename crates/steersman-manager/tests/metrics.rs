@@ -140,7 +140,7 @@ async fn guarantee_3_histograms_of_controllers_have_the_buckets_that_dashboards_
     let manager = manager_of(cluster(&fixture).await).await;
     let log = Log::new();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
     let client = manager.client().unwrap();

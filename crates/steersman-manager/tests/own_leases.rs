@@ -28,7 +28,7 @@ async fn replica(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> (Replica,
     let replica = Replica::new(fixture, proxy, election, name, |builder| builder).await;
     Controller::of::<ConfigMap>("maps")
         .warm()
-        .run_on(&replica.manager, Sign(name.to_owned()))
+        .add_to(&replica.manager, Sign(name.to_owned()))
         .unwrap();
     let (sender, runs) = watch::channel(0);
     let ticker = run_fn("ticker", move |cx: RunContext| {
@@ -282,7 +282,7 @@ async fn a_standby_opens_no_watch_for_what_is_not_warm(fixture: Fixture) {
     let (secrets, lease) = (managed::Log::new(), "operator--secrets");
     hold(&fixture, lease).await;
     Controller::of::<Secret>("secrets")
-        .run_on(&one.manager, secrets)
+        .add_to(&one.manager, secrets)
         .unwrap();
     let running = one.run();
     // All that runs at the start has begun.

@@ -127,7 +127,7 @@ async fn a_dropped_manager_closes_all_connections_although_a_handler_holds_its_c
     });
     let controller = Controller::of::<ConfigMap>("maps")
         .watches(kind::<Secret>(), mapping)
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
     log.saw("map", Some("1")).await;

@@ -83,10 +83,10 @@ async fn nothing_runs_before_every_cache_that_was_declared_is_in_sync(fixture: F
         manager.add(task(&format!("{needs:?}"), &steps, needs)).unwrap();
     }
     Controller::of::<ConfigMap>("near")
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let far = Controller::of::<ConfigMap>("far").watches(kind::<Secret>(), handle_fn(|_, _| {}));
-    far.on(&pair.far_cluster).run_on(&manager, log.clone()).unwrap();
+    far.on(&pair.far_cluster).add_to(&manager, log.clone()).unwrap();
     let client = manager.client().unwrap();
     client.create(&config_map(&fixture, "a", "1")).await.unwrap();
 
@@ -167,10 +167,10 @@ async fn when_the_limit_has_passed_the_rest_starts_without_what_is_not_in_sync(f
     let (steps, free, held) = (Steps::new(), Log::new(), Log::new());
     manager.add(task("plain", &steps, Needs::Nothing)).unwrap();
     Controller::of::<ConfigMap>("free")
-        .run_on(&manager, free.clone())
+        .add_to(&manager, free.clone())
         .unwrap();
     Controller::of::<Secret>("held")
-        .run_on(&manager, held.clone())
+        .add_to(&manager, held.clone())
         .unwrap();
     manager
         .client()
@@ -211,14 +211,14 @@ async fn what_is_known_to_be_forbidden_or_out_of_reach_is_not_waited_for(fixture
     let manager = pair.builder.build().await.unwrap();
     let log = Log::new();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     Controller::of::<Secret>("secrets")
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     Controller::of::<ConfigMap>("far")
         .on(&pair.far_cluster)
-        .run_on(&manager, Log::new())
+        .add_to(&manager, Log::new())
         .unwrap();
     manager
         .client()
@@ -306,7 +306,7 @@ async fn a_cluster_and_its_controller_may_come_while_the_manager_runs(fixture: F
     let log = Log::new();
     Controller::of::<ConfigMap>("late")
         .on(&late)
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     late.live().create(&config_map(&fixture, "a", "1")).await.unwrap();
     log.saw("a", Some("1")).await;
@@ -406,7 +406,7 @@ async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: F
     ] {
         Controller::of::<ConfigMap>(name)
             .on(&cluster)
-            .run_on(&manager, log.clone())
+            .add_to(&manager, log.clone())
             .unwrap();
     }
     let client = manager.client().unwrap();

@@ -35,7 +35,7 @@ async fn signer(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> Replica {
     let replica = Replica::new(fixture, proxy, steady(fixture, name), name, plain).await;
     Controller::of::<ConfigMap>("maps")
         .warm()
-        .run_on(&replica.manager, Sign(name.to_owned()))
+        .add_to(&replica.manager, Sign(name.to_owned()))
         .unwrap();
     replica
 }
@@ -203,7 +203,7 @@ async fn readiness_waits_for_warmth_and_names_the_kind_while_the_process_is_heal
         .warm()
         // Long enough to be seen on a busy machine.
         .sync_timeout(Duration::from_secs(5))
-        .run_on(&one.manager, Log::new())
+        .add_to(&one.manager, Log::new())
         .unwrap();
     let addresses = one.manager.addresses();
     let running = one.run();
@@ -247,7 +247,7 @@ async fn readiness_can_leave_warmth_out_for_those_whom_their_own_lists_need(fixt
     .await;
     Controller::of::<ConfigMap>("maps")
         .warm()
-        .run_on(&one.manager, Log::new())
+        .add_to(&one.manager, Log::new())
         .unwrap();
     let addresses = one.manager.addresses();
     let running = one.run();
@@ -274,7 +274,7 @@ async fn a_warm_up_that_is_forbidden_is_retried_unready_or_ends_the_run_if_stric
         Controller::of::<ConfigMap>("maps")
             .warm()
             .options(Options::new().strict(is_strict))
-            .run_on(&one.manager, Log::new())
+            .add_to(&one.manager, Log::new())
             .unwrap();
         let addresses = one.manager.addresses();
         let running = one.run();
@@ -307,7 +307,7 @@ async fn leads_without(fixture: &Fixture, election: Election, leads: impl Fn(&Ma
     Controller::of::<ConfigMap>("maps")
         .warm()
         .sync_timeout(Duration::from_millis(500))
-        .run_on(&one.manager, Log::new())
+        .add_to(&one.manager, Log::new())
         .unwrap();
     let addresses = one.manager.addresses();
     let running = one.run();
@@ -354,7 +354,7 @@ async fn a_cluster_that_stalls_or_refuses_past_the_sync_timeout_leaves_the_repli
             .on_every_cluster()
             .warm()
             .sync_timeout(Duration::from_millis(500))
-            .run_on(&one.manager, Sign(name.to_owned()))
+            .add_to(&one.manager, Sign(name.to_owned()))
             .unwrap();
         let addresses = one.manager.addresses();
         let running = one.run();
@@ -451,14 +451,14 @@ async fn what_needs_no_leadership_works_at_once_and_each_controller_can_differ_f
     let (always, cold) = (Log::new(), Log::new());
     Controller::of::<ConfigMap>("always")
         .without_leadership()
-        .run_on(&one.manager, always.clone())
+        .add_to(&one.manager, always.clone())
         .unwrap();
     Controller::of::<Secret>("cold")
         .options(Options::new().needs(Needs::Leadership))
-        .run_on(&one.manager, cold.clone())
+        .add_to(&one.manager, cold.clone())
         .unwrap();
     Controller::of::<ConfigMap>("maps")
-        .run_on(&one.manager, Log::new())
+        .add_to(&one.manager, Log::new())
         .unwrap();
     let running = one.run();
     always.saw("a", Some("1")).await;
@@ -487,7 +487,7 @@ async fn where_there_is_no_election_a_warm_controller_works_at_once(fixture: Fix
     let log = Log::new();
     Controller::of::<ConfigMap>("maps")
         .warm()
-        .run_on(&manager, log.clone())
+        .add_to(&manager, log.clone())
         .unwrap();
     let running = managed::run(&manager);
     manager.elected().await;
@@ -510,7 +510,7 @@ async fn a_lease_that_is_won_during_a_list_holds_up_only_those_who_need_it(fixtu
     let (maps, secrets) = (Log::new(), watch::Sender::new(0));
     Controller::of::<ConfigMap>("maps")
         .warm()
-        .run_on(&one.manager, maps.clone())
+        .add_to(&one.manager, maps.clone())
         .unwrap();
     let counts = secrets.clone();
     let counting = steersman_controller::reconcile_fn(
@@ -521,7 +521,7 @@ async fn a_lease_that_is_won_during_a_list_holds_up_only_those_who_need_it(fixtu
     );
     Controller::of::<Secret>("secrets")
         .warm()
-        .run_on(&one.manager, counting)
+        .add_to(&one.manager, counting)
         .unwrap();
     let secret = serde_json::json!({"metadata": {"name": "s", "namespace": fixture.namespace()}});
     let secret: Secret = serde_json::from_value(secret).unwrap();
@@ -558,7 +558,7 @@ async fn guarantee_8_a_cold_replica_leaves_the_lease_to_a_warm_one_for_a_time(fi
         let replica = Replica::new(&fixture, &proxy, election, name, plain).await;
         Controller::of::<ConfigMap>("maps")
             .warm()
-            .run_on(&replica.manager, Log::new())
+            .add_to(&replica.manager, Log::new())
             .unwrap();
         replicas.push(replica);
     }

@@ -23,9 +23,9 @@
 //!     let manager = Manager::builder().build().await?;
 //!     Controller::of::<ConfigMap>("web")
 //!         .labels("app=web")
-//!         .owns(kind::<Deployment>())
+//!         .owns::<Deployment>()
 //!         .workers(4)
-//!         .run_on(&manager, objects(Web))?;
+//!         .add_to(&manager, Web)?;
 //!     manager.run().await?;
 //!     Ok(())
 //! }

@@ -69,11 +69,11 @@ pub struct BannerReconciler;
 /// When the host does not take it in.
 pub fn add(host: &impl Host) -> Result<Controller, HostError> {
     Controller::of::<Banner>("banner")
-        .owns(kind::<ConfigMap>())
+        .owns::<ConfigMap>()
         .watches(kind::<Web>().optional(), related_header(|web| Some(web.key())))
         .when_installed()
         .warm()
-        .run_on(host, objects(BannerReconciler))
+        .add_to(host, BannerReconciler)
 }
 
 impl ObjectReconciler<Banner> for BannerReconciler {

@@ -90,13 +90,13 @@ pub struct WebReconciler;
 /// When the host does not take it in.
 pub fn add(host: &impl Host) -> Result<Controller, HostError> {
     Controller::of::<Web>("web")
-        .owns(kind::<ConfigMap>())
-        .owns(kind::<Deployment>())
+        .owns::<ConfigMap>()
+        .owns::<Deployment>()
         .when_installed() // a cluster without the CRD is nothing to complain about
         .on_every_cluster() // now and later
         .warm() // a replica that waits for its turn has seen everything already
         .workers(4)
-        .run_on(host, objects(WebReconciler))
+        .add_to(host, WebReconciler)
 }
 
 impl ObjectReconciler<Web> for WebReconciler {

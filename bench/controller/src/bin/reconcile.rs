@@ -75,7 +75,7 @@ fn plan(told: &Told, manager: &Manager, count: &Arc<Count>) -> Result<(), Box<dy
     });
     count.wanted.store(told.n, Ordering::Relaxed);
     match told.mode.as_str() {
-        "noop" => drop(Controller::of::<Widget>("widgets").run_on(manager, nothing)?),
+        "noop" => drop(Controller::of::<Widget>("widgets").add_to(manager, nothing)?),
         "mapped" => {
             let owner = |gadget: &Gadget| {
                 let owners = gadget.meta().owner_references.iter().flatten();
@@ -85,7 +85,7 @@ fn plan(told: &Told, manager: &Manager, count: &Arc<Count>) -> Result<(), Box<dy
             };
             Controller::of::<Widget>("widgets")
                 .watches(kind::<Gadget>(), related(owner))
-                .run_on(manager, nothing)?;
+                .add_to(manager, nothing)?;
         }
         "read" => {
             let ended = Arc::clone(count);
@@ -99,7 +99,7 @@ fn plan(told: &Told, manager: &Manager, count: &Arc<Count>) -> Result<(), Box<dy
                     Ok::<_, steersman::cluster::Error>(Action::await_change())
                 }
             });
-            Controller::of::<Widget>("widgets").run_on(manager, read)?;
+            Controller::of::<Widget>("widgets").add_to(manager, read)?;
         }
         _ => {
             let kinds: usize = variable("BENCH_KINDS").parse()?;
@@ -108,7 +108,7 @@ fn plan(told: &Told, manager: &Manager, count: &Arc<Count>) -> Result<(), Box<dy
                 let (kind, plural) = (format!("Widget{index}"), format!("widget{index}s"));
                 let resource = Resource::new("bench.example", "v1", &kind, &plural);
                 Controller::of_kind(plural, dynamic(resource).namespaced(true))
-                    .run_on(manager, nothing.clone())?;
+                    .add_to(manager, nothing.clone())?;
             }
         }
     }

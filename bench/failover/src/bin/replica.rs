@@ -46,7 +46,7 @@ async fn run() -> Result<(), BoxError> {
     let is_warm = variable("BENCH_MODE") == "warm";
     let controller = Controller::of::<ConfigMap>("maps");
     let controller = if is_warm { controller.warm() } else { controller };
-    controller.run_on(&manager, reconcile)?;
+    controller.add_to(&manager, reconcile)?;
     let announce = async {
         if is_warm {
             let standings = manager.standings();

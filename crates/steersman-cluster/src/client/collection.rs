@@ -8,12 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::DeleteParams;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-use steersman_cache::{Object, Query, ReadError, Wanted};
+use steersman_cache::{Object, Query, ReadError};
 
 use super::{
     Client, KindClient, answer,
     kind::{encode, unreadable},
-    request::{JSON, Plan, invalid},
+    request::{Plan, invalid},
 };
 use crate::{Call, Error};
 
@@ -67,12 +67,12 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     pub async fn list(&self, query: &Query) -> Result<Vec<Arc<K>>, Error> {
         let call = || self.within("list", query);
         let namespace = query.wanted_namespace().unwrap_or_default();
-        let view = self.client.view(&self.resource, namespace, Wanted::Whole, call);
-        if let Some(view) = view.await? {
+        if let Some(view) = self.view(namespace, call).await? {
             let found = view.list_as(query);
             return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
-        self.client.list_live(&call(), query, JSON).await
+        let [_, form] = self.forms();
+        self.client.list_live(&call(), query, form).await
     }
 
     /// As [`Client::delete_collection`].

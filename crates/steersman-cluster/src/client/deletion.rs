@@ -36,6 +36,21 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
             false => Ok(Deletion::Begun(Box::new(answer::decode(&call, &json)?))),
         }
     }
+
+    /// As [`Client::delete_if_exists`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn delete_if_exists(
+        &self,
+        key: &ObjectKey,
+        options: DeleteParams,
+    ) -> Result<Deletion<K>, Error> {
+        match self.delete(key, options).await {
+            Err(error) if error.is_not_found() && !error.is_absent() => Ok(Deletion::Done),
+            result => result,
+        }
+    }
 }
 
 impl Client {

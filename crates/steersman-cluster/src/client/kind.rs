@@ -11,14 +11,14 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use steersman_cache::{ReadError, Resource, Scope, Wanted};
+use steersman_cache::{ReadError, Resource, Scope, View, Wanted};
 use steersman_core::ObjectKey;
 
 use super::{
-    Client, answer,
+    Client, answer, metadata,
     request::{JSON, Plan, invalid},
 };
-use crate::{Call, Error};
+use crate::{Call, Error, ObjectExt};
 
 /// A kind that is known as a type. Every type has it that is a [`kube::Resource`] and can be decoded.
 pub trait Kind: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static {}
@@ -29,14 +29,16 @@ impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'sta
 pub struct KindClient<K> {
     pub(super) client: Client,
     pub(super) resource: Resource,
+    wanted: Wanted,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> KindClient<K> {
-    pub(super) fn new(client: Client, resource: Resource) -> Self {
+    pub(super) fn new(client: Client, resource: Resource, wanted: Wanted) -> Self {
         Self {
             client,
             resource,
+            wanted,
             kind: PhantomData,
         }
     }
@@ -50,7 +52,25 @@ impl<K> KindClient<K> {
     /// As [`Client::in_scope`].
     #[must_use]
     pub fn in_scope(&self, scope: &Scope) -> Self {
-        Self::new(self.client.reading(&self.resource, scope), self.resource.clone())
+        Self {
+            client: self.client.reading(&self.resource, scope),
+            ..self.clone()
+        }
+    }
+
+    /// The objects in the cache, or nothing where the server is to be asked.
+    pub(super) async fn view(&self, namespace: &str, call: impl Fn() -> Call) -> Result<Option<View>, Error> {
+        self.client
+            .view(&self.resource, namespace, self.wanted, call)
+            .await
+    }
+
+    /// The media types of an object and of a list, as the server is asked for them.
+    pub(super) fn forms(&self) -> [&'static str; 2] {
+        match self.wanted {
+            Wanted::Whole => [JSON, JSON],
+            Wanted::Metadata => metadata::FORMS,
+        }
     }
 
     pub(super) fn on(&self, verb: &'static str, key: &ObjectKey) -> Call {
@@ -79,15 +99,12 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, Error> {
         self.check(key)?;
         let call = || self.on("get", key);
-        let view = self
-            .client
-            .view(&self.resource, key.namespace(), Wanted::Whole, call);
-        if let Some(view) = view.await? {
+        if let Some(view) = self.view(key.namespace(), call).await? {
             let found = view.get_as(key.namespace(), key.name());
             return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
         }
-        let call = call();
-        let found = self.client.get_live(&call, JSON).await?;
+        let (call, [form, _]) = (call(), self.forms());
+        let found = self.client.get_live(&call, form).await?;
         let decoded = found.map(|json| answer::decode(&call, &json)).transpose()?;
         Ok(decoded.map(Arc::new))
     }
@@ -173,7 +190,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
     /// # Errors
     /// As there.
     pub async fn create(&self, object: &K) -> Result<K, Error> {
-        let call = self.on("create", &key_of(object));
+        let call = self.on("create", &object.key());
         let body = encode(&call, &self.said(&call, object)?)?;
         let plan = Plan::of_collection(Method::POST, &call)?.carrying_json(body);
         let json = self.client.write(plan).await?;
@@ -185,7 +202,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
     /// # Errors
     /// As there.
     pub async fn update(&self, object: &K) -> Result<K, Error> {
-        self.put(self.on("update", &key_of(object)), object).await
+        self.put(self.on("update", &object.key()), object).await
     }
 
     /// As [`Client::update_status`].
@@ -193,7 +210,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
     /// # Errors
     /// As there.
     pub async fn update_status(&self, object: &K) -> Result<K, Error> {
-        let call = self.on("update", &key_of(object)).subresource_of("status");
+        let call = self.on("update", &object.key()).subresource_of("status");
         self.put(call, object).await
     }
 
@@ -202,7 +219,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
     /// # Errors
     /// As there.
     pub async fn apply(&self, object: &K) -> Result<K, Error> {
-        let call = self.on("apply", &key_of(object));
+        let call = self.on("apply", &object.key());
         self.patched(&call, &Patch::Apply(object)).await
     }
 
@@ -211,7 +228,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
     /// # Errors
     /// As there.
     pub async fn apply_status(&self, object: &K) -> Result<K, Error> {
-        let call = self.on("apply", &key_of(object)).subresource_of("status");
+        let call = self.on("apply", &object.key()).subresource_of("status");
         self.patched(&call, &Patch::Apply(object)).await
     }
 
@@ -225,7 +242,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
 
 impl<K> Clone for KindClient<K> {
     fn clone(&self) -> Self {
-        Self::new(self.client.clone(), self.resource.clone())
+        Self::new(self.client.clone(), self.resource.clone(), self.wanted)
     }
 }
 
@@ -253,12 +270,6 @@ impl Client {
             Err(error) => Err(error),
         }
     }
-}
-
-pub(super) fn key_of(object: &impl kube::Resource) -> ObjectKey {
-    let metadata = object.meta();
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    ObjectKey::new(&part(&metadata.namespace), &part(&metadata.name))
 }
 
 pub(super) fn encode(call: &Call, value: &impl Serialize) -> Result<Vec<u8>, Error> {

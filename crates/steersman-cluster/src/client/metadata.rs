@@ -8,11 +8,14 @@ use kube::{
     core::PartialObjectMeta,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use steersman_cache::{Query, ReadError, Wanted};
+use steersman_cache::Query;
 use steersman_core::ObjectKey;
 
-use super::{Deletion, KindClient, Watch, answer, kind::unreadable};
+use super::{Deletion, KindClient, Watch};
 use crate::Error;
+
+/// The media types of the metadata of an object and of a list.
+pub(super) const FORMS: [&str; 2] = [OBJECT, LIST];
 
 const OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -35,17 +38,7 @@ where
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<PartialObjectMeta<K>>>, Error> {
-        self.0.check(key)?;
-        let (call, client) = (|| self.0.on("get", key), &self.0.client);
-        let view = client.view(&self.0.resource, key.namespace(), Wanted::Metadata, call);
-        if let Some(view) = view.await? {
-            let found = view.get_as(key.namespace(), key.name());
-            return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
-        }
-        let call = call();
-        let found = client.get_live(&call, OBJECT).await?;
-        let decoded = found.map(|json| answer::decode(&call, &json)).transpose()?;
-        Ok(decoded.map(Arc::new))
+        self.0.get(key).await
     }
 
     /// The metadata of the objects that a query selects.
@@ -56,14 +49,7 @@ where
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn list(&self, query: &Query) -> Result<Vec<Arc<PartialObjectMeta<K>>>, Error> {
-        let (call, client) = (|| self.0.within("list", query), &self.0.client);
-        let namespace = query.wanted_namespace().unwrap_or_default();
-        let view = client.view(&self.0.resource, namespace, Wanted::Metadata, call);
-        if let Some(view) = view.await? {
-            let found = view.list_as(query);
-            return found.map_err(|error| unreadable(&call(), ReadError::Decode(error)));
-        }
-        client.list_live(&call(), query, LIST).await
+        self.0.list(query).await
     }
 
     /// The events of a namespace, or of all of them as the empty name; see [`Client::watch`](crate::Client::watch).

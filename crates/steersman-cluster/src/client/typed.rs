@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The verbs of kinds that are types.
 
-use std::{any::TypeId, cell::RefCell, collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use kube::{
     api::{DeleteParams, Patch, WatchParams},
     core::DynamicObject,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use steersman_cache::{Query, Resource};
+use steersman_cache::{Query, Resource, Wanted};
 use steersman_core::ObjectKey;
 
 use super::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
@@ -54,13 +54,13 @@ impl Client {
     /// The verbs about metadata alone.
     #[must_use]
     pub fn metadata<K: Kind>(&self) -> MetadataClient<K> {
-        MetadataClient(KindClient::new(self.clone(), resource_of::<K>()))
+        MetadataClient(self.of_as(&Resource::of::<K>(), Wanted::Metadata))
     }
 
     /// The same for a kind that is known when the program runs.
     #[must_use]
     pub fn metadata_of(&self, resource: &Resource) -> MetadataClient<DynamicObject> {
-        MetadataClient(KindClient::new(self.clone(), resource.clone()))
+        MetadataClient(self.of_as(resource, Wanted::Metadata))
     }
 
     /// Creates an object and gives it as the server keeps it. A namespaced one says its namespace.
@@ -160,6 +160,21 @@ impl Client {
         options: DeleteParams,
     ) -> Result<Deletion<K>, Error> {
         self.kind().delete(key, options).await
+    }
+
+    /// As [`delete`](Self::delete), where an object that does not exist counts as deleted.
+    ///
+    /// # Errors
+    /// When the server rejects the request or does not answer.
+    ///
+    /// # Cancel safety
+    /// As with [`create`](Self::create).
+    pub async fn delete_if_exists<K: Kind>(
+        &self,
+        key: &ObjectKey,
+        options: DeleteParams,
+    ) -> Result<Deletion<K>, Error> {
+        self.kind().delete_if_exists(key, options).await
     }
 
     /// Deletes the objects of a namespace, or those with certain labels or [fields](Self::fields) in it.
@@ -273,19 +288,7 @@ impl Client {
         self.kind::<K>().apply_subresource(key, name, body).await
     }
 
-    fn kind<K: Kind>(&self) -> KindClient<K> {
-        KindClient::new(self.clone(), resource_of::<K>())
+    pub(super) fn kind<K: Kind>(&self) -> KindClient<K> {
+        self.of_as(&Resource::of::<K>(), Wanted::Whole)
     }
-}
-
-thread_local! {
-    /// The resources of types, which do not change: making one takes ten allocations, and every read needs one.
-    static RESOURCES: RefCell<HashMap<TypeId, Resource>> = RefCell::default();
-}
-
-fn resource_of<K: Kind>() -> Resource {
-    RESOURCES.with_borrow_mut(|known| {
-        let resource = known.entry(TypeId::of::<K>()).or_insert_with(Resource::of::<K>);
-        resource.clone()
-    })
 }

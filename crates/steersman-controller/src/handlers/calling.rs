@@ -103,7 +103,7 @@ impl<K: KnownType> Calling<K> {
         object: Undecodable,
         cx: Context,
     ) -> Result<Action, BoxError> {
-        object.record::<K>(None, &cx);
+        object.record(None, &cx);
         let Some(hook) = self.handlers.0.undecodable.get() else {
             return Err(object.into_error());
         };
@@ -199,7 +199,7 @@ async fn read<K: KnownType>(request: &Request, cx: &Context) -> Result<Found<K>,
         Err(error) if error.is_undecodable() => error,
         found => return Ok(Found::Object(found?)),
     };
-    let raw = Undecodable::read::<K>(request.key(), error, cx).await?;
+    let raw = Undecodable::read(&Resource::of::<K>(), request.key(), error, cx).await?;
     Ok(raw.map_or(Found::Object(None), |raw| Found::Undecodable(Box::new(raw))))
 }
 

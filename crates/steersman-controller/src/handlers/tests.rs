@@ -38,7 +38,7 @@ async fn guarantee_4_one_that_comes_while_a_host_takes_the_controller_in_is_not_
     add(&handlers, "early");
     let host = Busy(handlers.clone(), cluster());
     let controller = handlers
-        .run_on(&host, Controller::of::<ConfigMap>("maps"))
+        .add_to(&host, Controller::of::<ConfigMap>("maps"))
         .unwrap();
     let replays = controller.0.replays();
     assert_eq!(*replays.borrow(), 1, "it looks at everything again");

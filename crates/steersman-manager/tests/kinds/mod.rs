@@ -215,7 +215,7 @@ pub fn conditional(manager: &Manager, name: &str, kind: &TestKind) -> Uids {
     let seen = Uids::of(kind);
     Controller::of_kind(name, dynamic(kind.resource.clone()))
         .when_installed()
-        .run_on(manager, seen.clone())
+        .add_to(manager, seen.clone())
         .unwrap();
     seen
 }

@@ -180,7 +180,7 @@ pub fn be_a_replica() {
             .unwrap();
         Controller::of::<ConfigMap>("maps")
             .warm()
-            .run_on(&manager, Sign(text("name")))
+            .add_to(&manager, Sign(text("name")))
             .unwrap();
         let follow = async {
             let standings = manager.standings();

@@ -21,7 +21,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, ResourceExt};
-use steersman_controller::{Controller, kind};
+use steersman_controller::Controller;
 use steersman_core::ObjectKey;
 use steersman_manager::{Election, Exposition, Manager};
 use steersman_testing::{FaultProxy, Fixture, Grant, Identity, User, proxy::Exchange};
@@ -224,9 +224,9 @@ impl Replica {
         let manager = builder.build().await.unwrap();
         Controller::of::<ConfigMap>("soak")
             .warm()
-            .owns(kind::<Secret>())
+            .owns::<Secret>()
             .workers(4)
-            .run_on(&manager, Operator::new(identity, Arc::clone(&round.book)))
+            .add_to(&manager, Operator::new(identity, Arc::clone(&round.book)))
             .unwrap();
         self.running = Some((run(&manager), manager));
     }

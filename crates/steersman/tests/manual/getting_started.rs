@@ -40,7 +40,7 @@ impl ObjectReconciler<Greeting> for Greeter {
 
 fn controller() -> Builder<Request, Greeting> {
     Controller::of::<Greeting>("greetings")
-        .owns(kind::<ConfigMap>())
+        .owns::<ConfigMap>()
         .when_installed()
 }
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -59,7 +59,7 @@ async fn a_greeting_becomes_a_config_map(fixture: Fixture) {
     let manager = Manager::builder().cluster(cluster).build().await.unwrap();
     controller()
         .namespace(fixture.namespace())
-        .run_on(&manager, objects(Greeter))
+        .add_to(&manager, Greeter)
         .unwrap();
 
     let client = manager.client().unwrap();

@@ -24,7 +24,7 @@ async fn a_map_is_marked_when_it_comes(fixture: Fixture) {
     let manager = Manager::builder().cluster(cluster).build().await.unwrap();
     Controller::of::<ConfigMap>("marks")
         .namespace(fixture.namespace())
-        .run_on(&manager, reconcile_fn(mark))
+        .add_to(&manager, reconcile_fn(mark))
         .unwrap();
 
     let client = manager.client().unwrap().live();
