@@ -21,10 +21,11 @@ use steersman_controller::{
     testing::{Case, Stand},
 };
 use steersman_core::{ObjectKey, Spawner};
+use steersman_endpoints::Exposition;
 use steersman_examples::site::{
     self, Banner, Ready, Web, banner::BannerReconciler, clusters, web::WebReconciler,
 };
-use steersman_manager::{Exposition, Manager};
+use steersman_manager::Manager;
 use steersman_testing::{FaultProxy, Fixture, OwnServerOptions};
 use support::{cluster, eventually, run};
 

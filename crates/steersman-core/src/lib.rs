@@ -11,6 +11,7 @@
 
 mod action;
 mod clock;
+mod error_chain;
 mod key;
 mod presence;
 mod random;
@@ -21,6 +22,7 @@ pub use action::{Action, Next};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, Mark, Moment, Sleep, TestClock};
+pub use error_chain::error_chain;
 pub use key::{InvalidKey, ObjectKey};
 pub use presence::{Presence, Sighting};
 pub use random::Random;

@@ -4,8 +4,7 @@
 use std::fmt;
 
 use steersman_controller::BoxError;
-
-use crate::serve::causes;
+use steersman_core::error_chain;
 
 /// Whatever ends a program, shown as people read it: what failed and why, in one line. It is made for `main`, which shows
 /// the `Debug` of what it returns, and takes every error by `?`.
@@ -34,7 +33,7 @@ impl fmt::Debug for Fatal {
 
 impl fmt::Display for Fatal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&causes(&*self.0))
+        f.write_str(&error_chain(&*self.0))
     }
 }
 

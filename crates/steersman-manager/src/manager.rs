@@ -51,6 +51,7 @@ use steersman_controller::{
     StopHandle,
 };
 use steersman_core::Moment;
+use steersman_endpoints::{CheckError, Checks, DuplicateCheck, MetricsRegistry, RegistrationGuard};
 use tokio::sync::watch;
 
 pub use self::{
@@ -60,7 +61,7 @@ pub use self::{
 
 use self::own_lease::{Leads, OwnLease};
 use crate::{
-    Checks, Duplicate, ElectionError, MetricsRegistry, Registered, Signals,
+    ElectionError, Signals,
     election::{Overdue, Settings},
     supervise::Leaving,
 };
@@ -93,7 +94,7 @@ pub(crate) struct Inner {
     /// What earlier runs have cancelled.
     leaving: Leaving,
     changed: watch::Sender<()>,
-    _registered: Vec<Registered>,
+    _registered: Vec<RegistrationGuard>,
 }
 
 #[derive(Default)]
@@ -181,11 +182,11 @@ impl Manager {
     ///
     /// # Errors
     /// When there is one of this name.
-    pub fn healthz_check<F, Fut, E>(&self, name: &str, check: F) -> Result<Registered, Duplicate>
+    pub fn healthz_check<F, Fut, E>(&self, name: &str, check: F) -> Result<RegistrationGuard, DuplicateCheck>
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<crate::Unready>,
+        E: Into<CheckError>,
     {
         self.0.healthz.add(name, check)
     }
@@ -194,11 +195,11 @@ impl Manager {
     ///
     /// # Errors
     /// When there is one of this name.
-    pub fn readyz_check<F, Fut, E>(&self, name: &str, check: F) -> Result<Registered, Duplicate>
+    pub fn readyz_check<F, Fut, E>(&self, name: &str, check: F) -> Result<RegistrationGuard, DuplicateCheck>
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<crate::Unready>,
+        E: Into<CheckError>,
     {
         self.0.readyz.add(name, check)
     }

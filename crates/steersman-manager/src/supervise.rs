@@ -412,7 +412,7 @@ fn is_cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    crate::serve::causes(error)
+    steersman_core::error_chain(error)
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {

@@ -19,7 +19,8 @@ use steersman_controller::{
     run_fn,
 };
 use steersman_core::{Presence, Sighting, TestClock};
-use steersman_manager::{Checks, Manager, ManagerBuilder, Routes, RunError, Server};
+use steersman_endpoints::{Checks, Routes, Server};
+use steersman_manager::{Manager, ManagerBuilder, RunError};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Exchange, Fault, Injected, Matching},

@@ -449,7 +449,7 @@ async fn many_installs_leave_no_task_behind(fixture: Fixture) {
     while tasks() > most + connections {
         tokio::task::yield_now().await;
     }
-    let text = manager.metrics().encode(steersman_manager::Exposition::Text);
+    let text = manager.metrics().encode(steersman_endpoints::Exposition::Text);
     let series = text
         .lines()
         .filter(|line| line.starts_with("workqueue_adds_total{"))

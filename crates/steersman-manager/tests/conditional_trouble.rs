@@ -17,7 +17,8 @@ use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{Client, Cluster};
 use steersman_controller::{Controller, Standing, dynamic};
-use steersman_manager::{Exposition, Manager};
+use steersman_endpoints::Exposition;
+use steersman_manager::Manager;
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Cut, Exchange, Fault, Matching},

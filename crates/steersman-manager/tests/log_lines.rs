@@ -23,7 +23,8 @@ use steersman_controller::{
     related, related_header, run_fn, terminal,
 };
 use steersman_core::{Action, Clock, ObjectKey, TestClock};
-use steersman_manager::{Exposition, LogLevel, Logging, Manager};
+use steersman_endpoints::Exposition;
+use steersman_manager::{LogLevel, Logging, Manager};
 use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},

@@ -8,16 +8,25 @@ use super::{
 };
 
 /// Each crate and those of ours that it may know. What a crate's tests use is their business.
-const MAY_KNOW: [(&str, &[&str]); 14] = [
+const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("steersman-core", &[]),
     ("steersman-queue", &["core"]),
     ("steersman-cache", &["core"]),
     ("steersman-cluster", &["core", "cache"]),
     ("steersman-controller", &["core", "queue", "cache", "cluster"]),
-    ("steersman-webhook", &["core", "cluster"]),
+    ("steersman-endpoints", &["core"]),
+    ("steersman-webhook", &["core", "cluster", "endpoints"]),
     (
         "steersman-manager",
-        &["core", "queue", "cache", "cluster", "controller", "webhook"],
+        &[
+            "core",
+            "queue",
+            "cache",
+            "cluster",
+            "controller",
+            "endpoints",
+            "webhook",
+        ],
     ),
     ("steersman-kit", &["core", "cache", "cluster", "controller"]),
     ("steersman-apiserver", &[]),
@@ -35,6 +44,7 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
             "cache",
             "cluster",
             "controller",
+            "endpoints",
             "webhook",
             "manager",
             "kit",

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{Registered, Unready};
+use steersman_endpoints::{CheckError, RegistrationGuard};
 
 /// Leases whose lost term has not ended in time. Clones are one list.
 #[derive(Clone, Debug, Default)]
@@ -14,14 +14,14 @@ pub(crate) struct Overdue(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Overdue {
     /// Reports a lease until the guard drops.
-    pub(super) fn report(&self, lease: &str, reason: String) -> Registered {
+    pub(super) fn report(&self, lease: &str, reason: String) -> RegistrationGuard {
         self.lock().insert(lease.to_owned(), reason);
         let (list, lease) = (self.clone(), lease.to_owned());
-        Registered::new(move || drop(list.lock().remove(&lease)))
+        RegistrationGuard::new(move || drop(list.lock().remove(&lease)))
     }
 
     /// The check `leader-election` of `/healthz`. Only a restart ends work that cannot be cancelled.
-    pub(crate) fn check(&self) -> Result<(), Unready> {
+    pub(crate) fn check(&self) -> Result<(), CheckError> {
         let all = self.lock();
         if all.is_empty() {
             return Ok(());
@@ -30,7 +30,7 @@ impl Overdue {
             .iter()
             .map(|(lease, reason)| format!("lease {lease}: {reason}"))
             .collect();
-        Err(Unready::public(all.join("; ")))
+        Err(CheckError::public(all.join("; ")))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {

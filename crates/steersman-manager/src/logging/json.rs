@@ -27,7 +27,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-use crate::serve::causes;
+use steersman_core::error_chain;
 
 /// Writes each event as a line.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl Visit for Fields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.add(field.name(), Value::from(causes(value)));
+        self.add(field.name(), Value::from(error_chain(value)));
     }
 }
 

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The log's filter over HTTP.
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
+use steersman_core::error_chain;
+use steersman_endpoints::{Body, HttpHandler, HttpResponse, read_body, text_response};
 
 use super::{FilterError, LogHandle};
-use crate::{
-    Handler, Request,
-    serve::{causes, text},
-};
 
 /// No filter that a person writes is longer.
 const FILTER_BYTES_MAX: usize = 4096;
 
 impl LogHandle {
-    /// Answers GET with the filter, and takes another with PUT; 400 says what is wrong with it.
+    /// Returns an HTTP handler: GET returns the filter, PUT sets it. An invalid filter gets status 400 and the error.
     ///
-    /// It is not for everybody: mount it with [`MetricsServer::route`](crate::MetricsServer::route), behind its door.
+    /// Mount it with [`MetricsServer::route`](steersman_endpoints::MetricsServer::route), which applies its authorization.
     ///
     /// ```
-    /// use steersman_manager::{Logging, MetricsRegistry, MetricsServer};
+    /// use steersman_endpoints::{MetricsRegistry, MetricsServer};
+    /// use steersman_manager::Logging;
     ///
     /// let logs = Logging::from_env().install()?;
     /// let server = MetricsServer::new(MetricsRegistry::new()).route("/loglevel", logs.handler());
@@ -28,14 +25,14 @@ impl LogHandle {
     /// # Ok::<(), steersman_manager::LoggingError>(())
     /// ```
     #[must_use]
-    pub fn handler(&self) -> Handler {
+    pub fn handler(&self) -> HttpHandler {
         let handle = self.clone();
-        Handler::new(move |request| {
+        HttpHandler::new(move |request| {
             let handle = handle.clone();
             async move {
                 match *request.method() {
-                    Method::GET | Method::HEAD => text(StatusCode::OK, handle.filter() + "\n"),
-                    Method::PUT => put(&handle, request).await,
+                    Method::GET | Method::HEAD => text_response(StatusCode::OK, handle.filter() + "\n"),
+                    Method::PUT => put(&handle, request.into_body()).await,
                     _ => not_allowed(),
                 }
             }
@@ -43,28 +40,30 @@ impl LogHandle {
     }
 }
 
-async fn put(handle: &LogHandle, request: Request) -> http::Response<Full<Bytes>> {
-    let Ok(body) = Limited::new(request.into_body(), FILTER_BYTES_MAX)
-        .collect()
-        .await
-    else {
-        let reason = format!("a filter has at most {FILTER_BYTES_MAX} bytes\n");
-        return text(StatusCode::PAYLOAD_TOO_LARGE, reason);
+async fn put(handle: &LogHandle, body: Body) -> HttpResponse {
+    let body = match read_body(body, FILTER_BYTES_MAX).await {
+        Ok(body) => body,
+        Err(error) => return error.response(),
     };
-    let filter = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    let filter = String::from_utf8_lossy(&body);
     match handle.set_filter(&filter) {
         Ok(()) => {
             let filter = handle.filter();
             tracing::info!(filter, "the log's filter was changed");
-            text(StatusCode::OK, filter + "\n")
+            text_response(StatusCode::OK, filter + "\n")
         }
-        Err(error @ FilterError::Ended) => text(StatusCode::INTERNAL_SERVER_ERROR, causes(&error) + "\n"),
-        Err(error) => text(StatusCode::BAD_REQUEST, causes(&error) + "\n"),
+        Err(error) => {
+            let status = match error {
+                FilterError::Ended => StatusCode::INTERNAL_SERVER_ERROR,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            text_response(status, error_chain(&error) + "\n")
+        }
     }
 }
 
-fn not_allowed() -> http::Response<Full<Bytes>> {
-    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "use GET or PUT\n");
+fn not_allowed() -> HttpResponse {
+    let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, "use GET or PUT\n");
     response
         .headers_mut()
         .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, PUT"));

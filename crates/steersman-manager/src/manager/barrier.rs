@@ -11,7 +11,7 @@ use steersman_controller::{BoxRunnable, Filling, Needs, Runnable, Unfilled};
 use steersman_core::Moment;
 
 use super::Inner;
-use crate::Unready;
+use steersman_endpoints::CheckError;
 
 /// What the start waits for, for readiness and for people. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -39,12 +39,12 @@ impl Caches {
 
     /// Fails while the start waits for caches, and afterwards while a cache of the default cluster that a runnable names is not in
     /// sync.
-    pub(super) fn check(&self) -> Result<(), Unready> {
+    pub(super) fn check(&self) -> Result<(), CheckError> {
         let inner = self.0.get().and_then(Weak::upgrade);
         let missing = inner.map(|inner| inner.unsynced_caches()).unwrap_or_default();
         match missing.is_empty() {
             true => Ok(()),
-            false => Err(Unready::waiting_for(missing)),
+            false => Err(CheckError::waiting_for(missing)),
         }
     }
 }

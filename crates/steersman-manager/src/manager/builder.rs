@@ -14,6 +14,10 @@ use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
 use steersman_controller::{BoxError, NameTaken, Options, RunSurroundings, Standing};
 use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
+use steersman_endpoints::{
+    BindError, CheckError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RouteError, Routes,
+    Server,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
@@ -25,8 +29,7 @@ use super::{
     warmth::Warmth,
 };
 use crate::{
-    BindError, Checks, Election, ElectionError, MetricsRegistry, MetricsServer, MetricsServerError,
-    RouteError, Routes, Server, Unready,
+    Election, ElectionError,
     election::{Figures, Overdue, Settings},
 };
 
@@ -271,7 +274,7 @@ impl ManagerBuilder {
         own_checks(&readyz, &surroundings, &caches, &warmth);
         if self.ready_while_cold {
             for check in ["caches", "runnables", "warm"] {
-                readyz.set_apart(check);
+                readyz.hide(check);
             }
         }
         if let Some(limit) = self.stuck_after {
@@ -330,12 +333,12 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, caches: &Cac
         if not_ready.is_empty() {
             Ok(())
         } else {
-            Err(Unready::public(not_ready.join("; ")))
+            Err(CheckError::public(not_ready.join("; ")))
         }
     });
     let caches = caches.clone();
     let caches = readyz.add_sync("caches", move || caches.check());
-    remark_on_all(readyz, surroundings);
+    add_details(readyz, surroundings);
     let warmth = Arc::clone(warmth);
     let warm = readyz.add_sync("warm", move || warmth.check());
     // The names are free: this is the first who adds any.
@@ -346,9 +349,9 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, caches: &Cac
 
 /// How each cluster, kind and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
 /// that can be reached, and what needs it is red by itself.
-fn remark_on_all(readyz: &Checks, surroundings: &RunSurroundings) {
+fn add_details(readyz: &Checks, surroundings: &RunSurroundings) {
     let (fleet, standings) = (surroundings.fleet().clone(), surroundings.standings().clone());
-    readyz.remark(move || {
+    readyz.add_details(move || {
         let clusters = fleet.all_and_leaving().into_iter();
         let clusters = clusters.flat_map(|cluster| {
             let mut kinds: Vec<String> = cluster

@@ -12,11 +12,11 @@ use steersman_controller::{
     Term, Wanted, run_filled,
 };
 use steersman_core::Moment;
+use steersman_endpoints::{MetricsRegistry, RegistrationGuard};
 use tokio::sync::watch;
 
 use super::{RunError, last_events, leading::elected};
 use crate::{
-    MetricsRegistry, Registered,
     election::{Campaign, Circumstances, Figures, Overdue, Settings},
     supervise::{across_terms, chain},
 };
@@ -29,7 +29,7 @@ pub(super) struct OwnLease {
     standings: Standings,
     overdue: Overdue,
     leads: Leads,
-    _registered: Registered,
+    _registered: RegistrationGuard,
 }
 
 /// Who leads in what, by the names of runnables.

@@ -11,7 +11,7 @@ use steersman_controller::Standings;
 use steersman_core::{Clock, Moment};
 
 use super::barrier::Awaited;
-use crate::Unready;
+use steersman_endpoints::CheckError;
 
 /// Remembers since when probes have found each that is not ready.
 pub(super) struct Stuck {
@@ -39,7 +39,7 @@ impl Stuck {
     }
 
     /// What `/healthz/stuck` says.
-    pub(super) fn check(&self) -> Result<(), Unready> {
+    pub(super) fn check(&self) -> Result<(), CheckError> {
         let (now, pending) = (self.clock.now(), self.pending());
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         since.retain(|name, _| pending.contains_key(name));
@@ -53,7 +53,7 @@ impl Stuck {
         if stuck.is_empty() {
             Ok(())
         } else {
-            Err(Unready::public(stuck.join("; ")))
+            Err(CheckError::public(stuck.join("; ")))
         }
     }
 

@@ -7,7 +7,7 @@ use steersman_controller::{Needs, Runnable, Standing};
 use tokio::sync::watch;
 
 use super::Inner;
-use crate::Unready;
+use steersman_endpoints::CheckError;
 
 /// Warm means: the caches that were declared are filled, or their time is over, and all that warms up was ready once, or
 /// its time is over: what is forbidden or cannot be reached is so for others, too, and nobody is better off if the lease
@@ -34,10 +34,10 @@ impl Warmth {
     }
 
     /// What `/readyz/warm` says.
-    pub(super) fn check(&self) -> Result<(), Unready> {
+    pub(super) fn check(&self) -> Result<(), CheckError> {
         match *self.is_warm.borrow() {
             true => Ok(()),
-            false => Err(Unready::public(self.missing.borrow().clone())),
+            false => Err(CheckError::public(self.missing.borrow().clone())),
         }
     }
 

@@ -12,7 +12,8 @@ use serde_json::json;
 use steersman_cluster::Cluster;
 use steersman_controller::{BoxError, Context, Reconciler, Request};
 use steersman_core::Action;
-use steersman_manager::{Election, Exposition, Manager, ManagerBuilder};
+use steersman_endpoints::Exposition;
+use steersman_manager::{Election, Manager, ManagerBuilder};
 use steersman_testing::{FaultProxy, Fixture, Identity, proxy::Exchange};
 
 use crate::managed::{self, Running, cluster_builder, run};

@@ -23,7 +23,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, ResourceExt};
 use steersman_controller::Controller;
 use steersman_core::ObjectKey;
-use steersman_manager::{Election, Exposition, Manager};
+use steersman_endpoints::Exposition;
+use steersman_manager::{Election, Manager};
 use steersman_testing::{FaultProxy, Fixture, Grant, Identity, User, proxy::Exchange};
 
 pub use self::{chance::Chance, footprint::Footprint};

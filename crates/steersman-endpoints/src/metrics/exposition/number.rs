@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers as Go writes them.
+//! Formats numbers as Go does.
 
 use super::Exposition;
 
-/// The upper end of a bucket, as Go's client writes it: `1` and `1e-08` in the text format, `1.0` in OpenMetrics.
+/// Formats the upper bound of a bucket as Go's client does: `1` and `1e-08` in the text format, `1.0` in OpenMetrics.
 ///
-/// It is a label, and labels are compared as text: a rule on `le="1"` must find ours as it finds those of a Go program.
+/// Prometheus compares labels as text: a rule with `le="1"` must match metrics of Go and of Rust programs.
 pub(super) fn bound(text: &str, exposition: Exposition) -> String {
     let Ok(number) = text.parse::<f64>() else {
         return text.to_owned();
@@ -20,12 +20,12 @@ pub(super) fn bound(text: &str, exposition: Exposition) -> String {
     text
 }
 
-/// `strconv.FormatFloat(number, 'g', -1, 64)`.
+/// Formats a number as `strconv.FormatFloat(number, 'g', -1, 64)` does.
 fn shortest(number: f64) -> String {
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    // Six digits before the point, and four zeros after it, are written out.
+    // Exponents in this range are written out.
     if (-4..6).contains(&exponent) {
         return number.to_string();
     }
@@ -38,8 +38,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_go_writes_them() {
-        // From Go's `strconv` and from what a controller-runtime program shows.
+    fn formats_numbers_as_go_does() {
+        // Values of Go's `strconv` and of a controller-runtime program.
         let cases = [
             (1.0, "1"),
             (0.005, "0.005"),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn open_metrics_wants_a_point() {
+    fn open_metrics_bounds_have_a_decimal_point() {
         assert_eq!(bound("1.0", Exposition::Text), "1");
         assert_eq!(bound("1.0", Exposition::OpenMetrics), "1.0");
         assert_eq!(bound("1e-8", Exposition::OpenMetrics), "1e-08");

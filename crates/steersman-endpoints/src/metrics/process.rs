@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the system knows of this process, by the names that every Prometheus client uses.
+//! Metrics of the process, with the names that all Prometheus clients use.
 //!
-//! It is four numbers out of `/proc`; a crate for them would read all of it.
+//! They are four numbers from `/proc`; a crate for them would read much more.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// Reads `/proc` when somebody scrapes. What cannot be read is left out.
+/// Reads `/proc` at each scrape. Omits values that cannot be read.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -47,7 +47,7 @@ impl Collector for Process {
             }
         }
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            // The directory itself is open while it is read.
+            // One of them is the directory that is being read.
             let open = ConstGauge::new(open.count().saturating_sub(1) as f64);
             show("process_open_fds", "Number of open file descriptors.", &open)?;
         }
@@ -55,7 +55,7 @@ impl Collector for Process {
     }
 }
 
-/// From `/proc/self/stat`; see proc_pid_stat(5).
+/// Fields of `/proc/self/stat`; see proc_pid_stat(5).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     cpu_ticks: u64,
@@ -65,10 +65,10 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The second field is the program's name in parentheses, which may itself have spaces and parentheses.
+        // The second field is the program's name in parentheses. The name can contain spaces and parentheses.
         let (_, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // The manual counts from one, and `rest` begins with the third.
+        // The manual counts from one, and `rest` starts with the third field.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
             cpu_ticks: field(14)? + field(15)?,
@@ -78,7 +78,7 @@ impl Stat {
     }
 }
 
-/// Seconds from 1970 to the start of the machine.
+/// Returns the boot time of the machine in seconds since 1970.
 fn boot_time(stat: &str) -> Option<u64> {
     stat.lines()
         .find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_may_have_any_name() {
+    fn parses_any_program_name() {
         let text =
             "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 1 0 5000 8192 21 18446744073709551615";
         let stat = Stat {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_says_when_it_started() {
+    fn parses_the_boot_time() {
         assert_eq!(boot_time("cpu 1 2\nbtime 1700000000\n"), Some(1_700_000_000));
         assert_eq!(boot_time("cpu 1 2\n"), None);
     }

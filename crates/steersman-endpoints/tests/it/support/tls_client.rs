@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A TLS client that does not look whom it talks to.
+//! A TLS client that does not verify the server.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use rustls::{
 };
 use tokio_rustls::TlsConnector;
 
-/// As scrapers that are told not to verify.
-pub fn careless() -> TlsConnector {
+/// Like a scraper with `insecure_skip_verify`.
+pub(crate) fn unverified() -> TlsConnector {
     let provider = ring::default_provider();
     let config = ClientConfig::builder_with_provider(Arc::new(provider.clone()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Careless(provider)))
+        .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
         .with_no_client_auth();
     TlsConnector::from(Arc::new(config))
 }
 
-/// Accepts whatever it sees.
+/// Accepts every certificate.
 #[derive(Debug)]
-struct Careless(CryptoProvider);
+struct Unverified(CryptoProvider);
 
-impl ServerCertVerifier for Careless {
+impl ServerCertVerifier for Unverified {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a server's certificate comes from.
+//! TLS certificates of a server.
 //!
 //! # Guarantees
-//! 1. Certificate files that change are used within 10 s, for connections that begin after that.
-//! 2. Files that are half written, or do not belong together, change nothing: the last good pair stays, and the log says
-//!    once what is wrong.
+//! 1. Changed certificate files are loaded within 10 s. New connections use the new certificate; open connections stay.
+//! 2. If the files are incomplete or do not match, the last valid pair stays in use, and the log names the problem once.
 
 use std::{
     fmt, io,
@@ -22,23 +21,21 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
-use steersman_core::Clock;
+use steersman_core::{Clock, error_chain};
 use tokio_rustls::TlsAcceptor;
 
-use super::routes::causes;
+/// Interval between two reads of the files. Kubernetes takes up to a minute to update a mounted Secret, so watching the
+/// file system would gain little.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often files are looked at. Kubernetes takes up to a minute to bring a changed Secret to a Pod, so that watching
-/// the file system would gain little.
-const LOOK: Duration = Duration::from_secs(10);
-
-/// How a server speaks TLS.
+/// TLS configuration of a server. Clones share the certificate.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
     files: Option<Arc<Files>>,
 }
 
-/// TLS could not be set up.
+/// TLS could not be configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -47,82 +44,80 @@ pub enum TlsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A file has something else in it.
-    #[error("{} has no PEM block of the kind {wanted}", path.display())]
+    /// A file does not contain the expected PEM block.
+    #[error("{} has no PEM block `{expected}`", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
-        wanted: &'static str,
-        /// What was found.
+        /// Label of the expected block.
+        expected: &'static str,
+        /// The error of the parser.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// Certificate and key do not go together, or cannot be used.
-    #[error("the certificate in {} and the key in {} cannot be used together", certificate.display(), key.display())]
+    /// The key does not match the certificate, or one of them is not supported.
+    #[error("cannot use the certificate in {} with the key in {}", certificate.display(), key.display())]
     Pair {
-        /// The file with the certificate.
+        /// The certificate file.
         certificate: PathBuf,
-        /// The file with the key.
+        /// The key file.
         key: PathBuf,
-        /// Why not.
+        /// The error of rustls.
         #[source]
         source: rustls::Error,
     },
-    /// No certificate could be made.
-    #[error("cannot make a certificate")]
+    /// The self-signed certificate could not be generated.
+    #[error("cannot generate a self-signed certificate")]
     SelfSigned(#[source] rcgen::Error),
-    /// The certificate is not accepted.
-    #[error("cannot set up TLS")]
+    /// rustls rejected the configuration.
+    #[error("cannot configure TLS")]
     Setup(#[source] rustls::Error),
 }
 
-/// Two files, and what was in them when it last made sense.
+/// Certificate files and the last valid pair that they contained.
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
     current: RwLock<Arc<CertifiedKey>>,
-    seen: Mutex<Seen>,
+    last_read: Mutex<LastRead>,
     reads: Counter,
     failures: Counter,
 }
 
-#[derive(Default)]
-struct Seen {
-    /// A digest, since a second copy of a key is one too many.
+struct LastRead {
+    /// Digest of the last valid pair; a digest avoids a second copy of the key.
     digest: Vec<u8>,
-    /// What is wrong at present.
-    trouble: Option<String>,
+    /// The error of the last read, which was logged.
+    error: Option<String>,
 }
 
 impl Tls {
-    /// A certificate for `localhost` that is made now, signed by itself, and kept in memory only.
+    /// Generates a self-signed certificate for `localhost`, which is kept in memory only.
     ///
-    /// It keeps others from listening. Clients cannot tell the server from somebody else: they have to be told not to
-    /// verify it.
+    /// It encrypts the connection. Clients cannot verify the server: configure them to skip verification.
     ///
     /// # Errors
-    /// If no certificate can be made.
+    /// If the certificate cannot be generated.
     pub fn self_signed() -> Result<Self, TlsError> {
         let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let made = rcgen::generate_simple_self_signed(names).map_err(TlsError::SelfSigned)?;
-        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let generated = rcgen::generate_simple_self_signed(names).map_err(TlsError::SelfSigned)?;
+        let key = PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der());
         let mut config = builder()?
-            .with_single_cert(vec![made.cert.der().clone()], key.into())
+            .with_single_cert(vec![generated.cert.der().clone()], key.into())
             .map_err(TlsError::Setup)?;
         config.alpn_protocols = protocols();
         Ok(Self::config(Arc::new(config)))
     }
 
-    /// A certificate (with its chain) and a key from PEM files such as `tls.crt` and `tls.key`, which are looked at
-    /// every 10 s while the server runs.
+    /// Loads a certificate chain and a private key from PEM files such as `tls.crt` and `tls.key`, and reloads them when
+    /// they change. A running server reads the files every 10 s.
     ///
     /// # Errors
-    /// If the files cannot be read, or have no certificate and key that go together.
+    /// If the files cannot be read, or do not contain a certificate and its key.
     pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
         let (certificate, key) = (certificate.into(), key.into());
         let pair = Pair {
@@ -131,9 +126,9 @@ impl Tls {
         };
         let files = Arc::new(Files {
             current: RwLock::new(Arc::new(pair.certified(&certificate, &key)?)),
-            seen: Mutex::new(Seen {
+            last_read: Mutex::new(LastRead {
                 digest: pair.digest(),
-                trouble: None,
+                error: None,
             }),
             certificate,
             key,
@@ -149,14 +144,14 @@ impl Tls {
         })
     }
 
-    /// Whatever this configuration says. It should offer `http/1.1` and nothing else as application protocol.
+    /// Uses a rustls configuration. Its ALPN protocols should be `http/1.1` only.
     #[must_use]
     pub fn config(config: Arc<ServerConfig>) -> Self {
         Self { config, files: None }
     }
 
-    /// Reports how often the files were read, by the names that controller-runtime uses.
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    /// Registers the metrics of certificate reads, with the names of controller-runtime.
+    pub(crate) fn register_metrics(&self, registry: &mut Registry) {
         if let Some(files) = &self.files {
             let help = "Total number of certificate reads";
             registry.register("certwatcher_read_certificate_total", help, files.reads.clone());
@@ -169,58 +164,58 @@ impl Tls {
         }
     }
 
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.config))
     }
 
-    /// Looks at the files from time to time, for ever.
-    pub(super) async fn keep_fresh(&self, clock: &dyn Clock) {
+    /// Reloads the certificate files when they change. Never completes.
+    pub(crate) async fn reload(&self, clock: &dyn Clock) {
         let Some(files) = &self.files else {
             return std::future::pending().await;
         };
         loop {
-            clock.sleep_until(clock.now() + LOOK).await;
-            let looked = files.look().await;
-            files.note(looked);
+            clock.sleep_until(clock.now() + RELOAD_INTERVAL).await;
+            let result = files.reload().await;
+            files.log(result);
         }
     }
 }
 
 impl Files {
-    /// Whether there was something new.
-    async fn look(&self) -> Result<bool, TlsError> {
+    /// Returns whether the files have changed.
+    async fn reload(&self) -> Result<bool, TlsError> {
         self.reads.inc();
         let pair = Pair {
             certificate: read(&self.certificate, tokio::fs::read(&self.certificate).await)?,
             key: read(&self.key, tokio::fs::read(&self.key).await)?,
         };
         let digest = pair.digest();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.digest == digest {
+        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        if last_read.digest == digest {
             return Ok(false);
         }
-        let fresh = Arc::new(pair.certified(&self.certificate, &self.key)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        seen.digest = digest;
+        let certified = Arc::new(pair.certified(&self.certificate, &self.key)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = certified;
+        last_read.digest = digest;
         Ok(true)
     }
 
-    fn note(&self, looked: Result<bool, TlsError>) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    fn log(&self, result: Result<bool, TlsError>) {
+        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
         let certificate = self.certificate.display();
-        match looked {
+        match result {
             Ok(changed) => {
                 if changed {
-                    tracing::info!(%certificate, "the certificate has changed and is used");
+                    tracing::info!(%certificate, "reloaded certificate");
                 }
-                seen.trouble = None;
+                last_read.error = None;
             }
             Err(error) => {
                 self.failures.inc();
-                let trouble = causes(&error);
-                if seen.trouble.as_ref() != Some(&trouble) {
-                    tracing::warn!(%certificate, error = trouble, "the last good certificate stays in use");
-                    seen.trouble = Some(trouble);
+                let error = error_chain(&error);
+                if last_read.error.as_ref() != Some(&error) {
+                    tracing::warn!(%certificate, error, "failed to reload certificate; keeping the last valid one");
+                    last_read.error = Some(error);
                 }
             }
         }
@@ -242,14 +237,14 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Names only.
+/// Shows the file names only.
 impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries([&self.certificate, &self.key]).finish()
     }
 }
 
-/// What was read.
+/// The contents of both files.
 struct Pair {
     certificate: Vec<u8>,
     key: Vec<u8>,
@@ -265,14 +260,18 @@ impl Pair {
     }
 
     fn certified(&self, certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-        let bad = |path: &Path, wanted| {
+        let invalid = |path: &Path, expected| {
             let path = path.to_owned();
-            move |source| TlsError::Pem { path, wanted, source }
+            move |source| TlsError::Pem {
+                path,
+                expected,
+                source,
+            }
         };
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<_, _>>()
-            .map_err(bad(certificate, "CERTIFICATE"))?;
-        let private = PrivateKeyDer::from_pem_slice(&self.key).map_err(bad(key, "PRIVATE KEY"))?;
+            .map_err(invalid(certificate, "CERTIFICATE"))?;
+        let private = PrivateKeyDer::from_pem_slice(&self.key).map_err(invalid(key, "PRIVATE KEY"))?;
         CertifiedKey::from_der(chain, private, &provider()).map_err(|source| TlsError::Pair {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
@@ -288,7 +287,7 @@ fn read(path: &Path, content: io::Result<Vec<u8>>) -> Result<Vec<u8>, TlsError> 
     })
 }
 
-/// Named, so that a process whose crates bring several is not asked to choose.
+/// An explicit provider, so that rustls does not fail in a process whose crates enable several.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From what `prometheus-client` writes to what scrapers read.
+//! Merges the output of several `prometheus-client` registries and writes it in either text format.
 //!
-//! `prometheus-client` writes OpenMetrics, one registry at a time and series in the order of a hash map. This takes the
-//! texts of several registries apart, merges and orders them, and writes either format. Why not its structured form: that
-//! is protobuf, whose compiler every user would have to build.
+//! `prometheus-client` writes OpenMetrics only, one registry at a time, in the order of its hash maps, and cannot remove a
+//! metric from a registry. One shared registry would therefore lose the removal by guards, the Prometheus text format, the
+//! stable order and Go's format of `le`. Its structured form is protobuf, which would make every user build a protobuf
+//! compiler. So this module parses the text of each registry, merges the families by name, and writes them sorted.
 
 mod number;
 
@@ -14,18 +15,18 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, header::ACCEPT};
 
-/// A text format for metrics.
+/// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exposition {
-    /// The text format of Prometheus, version 0.0.4.
+    /// Prometheus text format, version 0.0.4.
     Text,
     /// OpenMetrics, version 1.0.0.
     OpenMetrics,
 }
 
 impl Exposition {
-    /// What a scraper with these headers prefers; the text format of Prometheus if it does not say.
+    /// Returns the format that the `Accept` headers of a scraper prefer. Default: [`Text`](Self::Text).
     #[must_use]
     pub fn preferred(headers: &HeaderMap) -> Self {
         let all = headers.get_all(ACCEPT).into_iter();
@@ -50,7 +51,7 @@ impl Exposition {
         best.0
     }
 
-    /// The `Content-Type` of such a text.
+    /// Returns the `Content-Type` of the format.
     #[must_use]
     pub fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
@@ -60,12 +61,12 @@ impl Exposition {
     }
 }
 
-/// Metrics by name.
+/// Metric families by name.
 #[derive(Debug, Default)]
 pub(super) struct Families {
     by_name: BTreeMap<String, Family>,
     conflicts: BTreeSet<String>,
-    /// How many texts were read.
+    /// Number of texts that were read.
     texts: usize,
 }
 
@@ -74,33 +75,33 @@ struct Family {
     help: String,
     kind: String,
     unit: Option<String>,
-    /// By labels.
+    /// Samples by label set.
     series: BTreeMap<String, Series>,
 }
 
 #[derive(Debug)]
 struct Series {
-    /// The text that it is from.
+    /// Number of the text that the samples are from.
     text: usize,
     samples: Vec<Sample>,
 }
 
-/// A line.
+/// One line.
 #[derive(Debug)]
 struct Sample {
-    /// What comes after the family's name, such as `_bucket`.
+    /// Suffix of the family's name, such as `_bucket`.
     suffix: String,
-    /// The upper end of a bucket.
+    /// Upper bound of a bucket.
     le: Option<String>,
     value: String,
     exemplar: Option<String>,
 }
 
 impl Families {
-    /// Takes in the text of one registry.
+    /// Parses the text of one registry and merges it.
     pub(super) fn read(&mut self, text: &str) {
         self.texts += 1;
-        // As the text calls it, and as it is known here; the latter is none if its samples are not wanted.
+        // The family's name in the text, and its key here, which is `None` if its samples are skipped.
         let mut current: (&str, Option<String>) = ("", None);
         let mut help = "";
         for line in text.lines() {
@@ -123,10 +124,10 @@ impl Families {
         }
     }
 
-    /// The name by which samples of a family are kept, unless it is of another kind than before.
+    /// Returns the key of a family, or `None` if a family of this name and another type exists.
     fn begin(&mut self, given: &str, kind: &str, help: &str) -> Option<String> {
         let name = match kind {
-            // Its samples get `_total` anyway.
+            // Its samples end in `_total` in any case.
             "counter" => given.strip_suffix("_total").unwrap_or(given),
             _ => given,
         };
@@ -162,7 +163,7 @@ impl Families {
         }
     }
 
-    /// Names of which not everything is shown.
+    /// Returns the names of families of which samples were skipped.
     pub(super) fn conflicts(&self) -> impl Iterator<Item = &str> {
         self.conflicts.iter().map(String::as_str)
     }
@@ -224,7 +225,7 @@ impl Sample {
     }
 }
 
-/// Takes a line apart after the family's name. The labels are ordered by name, without `le`.
+/// Parses a line after the family's name. Returns the labels, sorted by name and without `le`, and the sample.
 fn sample(line: &str) -> Option<(String, Sample)> {
     let end = line.find(['{', ' '])?;
     let (suffix, rest) = line.split_at(end);
@@ -254,7 +255,7 @@ fn sample(line: &str) -> Option<(String, Sample)> {
     Some((labels.join(","), sample))
 }
 
-/// The labels up to the closing brace, and what comes after it. A quoted value may hold commas and braces.
+/// Returns the labels up to the closing brace, and the rest of the line. Quoted values can contain commas and braces.
 fn labels(text: &str) -> Option<(Vec<&str>, &str)> {
     let mut labels = Vec::new();
     let (mut start, mut quoted, mut escaped) = (0, false, false);
@@ -282,23 +283,23 @@ fn labels(text: &str) -> Option<(Vec<&str>, &str)> {
 mod tests {
     use super::*;
 
-    fn rewritten(texts: &[&str], exposition: Exposition) -> String {
+    fn merged(texts: &[&str], exposition: Exposition) -> String {
         let mut families = Families::default();
         texts.iter().for_each(|text| families.read(text));
         families.write(exposition)
     }
 
     #[test]
-    fn guarantee_2_samples_of_one_name_stand_together() {
+    fn guarantee_2_merges_families_of_the_same_name() {
         let one = "# HELP a One.\n# TYPE a gauge\na{x=\"2\"} 1\n# HELP b Two.\n# TYPE b gauge\nb 1\n";
         let other = "# HELP a Other.\n# TYPE a gauge\na{x=\"1\"} 3\n";
         let expected =
             "# HELP a One.\n# TYPE a gauge\na{x=\"1\"} 3\na{x=\"2\"} 1\n# HELP b Two.\n# TYPE b gauge\nb 1\n";
-        assert_eq!(rewritten(&[one, other], Exposition::Text), expected);
+        assert_eq!(merged(&[one, other], Exposition::Text), expected);
     }
 
     #[test]
-    fn guarantee_2_of_two_with_the_same_labels_or_other_types_the_first_is_shown() {
+    fn guarantee_2_the_first_of_two_conflicting_registrations_wins() {
         let mut families = Families::default();
         families
             .read("# HELP a A.\n# TYPE a gauge\na{x=\"1\",y=\"2\"} 1\n# HELP b B.\n# TYPE b gauge\nb 1\n");
@@ -312,40 +313,37 @@ mod tests {
     }
 
     #[test]
-    fn labels_may_hold_whatever_they_like() {
+    fn label_values_can_contain_any_character() {
         let text = "# HELP a A.\n# TYPE a gauge\na{x=\"} 1, \\\" # {\",b=\"\\\\\"} 2\n";
         let expected = "# HELP a A.\n# TYPE a gauge\na{b=\"\\\\\",x=\"} 1, \\\" # {\"} 2\n";
-        assert_eq!(rewritten(&[text], Exposition::Text), expected);
+        assert_eq!(merged(&[text], Exposition::Text), expected);
     }
 
     #[test]
-    fn lines_that_belong_to_nothing_are_left_out() {
+    fn skips_lines_without_a_family() {
         let text = "stray 1\n# HELP a A.\nB 7\n# TYPE a gauge\na{x=\"1 2\nax 3\nother 4\na 1\n";
         assert_eq!(
-            rewritten(&[text], Exposition::Text),
+            merged(&[text], Exposition::Text),
             "# HELP a A.\n# TYPE a gauge\na 1\n"
         );
     }
 
     #[test]
-    fn exemplars_and_units_are_for_open_metrics() {
+    fn writes_exemplars_and_units_in_open_metrics_only() {
         let text = "# HELP a_seconds A.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total{x=\"1\"} 1 # {id=\"7\"} 0.5\n";
-        assert_eq!(
-            rewritten(&[text], Exposition::OpenMetrics),
-            format!("{text}# EOF\n")
-        );
+        assert_eq!(merged(&[text], Exposition::OpenMetrics), format!("{text}# EOF\n"));
         let plain = "# HELP a_seconds_total A.\n# TYPE a_seconds_total counter\na_seconds_total{x=\"1\"} 1\n";
-        assert_eq!(rewritten(&[text], Exposition::Text), plain);
+        assert_eq!(merged(&[text], Exposition::Text), plain);
     }
 
     #[test]
-    fn guarantee_5_the_scraper_chooses() {
+    fn guarantee_5_the_accept_header_selects_the_format() {
         let preferred = |accept: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
             Exposition::preferred(&headers)
         };
-        // What Prometheus 2 and 3 ask for.
+        // The header of Prometheus 2 and 3.
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         assert_eq!(preferred(prometheus), Exposition::OpenMetrics);
         assert_eq!(

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One connection, from the TLS handshake to its end.
+
+use std::{convert::Infallible, pin::pin, sync::Arc};
+
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use steersman_core::Clock;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::watch,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::timeouts::{HEADER_TIMEOUT, HeaderTimer, RequestBody, TimedStream};
+use crate::{Body, Routes};
+
+/// The limit of Go's servers.
+const HEADER_BYTES_MAX: usize = 1 << 20;
+
+/// What a connection needs. Each connection has a clone.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) routes: Arc<Routes>,
+    pub(super) acceptor: Option<TlsAcceptor>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Becomes true when the server shuts down.
+    pub(super) shutdown: watch::Receiver<bool>,
+}
+
+impl Connection {
+    pub(super) async fn serve(mut self, stream: TcpStream) {
+        // Without it, small responses wait for acknowledgements.
+        let _ = stream.set_nodelay(true);
+        let timer = HeaderTimer::new(Arc::clone(&self.clock));
+        let Some(acceptor) = self.acceptor.take() else {
+            return self.serve_http(stream, timer).await;
+        };
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown_requested(&mut self.shutdown) => return,
+            () = self.clock.sleep_until(timer.deadline()) => return tracing::debug!("TLS handshake timed out"),
+            accepted = acceptor.accept(stream) => accepted,
+        };
+        match accepted {
+            Ok(stream) => self.serve_http(stream, timer).await,
+            Err(error) => tracing::debug!(%error, "TLS handshake failed"),
+        }
+    }
+
+    async fn serve_http(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, timer: HeaderTimer) {
+        let Self {
+            routes,
+            clock,
+            mut shutdown,
+            ..
+        } = self;
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            let (routes, clock) = (Arc::clone(&routes), Arc::clone(&clock));
+            let request = request.map(|body| Body::new(RequestBody::new(body, clock)));
+            async move { Ok::<_, Infallible>(routes.respond(request).await) }
+        });
+        let stream = TimedStream::new(stream, timer.clone());
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(timer)
+                .header_read_timeout(HEADER_TIMEOUT)
+                .max_header_size(HEADER_BYTES_MAX)
+                .max_buf_size(HEADER_BYTES_MAX)
+                .serve_connection(TokioIo::new(stream), service)
+        );
+        let ended = tokio::select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = shutdown_requested(&mut shutdown) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "HTTP connection failed");
+        }
+    }
+}
+
+/// Completes also when the server no longer exists.
+async fn shutdown_requested(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|shutdown| *shutdown).await;
+}
