@@ -12,8 +12,8 @@ use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman_controller::{BoxError, Context, Controller, Host, HostError, ObjectReconciler};
 use steersman_core::Action;
+use steersman_runtime::{BoxError, Context, Controller, HostError, Manager, ObjectReconciler};
 
 /// As much of a certificate as this program wants to know.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -32,13 +32,13 @@ pub struct Hosts;
 /// Adds the controller.
 ///
 /// # Errors
-/// When the host does not take it in.
-pub fn add(host: &impl Host) -> Result<Controller, HostError> {
+/// When the manager does not take it in.
+pub fn add(manager: &Manager) -> Result<Controller, HostError> {
     Controller::of::<Certificate>("certificates")
         .when_installed()
         .owns::<ConfigMap>()
         .warm()
-        .add_to(host, Hosts)
+        .add_to(manager, Hosts)
 }
 
 impl ObjectReconciler<Certificate> for Hosts {

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{ResourceExt, api::Patch};
 use serde_json::json;
 use steersman_cluster::{DeleteOptions, Error};
-use steersman_controller::{BoxError, Context, Controller, Handlers, Host, Request};
 use steersman_core::Action;
+use steersman_runtime::{BoxError, Context, Controller, Handlers, Manager, Request};
 
 /// The annotation that says how long a ConfigMap is to live, in seconds since its creation.
 pub const TTL: &str = "examples.steersman.dev/ttl-seconds";
@@ -22,12 +22,12 @@ pub const SIZE: &str = "examples.steersman.dev/size";
 /// Adds a controller with two handlers.
 ///
 /// # Errors
-/// When the host does not take it in.
-pub fn add(host: &impl Host) -> Result<Controller, BoxError> {
+/// When it cannot be added to the manager.
+pub fn add(manager: &Manager) -> Result<Controller, BoxError> {
     let handlers = Handlers::<ConfigMap>::new();
     handlers.add("size", size)?.forever();
     handlers.add("expiry", expiry)?.forever();
-    Ok(handlers.add_to(host, Controller::of::<ConfigMap>("maps").workers(2))?)
+    Ok(handlers.add_to(manager, Controller::of::<ConfigMap>("maps").workers(2))?)
 }
 
 /// Labels each map with the number of its entries.
@@ -51,7 +51,7 @@ async fn expiry(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> R
     let Some(ttl) = map.annotations().get(TTL) else {
         return Ok(Action::await_change());
     };
-    let ttl = Duration::from_secs(ttl.parse().map_err(steersman_controller::terminal)?);
+    let ttl = Duration::from_secs(ttl.parse().map_err(steersman_runtime::terminal)?);
     let age = map.creation_timestamp().map_or(Duration::ZERO, |time| age(&time));
     if age < ttl {
         return Ok(Action::requeue_after(ttl - age));

@@ -15,5 +15,6 @@
 pub mod certificates;
 pub mod handlers;
 pub mod mirror;
-pub mod site;
 pub mod tags;
+
+pub use steersman_demo as site;

@@ -7,9 +7,8 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_controller::{BoxError, Context, Controller, HostError, Reconciler, kind, same_object};
 use steersman_core::{Action, ObjectKey};
-use steersman_manager::Manager;
+use steersman_runtime::{BoxError, Context, Controller, HostError, Manager, Reconciler, kind, same_object};
 
 /// Sees to it that Secrets of the manager's own cluster are in another one.
 #[derive(Debug)]

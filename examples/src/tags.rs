@@ -7,8 +7,8 @@ use kube::{ResourceExt, api::Patch};
 use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{Ask, Cluster, Error, MapError};
-use steersman_controller::{Context, Controller, Host, HostError, Reconciler, Request, dynamic};
 use steersman_core::Action;
+use steersman_runtime::{Context, Controller, HostError, Manager, Reconciler, Request, dynamic};
 
 /// The label that every object gets.
 pub const LABEL: &str = "examples.steersman.dev/team";
@@ -32,14 +32,14 @@ pub async fn find(cluster: &Cluster, group: &str, kind: &str) -> Result<Resource
 /// Adds the controller.
 ///
 /// # Errors
-/// When the host does not take it in.
-pub fn add(host: &impl Host, resource: &Resource, team: &str) -> Result<Controller, HostError> {
+/// When the manager does not take it in.
+pub fn add(manager: &Manager, resource: &Resource, team: &str) -> Result<Controller, HostError> {
     let reconciler = Tags {
         resource: resource.clone(),
         team: team.to_owned(),
     };
     Controller::of_kind(format!("tags-{}", resource.plural()), dynamic(resource.clone()))
-        .add_to(host, reconciler)
+        .add_to(manager, reconciler)
 }
 
 impl Reconciler for Tags {

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use steersman_core::ObjectKey;
 use steersman_examples::{handlers, tags};
-use steersman_manager::Manager;
+use steersman_runtime::Manager;
 use steersman_testing::{FaultProxy, Fixture};
 use support::{cluster, eventually, run};
 

@@ -16,16 +16,15 @@ use kube::{CustomResourceExt, ResourceExt, api::Patch};
 use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_cluster::{Ask, Client, Cluster, ClusterName, DeleteOptions};
-use steersman_controller::{
-    Standing,
-    testing::{Case, Stand},
-};
 use steersman_core::{ObjectKey, Spawner};
 use steersman_endpoints::Exposition;
 use steersman_examples::site::{
     self, Banner, Ready, Web, banner::BannerReconciler, clusters, web::WebReconciler,
 };
-use steersman_manager::Manager;
+use steersman_runtime::{
+    Manager, Standing,
+    testing::{Case, Stand},
+};
 use steersman_testing::{FaultProxy, Fixture, OwnServerOptions};
 use support::{cluster, eventually, run};
 

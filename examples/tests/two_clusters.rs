@@ -10,10 +10,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use serde_json::json;
 use steersman_cluster::{Client, Cluster, DeleteOptions};
-use steersman_controller::Standing;
 use steersman_core::ObjectKey;
 use steersman_examples::mirror;
-use steersman_manager::Manager;
+use steersman_runtime::{Manager, Standing};
 use steersman_testing::{
     FaultProxy, Fixture, OwnServer, OwnServerOptions,
     proxy::{Fault, Matching},

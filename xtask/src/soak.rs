@@ -94,7 +94,7 @@ mod tests {
     fn the_test_reads_every_variable() {
         let mut text = String::new();
         for path in [
-            "crates/steersman-manager/tests/soak.rs",
+            "crates/steersman-runtime/tests/soak.rs",
             "crates/steersman-testing/src/harness.rs",
         ] {
             text += &std::fs::read_to_string(crate::root().join(path)).unwrap();

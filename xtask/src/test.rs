@@ -21,10 +21,10 @@ const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
 /// Files with tests whose size can be asked for, and those tests.
 const LONG_FILES: [(&str, &str); 6] = [
     ("crates/steersman-cache", "faults"),
-    ("crates/steersman-manager", "client_go"),
-    ("crates/steersman-manager", "conditional_memory"),
-    ("crates/steersman-manager", "failover"),
-    ("crates/steersman-manager", "soak"),
+    ("crates/steersman-runtime", "client_go"),
+    ("crates/steersman-runtime", "conditional_memory"),
+    ("crates/steersman-runtime", "failover"),
+    ("crates/steersman-runtime", "soak"),
     ("examples", "two_clusters"),
 ];
 const LONG_TESTS: [&str; 7] = [

@@ -23,9 +23,11 @@ pub(crate) enum Mode {
 /// Something that breaks a rule, as `place: what is wrong and what to do`.
 type Complaint = String;
 
-const RULES: [fn(&Tree) -> Vec<Complaint>; 9] = [
+const RULES: [fn(&Tree) -> Vec<Complaint>; 11] = [
     modules::every_file_is_reached,
     layers::crates_depend_downwards,
+    layers::layers_are_those_of_the_tree,
+    layers::no_cycle_stops_publishing,
     documents::every_crate_is_in_the_code_map,
     documents::features_in_documents_exist,
     documents::decisions_have_numbers_of_their_own,

@@ -5,9 +5,8 @@ use std::{collections::HashSet, sync::Arc};
 
 use kube::Config;
 use steersman_cluster::Cluster;
-use steersman_controller::{BoxError, Context, Controller, Request, Standing, dynamic, reconcile_fn};
 use steersman_core::{Action, Spawner, Task};
-use steersman_manager::Manager;
+use steersman_runtime::{BoxError, Context, Controller, Manager, Request, Standing, dynamic, reconcile_fn};
 use tokio::sync::watch;
 
 use crate::{widgets, words};

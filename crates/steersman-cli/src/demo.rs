@@ -22,7 +22,7 @@ mod view;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use steersman_manager::Signals;
+use steersman_runtime::Signals;
 
 use self::{
     stage::{Stage, StageError},

@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use steersman_manager::Signal;
+use steersman_runtime::Signal;
 
 use crate::terminal::Paint;
 

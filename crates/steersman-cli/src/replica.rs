@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A replica of the demo's operator, as a process of its own: the same binary, run again.
 //!
-//! It is the operator of [`steersman_examples::site`] as it stands there. What is added is a shorter lease, a tie to the
+//! It is the operator of [`steersman_demo`] as it stands there. What is added is a shorter lease, a tie to the
 //! process that started it, and lines on standard output by which that process knows how it stands.
 
 use std::{
@@ -13,10 +13,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_controller::Standing;
 use steersman_core::{Clock, TokioClock};
-use steersman_examples::site;
-use steersman_manager::{Election, Fatal, Logging, Manager};
+use steersman_demo as site;
+use steersman_runtime::{Election, Fatal, Logging, Manager, Standing};
 
 use crate::{
     args::Replica,

@@ -15,7 +15,7 @@ use std::{
 };
 
 use steersman_apiserver::{Exchange, Workloads};
-use steersman_manager::Signals;
+use steersman_runtime::Signals;
 
 use crate::{
     args::Serve,

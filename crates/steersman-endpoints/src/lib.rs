@@ -10,7 +10,7 @@
 //! | [`MetricsRegistry`] | metrics of `prometheus-client`, registered until a [`RegistrationGuard`] is dropped |
 //! | [`MetricsServer`] | `/metrics` and other protected paths, with authentication and authorization by the API server |
 //!
-//! The crate knows neither clusters nor controllers. `steersman-manager` configures it for you; use it directly for a
+//! The crate knows neither clusters nor controllers. `steersman-runtime` configures it for you; use it directly for a
 //! server of your own, such as a webhook.
 //!
 //! # Example

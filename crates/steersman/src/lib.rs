@@ -45,13 +45,12 @@ pub use k8s_openapi;
 pub use kube;
 pub use steersman_cache as cache;
 pub use steersman_cluster as cluster;
-pub use steersman_controller as controller;
 pub use steersman_core as core;
 pub use steersman_endpoints as endpoints;
-pub use steersman_manager as manager;
-/// What can go wrong in the `main` of an operator, shown as people read it.
-pub use steersman_manager::Fatal as Error;
 pub use steersman_queue as queue;
+pub use steersman_runtime as runtime;
+/// What can go wrong in the `main` of an operator, shown as people read it.
+pub use steersman_runtime::Fatal as Error;
 
 /// The README's examples compile.
 #[cfg(doctest)]

@@ -14,8 +14,8 @@ use std::{
 use steersman::{
     cache::Cache,
     cluster::{ClusterBuilder, Mapper},
-    manager::ManagerBuilder,
     prelude::*,
+    runtime::ManagerBuilder,
 };
 use steersman_testing::Fixture;
 use tokio::sync::{oneshot, watch};

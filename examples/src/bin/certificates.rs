@@ -7,7 +7,7 @@
 //! ```
 
 use steersman_examples::certificates;
-use steersman_manager::{Election, Fatal, Logging, Manager};
+use steersman_runtime::{Election, Fatal, Logging, Manager};
 
 #[tokio::main]
 async fn main() -> Result<(), Fatal> {

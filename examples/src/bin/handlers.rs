@@ -6,7 +6,7 @@
 //! ```
 
 use steersman_examples::handlers;
-use steersman_manager::{Fatal, Logging, Manager};
+use steersman_runtime::{Fatal, Logging, Manager};
 
 #[tokio::main]
 async fn main() -> Result<(), Fatal> {

@@ -10,7 +10,7 @@ use std::env;
 use kube::config::{Config, KubeConfigOptions};
 use steersman_cluster::Cluster;
 use steersman_examples::mirror;
-use steersman_manager::{Fatal, Logging, Manager};
+use steersman_runtime::{Fatal, Logging, Manager};
 
 #[tokio::main]
 async fn main() -> Result<(), Fatal> {

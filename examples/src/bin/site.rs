@@ -9,7 +9,7 @@
 use std::{env, io::Write};
 
 use steersman_examples::site;
-use steersman_manager::{Election, Fatal, Logging, Manager, disabled_by_args};
+use steersman_runtime::{Election, Fatal, Logging, Manager, disabled_by_args};
 
 #[tokio::main]
 async fn main() -> Result<(), Fatal> {

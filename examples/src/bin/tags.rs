@@ -8,7 +8,7 @@
 use std::env;
 
 use steersman_examples::tags;
-use steersman_manager::{Fatal, Logging, Manager};
+use steersman_runtime::{Fatal, Logging, Manager};
 
 #[tokio::main]
 async fn main() -> Result<(), Fatal> {

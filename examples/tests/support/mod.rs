@@ -9,7 +9,7 @@ use std::time::Duration;
 use steersman_cache::{InformerOptions, Scope};
 use steersman_cluster::{Cluster, ClusterBuilder};
 use steersman_core::{Spawner, Task};
-use steersman_manager::{Manager, RunError};
+use steersman_runtime::{Manager, RunError};
 use steersman_testing::{Endpoint, Identity};
 use tokio::{sync::oneshot, time};
 

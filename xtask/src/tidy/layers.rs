@@ -8,27 +8,16 @@ use super::{
 };
 
 /// Each crate and those of ours that it may know. What a crate's tests use is their business.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("steersman-core", &[]),
     ("steersman-queue", &["core"]),
     ("steersman-cache", &["core"]),
     ("steersman-cluster", &["core", "cache"]),
-    ("steersman-controller", &["core", "queue", "cache", "cluster"]),
     ("steersman-endpoints", &["core"]),
-    ("steersman-webhook", &["core", "cluster", "endpoints"]),
     (
-        "steersman-manager",
-        &[
-            "core",
-            "queue",
-            "cache",
-            "cluster",
-            "controller",
-            "endpoints",
-            "webhook",
-        ],
+        "steersman-runtime",
+        &["core", "queue", "cache", "cluster", "endpoints"],
     ),
-    ("steersman-kit", &["core", "cache", "cluster", "controller"]),
     ("steersman-apiserver", &[]),
     ("steersman-assets", &[]),
     ("steersman-testing-macros", &[]),
@@ -38,17 +27,7 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
     ),
     (
         "steersman",
-        &[
-            "core",
-            "queue",
-            "cache",
-            "cluster",
-            "controller",
-            "endpoints",
-            "webhook",
-            "manager",
-            "kit",
-        ],
+        &["core", "queue", "cache", "cluster", "endpoints", "runtime"],
     ),
     ("xtask", &["assets"]),
 ];
@@ -59,7 +38,7 @@ const PURE: [&str; 2] = ["steersman-core", "steersman-queue"];
 const IMPURE: [&str; 6] = ["kube", "k8s-openapi", "http", "hyper", "tower", "tokio"];
 
 /// Programs at the end of all arrows.
-const MAY_KNOW_ALL: [&str; 3] = ["steersman-cli", "steersman-examples", "bench-"];
+const MAY_KNOW_ALL: [&str; 4] = ["steersman-cli", "steersman-demo", "steersman-examples", "bench-"];
 
 pub(super) fn crates_depend_downwards(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
@@ -80,6 +59,43 @@ pub(super) fn crates_depend_downwards(tree: &Tree) -> Vec<Complaint> {
         );
     }
     complaints
+}
+
+/// Every crate that has a place among the layers exists.
+pub(super) fn layers_are_those_of_the_tree(tree: &Tree) -> Vec<Complaint> {
+    let members = members(tree);
+    let is_missing = |name: &&str| members.iter().all(|package| package.name != **name);
+    let missing = MAY_KNOW
+        .iter()
+        .map(|(name, _)| name)
+        .filter(|name| is_missing(name));
+    missing
+        .map(|name| format!("xtask/src/tidy/layers.rs: there is no crate `{name}`"))
+        .collect()
+}
+
+/// A crate cannot be published whose tests need a published version of a crate that depends on it. A dependency by path alone
+/// is left out of what is published.
+pub(super) fn no_cycle_stops_publishing(tree: &Tree) -> Vec<Complaint> {
+    let members = members(tree);
+    let mut complaints = Vec::new();
+    for package in &members {
+        for tested_with in package.test_dependencies.iter().filter(|one| one.is_published) {
+            if depends_on(&members, &tested_with.name, &package.name) {
+                complaints.push(format!(
+                    "{}: `{}` depends on this crate: name it by `path` alone, or neither can be published",
+                    package.path, tested_with.name
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+fn depends_on(members: &[Package], name: &str, on: &str) -> bool {
+    let package = members.iter().find(|package| package.name == name);
+    let mut dependencies = package.iter().flat_map(|package| &package.dependencies);
+    dependencies.any(|dependency| dependency.name == on || depends_on(members, &dependency.name, on))
 }
 
 /// What it knows of ours and may not. The façade is above all.
@@ -158,6 +174,29 @@ mod tests {
             core("[dependencies]\nkube-core.workspace = true\nhttpdate = \"1\"\n"),
             1
         );
+    }
+
+    #[test]
+    fn a_test_dependency_that_depends_on_the_crate_is_found_unless_it_is_a_path() {
+        let complaints = |line: &str| {
+            let manifest = format!("[package]\nname = \"a\"\n[dev-dependencies]\n{line}\n");
+            let tree = Tree::of(&[
+                ("crates/a/Cargo.toml", &manifest),
+                (
+                    "crates/b/Cargo.toml",
+                    "[package]\nname = \"b\"\n[dependencies]\nc = \"1\"\n",
+                ),
+                (
+                    "crates/c/Cargo.toml",
+                    "[package]\nname = \"c\"\n[dependencies]\na.workspace = true\n",
+                ),
+            ]);
+            no_cycle_stops_publishing(&tree).len()
+        };
+        assert_eq!(complaints("b.workspace = true"), 1);
+        assert_eq!(complaints("b = { path = \"../b\", version = \"1\" }"), 1);
+        assert_eq!(complaints("b = { path = \"../b\" }"), 0);
+        assert_eq!(complaints("d.workspace = true"), 0);
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(super) struct Package {
     pub(super) path: String,
     /// What the package itself needs, on whatever system, to run or to be built; not its tests.
     pub(super) dependencies: Vec<Dependency>,
+    /// What its tests need besides.
+    pub(super) test_dependencies: Vec<Dependency>,
     pub(super) features: Vec<String>,
     /// Whether it belongs to our workspace; the programs of peers have one of their own.
     pub(super) is_member: bool,
@@ -22,6 +24,8 @@ pub(super) struct Dependency {
     /// The package's name, whatever it is called here.
     pub(super) name: String,
     pub(super) is_optional: bool,
+    /// Whether the manifest names a version, itself or by the workspace.
+    pub(super) is_published: bool,
 }
 
 impl Package {
@@ -57,13 +61,14 @@ fn package(path: &str, manifest: &Table) -> Option<Package> {
     Some(Package {
         name,
         path: path.to_owned(),
-        dependencies: dependencies(manifest),
+        dependencies: dependencies(manifest, &["dependencies", "build-dependencies"]),
+        test_dependencies: dependencies(manifest, &["dev-dependencies"]),
         features: keys("features"),
         is_member: !manifest.contains_key("workspace"),
     })
 }
 
-fn dependencies(manifest: &Table) -> Vec<Dependency> {
+fn dependencies(manifest: &Table, sections: &[&str]) -> Vec<Dependency> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets
         .into_iter()
@@ -71,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<Dependency> {
         .filter_map(Value::as_table);
     std::iter::once(manifest)
         .chain(targets)
-        .flat_map(|table| [table.get("dependencies"), table.get("build-dependencies")])
+        .flat_map(|table| sections.iter().map(|section| table.get(*section)))
         .filter_map(|found| found?.as_table())
         .flatten()
         .map(|(key, value)| Dependency {
@@ -81,6 +86,9 @@ fn dependencies(manifest: &Table) -> Vec<Dependency> {
                 .unwrap_or(key)
                 .to_owned(),
             is_optional: value.get("optional").and_then(Value::as_bool).unwrap_or(false),
+            is_published: value.is_str()
+                || value.get("version").is_some()
+                || value.get("workspace").is_some(),
         })
         .collect()
 }

@@ -13,7 +13,11 @@ use std::{
 use bench_controller::{Gadget, Widget};
 use bench_protocol::participant::{self, Row, Start, Told, rounded, variable};
 use kube::Resource as _;
-use steersman::{cache::Resource, controller::dynamic, manager::Logging, prelude::*};
+use steersman::{
+    cache::Resource,
+    prelude::*,
+    runtime::{Logging, dynamic},
+};
 use tokio::sync::Notify;
 
 /// How long a manager that has nothing to do is looked at.

@@ -8,9 +8,8 @@ use std::{process::ExitCode, sync::Once};
 use bench_failover::{DURATION, RENEW, RETRY};
 use bench_protocol::participant::{lifeline, say, variable};
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman_controller::{BoxError, Context, Controller, Request, Standing, reconcile_fn};
 use steersman_core::Action;
-use steersman_manager::{Election, Manager};
+use steersman_runtime::{BoxError, Context, Controller, Election, Manager, Request, Standing, reconcile_fn};
 use tokio::sync::watch;
 
 #[tokio::main]

@@ -8,7 +8,7 @@ use std::{
 
 use steersman_cache::Query;
 use steersman_cluster::Client;
-use steersman_examples::site::{Ready, Web};
+use steersman_demo::{Ready, Web};
 use tokio::sync::watch;
 
 use crate::replica::State;

@@ -16,7 +16,7 @@ use serde_json::json;
 use steersman_apiserver::Workloads;
 use steersman_cluster::{Client, Cluster, ConnectError};
 use steersman_core::{Moment, ObjectKey};
-use steersman_examples::site::{self, Web};
+use steersman_demo::{self as site, Web};
 
 use super::{
     program::Program,

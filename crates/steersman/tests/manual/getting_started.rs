@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use kube::{CustomResource, Resource, core::ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use steersman::controller::Builder;
+use steersman::runtime::Builder;
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman::{
-    controller::testing::{Case, Stand},
     prelude::*,
+    runtime::testing::{Case, Stand},
 };
 use steersman_testing::Fixture;
 

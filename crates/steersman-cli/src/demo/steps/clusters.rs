@@ -5,7 +5,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 use steersman_cluster::DeleteOptions;
-use steersman_examples::site::clusters::{KUBECONFIG, LABEL};
+use steersman_demo::clusters::{KUBECONFIG, LABEL};
 
 use crate::{
     demo::{

@@ -12,7 +12,7 @@ use kube::{
 use serde_json::json;
 use steersman_cluster::DeleteOptions;
 use steersman_core::ObjectKey;
-use steersman_examples::site::{self, Banner, Ready};
+use steersman_demo::{self as site, Banner, Ready};
 
 use super::converge::name;
 use crate::{

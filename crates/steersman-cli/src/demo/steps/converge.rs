@@ -7,7 +7,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, try_join_all},
 };
-use steersman_examples::site::{Ready, Web};
+use steersman_demo::{Ready, Web};
 
 use crate::demo::{
     stage::{Stage, key},

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A kind with children: for each `Web` there is a page in a ConfigMap and a Deployment that serves it.
+//!
+//! The reconciler looks at what there is and never at what happened. It applies its children as they should be on the
+//! server's side, which changes nothing where nothing differs, and writes the status only if that says something new.
+//! That a child changes or goes wakes the `Web` that owns it.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::ConfigMap},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{CustomResource, Resource, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use steersman::{prelude::*, runtime::HostError};
+
+use super::{
+    OPERATOR,
+    condition::{self, Condition, Ready},
+};
+
+/// What somebody wants to have served.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "examples.steersman.dev",
+    version = "v1",
+    kind = "Web",
+    namespaced,
+    status = "WebStatus",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(name = "Serving", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WebSpec {
+    /// What the page says.
+    pub page: String,
+    /// How many serve it.
+    #[serde(default = "one")]
+    pub replicas: i32,
+}
+
+/// What has become of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WebStatus {
+    /// How many serve it by now.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// The generation of the wishes that this is about.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// Whether it is what it is meant to be.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+fn one() -> i32 {
+    1
+}
+
+impl Ready for Web {
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn is_ready(&self) -> bool {
+        condition::is_ready(self.conditions(), self.metadata.generation)
+    }
+}
+
+/// Brings the children of a `Web` into being.
+#[derive(Debug)]
+pub struct WebReconciler;
+
+/// Adds the controller.
+///
+/// # Errors
+/// When the host does not take it in.
+pub fn add(manager: &Manager) -> Result<Controller, HostError> {
+    Controller::of::<Web>("web")
+        .owns::<ConfigMap>()
+        .owns::<Deployment>()
+        .when_installed() // a cluster without the CRD is nothing to complain about
+        .on_every_cluster() // now and later
+        .warm() // a replica that waits for its turn has seen everything already
+        .workers(4)
+        .add_to(manager, WebReconciler)
+}
+
+impl ObjectReconciler<Web> for WebReconciler {
+    type Error = BoxError;
+
+    async fn reconcile(&self, web: Arc<Web>, cx: Context) -> Result<Action, BoxError> {
+        let client = cx.client().field_owner(OPERATOR).force();
+        client.apply(&page(&web)?).await?;
+        let deployment: Deployment = client.apply(&deployment(&web)?).await?;
+
+        let status = status(&web, &deployment);
+        if web.status.as_ref() != Some(&status) {
+            client.apply_status(&with_status(&web, status)).await?;
+        }
+        Ok(Action::await_change())
+    }
+}
+
+/// What there is to say of a `Web` whose Deployment is this one.
+fn status(web: &Web, deployment: &Deployment) -> WebStatus {
+    let serving = deployment.status.as_ref();
+    let serving = serving.and_then(|status| status.ready_replicas).unwrap_or(0);
+    let wanted = web.spec.replicas;
+    let is_ready = serving >= wanted;
+    let reason = if is_ready { "Serving" } else { "Starting" };
+    let message = format!("{serving} of {wanted} serve the page");
+    let ready = Condition::ready(is_ready, web.metadata.generation, reason, message);
+    WebStatus {
+        ready_replicas: serving,
+        observed_generation: web.metadata.generation.unwrap_or(0),
+        conditions: vec![ready.since(web.conditions())],
+    }
+}
+
+/// As much of a `Web` as an apply of its status needs.
+fn with_status(web: &Web, status: WebStatus) -> Web {
+    let mut applied = Web::new(&web.name_any(), web.spec.clone());
+    applied.metadata.namespace = web.namespace();
+    applied.status = Some(status);
+    applied
+}
+
+fn page(web: &Web) -> Result<ConfigMap, serde_json::Error> {
+    serde_json::from_value(json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": child(web),
+        "data": {"index.html": web.spec.page},
+    }))
+}
+
+fn deployment(web: &Web) -> Result<Deployment, serde_json::Error> {
+    let labels = json!({"app": web.metadata.name});
+    serde_json::from_value(json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": child(web),
+        "spec": {
+            "replicas": web.spec.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [{
+                        "name": "nginx",
+                        "image": "nginx",
+                        "volumeMounts": [{"name": "page", "mountPath": "/usr/share/nginx/html"}],
+                    }],
+                    "volumes": [{"name": "page", "configMap": {"name": web.metadata.name}}],
+                },
+            },
+        },
+    }))
+}
+
+/// The metadata of a child: it is named as its owner, and goes with it.
+fn child(web: &Web) -> Value {
+    let owner: Option<OwnerReference> = web.controller_owner_ref(&());
+    json!({
+        "name": web.metadata.name,
+        "namespace": web.metadata.namespace,
+        "ownerReferences": [owner],
+    })
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a manager does not take something.
+
+use steersman_cluster::ClusterName;
+
+use crate::NameTaken;
+
+/// A runnable, controller or cluster cannot be added to a manager.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// There is no cluster.
+    #[error("the manager has no cluster; add one, or name one with `.on(&cluster)`")]
+    NoCluster,
+    /// Another runnable has the name.
+    #[error(
+        "cannot add `{name}`: another runnable has this name; names identify runnables in logs, metrics and readiness"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// It needs a cluster that the manager does not have.
+    #[error("cannot add `{name}`: the manager has no cluster `{cluster}`; add it first with `add_cluster`")]
+    UnknownCluster {
+        /// The name of the runnable.
+        name: String,
+        /// The cluster that it needs.
+        cluster: ClusterName,
+    },
+    /// Another cluster has the name.
+    #[error(transparent)]
+    ClusterTaken(#[from] NameTaken),
+    /// The manager is shutting down.
+    #[error("cannot add `{name}`: the manager is shutting down")]
+    Stopping {
+        /// The name of the runnable.
+        name: String,
+    },
+}

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a controller is put together.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use steersman_cache::Resource;
+use steersman_cluster::{Cluster, ClusterName};
+use steersman_core::ObjectKey;
+use steersman_queue::{Group, Limiter};
+
+use crate::{
+    AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, HostError, Kind,
+    KnownKind, Manager, Needs, Occurrence, Options, Predicate, PrimaryKind, Reconciles, Request, RequestKey,
+    Source,
+    controller::{LateSeries, Memory, Plan},
+    handle_fn,
+    handler::PrimaryObject,
+    kind,
+    kind::ClusterChoice,
+    namespaced::Namespaced,
+    object_reconciler::Bound,
+    owner::{Owners, Primaries},
+    source::{self, AnySource, Gone, KindSource, ToRequest},
+};
+
+/// A controller that is being put together; from [`Controller::of`] and its siblings.
+///
+/// ```no_run
+/// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
+/// use steersman_runtime::{Controller, HostError, Manager, Reconciler, kind, related};
+/// use steersman_core::ObjectKey;
+///
+/// fn add(manager: &Manager, reconciler: impl Reconciler) -> Result<(), HostError> {
+///     Controller::of::<ConfigMap>("web")
+///         .labels("app=web")
+///         .owns::<Deployment>()
+///         .watches(kind::<Secret>(), related(|secret: &Secret| {
+///             Some(ObjectKey::new(secret.metadata.namespace.as_deref()?, "front"))
+///         }))
+///         .workers(4)
+///         .add_to(manager, reconciler)?;
+///     Ok(())
+/// }
+/// ```
+#[must_use = "a controller runs once it is given to a host"]
+pub struct Builder<R: RequestKey, T> {
+    name: String,
+    home: Option<Cluster>,
+    primary: Option<Primary<R, T>>,
+    /// Those that are found by the primary kind, which is not settled before the end.
+    owned: Vec<Owned<R>>,
+    /// Kinds whose changes enqueue nothing.
+    read: Vec<KindSource<R>>,
+    sources: Vec<AnySource<R>>,
+    options: Options,
+    queue: steersman_queue::Options<R>,
+    memory: Option<Arc<dyn Memory<R>>>,
+}
+
+/// The kind that a controller is about, and the key of one of its objects.
+struct Primary<R: RequestKey, T> {
+    kind: Kind<T>,
+    source: fn(Kind<T>) -> KindSource<R>,
+    to_request: ToRequest<R>,
+    gone: Option<Gone>,
+}
+
+/// A kind of children, once it is known whose they are.
+type Owned<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
+
+/// What children need to know of the primary kind.
+struct Parent {
+    resource: Resource,
+    namespaced: Namespaced,
+    place: ClusterChoice,
+    objects: Arc<Primaries>,
+}
+
+/// The type of a controller's primary kind where it has none.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NoPrimary {}
+
+impl<T: 'static> Builder<Request, T> {
+    pub(crate) fn of_kind(name: impl Into<String>, kind: Kind<T>) -> Self {
+        Self {
+            primary: Some(Primary {
+                kind,
+                source: |kind| KindSource::new(kind, PrimaryObject),
+                to_request: |cluster, key| Request::new(cluster.clone(), key),
+                gone: None,
+            }),
+            ..Self::start(name)
+        }
+    }
+
+    /// Objects of the primary kind that a label selector selects. The client in the context reads the kind in the same
+    /// scope; see [`owns`](Self::owns).
+    pub fn labels(self, selector: impl Into<String>) -> Self {
+        self.primary(|kind| kind.labels(selector))
+    }
+
+    /// Objects of the primary kind that a field selector selects. What is read follows it as with [`labels`](Self::labels).
+    pub fn fields(self, selector: impl Into<String>) -> Self {
+        self.primary(|kind| kind.fields(selector))
+    }
+
+    /// Objects of the primary kind in this namespace; said several times, in each. What is read follows it as with
+    /// [`labels`](Self::labels).
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        self.primary(|kind| kind.namespace(namespace))
+    }
+
+    /// Only changes of objects of the primary kind that the predicate admits.
+    pub fn when(self, predicate: Predicate<T>) -> Self {
+        self.primary(|kind| kind.when(predicate))
+    }
+
+    /// The controller runs only while the primary kind is installed: it starts when its definition is established, stops
+    /// when that goes, and starts again when it returns. Without this, a kind that is not there is a mistake that ends
+    /// the run after the sync timeout.
+    pub fn when_installed(self) -> Self {
+        self.primary(Kind::when_installed)
+    }
+
+    /// Every object of the primary kind again at about this interval, with low priority. Default, and with zero: never.
+    pub fn resync(self, every: Duration) -> Self {
+        self.primary(|kind| kind.resync(every))
+    }
+
+    /// Objects of the primary kind, and of those that it owns, in every cluster of the manager. The client in the
+    /// context is that of the request's cluster. A cluster that does not have the kind holds up no other; the controller is
+    /// degraded because of it, and says so. With [`when_installed`](Self::when_installed) each cluster is worked on while
+    /// it has the kind. When that goes there, so do the keys of the cluster. A reconcile that is under way there is
+    /// told by [`Context::stop`](crate::Context::stop), and cancelled if it takes longer than 10 s after that.
+    pub fn on_every_cluster(self) -> Self {
+        self.primary(Kind::on_every_cluster)
+    }
+
+    /// Calls `forget` for each object of the primary kind that goes, in every replica that watches it, whoever leads: to
+    /// forget what is remembered about it. It has no client, runs where changes are dispatched, and must be quick. What has
+    /// to be done about a deletion belongs into the reconciler, which hears of it too, and is tried again.
+    pub fn when_gone(mut self, forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static) -> Self {
+        if let Some(primary) = &mut self.primary {
+            primary.gone = Some(Arc::new(forget));
+        }
+        self
+    }
+
+    /// A kind whose objects wake the one that controls them, if that is of the primary kind.
+    ///
+    /// The client in the context reads the kind in the same scope, from the same watch, so that a reconcile sees the change
+    /// that triggered it. Where a kind is watched in several scopes, a read sees the objects of all of them. An object that
+    /// a label or field selector leaves out is not found, and a namespace outside of the scope is an error: to read such an
+    /// object, name another scope with [`Client::in_scope`](steersman_cluster::Client::in_scope), or read it
+    /// [live](steersman_cluster::Client::live).
+    pub fn owns<C: KnownKind + 'static>(self) -> Self {
+        self.owns_with(kind::<C>())
+    }
+
+    /// As [`owns`](Self::owns), for some objects or changes of a kind only, in another cluster, or for a dynamic kind:
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use steersman_runtime::{Controller, generation_changed, kind};
+    /// let web = Controller::of::<ConfigMap>("web")
+    ///     .owns_with(kind::<Deployment>().labels("app=web").when(generation_changed()));
+    /// # let _ = web;
+    /// ```
+    pub fn owns_with<C: 'static>(self, child: Kind<C>) -> Self {
+        self.owned(child, Owners::controlling)
+    }
+
+    /// As [`owns_with`](Self::owns_with), for every owner of the primary kind and not only the controlling one.
+    pub fn owns_shared<C: 'static>(self, child: Kind<C>) -> Self {
+        self.owned(child, Owners::every)
+    }
+
+    fn owned<C: 'static>(mut self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
+        self.owned.push(Box::new(move |parent| {
+            let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
+            let child = match (&child.place, &parent.place) {
+                // Owner and child are in one cluster.
+                (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
+                    place: place.clone(),
+                    ..child
+                },
+                _ => child,
+            };
+            KindSource::new(child, owners).awaiting_scope()
+        }));
+        self
+    }
+
+    fn primary(mut self, change: impl FnOnce(Kind<T>) -> Kind<T>) -> Self {
+        self.primary = self.primary.map(|primary| Primary {
+            kind: change(primary.kind),
+            ..primary
+        });
+        self
+    }
+}
+
+impl<R: RequestKey> Builder<R, NoPrimary> {
+    pub(crate) fn named(name: impl Into<String>) -> Self {
+        Self::start(name)
+    }
+}
+
+impl<R: RequestKey, T: 'static> Builder<R, T> {
+    fn start(name: impl Into<String>) -> Self {
+        let grouping = |key: &R| Group::new(&key.cluster()).inner(key.namespace());
+        Self {
+            name: name.into(),
+            home: None,
+            primary: None,
+            owned: Vec::new(),
+            read: Vec::new(),
+            sources: Vec::new(),
+            options: Options::new(),
+            queue: steersman_queue::Options::new().grouping(grouping),
+            memory: None,
+        }
+    }
+
+    /// The controller's own cluster. Default: that of the host.
+    pub fn on(mut self, cluster: &Cluster) -> Self {
+        self.home = Some(cluster.clone());
+        self
+    }
+
+    /// Another kind, and what its changes mean. Reconciles read it in the same scope, as with [`owns`](Builder::owns).
+    pub fn watches<W: 'static>(mut self, kind: Kind<W>, handler: impl Handler<W, R>) -> Self {
+        self.sources.push(AnySource::Kind(KindSource::new(kind, handler)));
+        self
+    }
+
+    /// A kind that reconciles read and whose changes enqueue nothing. Its cache is in sync before the first reconcile, and
+    /// belongs to what makes a standby warm.
+    ///
+    /// A kind that a controller watches need not be declared. One that it reads without either is watched from its first
+    /// read on, as the cluster's cache is set up for it; a [warm](Self::warm) controller logs a warning then, because a
+    /// standby does not have it.
+    ///
+    /// With [`on_every_cluster`](Builder::on_every_cluster) it is read in every cluster, unless it names one with
+    /// [`on`](Kind::on).
+    pub fn reads<W: 'static>(mut self, kind: Kind<W>) -> Self {
+        let nothing = handle_fn(|_: &Occurrence<'_, W>, _: &mut Enqueue<'_, R>| {});
+        self.read.push(KindSource::new(kind, nothing));
+        self
+    }
+
+    /// Another source: a stream, a channel, a timer, or one of your own.
+    pub fn source(mut self, source: impl Source<R>) -> Self {
+        self.sources.push(AnySource::Other(Box::new(source)));
+        self
+    }
+
+    /// How many keys are worked on at once. Default: 1.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.options = self.options.workers(workers);
+        self
+    }
+
+    /// A reconcile that takes longer is cancelled and tried again after its back-off; with several
+    /// [`Handlers`](crate::Handlers), a call of one of them. Default: none.
+    pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
+        self.options = self.options.reconcile_timeout(limit);
+        self
+    }
+
+    /// Log a warning with the key when a reconcile takes longer than this. The reconcile is not cancelled. Default: 1 min;
+    /// zero turns the warning off.
+    pub fn reconcile_warn_after(mut self, limit: Duration) -> Self {
+        self.options = self.options.reconcile_warn_after(limit);
+        self
+    }
+
+    /// Reconciles per minute of one key that change an object, above which the key is slowed down to this rate. Default: 60;
+    /// zero turns it off. See [`Options::hot_loop_limit`].
+    pub fn hot_loop_limit(mut self, per_minute: u32) -> Self {
+        self.options = self.options.hot_loop_limit(per_minute);
+        self
+    }
+
+    /// How long sources may take until they are called in trouble. Default: 2 min.
+    pub fn sync_timeout(mut self, limit: Duration) -> Self {
+        self.options = self.options.sync_timeout(limit);
+        self
+    }
+
+    /// Standby replicas keep its caches and its queue filled, so that it works at once when they lead.
+    pub fn warm(mut self) -> Self {
+        self.options = self.options.needs(Needs::WarmUp);
+        self
+    }
+
+    /// It works in every replica, whoever leads.
+    pub fn without_leadership(mut self) -> Self {
+        self.options = self.options.needs(Needs::Nothing);
+        self
+    }
+
+    /// How often the cluster is asked whether it has the kinds, where it cannot be watched for that. Of all controllers
+    /// of a cluster the shortest counts. Default: 10 s.
+    pub fn poll_every(mut self, interval: Duration) -> Self {
+        self.options = self.options.poll_every(interval);
+        self
+    }
+
+    /// How it works. What is not set there stays as it is.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options.or(&self.options);
+        self
+    }
+
+    /// How long a key waits after its failures. Default: 5 ms, doubled each time up to 1000 s, with jitter.
+    pub fn limiter(mut self, limiter: impl Limiter<R>) -> Self {
+        self.queue = self.queue.limiter(limiter);
+        self
+    }
+
+    /// Its reconciler is several in one, and remembers something of the keys.
+    pub(crate) fn remembering(mut self, memory: Arc<dyn Memory<R>>) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// Adds the controller to a manager, which runs it. Its reconciler is an [`ObjectReconciler`](crate::ObjectReconciler) of
+    /// the primary kind, or a [`Reconciler`](crate::Reconciler) of keys.
+    ///
+    /// A reconciler of another kind does not compile:
+    ///
+    /// ```compile_fail,E0277
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use steersman_runtime::{BoxError, Context, Controller, Manager, ObjectReconciler};
+    /// # use steersman_core::Action;
+    /// struct Maps;
+    ///
+    /// impl ObjectReconciler<ConfigMap> for Maps {
+    /// #   type Error = BoxError;
+    ///     // …
+    /// #   async fn reconcile(&self, _: Arc<ConfigMap>, _: Context) -> Result<Action, BoxError> {
+    /// #       Ok(Action::await_change())
+    /// #   }
+    /// }
+    ///
+    /// # fn add(manager: &Manager) {
+    /// Controller::of::<Deployment>("web").add_to(manager, Maps);
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the manager has no cluster and none was said, has a runnable of this name, or is stopping.
+    pub fn add_to<By: Reconciles<T> + 'static>(
+        self,
+        manager: &Manager,
+        reconciler: impl AnyReconciler<R, By>,
+    ) -> Result<Controller<R>, HostError> {
+        self.add_known_to(manager, reconciler, |_| {})
+    }
+
+    /// As [`add_to`](Self::add_to); `know` gets the controller before it runs.
+    pub(crate) fn add_known_to<By: Reconciles<T> + 'static>(
+        self,
+        manager: &Manager,
+        reconciler: impl AnyReconciler<R, By>,
+        know: impl FnOnce(&Controller<R>),
+    ) -> Result<Controller<R>, HostError> {
+        let home = match &self.home {
+            Some(cluster) => cluster.clone(),
+            None => manager.cluster()?,
+        };
+        let with_defaults = Self {
+            options: self.options.clone().or(&manager.controller_defaults()),
+            ..self
+        };
+        let controller = with_defaults.build(&home, reconciler);
+        know(&controller);
+        manager.add_boxed(match controller.condition() {
+            Some(condition) => BoxRunnable::new(Conditional::new(controller.clone(), condition)),
+            None => BoxRunnable::new(controller.clone()),
+        })?;
+        Ok(controller)
+    }
+
+    /// Builds the controller without running it. It sends no request until it runs.
+    pub fn build<By: Reconciles<T> + 'static>(
+        self,
+        home: &Cluster,
+        reconciler: impl AnyReconciler<R, By>,
+    ) -> Controller<R> {
+        let Self {
+            name,
+            home: own,
+            primary,
+            owned,
+            mut read,
+            mut sources,
+            options,
+            queue,
+            memory,
+        } = self;
+        let home = own.unwrap_or_else(|| home.clone());
+        let primary_kind = primary.as_ref().map(|primary| PrimaryKind {
+            resource: primary.kind.resource.clone(),
+            wanted: primary.kind.wanted(),
+        });
+        let resource = primary_kind.as_ref().map(|primary| primary.resource.clone());
+        let mut unknown_scope = None;
+        if let Some(Primary {
+            kind,
+            source,
+            to_request,
+            gone,
+        }) = primary
+        {
+            let parent = Parent {
+                resource: kind.resource.clone(),
+                namespaced: Namespaced::from(kind.namespaced),
+                place: kind.place.clone(),
+                objects: Arc::default(),
+            };
+            let known = source::Primary::new(&parent.objects, to_request, memory.clone());
+            let source = source(kind).primary(known);
+            let source = match gone {
+                Some(gone) => source.telling_of_the_gone(gone),
+                None => source,
+            };
+            let owned = owned.into_iter().map(|owned| owned(&parent));
+            read = read
+                .into_iter()
+                .map(|read| read.following(&parent.place))
+                .collect();
+            let found = std::iter::once(source).chain(owned).map(AnySource::Kind);
+            sources.splice(..0, found.collect::<Vec<_>>());
+            if parent.namespaced.get().is_none() {
+                unknown_scope = Some((parent.resource, parent.namespaced));
+            }
+        }
+        sources.extend(read.into_iter().map(AnySource::Kind));
+        let plan = Plan::new(
+            (name.into(), home),
+            sources,
+            BoxReconciler::new(Bound::new(reconciler, primary_kind)),
+            (options, queue),
+            Arc::new(LateSeries::default()),
+            resource,
+            unknown_scope,
+        );
+        Controller(Arc::new(plan.remembering(memory)))
+    }
+}
+
+impl<R: RequestKey, T> fmt::Debug for Builder<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

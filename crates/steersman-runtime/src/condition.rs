@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditions on which something runs.
+//!
+//! A condition is a plan, too: each run of what hangs on it makes a stream of sightings from it. A condition that cannot
+//! be told is unknown, which starts nothing and stops nothing.
+
+mod debounce;
+mod object;
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt, stream, stream::BoxStream};
+use serde::de::DeserializeOwned;
+use steersman_cache::Resource;
+use steersman_cluster::{Cluster, ClusterName};
+use steersman_core::{Clock, ObjectKey, Presence, Sighting};
+
+use self::{debounce::debounce, object::watch_object};
+use crate::{BoxError, KnownKind, filling::Installed, reconciler::Chain, source::INTERVAL_MIN};
+
+/// Says whether something should run. It is cheap to clone.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use k8s_openapi::api::{core::v1::ConfigMap, networking::v1::Ingress};
+/// use steersman_cluster::Cluster;
+/// use steersman_runtime::Condition;
+/// use steersman_core::ObjectKey;
+///
+/// fn only_if_wanted(cluster: &Cluster) -> Condition {
+///     let flag = Condition::object_is(cluster, ObjectKey::new("ops", "flags"), |flags: &ConfigMap| {
+///         flags.data.as_ref().is_some_and(|data| data.get("ingress").is_some_and(|flag| flag == "on"))
+///     });
+///     Condition::installed::<Ingress>(cluster).and(flag).debounce(Duration::from_secs(1))
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Condition {
+    name: Arc<str>,
+    clusters: Vec<ClusterName>,
+    /// The kinds that have to be installed, where that is all that it is about.
+    kinds: Option<Vec<Installed>>,
+    watch: Arc<Watching>,
+}
+
+type Watching = dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync;
+type Sightings = BoxStream<'static, Sighting>;
+
+impl Condition {
+    /// A condition from a stream, which `watch` makes anew for each run. It holds nothing until the first sighting, and
+    /// stays as it was when the stream ends.
+    pub fn from_stream<S>(name: impl Into<Arc<str>>, watch: impl Fn() -> S + Send + Sync + 'static) -> Self
+    where
+        S: Stream<Item = Sighting> + Send + 'static,
+    {
+        Self::new(name.into(), Vec::new(), move |_| watch().boxed())
+    }
+
+    /// Asks at an interval, of 1 ms at least. An error is not an answer: the condition is unknown until the next.
+    pub fn poll<F, Fut, E>(name: impl Into<Arc<str>>, every: Duration, check: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<bool, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        let (name, every) = (name.into(), every.max(INTERVAL_MIN));
+        let check = Arc::new(check);
+        let called = Arc::clone(&name);
+        Self::new(name, Vec::new(), move |clock| {
+            let (check, clock, name) = (Arc::clone(&check), Arc::clone(clock), Arc::clone(&called));
+            let asked = stream::unfold(true, move |is_first| {
+                let (check, clock, name) = (Arc::clone(&check), Arc::clone(&clock), Arc::clone(&name));
+                async move {
+                    if !is_first {
+                        clock.sleep_until(clock.now() + every).await;
+                    }
+                    let sighting = match check().await {
+                        Ok(holds) => Sighting::new(Presence::from(holds), format!("{name} is {holds}")),
+                        Err(error) => {
+                            let error = error.into();
+                            Sighting::new(
+                                Presence::Unknown,
+                                format!("{name} cannot be told: {}", Chain(&*error)),
+                            )
+                        }
+                    };
+                    Some((sighting, false))
+                }
+            });
+            asked.boxed()
+        })
+    }
+
+    /// The cluster has a kind.
+    #[must_use]
+    pub fn installed<K: KnownKind>(cluster: &Cluster) -> Self {
+        Self::present(cluster, Resource::of::<K>(), steersman_cluster::POLL_EVERY)
+    }
+
+    /// The cluster has a kind that is known only when the program runs. Where that cannot be watched it is polled, at
+    /// an interval of 50 ms at least.
+    #[must_use]
+    pub fn present(cluster: &Cluster, resource: Resource, poll_every: Duration) -> Self {
+        let name = format!("{resource} is installed");
+        let kind = Installed::new(cluster, &resource, poll_every);
+        let (cluster, named) = (cluster.clone(), cluster.name().clone());
+        let watched = Self::new(name.into(), vec![named], move |_| {
+            let presence = cluster.presence(&resource, poll_every);
+            let first = Some(presence.now());
+            let sightings = stream::unfold((presence, first), |(mut presence, first)| async move {
+                let sighting = match first {
+                    Some(first) => first,
+                    None => presence.changed().await,
+                };
+                Some((sighting, (presence, None)))
+            });
+            sightings.boxed()
+        });
+        Self {
+            kinds: Some(vec![kind]),
+            ..watched
+        }
+    }
+
+    /// An object is there. The condition watches that one object.
+    #[must_use]
+    pub fn object_exists<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
+        cluster: &Cluster,
+        key: ObjectKey,
+    ) -> Self {
+        Self::object_is(cluster, key, |_: &K| true)
+    }
+
+    /// An object is there, and something holds of it. The condition watches that one object. While it cannot be decoded,
+    /// or has never been seen because something is in the way, the condition is unknown. Where its kind is absent, so is
+    /// the object.
+    #[must_use]
+    pub fn object_is<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
+        cluster: &Cluster,
+        key: ObjectKey,
+        holds: impl Fn(&K) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let name = format!("{} {key}", Resource::of::<K>());
+        let named = cluster.name().clone();
+        let cluster = cluster.clone();
+        let holds: Arc<dyn Fn(&K) -> bool + Send + Sync> = Arc::new(holds);
+        Self::new(name.into(), vec![named], move |_| {
+            watch_object(&cluster, &key, &holds)
+        })
+    }
+
+    fn new(
+        name: Arc<str>,
+        clusters: Vec<ClusterName>,
+        watch: impl Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            clusters,
+            kinds: None,
+            watch: Arc::new(watch),
+        }
+    }
+
+    /// Both hold.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let kinds = self.kinds.clone().zip(other.kinds.clone());
+        Self {
+            kinds: kinds.map(|(one, other)| [one, other].concat()),
+            ..self.combine(other, "and", Sighting::and)
+        }
+    }
+
+    /// One of them holds, or both.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        self.combine(other, "or", Sighting::or)
+    }
+
+    /// The same, but a change counts only once it has lasted so long. The first answer counts at once, and that nothing is
+    /// known yet is none.
+    #[must_use]
+    pub fn debounce(self, lasting: Duration) -> Self {
+        let Self {
+            name,
+            clusters,
+            watch,
+            ..
+        } = self;
+        Self::new(name, clusters, move |clock| {
+            debounce(watch(clock), Arc::clone(clock), lasting)
+        })
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The clusters that it is about.
+    pub(crate) fn clusters(&self) -> &[ClusterName] {
+        &self.clusters
+    }
+
+    /// The kinds that have to be installed, where that is all that it is about.
+    pub(crate) fn kinds(&self) -> Option<&[Installed]> {
+        self.kinds.as_deref()
+    }
+
+    /// Watches it, for one run.
+    #[must_use]
+    pub fn watch(&self, clock: &Arc<dyn Clock>) -> BoxStream<'static, Sighting> {
+        (self.watch)(clock).fuse().boxed()
+    }
+
+    fn combine(self, other: Self, word: &str, combine: fn(&Sighting, &Sighting) -> Sighting) -> Self {
+        let name = format!("({} {word} {})", self.name, other.name);
+        let clusters = self.clusters.iter().chain(&other.clusters).cloned().collect();
+        Self::new(name.into(), clusters, move |clock| {
+            either(self.watch(clock), other.watch(clock), combine)
+        })
+    }
+}
+
+/// The opposite.
+impl std::ops::Not for Condition {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        let name = format!("not {}", self.name);
+        Self::new(name.into(), self.clusters.clone(), move |clock| {
+            self.watch(clock).map(|sighting| !sighting).boxed()
+        })
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Condition").field(&self.name).finish()
+    }
+}
+
+fn unknown() -> Sighting {
+    Sighting::pending("nothing is known yet")
+}
+
+/// What two say together. One that ends stays as it was.
+fn either(one: Sightings, other: Sightings, combine: fn(&Sighting, &Sighting) -> Sighting) -> Sightings {
+    let tagged = stream::select(
+        one.map(|sighting| (0, sighting)),
+        other.map(|sighting| (1, sighting)),
+    );
+    let mut last = [unknown(), unknown()];
+    tagged
+        .map(move |(index, sighting)| {
+            last[index] = sighting;
+            combine(&last[0], &last[1])
+        })
+        .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use steersman_core::Presence::{Absent, Present, Unknown};
+    use steersman_core::TestClock;
+    use tokio::sync::watch;
+
+    use super::*;
+
+    pub(super) fn told(name: &'static str) -> (watch::Sender<Presence>, Condition) {
+        let (sender, receiver) = watch::channel(Unknown);
+        let condition = Condition::from_stream(name, move || {
+            let mut receiver = receiver.clone();
+            receiver.mark_changed();
+            stream::unfold(receiver, |mut receiver| async move {
+                receiver.changed().await.ok()?;
+                let presence = *receiver.borrow_and_update();
+                Some((Sighting::new(presence, "told"), receiver))
+            })
+        });
+        (sender, condition)
+    }
+
+    pub(super) fn clock() -> (TestClock, Arc<dyn Clock>) {
+        let clock = TestClock::new();
+        (clock.clone(), Arc::new(clock))
+    }
+
+    /// The last of what a stream has to say now.
+    pub(super) fn newest(sightings: &mut Sightings) -> Option<Presence> {
+        let mut last = None;
+        while let Some(Some(sighting)) = sightings.next().now_or_never() {
+            last = Some(sighting.presence);
+        }
+        last
+    }
+
+    // R28
+    #[test]
+    fn conditions_combine_over_three_values() {
+        let (_, clock) = clock();
+        let ((a, first), (b, second)) = (told("a"), told("b"));
+        let mut both = first.clone().and(second.clone()).watch(&clock);
+        let mut one = first.or(!second).watch(&clock);
+        assert_eq!(newest(&mut both), Some(Unknown));
+        a.send_replace(Present);
+        assert_eq!(
+            (newest(&mut both), newest(&mut one)),
+            (Some(Unknown), Some(Present))
+        );
+        b.send_replace(Absent);
+        assert_eq!(
+            (newest(&mut both), newest(&mut one)),
+            (Some(Absent), Some(Present))
+        );
+        a.send_replace(Absent);
+        b.send_replace(Present);
+        assert_eq!(
+            (newest(&mut both), newest(&mut one)),
+            (Some(Absent), Some(Absent))
+        );
+    }
+
+    #[test]
+    fn a_stream_that_has_ended_is_not_asked_again() {
+        let (_, clock) = clock();
+        let once = Condition::from_stream("once", || {
+            stream::unfold(true, |is_first| async move {
+                is_first.then(|| (Sighting::new(Present, "told"), false))
+            })
+        });
+        let mut watched = once.watch(&clock);
+        assert_eq!(newest(&mut watched), Some(Present));
+        assert_eq!(newest(&mut watched), None);
+        assert_eq!(newest(&mut watched), None);
+        let (_sender, other) = told("other");
+        let mut both = once.and(other).watch(&clock);
+        assert_eq!(newest(&mut both), Some(Unknown));
+        assert_eq!(newest(&mut both), None);
+    }
+
+    #[test]
+    fn a_check_without_an_interval_leaves_others_a_turn() {
+        let (time, clock) = clock();
+        let condition = Condition::poll("flag", Duration::ZERO, || async { Ok::<_, BoxError>(true) });
+        let mut asked = condition.watch(&clock);
+        for _ in 0..3 {
+            assert_eq!(newest(&mut asked), Some(Present));
+            assert_eq!(newest(&mut asked), None);
+            time.advance(INTERVAL_MIN);
+        }
+    }
+
+    #[test]
+    fn a_check_that_fails_is_unknown_and_asked_again() {
+        let (time, clock) = clock();
+        let answers = Arc::new(std::sync::Mutex::new(vec![Ok(false), Err("broken"), Ok(true)]));
+        let condition = Condition::poll("flag", Duration::from_secs(1), move || {
+            let answer = answers.lock().unwrap().pop().unwrap_or(Ok(true));
+            async move { answer }
+        });
+        let mut asked = condition.watch(&clock);
+        assert_eq!(newest(&mut asked), Some(Present));
+        time.advance(Duration::from_secs(1));
+        assert_eq!(newest(&mut asked), Some(Unknown));
+        time.advance(Duration::from_secs(1));
+        assert_eq!(newest(&mut asked), Some(Absent));
+    }
+}

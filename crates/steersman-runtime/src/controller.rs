@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A controller: a plan that can be run.
+//!
+//! # Guarantees
+//! 1. The plan never changes and holds no informer, so a run can follow another as if it were the first.
+//! 2. Two runs at the same time are refused.
+//! 3. No key is reconciled before every source has enqueued what was there.
+//! 4. Keys that are enqueued before a run, or left over from one, are worked on by the next.
+//! 5. When a run is told to stop, what is in flight may end within the grace period; then it is cancelled, and its key is
+//!    kept.
+//! 6. A source in trouble holds up only its own controller.
+//! 7. The failures of an object of the primary kind go with it: its deletion is reconciled at once, and one that gets its
+//!    name begins without them.
+//! 8. What is in flight is told when the term ends in which it began, and does not outlive it, also while the run ends.
+//! 9. A source runs as long as the run, over all terms. When a term ends, the keys of every object that its informers hold are
+//!    enqueued for the next one.
+
+mod late_series;
+mod plan;
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use steersman_cluster::{Cluster, ClusterName};
+use steersman_core::Task;
+use steersman_queue::{Add, Depth, Status};
+
+pub(crate) use self::{
+    late_series::LateSeries,
+    plan::{Memory, Plan},
+};
+use crate::{
+    BoxError, Condition, Needs, Request, RequestKey, RunContext, Runnable, StopHandle, Wanted,
+    builder::{Builder, NoPrimary},
+    kind::{KnownKind, WhenAbsent, kind},
+    run,
+};
+
+/// A controller. Clones are the same one.
+pub struct Controller<R: RequestKey = Request>(pub(crate) Arc<Plan<R>>);
+
+/// A run of a controller is refused, or has failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// It runs already.
+    #[error("controller `{controller}` runs already: stop that run first")]
+    AlreadyRunning {
+        /// The controller.
+        controller: String,
+    },
+    /// The server does not have a kind that it watches.
+    #[error(
+        "controller `{controller}` watches {kind}, which the server does not have: install it, or say `.when_installed()` \
+         to run the controller only while it is there"
+    )]
+    Absent {
+        /// The controller.
+        controller: String,
+        /// The kind, with the reason where there is one.
+        kind: String,
+    },
+    /// A source is in trouble, and the controller is strict.
+    #[error("controller `{controller}` cannot begin: {reason}")]
+    Source {
+        /// The controller.
+        controller: String,
+        /// The source and what is in the way.
+        reason: String,
+    },
+    /// A reconcile panicked, and the controller does not recover from that.
+    #[error("controller `{controller}` panicked on {key}: {message}")]
+    Panicked {
+        /// The controller.
+        controller: String,
+        /// The key.
+        key: String,
+        /// What the panic said.
+        message: String,
+    },
+}
+
+impl Controller<Request> {
+    /// A controller of the objects of a type: each change of an object enqueues it.
+    pub fn of<K: KnownKind + 'static>(name: impl Into<String>) -> Builder<Request, K> {
+        Builder::of_kind(name, kind::<K>())
+    }
+
+    /// The same for objects that are chosen more closely, or whose type is not known when the program is compiled.
+    pub fn of_kind<T: 'static>(name: impl Into<String>, kind: crate::Kind<T>) -> Builder<Request, T> {
+        Builder::of_kind(name, kind)
+    }
+}
+
+impl<R: RequestKey> Controller<R> {
+    /// A controller without a primary kind, whose keys are whatever its handlers make.
+    pub fn named(name: impl Into<String>) -> Builder<R, NoPrimary> {
+        Builder::named(name)
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its own cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.0.home
+    }
+
+    /// Enqueues a key. It is kept while the controller does not run.
+    pub fn enqueue(&self, key: R) {
+        self.enqueue_with(key, Add::new());
+    }
+
+    /// Enqueues a key with a priority or a delay.
+    pub fn enqueue_with(&self, key: R, how: Add) {
+        self.0.queue.add_with(key, how);
+    }
+
+    /// How much is in its queue.
+    #[must_use]
+    pub fn depth(&self) -> Depth {
+        self.0.queue.depth()
+    }
+
+    /// What its queue knows about a key: since when it waits, why, how often it failed, when it is tried next.
+    #[must_use]
+    pub fn status(&self, key: &R) -> Option<Status<R>> {
+        self.0.queue.status(key)
+    }
+
+    /// The same of all keys for which `matches` is true.
+    #[must_use]
+    pub fn statuses(&self, matches: impl FnMut(&R) -> bool) -> Vec<Status<R>> {
+        self.0.queue.statuses(matches)
+    }
+
+    /// Forgets all keys that wait, for example because what they were about is gone.
+    pub fn purge(&self) -> usize {
+        self.0.purge(|_| true)
+    }
+
+    /// The condition on which it runs: every kind for which `when_installed` was said is there. None where it was said
+    /// for none.
+    #[must_use]
+    pub fn condition(&self) -> Option<Condition> {
+        let kinds = self.0.sources.iter().filter_map(|source| source.kind());
+        let conditions = kinds
+            .filter(|kind| kind.presence == WhenAbsent::Rest)
+            .filter_map(|kind| {
+                let cluster = kind.cluster(&self.0.home)?;
+                Some(Condition::present(
+                    cluster,
+                    kind.resource.clone(),
+                    self.0.options.polled_every(),
+                ))
+            });
+        conditions.reduce(Condition::and)
+    }
+
+    /// Enqueues the keys of every object that the controller watches, of the primary and of all other kinds, at low priority.
+    /// Call it when something changes that reconciles depend on and that no source reports, such as settings. Sources that
+    /// are not kinds (streams, channels, timers, your own) are not asked again. A controller that does not run enqueues
+    /// everything when it starts.
+    pub fn replay(&self) {
+        self.0.replay();
+    }
+
+    /// Begins a run in the background, outside of any manager.
+    ///
+    /// ```no_run
+    /// # async fn example(web: steersman_runtime::Controller, cx: steersman_runtime::RunContext)
+    /// # -> Result<(), steersman_runtime::BoxError> {
+    /// let running = web.spawn(&cx);
+    /// // …
+    /// let web = running.stop(std::time::Duration::from_secs(30)).await?;
+    /// let again = web.spawn(&cx);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// What runs cannot be started once more:
+    ///
+    /// ```compile_fail,E0382
+    /// # fn example(web: steersman_runtime::Controller, cx: steersman_runtime::RunContext) {
+    /// let running = web.spawn(&cx);
+    /// let again = web.spawn(&cx);
+    /// # }
+    /// ```
+    #[must_use = "the run ends when this drops"]
+    pub fn spawn(self, cx: &RunContext) -> RunningController<R> {
+        let (handle, child) = cx.child();
+        let (ended, result) = tokio::sync::oneshot::channel();
+        let controller = self.clone();
+        let task = cx.spawner().spawn("controller", async move {
+            // Nobody has to wait for the end.
+            let _ = ended.send(controller.run(child).await);
+        });
+        RunningController {
+            controller: self,
+            handle,
+            cx: cx.clone(),
+            result,
+            _task: task,
+        }
+    }
+}
+
+/// A run of a controller; from [`Controller::spawn`]. Dropping it ends the run at once.
+#[must_use = "the run ends when this drops"]
+pub struct RunningController<R: RequestKey = Request> {
+    controller: Controller<R>,
+    handle: StopHandle,
+    cx: RunContext,
+    result: tokio::sync::oneshot::Receiver<Result<(), BoxError>>,
+    _task: Task,
+}
+
+impl<R: RequestKey> RunningController<R> {
+    /// Waits until the run ends by itself.
+    ///
+    /// # Errors
+    /// When it failed.
+    ///
+    /// # Cancel safety
+    /// If it is dropped, the run ends at once.
+    pub async fn ended(self) -> Result<Controller<R>, BoxError> {
+        match self.result.await {
+            Ok(Err(error)) => Err(error),
+            _ => Ok(self.controller),
+        }
+    }
+
+    /// Stops the run, which has `grace` to finish what is in flight, and gives back what can be run again.
+    ///
+    /// # Errors
+    /// When the run had failed.
+    ///
+    /// # Cancel safety
+    /// If it is dropped, the run ends at once.
+    pub async fn stop(self, grace: Duration) -> Result<Controller<R>, BoxError> {
+        self.handle.stop_by(self.cx.clock().now() + grace);
+        self.ended().await
+    }
+}
+
+impl<R: RequestKey> fmt::Debug for RunningController<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RunningController")
+            .field(&self.controller.name())
+            .finish()
+    }
+}
+
+impl<R: RequestKey> Runnable for Controller<R> {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn needs(&self) -> Needs {
+        self.0.options.needed()
+    }
+
+    fn caches(&self) -> Vec<Wanted> {
+        let kinds = self.0.sources.iter().filter_map(|source| source.kind());
+        let poll_every = self.0.options.polled_every();
+        kinds.map(|kind| kind.wanted(&self.0.home, poll_every)).collect()
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        vec![self.0.home.name().clone()]
+    }
+
+    /// Keys go, and informers that nobody else holds end at once.
+    fn forget(&self) {
+        self.0.purge(|_| true);
+        if let Some((_, namespaced)) = &self.0.unknown_scope {
+            namespaced.forget();
+        }
+        for kind in self.0.sources.iter().filter_map(|source| source.kind()) {
+            if let (WhenAbsent::Rest, Some(cluster)) = (kind.presence, kind.cluster(&self.0.home)) {
+                cluster.cache().end_idle(&kind.resource);
+            }
+        }
+    }
+
+    fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let plan = Arc::clone(&self.0);
+        async move { run::run(&plan, cx).await.map_err(Into::into) }
+    }
+}
+
+impl<R: RequestKey> Clone for Controller<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R: RequestKey> fmt::Debug for Controller<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.name())
+            .field("depth", &self.depth())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The part that one run of a manager takes in an election.
+
+use std::{io, sync::Arc, thread};
+
+use crate::{LeadershipKeeper, Standings};
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
+use steersman_core::{Clock, Random, Task};
+use tokio::{
+    runtime,
+    sync::{oneshot, watch},
+};
+
+use super::{ElectionError, Overdue, Settings, elector::Elector, lock::Lock};
+
+/// A replica that takes part. When this drops it ends at once, and its lease runs out.
+pub(crate) struct Campaign {
+    orders: watch::Sender<Order>,
+    /// Nothing once it has been heard.
+    ended: Option<oneshot::Receiver<Ended>>,
+    _home: Home,
+}
+
+/// What the elector has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Take part.
+    Contend,
+    /// Hold what it has, and take nothing.
+    Abstain,
+    /// End, and give up the lease or not.
+    Resign { release: bool },
+}
+
+/// How it ended.
+pub(super) enum Ended {
+    AsTold,
+    Lost(String),
+    Failed(ElectionError),
+}
+
+/// A campaign ended that was not told to.
+#[derive(Debug)]
+pub(crate) enum Loss {
+    /// The lease was lost, for this reason.
+    Lease(String),
+    /// It could not take part.
+    Failed(ElectionError),
+}
+
+/// Where it runs.
+enum Home {
+    Thread { _end: oneshot::Sender<()> },
+    Task { _task: Task },
+}
+
+/// What an election needs of the run that it is for.
+pub(crate) struct Circumstances {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) seed: u64,
+    pub(crate) keeper: Arc<LeadershipKeeper>,
+    pub(crate) warm: watch::Receiver<bool>,
+    pub(crate) standings: Standings,
+    pub(crate) overdue: Overdue,
+}
+
+impl Campaign {
+    pub(crate) fn start(
+        settings: &Settings,
+        figures: &Figures,
+        run: Circumstances,
+    ) -> Result<Self, ElectionError> {
+        let (orders, receiver) = watch::channel(Order::Contend);
+        let (done, ended) = oneshot::channel();
+        let place = run
+            .standings
+            .place(&format!("lease {}/{}", settings.namespace, settings.lease));
+        place.set_cluster(settings.cluster.name().as_str());
+        let (settings, figures) = (settings.clone(), figures.clone());
+        let (lease, spawner) = (settings.lease.clone(), settings.spawner.clone());
+        let campaign = async move {
+            let ended = match Lock::connect(&settings).await {
+                Ok(lock) => {
+                    let elector = Elector {
+                        lock,
+                        settings,
+                        clock: run.clock,
+                        random: Random::from_seed(run.seed),
+                        keeper: run.keeper,
+                        warm: run.warm,
+                        orders: receiver,
+                        figures,
+                        place,
+                        overdue: run.overdue,
+                        acquired: None,
+                        named: None,
+                    };
+                    elector.run().await
+                }
+                Err(source) => Ended::Failed(ElectionError::Connect {
+                    lease: settings.lease,
+                    source: Box::new(source),
+                }),
+            };
+            // Nobody has to wait for it.
+            let _ = done.send(ended);
+        };
+        let home = match spawner {
+            Some(spawner) => Home::Task {
+                _task: spawner.spawn("election", campaign),
+            },
+            None => Home::thread(campaign).map_err(|source| ElectionError::Thread { lease, source })?,
+        };
+        Ok(Self {
+            orders,
+            ended: Some(ended),
+            _home: home,
+        })
+    }
+
+    /// Waits until it ends without having been told to.
+    pub(crate) async fn lost(&mut self) -> Loss {
+        match self.end().await {
+            Some(Ended::Lost(reason)) => Loss::Lease(reason),
+            Some(Ended::Failed(error)) => Loss::Failed(error),
+            Some(Ended::AsTold) => std::future::pending().await,
+            None => Loss::Lease("the election ended by itself".to_owned()),
+        }
+    }
+
+    /// Takes no lease any more, and holds on to the one that it has.
+    pub(crate) fn abstain(&self) {
+        self.orders.send_replace(Order::Abstain);
+    }
+
+    /// Ends it, after the lease was given up if it should be.
+    pub(crate) async fn resign(mut self, release: bool) {
+        self.orders.send_replace(Order::Resign { release });
+        if self.ended.is_some() {
+            self.end().await;
+        }
+    }
+
+    async fn end(&mut self) -> Option<Ended> {
+        let Some(ended) = &mut self.ended else {
+            return std::future::pending().await;
+        };
+        let result = ended.await.ok();
+        self.ended = None;
+        result
+    }
+}
+
+impl Home {
+    /// A thread with a runtime of its own, which nothing but the election delays.
+    fn thread(campaign: impl Future<Output = ()> + Send + 'static) -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, ended) = oneshot::channel::<()>();
+        let work = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    // The other side is dropped, never used.
+                    _ = ended => {}
+                    () = campaign => {}
+                }
+            });
+        };
+        thread::Builder::new()
+            .name("steersman-election".to_owned())
+            .spawn(work)?;
+        Ok(Self::Thread { _end: end })
+    }
+}
+
+/// What is measured of an election. Clones are the same figures.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures {
+    status: Gauge,
+    slow_paths: Counter,
+}
+
+impl Figures {
+    /// Makes them part of what is exposed, by the names of client-go.
+    pub(crate) fn register(&self, lease: &str, registry: &mut Registry) {
+        let label = ("name".into(), lease.to_owned().into());
+        let registry = registry.sub_registry_with_label(label);
+        registry.register(
+            "leader_election_master_status",
+            "Whether this replica holds the lease",
+            self.status.clone(),
+        );
+        registry.register(
+            "leader_election_slowpath",
+            "Renewals before which the lease had to be read",
+            self.slow_paths.clone(),
+        );
+    }
+
+    pub(super) fn leads(&self, leads: bool) {
+        self.status.set(i64::from(leads));
+    }
+
+    pub(super) fn slow_path(&self) {
+        self.slow_paths.inc();
+    }
+}

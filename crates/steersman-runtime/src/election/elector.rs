@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One replica in an election: it stands, leads, and stands again.
+//!
+//! ```text
+//!        ┌────────── the old term has ended ◀── stepped down ◀─┐ lost
+//!        ▼                                                     │
+//! standing: look, watch, wait ──▶ take ──▶ leading: renew, move the fence ──▶ told to go: give up the lease
+//! ```
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use crate::{LeadershipKeeper, Place, Standing};
+use futures::{Stream, StreamExt};
+use kube::core::DynamicObject;
+use steersman_cluster::{Error, Fence, FenceKeeper};
+use steersman_core::{Clock, Mark, Moment, Random};
+use tokio::sync::watch;
+
+use super::{
+    Figures, JITTER, OnLoss, Overdue, Settings,
+    campaign::{Ended, Order},
+    follower::{Changed, Follower},
+    lock::{Lock, Told},
+    record::{Record, micro_time},
+    sight::{Candidate, Sight, Turn, is_of},
+};
+use crate::supervise::chain;
+
+/// Why a lease is lost that nobody else took.
+const NOT_IN_TIME: &str = "it was not renewed in time";
+
+/// A replica that takes part.
+pub(super) struct Elector {
+    pub(super) settings: Settings,
+    pub(super) lock: Lock,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) random: Random,
+    pub(super) keeper: Arc<LeadershipKeeper>,
+    pub(super) warm: watch::Receiver<bool>,
+    pub(super) orders: watch::Receiver<Order>,
+    pub(super) figures: Figures,
+    pub(super) place: Place,
+    pub(super) overdue: Overdue,
+    /// What was written as the beginning of the last term, as long as the lease may say so.
+    pub(super) acquired: Option<String>,
+    /// The leader that was last logged.
+    pub(super) named: Option<String>,
+}
+
+/// A lease that was won.
+struct Won {
+    lease: DynamicObject,
+    /// From before the request was sent that won it.
+    sent: Mark,
+}
+
+/// How a term ended.
+enum End {
+    Lost(String),
+    Resigned(Box<DynamicObject>),
+}
+
+/// What a renewal came to.
+enum Renewal {
+    Done(DynamicObject),
+    /// Somebody changed the lease, which is still ours.
+    Again(DynamicObject),
+    Lost(String),
+    Failed(Error),
+}
+
+pub(super) type Watching = Pin<Box<dyn Stream<Item = Result<Told, Error>> + Send>>;
+
+impl Elector {
+    /// Takes part until it is told to go, or has lost what it may not lose.
+    pub(super) async fn run(mut self) -> Ended {
+        loop {
+            let Some(won) = self.stand().await else {
+                return Ended::AsTold;
+            };
+            if !self.may_contend() {
+                // Nobody was told of it, so nothing has begun.
+                self.give_up(won.lease).await;
+                return Ended::AsTold;
+            }
+            self.named = None;
+            match self.lead(won).await {
+                End::Resigned(lease) => {
+                    if matches!(*self.orders.borrow(), Order::Resign { release: true }) {
+                        self.give_up(*lease).await;
+                    }
+                    return Ended::AsTold;
+                }
+                End::Lost(reason) if self.settings.on_loss == OnLoss::Exit => return Ended::Lost(reason),
+                End::Lost(reason) => {
+                    if let Some(ended) = self.step_down(reason).await {
+                        return ended;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the work of a lost term has ended; gives how the election ends if it does not go on after that.
+    ///
+    /// Work that blocks a thread or ignores the end of its term cannot be cancelled. Until it ends, this replica must not
+    /// lead again: it would act twice. So readiness fails after the limit, and after twice the limit liveness, or the run.
+    async fn step_down(&mut self, reason: String) -> Option<Ended> {
+        let (lost, limit) = (self.clock.now(), self.settings.step_down);
+        if let Some(done) = self.vacated_until(lost + limit).await {
+            return done;
+        }
+        let terms = self.keeper.held_terms();
+        let text = format!("leader work is still running {limit:?} after the lease was lost; not contending");
+        self.place.set(Standing::Degraded { reason: text.clone() });
+        if let Some(done) = self.vacated_until(lost + limit.saturating_mul(2)).await {
+            return done;
+        }
+        if self.settings.on_loss == OnLoss::StepDownOrExit {
+            return Some(Ended::Lost(format!("{reason}, and leader work did not end")));
+        }
+        tracing::error!(lease = %self.name(), terms, "leader work is still running after the lease was lost; failing liveness");
+        let _overdue = self.overdue.report(&self.name(), text);
+        tokio::select! {
+            biased;
+            () = self.keeper.vacated() => None,
+            () = excused(&mut self.orders) => Some(Ended::AsTold),
+        }
+    }
+
+    /// Waits for the end of leader work until a moment; gives nothing if it did not end by then.
+    async fn vacated_until(&mut self, moment: Moment) -> Option<Option<Ended>> {
+        tokio::select! {
+            biased;
+            () = self.keeper.vacated() => Some(None),
+            () = excused(&mut self.orders) => Some(Some(Ended::AsTold)),
+            () = self.clock.sleep_until(moment) => None,
+        }
+    }
+
+    /// Waits for its turn and takes the lease; gives nothing when it is told to go.
+    async fn stand(&mut self) -> Option<Won> {
+        let mut sight = Sight::default();
+        let mut may_watch = true;
+        loop {
+            let looked = tokio::select! {
+                biased;
+                () = excused(&mut self.orders) => return None,
+                looked = self.lock.get() => looked,
+            };
+            match looked {
+                Ok(lease) => self.see(&mut sight, lease),
+                Err(error) => {
+                    self.in_trouble(&error);
+                    self.pause().await;
+                    continue;
+                }
+            }
+            if !self.wait_for_turn(&mut sight, &mut may_watch).await {
+                continue;
+            }
+            if !self.may_contend() {
+                return None;
+            }
+            let sent = self.clock.mark();
+            let record = self.claim(&sight);
+            // Not cut short when told to go: one who does not wait for the answer does not know what it has.
+            match self.lock.write(sight.lease(), &record).await {
+                Ok(lease) => return Some(Won { lease, sent }),
+                Err(error) if is_overtaken(&error, sight.lease()) => {
+                    tracing::debug!(lease = %self.name(), "another one was quicker");
+                }
+                Err(error) => {
+                    self.in_trouble(&error);
+                    self.pause().await;
+                }
+            }
+        }
+    }
+
+    /// Follows the lease until it is this candidate's turn. False means that somebody has to look at it again.
+    async fn wait_for_turn(&mut self, sight: &mut Sight, may_watch: &mut bool) -> bool {
+        let mut watching: Option<Watching> =
+            may_watch.then(|| Box::pin(self.lock.watch(sight.lease())) as Watching);
+        let opened = self.clock.now();
+        let mut look_again = (!*may_watch).then(|| opened + self.jittered());
+        loop {
+            let now = self.clock.now();
+            let until = match sight.turn(&self.candidate(), now) {
+                Turn::Take => return true,
+                Turn::Wait(until) => until,
+            };
+            self.place.set(Standing::Ready);
+            self.name_leader(sight, now);
+            if look_again.is_some_and(|moment| now >= moment) {
+                return false;
+            }
+            let wake = look_again.map_or(until, |moment| moment.min(until));
+            let told = tokio::select! {
+                biased;
+                () = excused(&mut self.orders) => return false,
+                told = next(&mut watching) => told,
+                () = changed(&mut self.warm) => continue,
+                () = self.clock.sleep_until(wake) => continue,
+            };
+            match told {
+                Some(Ok(Told::Is(lease))) => self.see(sight, lease.map(|lease| *lease)),
+                over => {
+                    watching = None;
+                    if let Some(Err(error)) = &over {
+                        *may_watch = !error.is_forbidden();
+                        tracing::info!(
+                            lease = %self.name(), error = %chain(error), polls = !*may_watch,
+                            "the lease cannot be watched"
+                        );
+                    }
+                    // A server ends a watch after some minutes. One who ends it at once is not asked all the time.
+                    let was_long = self.clock.now().saturating_since(opened) >= self.settings.timing.retry;
+                    let pause = if was_long && *may_watch {
+                        None
+                    } else {
+                        Some(self.jittered())
+                    };
+                    look_again = Some(self.clock.now() + pause.unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    /// Acts as the leader until the lease is lost or given up.
+    async fn lead(&self, won: Won) -> End {
+        let (fence_keeper, fence) = Fence::new(Arc::clone(&self.clock));
+        fence_keeper.open_for(self.settings.timing.renew, won.sent);
+        tracing::info!(lease = %self.name(), identity = self.settings.identity, "leading");
+        self.place.set(Standing::Ready);
+        let term = Granted::new(&self.keeper, fence, &self.figures);
+        let end = self.hold(&fence_keeper, won).await;
+        match &end {
+            End::Lost(reason) => {
+                fence_keeper.close(format!("the lease {} was lost: {reason}", self.name()));
+                tracing::warn!(lease = %self.name(), identity = self.settings.identity, reason, "stopped leading");
+            }
+            End::Resigned(_) => fence_keeper.close(format!("the lease {} was given up", self.name())),
+        }
+        drop(term);
+        end
+    }
+
+    /// Renews the lease for as long as that works, and moves the fence on.
+    async fn hold(&self, fence: &FenceKeeper, Won { mut lease, mut sent }: Won) -> End {
+        let retry = self.settings.timing.retry;
+        let mut orders = self.orders.clone();
+        let mut next = sent.moment() + retry;
+        let mut failures = 0;
+        let mut follower = Follower::new(self.clock.now());
+        loop {
+            tokio::select! {
+                biased;
+                () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
+                () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
+                changed = follower.changed(self, &lease) => match changed {
+                    Changed::Taken(record) => {
+                        let confirmed = tokio::select! {
+                            biased;
+                            () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
+                            () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
+                            confirmed = self.still_own() => confirmed,
+                        };
+                        let Some(confirmed) = confirmed else {
+                            return End::Lost(taken(&record));
+                        };
+                        lease = confirmed;
+                        continue;
+                    }
+                    // Another candidate might create it, so it is created again now.
+                    Changed::Deleted => {}
+                },
+                () = self.clock.sleep_until(next) => {}
+            }
+            let now = self.clock.mark();
+            let renewal = tokio::select! {
+                biased;
+                // Also right after a suspend, before anything is sent.
+                () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
+                renewal = self.renew(&lease) => renewal,
+                // Who gives the lease up finds out what became of it.
+                () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
+            };
+            match renewal {
+                Renewal::Done(renewed) => {
+                    // One who was held back at the last moment has to be right: this term is over then.
+                    if !fence.extend_for(self.settings.timing.renew, now) {
+                        return End::Lost(NOT_IN_TIME.to_owned());
+                    }
+                    (lease, sent) = (renewed, now);
+                    failures = 0;
+                    next = sent.moment() + retry;
+                }
+                Renewal::Again(changed) => lease = changed,
+                Renewal::Lost(reason) => return End::Lost(reason),
+                Renewal::Failed(error) => {
+                    failures += 1;
+                    let (name, error) = (self.name(), chain(&error));
+                    // A single lost response is ordinary.
+                    match failures {
+                        1 => tracing::info!(lease = name, error, "failed to renew lease; retrying"),
+                        _ => tracing::warn!(lease = name, error, failures, "failed to renew lease; retrying"),
+                    }
+                    next = now.moment() + retry;
+                }
+            }
+        }
+    }
+
+    /// The lease, if the server says that this replica holds it. An event of a watch might be older than the last renewal: another
+    /// replica created and deleted the lease, and this one created it again.
+    async fn still_own(&self) -> Option<DynamicObject> {
+        let lease = self.lock.get().await.ok()??;
+        self.is_own(&Record::of(&lease)).then_some(lease)
+    }
+
+    async fn renew(&self, lease: &DynamicObject) -> Renewal {
+        let mut record = Record::of(lease);
+        record.seconds = self.seconds();
+        record.renewed = micro_time(self.clock.wall());
+        match self.lock.write(Some(lease), &record).await {
+            Ok(renewed) => return Renewal::Done(renewed),
+            Err(error) if !is_overtaken(&error, Some(lease)) => return Renewal::Failed(error),
+            Err(_) => {}
+        }
+        self.figures.slow_path();
+        loop {
+            match self.lock.get().await {
+                Ok(Some(lease)) => {
+                    let found = Record::of(&lease);
+                    if self.is_own(&found) {
+                        return Renewal::Again(lease);
+                    }
+                    return Renewal::Lost(taken(&found));
+                }
+                Ok(None) => {}
+                Err(error) => return Renewal::Failed(error),
+            }
+            // The lease was deleted. Candidates that saw it wait until it would have expired, and a new one does not.
+            match self.lock.write(None, &record).await {
+                Ok(made) => return Renewal::Done(made),
+                // A candidate created it in between and leads now, so this term must not go on until the next renewal.
+                Err(error) if error.is_already_exists() => {}
+                Err(error) => return Renewal::Failed(error),
+            }
+        }
+    }
+
+    /// Writes that nobody holds the lease, if it is still ours.
+    async fn give_up(&mut self, mut lease: DynamicObject) {
+        let giving_up = async {
+            loop {
+                let found = Record::of(&lease);
+                if !self.is_own(&found) {
+                    return Ok(());
+                }
+                let now = micro_time(self.clock.wall());
+                let record = Record {
+                    holder: String::new(),
+                    seconds: 1,
+                    acquired: now.clone(),
+                    renewed: now,
+                    transitions: found.transitions,
+                };
+                match self.lock.write(Some(&lease), &record).await {
+                    Err(error) if is_overtaken(&error, Some(&lease)) => match self.lock.get().await? {
+                        Some(now) => lease = now,
+                        None => return Ok(()),
+                    },
+                    done => return done.map(|_| ()),
+                }
+            }
+        };
+        let limit = self.clock.now() + self.settings.timing.request();
+        let result: Option<Result<(), Error>> = tokio::select! {
+            biased;
+            done = giving_up => Some(done),
+            () = self.clock.sleep_until(limit) => None,
+        };
+        let (name, lasts) = (self.name(), self.settings.timing.lease);
+        match result {
+            Some(Ok(())) => tracing::info!(lease = name, "the lease was given up"),
+            Some(Err(error)) => {
+                tracing::warn!(lease = name, error = %chain(&error), ?lasts, "the lease could not be given up; it runs out");
+            }
+            None => tracing::warn!(
+                lease = name,
+                ?lasts,
+                "the lease could not be given up in time; it runs out"
+            ),
+        }
+        self.acquired = None;
+    }
+
+    /// What is written to take the lease.
+    fn claim(&mut self, sight: &Sight) -> Record {
+        let (found, now) = (sight.record(), micro_time(self.clock.wall()));
+        let is_ours = sight.is_of(&self.candidate());
+        // The same in each try, as long as it is not known what became of the one before.
+        let acquired = self.acquired.get_or_insert_with(|| now.clone()).clone();
+        Record {
+            holder: self.settings.identity.clone(),
+            seconds: self.seconds(),
+            acquired,
+            renewed: now,
+            transitions: match sight.lease() {
+                Some(_) if is_ours => found.transitions,
+                Some(_) => found.transitions.saturating_add(1),
+                None => 0,
+            },
+        }
+    }
+
+    fn see(&mut self, sight: &mut Sight, lease: Option<DynamicObject>) {
+        sight.see(lease, self.clock.now());
+        if sight.record().holder != self.settings.identity {
+            self.acquired = None;
+        }
+    }
+
+    /// Logs who leads, once for each leader.
+    fn name_leader(&mut self, sight: &Sight, now: Moment) {
+        let leader = sight
+            .leader(now)
+            .filter(|leader| self.named.as_deref() != Some(leader));
+        if let Some(leader) = leader {
+            tracing::info!(lease = %self.name(), identity = self.settings.identity, leader, "standing by");
+            self.named = Some(leader.to_owned());
+        }
+    }
+
+    fn candidate(&self) -> Candidate<'_> {
+        Candidate {
+            identity: &self.settings.identity,
+            acquired: self.acquired.as_deref(),
+            is_warm: *self.warm.borrow(),
+            patience: self.settings.patience,
+        }
+    }
+
+    /// Waits until the renew deadline has passed since then.
+    async fn run_out(&self, since: Mark) {
+        loop {
+            let left = self
+                .settings
+                .timing
+                .renew
+                .saturating_sub(since.elapsed(&*self.clock));
+            if left.is_zero() {
+                return;
+            }
+            self.clock.sleep_until(self.clock.now() + left).await;
+        }
+    }
+
+    /// Waits before it is tried again, unless told to go.
+    async fn pause(&mut self) {
+        let until: Moment = self.clock.now() + self.jittered();
+        tokio::select! {
+            biased;
+            () = excused(&mut self.orders) => {}
+            () = self.clock.sleep_until(until) => {}
+        }
+    }
+
+    /// Whether a record names this replica because it wrote that itself.
+    pub(super) fn is_own(&self, record: &Record) -> bool {
+        is_of(record, &self.settings.identity, self.acquired.as_deref())
+    }
+
+    pub(super) fn jittered(&self) -> Duration {
+        jittered(self.settings.timing.retry, &self.random)
+    }
+
+    fn in_trouble(&self, error: &Error) {
+        self.place.set(Standing::Degraded { reason: chain(error) });
+    }
+
+    fn may_contend(&self) -> bool {
+        matches!(*self.orders.borrow(), Order::Contend)
+    }
+
+    fn seconds(&self) -> i64 {
+        i64::try_from(self.settings.timing.lease.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.settings.namespace, self.settings.lease)
+    }
+}
+
+/// Leadership that was granted. It is revoked when this drops, also if the elector is cancelled.
+struct Granted {
+    keeper: Arc<LeadershipKeeper>,
+    figures: Figures,
+}
+
+impl Granted {
+    fn new(keeper: &Arc<LeadershipKeeper>, fence: Fence, figures: &Figures) -> Self {
+        figures.leads(true);
+        keeper.grant(fence);
+        Self {
+            keeper: Arc::clone(keeper),
+            figures: figures.clone(),
+        }
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        self.keeper.revoke();
+        self.figures.leads(false);
+    }
+}
+
+/// A time that is longer by some chance, so that replicas do not ask all at once.
+fn jittered(time: Duration, random: &Random) -> Duration {
+    time.mul_f64(1.0 + JITTER * random.fraction())
+}
+
+/// Why a lease is lost that has another record now.
+fn taken(found: &Record) -> String {
+    match &*found.holder {
+        "" => "its holder was removed".to_owned(),
+        holder => format!("{holder} has it"),
+    }
+}
+
+/// Whether somebody else changed the lease since it was seen so. One that is made cannot be missing: what is not found
+/// then is its namespace.
+fn is_overtaken(error: &Error, seen: Option<&DynamicObject>) -> bool {
+    error.is_conflict() || error.is_already_exists() || (seen.is_some() && error.is_not_found())
+}
+
+/// Waits until it may not contend any more.
+async fn excused(orders: &mut watch::Receiver<Order>) {
+    // One who gives no orders any more wants nothing.
+    let _ = orders.wait_for(|order| !matches!(order, Order::Contend)).await;
+}
+
+/// Waits until it has to go.
+async fn resigned(orders: &mut watch::Receiver<Order>) {
+    let _ = orders
+        .wait_for(|order| matches!(order, Order::Resign { .. }))
+        .await;
+}
+
+async fn changed(warm: &mut watch::Receiver<bool>) {
+    if warm.changed().await.is_err() {
+        // Nobody is left who could say.
+        std::future::pending().await
+    }
+}
+
+async fn next(watching: &mut Option<Watching>) -> Option<Result<Told, Error>> {
+    match watching {
+        Some(watching) => watching.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_that_poll_do_not_ask_all_at_once() {
+        let retry = Duration::from_secs(2);
+        let pauses = |seed| {
+            let random = Random::from_seed(seed);
+            (0..100).map(|_| jittered(retry, &random)).collect::<Vec<_>>()
+        };
+        let (one, other) = (pauses(1), pauses(2));
+        let longest = retry.mul_f64(1.0 + JITTER);
+        let (least, most) = (*one.iter().min().unwrap(), *one.iter().max().unwrap());
+        assert!(retry <= least && most <= longest, "{least:?} to {most:?}");
+        assert!(most - least > retry, "{least:?} to {most:?}: they hardly differ");
+        assert_ne!(one, other);
+    }
+}

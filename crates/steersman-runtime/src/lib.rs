@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Controllers and the manager that runs them.
+//!
+//! * [`Controller`] watches kinds, turns their changes into keys, and calls a [`Reconciler`] for each key.
+//! * [`Manager`] starts controllers and other [`Runnable`]s in order, keeps them running, and stops them in order.
+//! * [`Election`] says which of several replicas acts.
+//! * [`Condition`] and [`Conditional`] run anything only while a CRD, an object or anything else is there.
+//! * [`Signals`] turns the first SIGTERM into a future and the second into the end of the process.
+//! * [`Logging`] sets up log lines; [`LogLevel`] changes the level as a ConfigMap says.
+//!
+//! ```text
+//! Source ─▶ Predicate ─▶ Handler ─▶ Queue ─▶ worker ─▶ Reconciler
+//! ```
+//!
+//! A [`Controller`] is a plan. [`Runnable::run`] makes a run of it: sources enqueue what is there and then what changes;
+//! once all have, and this replica may act, workers take keys and call the [`Reconciler`]. A run ends when it is told to,
+//! and the same plan can be run again. [`Controller::of`] begins a plan, [`Builder::add_to`] adds it to a [`Manager`].
+
+mod add_error;
+mod builder;
+mod cached_reads;
+mod condition;
+mod conditional;
+mod context;
+mod controller;
+mod disable;
+mod election;
+mod engagement;
+mod fatal;
+mod filling;
+mod fleet;
+mod handler;
+mod handlers;
+mod hot_loop;
+mod kind;
+mod leadership;
+mod log_level;
+mod logging;
+mod manager;
+mod metrics;
+mod namespaced;
+mod object_reconciler;
+mod occurrence;
+mod options;
+mod owner;
+mod predicate;
+mod reconciler;
+mod request;
+mod reviews;
+mod run;
+mod run_context;
+mod runnable;
+mod signals;
+mod source;
+mod standing;
+mod stop;
+mod supervise;
+pub mod testing;
+mod undecodable;
+mod work;
+
+pub use add_error::HostError;
+pub use builder::{Builder, NoPrimary};
+pub use condition::Condition;
+pub use conditional::Conditional;
+pub use context::Context;
+pub use controller::{Controller, ControllerError, RunningController};
+pub use disable::disabled_by_args;
+pub use election::{Election, ElectionError, OnLoss};
+pub use fatal::Fatal;
+pub use filling::{Filling, Unfilled, Wanted, run_filled};
+pub use fleet::{Departure, Fleet, NameTaken};
+pub use handler::{
+    Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, Related, RelatedHeader, SameObject, handle_fn,
+    related, related_header, same_object,
+};
+pub use handlers::{HandlerTaken, Handlers, Handling};
+pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
+pub use leadership::{Leadership, LeadershipKeeper, Term};
+pub use log_level::LogLevel;
+pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
+pub use manager::{Addresses, BuildError, Manager, ManagerBuilder, RemoveError, RunError};
+pub use metrics::Metrics;
+pub use object_reconciler::{
+    AnyReconciler, ByKey, ByObject, KnownPrimary, ObjectReconciler, PrimaryKind, Reconciles,
+};
+pub use occurrence::Occurrence;
+pub use options::Options;
+pub use owner::{Owners, controller_of, owners_of};
+pub use predicate::{
+    Predicate, annotations_changed, deletion_began, generation_changed, labels_changed, object_is,
+    resource_version_changed,
+};
+pub use reconciler::{
+    BoxError, BoxReconciler, ReconcileFn, Reconciler, RetryAfter, Terminal, reconcile_fn, retry_after,
+    terminal,
+};
+pub use request::{Request, RequestKey};
+pub use reviews::send_reviews;
+pub use run_context::{RunContext, RunSurroundings};
+pub use runnable::{BoxRunnable, Needs, RunFn, Runnable, run_fn};
+pub use signals::{InstallError, Signal, Signals};
+pub use source::{
+    Channel, Sender, Source, SourceContext, SourceState, Stream, Timer, channel, every, stream,
+};
+pub use standing::{Place, Standing, Standings};
+pub use stop::{Stop, StopHandle};
+pub use undecodable::Undecodable;

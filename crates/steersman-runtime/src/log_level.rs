@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is logged, as a ConfigMap says.
+//!
+//! # Guarantees
+//! 1. When the entry changes, what is logged changes with it, without a restart; in every replica, whoever leads.
+//! 2. An entry that makes no sense changes nothing, and is said once.
+//! 3. While there is no such entry, what was logged before counts.
+//! 4. One object is watched. If that is forbidden or the server is away, the process goes on as it is.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use crate::{BoxError, Needs, RunContext, Runnable};
+use serde::Deserialize;
+use steersman_cache::{Event, Object, Resource, Scope};
+use steersman_cluster::{Cluster, ClusterName};
+use steersman_core::ObjectKey;
+use tokio::sync::watch;
+
+use crate::LogHandle;
+
+/// The entry that is looked at, if nothing else is said.
+const ENTRY: &str = "log-filter";
+
+/// Changes what is logged as an entry of a ConfigMap says: `info`, or `info,steersman=debug`.
+///
+/// ```no_run
+/// use steersman_core::ObjectKey;
+/// use steersman_runtime::{LogLevel, Logging, Manager};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let logs = Logging::from_env().install()?;
+/// let manager = Manager::builder().build().await?;
+/// let settings = ObjectKey::new("web-system", "web-operator");
+/// manager.add(LogLevel::new(logs, manager.cluster()?, settings))?;
+/// // kubectl -n web-system create configmap web-operator --from-literal=log-filter=debug
+/// # Ok(())
+/// # }
+/// ```
+pub struct LogLevel {
+    logs: LogHandle,
+    cluster: Cluster,
+    map: ObjectKey,
+    entry: String,
+}
+
+impl LogLevel {
+    /// Looks at the entry `log-filter` of this ConfigMap.
+    #[must_use]
+    pub fn new(logs: LogHandle, cluster: Cluster, map: ObjectKey) -> Self {
+        Self {
+            logs,
+            cluster,
+            map,
+            entry: ENTRY.to_owned(),
+        }
+    }
+
+    /// Looks at another entry.
+    #[must_use]
+    pub fn entry(mut self, name: impl Into<String>) -> Self {
+        self.entry = name.into();
+        self
+    }
+
+    /// What the entry says.
+    fn wanted(&self, object: &Arc<Object>) -> Option<String> {
+        // What cannot be read says nothing.
+        let map = object.decoded::<Map>().ok()?;
+        map.data.get(&self.entry).cloned()
+    }
+
+    fn apply(&self, wanted: Option<&str>, before: &str) {
+        let filter = wanted.unwrap_or(before);
+        if filter.trim() == self.logs.filter() {
+            return;
+        }
+        match self.logs.set_filter(filter) {
+            Ok(()) => tracing::info!(filter, map = %self.map, "what is logged has changed"),
+            Err(error) => tracing::warn!(
+                map = %self.map,
+                entry = self.entry,
+                error = &error as &dyn std::error::Error,
+                "what is logged stays as it is"
+            ),
+        }
+    }
+}
+
+/// What is read of a ConfigMap.
+#[derive(Deserialize)]
+struct Map {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+impl Runnable for LogLevel {
+    fn name(&self) -> &str {
+        "log-level"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::Nothing
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        vec![self.cluster.name().clone()]
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        let before = self.logs.filter();
+        let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
+        let scope = Scope::all()
+            .namespace(self.map.namespace())
+            .fields(format!("metadata.name={}", self.map.name()));
+        // Logs are no reason not to be ready.
+        cx.ready();
+        let (sender, mut wanted) = watch::channel(None::<Arc<Object>>);
+        loop {
+            let informer = self.cluster.cache().informer_in(&maps, &scope);
+            let sender = sender.clone();
+            let _registration = informer.handle(self.name(), move |event: &Event| {
+                let is_there = !event.is_deletion();
+                sender.send_replace(is_there.then(|| Arc::clone(event.object())));
+            });
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = cx.stop().requested() => return Ok(()),
+                    // The sender is here.
+                    _ = wanted.changed() => {
+                        let object = wanted.borrow_and_update().clone();
+                        let filter = object.and_then(|object| self.wanted(&object));
+                        self.apply(filter.as_deref(), &before);
+                    }
+                    // Somebody removed it from the cache: whoever wants to hear of it takes part in the next one.
+                    () = informer.ended() => break,
+                }
+            }
+            if self.cluster.is_closed() {
+                cx.stop().requested().await;
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogLevel")
+            .field("map", &self.map)
+            .field("entry", &self.entry)
+            .finish_non_exhaustive()
+    }
+}

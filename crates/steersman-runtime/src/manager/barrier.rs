@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Caches before everything else.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+};
+
+use crate::{BoxRunnable, Filling, Needs, Runnable, Unfilled};
+use steersman_cache::{Resource, Trouble};
+use steersman_core::Moment;
+
+use super::Inner;
+use steersman_endpoints::CheckError;
+
+/// What the start waits for, for readiness and for people. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Awaited(Arc<Mutex<Vec<String>>>);
+
+impl Awaited {
+    pub(super) fn all(&self) -> Vec<String> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The caches of the manager, for readiness. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Caches(Arc<OnceLock<Weak<Inner>>>);
+
+impl Caches {
+    pub(super) fn set(&self, inner: &Arc<Inner>) {
+        // There is one manager.
+        let _ = self.0.set(Arc::downgrade(inner));
+    }
+
+    /// Fails while the start waits for caches, and afterwards while a cache of the default cluster that a runnable names is not in
+    /// sync.
+    pub(super) fn check(&self) -> Result<(), CheckError> {
+        let inner = self.0.get().and_then(Weak::upgrade);
+        let missing = inner.map(|inner| inner.unsynced_caches()).unwrap_or_default();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(CheckError::waiting_for(missing)),
+        }
+    }
+}
+
+impl Inner {
+    fn unsynced_caches(&self) -> BTreeSet<String> {
+        let mut missing: BTreeSet<String> = self.awaited.all().into_iter().collect();
+        let default_cluster = self.default_cluster.as_ref();
+        let Some(cluster) = default_cluster.and_then(|name| self.surroundings.fleet().get(name)) else {
+            return missing;
+        };
+        let named: Vec<Resource> = self
+            .runnables()
+            .iter()
+            .flat_map(Runnable::caches)
+            .filter(|wanted| wanted.is_in(cluster.name()))
+            .map(|wanted| wanted.resource().clone())
+            .collect();
+        for informer in cluster.cache().informers() {
+            let health = informer.health();
+            // A kind that is not installed has nothing to sync.
+            let is_absent = health.trouble.as_deref() == Some(&Trouble::Absent);
+            let is_done = health.synced || health.ended || is_absent;
+            if !is_done && named.contains(informer.resource()) {
+                missing.insert(format!("{} (cluster {})", informer.resource(), cluster.name()));
+            }
+        }
+        missing
+    }
+}
+
+/// Waits for something until it drops.
+struct Waiting<'a>(&'a Awaited);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().clear();
+    }
+}
+
+/// Fills the caches that were declared, all at the same time, and waits for them as far as that makes sense.
+pub(super) async fn fill_caches(inner: &Inner, deadline: Moment) -> Filling {
+    // Where there is an election, those who need leadership have their caches once they lead.
+    let is_contested = inner.election.is_some() || inner.own_leases.is_some();
+    let is_early = |runnable: &BoxRunnable| !is_contested || runnable.needs() != Needs::Leadership;
+    let runnables = inner.runnables().into_iter().filter(is_early);
+    let wanted = runnables.flat_map(|runnable| runnable.caches());
+    let mut filling = Filling::start(wanted, inner.surroundings.fleet());
+    let _waiting = Waiting(&inner.awaited);
+    // Once for each reason, of which several kinds may have the same.
+    let mut said = BTreeSet::new();
+    let missing = |Unfilled {
+                       kind,
+                       cluster,
+                       reason,
+                       ..
+                   }: Unfilled| {
+        let server = cluster
+            .config()
+            .map(|config| tracing::field::display(&config.cluster_url));
+        let cluster = cluster.name();
+        if said.insert((cluster.clone(), reason.clone())) {
+            tracing::warn!(%kind, %cluster, server, reason, "not in sync; only those who need it wait for it");
+        }
+    };
+    tokio::select! {
+        biased;
+        () = filling.filled(|names| *inner.awaited.lock() = names, missing) => {}
+        () = inner.surroundings.clock().sleep_until(deadline) => {
+            let late = inner.awaited.all();
+            tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");
+        }
+    }
+    filling
+}

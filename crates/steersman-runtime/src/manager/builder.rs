@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a manager is put together.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::SocketAddr,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use crate::{BoxError, NameTaken, Options, RunSurroundings, Standing};
+use futures::FutureExt;
+use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
+use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
+use steersman_endpoints::{
+    BindError, CheckError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RouteError, Routes,
+    Server,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    Inner, Manager, RunError,
+    barrier::{Awaited, Caches},
+    collect,
+    own_lease::Leads,
+    stuck::Stuck,
+    warmth::Warmth,
+};
+use crate::{
+    Election, ElectionError,
+    election::{Figures, Overdue, Settings},
+};
+
+/// A manager that is being put together; from [`Manager::builder`].
+#[must_use = "a manager is made by `build`"]
+pub struct ManagerBuilder {
+    clusters: Vec<Cluster>,
+    without_cluster: bool,
+    controllers: Options,
+    disabled: BTreeSet<String>,
+    grace: Duration,
+    barrier: Duration,
+    election: Option<Election>,
+    ready_while_cold: bool,
+    stuck_after: Option<Duration>,
+    health: Option<SocketAddr>,
+    metrics: Option<ServerOptions>,
+    clock: Option<Arc<dyn Clock>>,
+    seed: Option<u64>,
+    spawner: Option<Spawner>,
+}
+
+type ServerOptions = Box<dyn FnOnce(MetricsServer) -> MetricsServer + Send>;
+
+/// A manager cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The default cluster cannot be connected to.
+    #[error("there is no default cluster: {}", advice(.0))]
+    Connect(#[source] ConnectError),
+    /// Two clusters have one name.
+    #[error(transparent)]
+    Name(#[from] NameTaken),
+    /// The address of the probes cannot be had.
+    #[error("`/healthz` and `/readyz` cannot be served")]
+    Health(#[source] BindError),
+    /// The address of the metrics cannot be had.
+    #[error("`/metrics` cannot be served")]
+    Metrics(#[source] MetricsServerError),
+    /// The election cannot be held.
+    #[error(transparent)]
+    Election(#[from] ElectionError),
+    /// Two handlers want one path.
+    #[error("the probes cannot be served")]
+    Route(#[from] RouteError),
+}
+
+/// What to do about a default cluster that cannot be connected to. What is wrong with it, its error says.
+fn advice(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::Infer(InferError::Explicit(_)) => {
+            "correct the file that KUBECONFIG names, or name another"
+        }
+        ConnectError::Infer(_) => "give one with `.cluster()`, or say `.without_cluster()`",
+        ConnectError::NoRuntime { .. } => {
+            "build the manager in a tokio runtime, as `#[tokio::main]` makes one"
+        }
+        _ => "the configuration that was found does not work; another one can be given with `.cluster()`",
+    }
+}
+
+impl ManagerBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            clusters: Vec::new(),
+            without_cluster: false,
+            controllers: Options::new(),
+            disabled: BTreeSet::new(),
+            grace: Duration::from_secs(30),
+            barrier: Duration::from_secs(120),
+            election: None,
+            ready_while_cold: false,
+            stuck_after: None,
+            health: None,
+            metrics: None,
+            clock: None,
+            seed: None,
+            spawner: None,
+        }
+    }
+
+    /// A cluster. The first one that is said is that of controllers that name none. Default: the one that `KUBECONFIG` names;
+    /// where that is not set, in a Pod the one that it runs in; elsewhere the current context of `~/.kube/config`, which is
+    /// where `kubectl` acts, too.
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.clusters.push(cluster);
+        self
+    }
+
+    /// No cluster: nothing is connected to, and whoever wants one has to name it.
+    pub fn without_cluster(mut self) -> Self {
+        self.without_cluster = true;
+        self
+    }
+
+    /// What holds for controllers that say nothing else.
+    pub fn controllers(mut self, options: Options) -> Self {
+        self.controllers = options;
+        self
+    }
+
+    /// Controllers and other runnables that do not run, by name: they are taken in as usual, and that is all. Said several
+    /// times, all of them. [`disabled_by_args`](crate::disabled_by_args) reads the names from the command line. Default: none.
+    pub fn disable<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.disabled.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// How long everything that runs has to end. Nobody is waited for with zero, and for ever with [`Duration::MAX`].
+    /// Default: 30 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How long the start waits for caches. After that, those start that have what they need. Default: 2 min.
+    pub fn barrier(mut self, limit: Duration) -> Self {
+        self.barrier = limit;
+        self
+    }
+
+    /// Lets replicas elect the one that acts, by a lease of this name or as it is described. Default: whoever runs acts.
+    pub fn election(mut self, election: impl Into<Election>) -> Self {
+        self.election = Some(election.into());
+        self
+    }
+
+    /// Lets `/readyz` pass before caches are filled and runnables are ready. Those checks (`caches`, `runnables`, `warm`)
+    /// are then asked by their own paths only, such as `/readyz/warm`.
+    ///
+    /// It is for a process that serves a conversion webhook which its own lists need: the API server calls it only once it
+    /// is ready. Default: `/readyz` waits for them.
+    pub fn ready_while_cold(mut self, ready: bool) -> Self {
+        self.ready_while_cold = ready;
+        self
+    }
+
+    /// Lets `/healthz` fail, so that the process is restarted, once all probes for this time have found caches or the same
+    /// runnable not ready. Say more than the longest list takes, which would begin again with each restart. Default: it
+    /// does not fail because of that: `/readyz` tells, and what is in the way is tried again for ever.
+    pub fn stuck_after(mut self, limit: Duration) -> Self {
+        self.stuck_after = Some(limit);
+        self
+    }
+
+    /// Answers `/healthz` and `/readyz` at this address. Default: nowhere.
+    pub fn health(mut self, address: SocketAddr) -> Self {
+        self.health = Some(address);
+        self
+    }
+
+    /// Answers `/metrics`, as the function says: on a loopback port by default, elsewhere with TLS and for those who
+    /// are permitted to. Default: nowhere.
+    pub fn metrics(mut self, server: impl FnOnce(MetricsServer) -> MetricsServer + Send + 'static) -> Self {
+        self.metrics = Some(Box::new(server));
+        self
+    }
+
+    /// Where time comes from. Default: the system.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// What chance is made of: the same seed gives the same numbers. Default: by chance.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Where tasks run. Default: on the runtime of the caller.
+    pub fn spawner(mut self, spawner: Spawner) -> Self {
+        self.spawner = Some(spawner);
+        self
+    }
+
+    /// Connects to the default cluster if none was said, and binds the addresses. Nothing runs yet.
+    ///
+    /// # Errors
+    /// When there is no cluster to be found, or an address cannot be had.
+    pub async fn build(self) -> Result<Manager, BuildError> {
+        let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
+        let spawner = self.spawner.unwrap_or_else(Spawner::current);
+        let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
+        let mut clusters = self.clusters;
+        if clusters.is_empty() && !self.without_cluster {
+            let inferred = Cluster::builder(ClusterName::default())
+                .clock(Arc::clone(&clock))
+                .build()
+                .await;
+            clusters.push(inferred.map_err(BuildError::Connect)?);
+        }
+        let default_cluster = clusters.first().map(|cluster| cluster.name().clone());
+        let surroundings = RunSurroundings::new(Arc::clone(&clock), Arc::clone(&random), spawner);
+        let surroundings = surroundings
+            .with_fill_limit(self.barrier)
+            .with_default_cluster(default_cluster.clone());
+        let surroundings = Arc::new(surroundings);
+        let election = self.election.map(|election| {
+            let settings = election.settle(clusters.first())?;
+            Ok::<_, ElectionError>(Contested {
+                settings,
+                seed: random.next_u64(),
+                figures: Figures::default(),
+            })
+        });
+        let election = election.transpose()?;
+        let replica = election
+            .as_ref()
+            .map(|election| election.settings.identity.clone());
+        surroundings
+            .standings()
+            .set_replica(&replica.unwrap_or_else(crate::election::host));
+        let (own_leases, election) = match election {
+            Some(election) if election.settings.per_runnable => (Some(election.settings), None),
+            election => (None, election),
+        };
+        for cluster in clusters {
+            surroundings.fleet().insert(cluster)?;
+        }
+        let (healthz, readyz, metrics) = (Checks::new(), Checks::new(), MetricsRegistry::new());
+        let mut registered = vec![
+            metrics.register_process(),
+            metrics.register(|registry| surroundings.metrics().register(registry)),
+            metrics.register(|registry| collect::register(&surroundings, registry)),
+        ];
+        if let Some(Contested {
+            settings, figures, ..
+        }) = &election
+        {
+            registered.push(metrics.register(|registry| figures.register(&settings.lease, registry)));
+        }
+        let overdue = Overdue::default();
+        if own_leases.is_some() || election.is_some() {
+            let overdue = overdue.clone();
+            registered.extend(healthz.add_sync("leader-election", move || overdue.check()));
+        }
+        let warmth = Arc::new(Warmth::new());
+        let awaited = Awaited::default();
+        let caches = Caches::default();
+        own_checks(&readyz, &surroundings, &caches, &warmth);
+        if self.ready_while_cold {
+            for check in ["caches", "runnables", "warm"] {
+                readyz.hide(check);
+            }
+        }
+        if let Some(limit) = self.stuck_after {
+            let stuck = Stuck::new(limit, &clock, surroundings.standings(), &awaited);
+            registered.extend(healthz.add_sync("stuck", move || stuck.check()));
+        }
+        let mut routes = Routes::new();
+        healthz.mount(&mut routes, "/healthz")?;
+        readyz.mount(&mut routes, "/readyz")?;
+        let endpoints = Endpoints::bind(self.health, routes, self.metrics, &metrics, &clock)?;
+        let inner = Arc::new(Inner {
+            surroundings,
+            default_cluster,
+            controllers: self.controllers,
+            disabled: self.disabled,
+            grace: self.grace,
+            barrier: self.barrier,
+            awaited,
+            healthz,
+            readyz,
+            metrics,
+            endpoints,
+            leadership: watch::Sender::new(None),
+            election,
+            own_leases,
+            leads: Leads::default(),
+            overdue,
+            warmth,
+            registry: Mutex::default(),
+            leaving: Default::default(),
+            changed: watch::Sender::new(()),
+            _registered: registered,
+        });
+        caches.set(&inner);
+        Ok(Manager(inner))
+    }
+}
+
+/// An election that the manager takes part in.
+pub(crate) struct Contested {
+    pub(super) settings: Settings,
+    pub(super) seed: u64,
+    pub(super) figures: Figures,
+}
+
+/// `/readyz` says who is not ready, and why, without anybody having to ask for it.
+fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, caches: &Caches, warmth: &Arc<Warmth>) {
+    let standings = surroundings.standings().clone();
+    let running = readyz.add_sync("runnables", move || {
+        let all = standings.all();
+        let not_ready: Vec<String> = all
+            .iter()
+            .filter(|(_, standing)| !Standing::is_ready(standing))
+            .map(|(name, standing)| format!("{name}: {standing}"))
+            .collect();
+        if not_ready.is_empty() {
+            Ok(())
+        } else {
+            Err(CheckError::public(not_ready.join("; ")))
+        }
+    });
+    let caches = caches.clone();
+    let caches = readyz.add_sync("caches", move || caches.check());
+    add_details(readyz, surroundings);
+    let warmth = Arc::clone(warmth);
+    let warm = readyz.add_sync("warm", move || warmth.check());
+    // The names are free: this is the first who adds any.
+    for check in [running, caches, warm].into_iter().flatten() {
+        check.forever();
+    }
+}
+
+/// How each cluster, kind and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
+/// that can be reached, and what needs it is red by itself.
+fn add_details(readyz: &Checks, surroundings: &RunSurroundings) {
+    let (fleet, standings) = (surroundings.fleet().clone(), surroundings.standings().clone());
+    readyz.add_details(move || {
+        let clusters = fleet.all_and_leaving().into_iter();
+        let clusters = clusters.flat_map(|cluster| {
+            let mut kinds: Vec<String> = cluster
+                .presences()
+                .into_iter()
+                .map(|(kind, sighting)| format!("kind {kind} (cluster {}): {sighting}", cluster.name()))
+                .collect();
+            kinds.sort();
+            std::iter::once(format!("cluster {}: {}", cluster.name(), cluster.state())).chain(kinds)
+        });
+        let runnables = standings.all().into_iter();
+        let runnables = runnables.map(|(name, standing)| format!("runnable {name}: {standing}"));
+        clusters.chain(runnables).collect()
+    });
+}
+
+/// The HTTP endpoints of a manager. They are bound when it is made, and served while it runs.
+pub(crate) struct Endpoints {
+    servers: Vec<Server>,
+    addresses: Addresses,
+}
+
+/// Where a manager answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Addresses {
+    /// `/healthz` and `/readyz`.
+    pub health: Option<SocketAddr>,
+    /// `/metrics`.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl Endpoints {
+    fn bind(
+        health: Option<SocketAddr>,
+        probes: Routes,
+        metrics: Option<ServerOptions>,
+        registry: &MetricsRegistry,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, BuildError> {
+        let health = health
+            .map(|address| Server::bind(address, probes, Arc::clone(clock)))
+            .transpose()
+            .map_err(BuildError::Health)?;
+        let metrics = metrics
+            .map(|options| options(MetricsServer::new(registry.clone()).clock(Arc::clone(clock))).bind())
+            .transpose()
+            .map_err(BuildError::Metrics)?;
+        Ok(Self {
+            addresses: Addresses {
+                health: health.as_ref().map(Server::address),
+                metrics: metrics.as_ref().map(Server::address),
+            },
+            servers: health.into_iter().chain(metrics).collect(),
+        })
+    }
+
+    pub(super) fn addresses(&self) -> Addresses {
+        self.addresses.clone()
+    }
+
+    /// Answers from now on.
+    pub(super) fn serve(&self, spawner: &Spawner) -> Result<Serving, RunError> {
+        let (end, ending) = watch::channel(false);
+        let (failures, failed) = mpsc::channel(1);
+        let mut serving = Vec::new();
+        for server in &self.servers {
+            let server = server
+                .try_clone()
+                .map_err(|error| RunError::Endpoint(error.into()))?;
+            let (mut ending, told) = (ending.clone(), ending.clone());
+            let (done, ended) = oneshot::channel();
+            let failures = failures.clone();
+            let task = spawner.spawn("http", async move {
+                let stop = async { _ = ending.wait_for(|ending| *ending).await };
+                let served = AssertUnwindSafe(server.serve(stop)).catch_unwind().await;
+                let error: Option<BoxError> = match served {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(error.into()),
+                    Err(_) => Some("it panicked".into()),
+                };
+                if !*told.borrow() {
+                    // One that failed is enough to end the run.
+                    let _ = failures.try_send(error.unwrap_or_else(|| "it ended by itself".into()));
+                } else if let Some(error) = error {
+                    tracing::warn!(error = %crate::supervise::chain(&*error), "an HTTP endpoint did not end well");
+                }
+                // Nobody has to wait for the end.
+                let _ = done.send(());
+            });
+            serving.push((ended, task));
+        }
+        Ok(Serving { end, failed, serving })
+    }
+}
+
+/// Endpoints that answer.
+pub(super) struct Serving {
+    end: watch::Sender<bool>,
+    failed: mpsc::Receiver<BoxError>,
+    serving: Vec<(oneshot::Receiver<()>, Task)>,
+}
+
+impl Serving {
+    /// Waits until one ends that was not told to: nobody could see any more how the process is.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub(super) async fn failed(&mut self) -> RunError {
+        match self.failed.recv().await {
+            Some(error) => RunError::Endpoint(error),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends them: those last, who are asked how the others end.
+    pub(super) async fn end(self, deadline: Moment, clock: &Arc<dyn Clock>) {
+        self.end.send_replace(true);
+        let mut late = clock.sleep_until(deadline);
+        for (ended, task) in self.serving {
+            tokio::select! {
+                biased;
+                _ = ended => {}
+                () = &mut late => {}
+            }
+            drop(task);
+        }
+    }
+}
+
+impl fmt::Debug for ManagerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManagerBuilder")
+            .field("clusters", &self.clusters)
+            .field("grace", &self.grace)
+            .field("health", &self.health)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::{InClusterError, KubeconfigError};
+
+    use super::*;
+
+    #[test]
+    fn the_advice_fits_what_is_wrong_with_the_default_cluster() {
+        let missing = || KubeconfigError::CurrentContextNotSet.into();
+        let explicit = ConnectError::Infer(InferError::Explicit(missing()));
+        let none = ConnectError::Infer(InferError::None {
+            in_cluster: Box::new(InClusterError::ReadEnvironmentVariable(
+                std::env::VarError::NotPresent,
+            )),
+            file: missing(),
+        });
+        let broken = ConnectError::UserAgent {
+            text: "a\nb".to_owned(),
+        };
+        for (error, advised, not_advised) in [
+            (
+                explicit,
+                "correct the file that KUBECONFIG names",
+                ".without_cluster()",
+            ),
+            (none, ".without_cluster()", "correct"),
+            (broken, "does not work", "KUBECONFIG"),
+        ] {
+            let text = BuildError::Connect(error).to_string();
+            assert!(text.contains(advised) && !text.contains(not_advised), "{text}");
+        }
+    }
+}

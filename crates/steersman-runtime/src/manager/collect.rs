@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is measured of clusters and their caches, asked for when somebody scrapes.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use crate::{Fleet, RunSurroundings, Standing, Standings};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+use steersman_cache::Stats;
+use steersman_cluster::{Cluster, ClusterState, EventCounts, RequestCount};
+use steersman_core::Presence;
+
+/// Makes them part of what is exposed.
+pub(super) fn register(surroundings: &Arc<RunSurroundings>, registry: &mut Registry) {
+    registry.register_collector(Box::new(Collected {
+        fleet: surroundings.fleet().clone(),
+        standings: surroundings.standings().clone(),
+    }));
+}
+
+#[derive(Debug)]
+struct Collected {
+    fleet: Fleet,
+    standings: Standings,
+}
+
+/// A figure of an informer: its name, what it means, whether it only grows, and where it is.
+type Figure = (&'static str, &'static str, MetricType, fn(&Stats) -> f64);
+
+const FIGURES: [Figure; 12] = [
+    (
+        "steersman_cache_objects",
+        "Objects in the cache",
+        MetricType::Gauge,
+        |stats| stats.objects as f64,
+    ),
+    (
+        "steersman_cache_bytes",
+        "Bytes that they take",
+        MetricType::Gauge,
+        |stats| stats.bytes as f64,
+    ),
+    (
+        "steersman_cache_decoded_bytes",
+        "Bytes of objects that are kept decoded besides",
+        MetricType::Gauge,
+        |stats| stats.decoded_bytes as f64,
+    ),
+    (
+        "steersman_cache_synced",
+        "Whether the cache has seen a whole list",
+        MetricType::Gauge,
+        |stats| f64::from(u8::from(stats.synced)),
+    ),
+    (
+        "steersman_cache_last_event_age_seconds",
+        "Time since the last event, zero before the first",
+        MetricType::Gauge,
+        |stats| stats.silent_for.unwrap_or_default().as_secs_f64(),
+    ),
+    (
+        "steersman_cache_events",
+        "Events that were handed on",
+        MetricType::Counter,
+        |stats| stats.events as f64,
+    ),
+    (
+        "steersman_cache_lists",
+        "Lists that were begun",
+        MetricType::Counter,
+        |stats| stats.lists as f64,
+    ),
+    (
+        "steersman_cache_relists",
+        "Lists that were begun after a first one was complete",
+        MetricType::Counter,
+        |stats| stats.relists as f64,
+    ),
+    (
+        "steersman_cache_watch_restarts",
+        "Watches that were opened after the first",
+        MetricType::Counter,
+        |stats| stats.watch_restarts as f64,
+    ),
+    (
+        "steersman_cache_watches",
+        "Watches that were opened",
+        MetricType::Counter,
+        |stats| stats.watches as f64,
+    ),
+    (
+        "steersman_cache_invalid_objects",
+        "Objects that could not be read",
+        MetricType::Counter,
+        |stats| stats.invalid as f64,
+    ),
+    (
+        "steersman_cache_decode_failures",
+        "How often an object did not have the shape that somebody asked for",
+        MetricType::Counter,
+        |stats| stats.decode_failures as f64,
+    ),
+];
+
+/// A figure of the handlers of an informer.
+type HandlerFigure = (&'static str, &'static str, fn(&Stats) -> &[(String, u64)]);
+
+const HANDLER_FIGURES: [HandlerFigure; 2] = [
+    (
+        "steersman_cache_slow_handlers",
+        "Handlers that were slow, by how often",
+        |stats| &stats.slow_handlers,
+    ),
+    (
+        "steersman_cache_handler_panics",
+        "Handlers and predicates that panicked, by how often",
+        |stats| &stats.panicked_handlers,
+    ),
+];
+
+/// A figure of the recorders of a cluster.
+type EventFigure = (&'static str, &'static str, fn(&EventCounts) -> u64);
+
+const EVENT_FIGURES: [EventFigure; 2] = [
+    (
+        "steersman_events_recorded",
+        "Events about objects that were recorded, repetitions included",
+        |counts| counts.recorded,
+    ),
+    (
+        "steersman_events_dropped",
+        "Events about objects that were not written: too many, refused, or held back",
+        |counts| counts.dropped,
+    ),
+];
+
+/// The figures of an informer, and what it is about. A kind may have several, each of another part of it.
+struct Informed {
+    cluster: String,
+    kind: String,
+    scope: String,
+    stats: Stats,
+}
+
+impl Informed {
+    fn of(cluster: &Cluster) -> impl Iterator<Item = Self> {
+        let informers = cluster.cache().informers().into_iter();
+        informers.map(|informer| Self {
+            cluster: cluster.name().to_string(),
+            kind: informer.resource().to_string(),
+            scope: informer.scope().to_string(),
+            stats: informer.stats(),
+        })
+    }
+
+    fn labels(&self) -> [(&str, &str); 3] {
+        [
+            ("cluster", &self.cluster),
+            ("kind", &self.kind),
+            ("scope", &self.scope),
+        ]
+    }
+}
+
+impl Collector for Collected {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        // A cluster that is being let go is shown until it is closed.
+        let clusters = self.fleet.all_and_leaving();
+        states(&clusters, &mut encoder)?;
+        self.caches(&clusters, &mut encoder)?;
+        requests(&clusters, &mut encoder)?;
+        events(&clusters, &mut encoder)?;
+        presences(&clusters, &mut encoder)?;
+        self.standings(&mut encoder)
+    }
+}
+
+impl Collected {
+    fn caches(&self, clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let informers: Vec<Informed> = clusters.iter().flat_map(Informed::of).collect();
+        for (name, help, metric_type, figure) in FIGURES {
+            let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
+            for informer in &informers {
+                let value = figure(&informer.stats);
+                sample(metric.encode_family(&informer.labels())?, metric_type, value)?;
+            }
+        }
+        for (name, help, figure) in HANDLER_FIGURES {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for informer in &informers {
+                for (handler, times) in figure(&informer.stats) {
+                    let [cluster, kind, scope] = informer.labels();
+                    let labels = [cluster, kind, scope, ("handler", handler.as_str())];
+                    sample(metric.encode_family(&labels)?, MetricType::Counter, *times as f64)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn standings(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "How a runnable stands: 1 for the state it is in";
+        let mut metric =
+            encoder.encode_descriptor("steersman_runnable_state", help, None, MetricType::Gauge)?;
+        for (name, standing) in self.standings.all() {
+            let state = match standing {
+                Standing::Ready => "ready",
+                Standing::Dormant { .. } => "dormant",
+                Standing::Impaired { .. } => "impaired",
+                Standing::Degraded { .. } => "degraded",
+                _ => "waiting",
+            };
+            let labels = [("name", name.as_str()), ("state", state)];
+            sample(metric.encode_family(&labels)?, MetricType::Gauge, 1.0)?;
+        }
+        Ok(())
+    }
+}
+
+fn states(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "How it stands with a cluster: 1 for the state it is in, 0 for the others";
+    let mut metric = encoder.encode_descriptor("steersman_cluster_state", help, None, MetricType::Gauge)?;
+    for cluster in clusters {
+        let state = cluster.state();
+        for name in ClusterState::NAMES {
+            let labels = [("cluster", cluster.name().as_str()), ("state", name)];
+            let value = f64::from(u8::from(name == state.name()));
+            sample(metric.encode_family(&labels)?, MetricType::Gauge, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Requests to API servers by code, method and host";
+    let metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
+    count(clusters, Cluster::requests, "method", metric)?;
+    let help = "Requests to API servers that were repeated, by code, verb and host";
+    let metric = encoder.encode_descriptor("rest_client_request_retries", help, None, MetricType::Counter)?;
+    count(clusters, Cluster::retries, "verb", metric)
+}
+
+/// Writes counters with the labels of client-go, which has two words for a method.
+fn count(
+    clusters: &[Cluster],
+    counts: impl Fn(&Cluster) -> Vec<RequestCount>,
+    method_label: &str,
+    mut metric: MetricEncoder<'_>,
+) -> fmt::Result {
+    // Two clusters may be one host, such as two services in this process: a series is there once.
+    let mut sums: BTreeMap<_, u64> = BTreeMap::new();
+    for count in clusters.iter().flat_map(counts) {
+        let labels = (count.host, count.method, count.code);
+        *sums.entry(labels).or_default() += count.count;
+    }
+    for ((host, method, code), sum) in sums {
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+        let labels = [
+            ("code", code.as_str()),
+            (method_label, method.as_str()),
+            ("host", host.as_str()),
+        ];
+        sample(metric.encode_family(&labels)?, MetricType::Counter, sum as f64)?;
+    }
+    Ok(())
+}
+
+/// What recorders did. A cache counts other events, those of its watches.
+fn events(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (name, help, figure) in EVENT_FIGURES {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for cluster in clusters {
+            let value = figure(&cluster.events()) as f64;
+            let labels = [("cluster", cluster.name().as_str())];
+            sample(metric.encode_family(&labels)?, MetricType::Counter, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn presences(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Whether a kind that somebody waits for is installed: 1 present, 0 absent, -1 unknown";
+    let mut metric = encoder.encode_descriptor("steersman_kind_presence", help, None, MetricType::Gauge)?;
+    for cluster in clusters {
+        for (resource, sighting) in cluster.presences() {
+            let value = match sighting.presence {
+                Presence::Present => 1.0,
+                Presence::Absent => 0.0,
+                Presence::Unknown => -1.0,
+            };
+            let kind = resource.to_string();
+            let labels = [("cluster", cluster.name().as_str()), ("kind", kind.as_str())];
+            sample(metric.encode_family(&labels)?, MetricType::Gauge, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn sample(encoder: MetricEncoder<'_>, metric_type: MetricType, value: f64) -> fmt::Result {
+    match metric_type {
+        MetricType::Counter => ConstCounter::new(value).encode(encoder),
+        _ => ConstGauge::new(value).encode(encoder),
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runnables that have a lease each, so that replicas share the work.
+//!
+//! The manager wraps what needs leadership when it is taken in. Each takes part in an election of its own for as long as it
+//! runs, with the guarantees of [`Election`](crate::Election); to the rest of the manager it is one more runnable.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    BoxError, BoxRunnable, Leadership, LeadershipKeeper, Needs, RunContext, Runnable, Standing, Standings,
+    Term, Wanted, run_filled,
+};
+use steersman_cluster::ClusterName;
+use steersman_core::Moment;
+use steersman_endpoints::{MetricsRegistry, RegistrationGuard};
+use tokio::sync::watch;
+
+use super::{RunError, last_events, leading::elected};
+use crate::{
+    election::{Campaign, Circumstances, Figures, Overdue, Settings},
+    supervise::{across_terms, chain},
+};
+
+/// A runnable with a lease of its own.
+pub(super) struct OwnLease {
+    inner: BoxRunnable,
+    settings: Settings,
+    figures: Figures,
+    standings: Standings,
+    overdue: Overdue,
+    leads: Leads,
+    _registered: RegistrationGuard,
+}
+
+/// Who leads in what, by the names of runnables.
+#[derive(Clone, Default)]
+pub(super) struct Leads(Arc<watch::Sender<BTreeMap<String, Leadership>>>);
+
+impl Leads {
+    /// Whether the runnable of this name may act now; nothing where it does not run.
+    pub(super) fn is_leading(&self, name: &str) -> Option<bool> {
+        self.0.borrow().get(name).map(Leadership::is_leading)
+    }
+
+    /// Waits until the runnable of this name may act.
+    pub(super) async fn elected(&self, name: &str) {
+        elected(self.0.subscribe(), |leads| leads.get(name).cloned()).await;
+    }
+}
+
+/// Takes a runnable off the list when it ends.
+struct Listed<'a> {
+    name: &'a str,
+    leads: &'a Leads,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.leads.0.send_modify(|leads| _ = leads.remove(self.name));
+    }
+}
+
+/// One run of it.
+struct Contest<'a> {
+    own: &'a OwnLease,
+    cx: RunContext,
+    keeper: Arc<LeadershipKeeper>,
+    warm: watch::Sender<bool>,
+    campaign: Campaign,
+}
+
+impl OwnLease {
+    pub(super) fn new(
+        inner: BoxRunnable,
+        settings: &Settings,
+        (standings, overdue): (&Standings, &Overdue),
+        metrics: &MetricsRegistry,
+        leads: &Leads,
+    ) -> Self {
+        let settings = settings.of_runnable(inner.name());
+        let figures = Figures::default();
+        Self {
+            _registered: metrics.register(|registry| figures.register(&settings.lease, registry)),
+            inner,
+            settings,
+            figures,
+            standings: standings.clone(),
+            overdue: overdue.clone(),
+            leads: leads.clone(),
+        }
+    }
+
+    fn contest(&self, cx: &RunContext) -> Result<(Contest<'_>, Listed<'_>), RunError> {
+        let (keeper, leadership) = LeadershipKeeper::new();
+        let keeper = Arc::new(keeper);
+        let (warm, is_warm) = watch::channel(self.inner.needs() != Needs::WarmUp);
+        let circumstances = Circumstances {
+            clock: Arc::clone(cx.clock()),
+            seed: cx.random().next_u64(),
+            keeper: Arc::clone(&keeper),
+            warm: is_warm,
+            standings: self.standings.clone(),
+            overdue: self.overdue.clone(),
+        };
+        let campaign = Campaign::start(&self.settings, &self.figures, circumstances);
+        let name = self.inner.name();
+        self.leads
+            .0
+            .send_modify(|leads| _ = leads.insert(name.to_owned(), leadership.clone()));
+        let leads = &self.leads;
+        let listed = Listed { name, leads };
+        let contest = Contest {
+            own: self,
+            cx: cx.led_by(leadership),
+            keeper,
+            warm,
+            campaign: campaign.map_err(RunError::Election)?,
+        };
+        Ok((contest, listed))
+    }
+}
+
+impl Runnable for OwnLease {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// As what is wrapped: where nobody else contends it starts at once, and in the order that others expect.
+    fn needs(&self) -> Needs {
+        self.inner.needs()
+    }
+
+    /// What waits for its lease has its caches once it leads.
+    fn caches(&self) -> Vec<Wanted> {
+        match self.inner.needs() {
+            Needs::Leadership => Vec::new(),
+            _ => self.inner.caches(),
+        }
+    }
+
+    fn clusters(&self) -> Vec<ClusterName> {
+        self.inner.clusters()
+    }
+
+    fn forget(&self) {
+        self.inner.forget();
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        let (mut contest, _listed) = self.contest(&cx)?;
+        let result = match self.inner.needs() {
+            Needs::WarmUp => contest.run_warm().await,
+            _ => contest.run_while_leading().await,
+        };
+        contest.finish().await;
+        result
+    }
+}
+
+impl Contest<'_> {
+    /// Runs it all the time. It asks itself for a term before it acts.
+    async fn run_warm(&mut self) -> Result<(), BoxError> {
+        let name = self.own.inner.name();
+        let warm = &self.warm;
+        let warming = async {
+            self.own
+                .standings
+                .when_settled(|settled| settled.contains(name))
+                .await;
+            warm.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        let (_handle, child) = self.cx.child();
+        let running = async {
+            let result = across_terms(name, &child, || self.own.inner.run(child.clone())).await;
+            if result.is_ok() {
+                hold_after(&child).await;
+            }
+            result
+        };
+        tokio::select! {
+            biased;
+            result = running => result,
+            error = lost(&mut self.campaign, self.own) => Err(error.into()),
+            () = warming => Ok(()),
+        }
+    }
+
+    /// Runs it whenever it leads, until it ends by itself or is told to.
+    async fn run_while_leading(&mut self) -> Result<(), BoxError> {
+        loop {
+            self.cx.stand(Standing::Dormant {
+                reason: format!("the lease `{}` is not held", self.own.settings.lease),
+            });
+            let term = tokio::select! {
+                biased;
+                _ = self.cx.stop().requested() => return Ok(()),
+                error = lost(&mut self.campaign, self.own) => return Err(error.into()),
+                term = self.cx.leadership().term() => term,
+            };
+            if let Some(result) = self.lead(term).await {
+                return result;
+            }
+        }
+    }
+
+    /// Runs it until the term ends, which gives nothing. Then it has no time: nobody lets it write any more. If it fails
+    /// because of that, the end of the term is waited for.
+    async fn lead(&mut self, term: Term) -> Option<Result<(), BoxError>> {
+        let (handle, child) = self.cx.child();
+        let deadline = child.clock().now() + child.fill_limit();
+        let (name, stop) = (self.own.inner.name(), self.cx.stop());
+        let running = async {
+            let result = run_filled(&self.own.inner, child.clone(), deadline).await;
+            match result {
+                Err(error) if term.is_spent() => {
+                    tracing::warn!(name, error = %chain(&*error), "failed after it stopped leading");
+                    stop.requested().await;
+                    Ok(())
+                }
+                Ok(()) => {
+                    hold_after(&child).await;
+                    Ok(())
+                }
+                error => error,
+            }
+        };
+        let result = tokio::select! {
+            biased;
+            () = term.ended() => None,
+            error = lost(&mut self.campaign, self.own) => Some(Err(error.into())),
+            result = running => Some(result),
+        };
+        drop(handle);
+        result
+    }
+
+    /// Gives the lease up after the last of the work has ended, if that was in time.
+    async fn finish(self) {
+        self.campaign.abstain();
+        self.keeper.revoke();
+        let deadline = self.cx.stop().deadline().unwrap_or(Moment::ORIGIN);
+        let is_vacated = tokio::select! {
+            biased;
+            () = self.keeper.vacated() => true,
+            () = self.cx.clock().sleep_until(deadline) => false,
+        };
+        // Nobody writes them once the lease is given up.
+        let (clusters, lease) = (self.cx.fleet().all(), self.own.settings.cluster());
+        last_events::write_before_release(&clusters, lease, self.cx.clock(), deadline).await;
+        self.campaign
+            .resign(is_vacated && self.own.settings.release)
+            .await;
+    }
+}
+
+/// Holds the lease of work that is done until the run stops. If it were given up, each replica in turn would do that work. A runnable
+/// that is done is ready, also if it never said so.
+async fn hold_after(cx: &RunContext) {
+    if !cx.stop().is_requested() {
+        cx.ready();
+        cx.stop().requested().await;
+    }
+}
+
+/// Waits until the election has come to an end by itself.
+async fn lost(campaign: &mut Campaign, own: &OwnLease) -> RunError {
+    RunError::of_loss(campaign.lost().await, &own.settings.lease)
+}

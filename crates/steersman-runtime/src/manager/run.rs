@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One run of a manager.
+
+use std::{future::Future, pin::pin, sync::Arc};
+
+use crate::{Leadership, LeadershipKeeper, Needs, Runnable, Stop, StopHandle, Term};
+use steersman_cluster::{Cluster, Fence};
+use steersman_core::Moment;
+
+use super::{Inner, RunError, State, barrier, last_events};
+use crate::{
+    election::{Campaign, Circumstances, Loss},
+    supervise::{Change, Failure, Supervisor, chain},
+};
+
+/// Starts in order, keeps running what should run, and stops in order.
+pub(super) async fn run(
+    inner: &Arc<Inner>,
+    // Kept to the end: everything that runs ends with it, also if this future is dropped.
+    (_handle, stop): (StopHandle, Stop),
+    asked: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let clock = Arc::clone(inner.surroundings.clock());
+    let mut endpoints = inner.endpoints.serve(inner.surroundings.spawner())?;
+    let (keeper, leadership) = LeadershipKeeper::new();
+    let keeper = Arc::new(keeper);
+    if inner.own_leases.is_none() {
+        // Elsewhere nobody leads as a whole.
+        inner.leadership.send_replace(Some(leadership.clone()));
+    }
+    let mut campaign = campaign(inner, &keeper)?;
+    let mut supervisor = Supervisor::new(&inner.surroundings, &inner.leaving);
+    // Kept to the end as well: who listens to signals by it does so while the run winds down.
+    let mut asked = pin!(asked);
+    let ended = tokio::select! {
+        biased;
+        () = &mut asked => Ok(()),
+        error = endpoints.failed() => Err(error),
+        result = work(inner, (&keeper, &leadership, campaign.as_mut()), &mut supervisor, &stop) => result,
+        () = inner.warmth.keep(inner) => Ok(()),
+    };
+    inner.lock().state = State::Stopping;
+    if let Some(campaign) = &campaign {
+        campaign.abstain();
+    }
+    let deadline = clock.now() + inner.grace;
+    let unfinished = wind_down(inner, (&keeper, campaign), &mut supervisor, deadline).await;
+    for Failure { name, error } in supervisor.unheard() {
+        tracing::error!(name, error = %chain(&*error), "failed after the run was to end");
+    }
+    endpoints.end(deadline, &clock).await;
+    if unfinished.is_empty() {
+        return ended;
+    }
+    Err(RunError::Unfinished {
+        grace: inner.grace,
+        names: unfinished,
+        source: ended.err().map(Box::new),
+    })
+}
+
+impl RunError {
+    /// The end of a run because something that ran has failed.
+    fn of_failure(Failure { name, error }: Failure) -> Self {
+        tracing::error!(name, error = %chain(&*error), "failed; the run ends");
+        Self::Runnable { name, source: error }
+    }
+
+    /// The end of a run because of how its election ended.
+    pub(super) fn of_loss(loss: Loss, lease: &str) -> Self {
+        match loss {
+            Loss::Failed(error) => Self::Election(error),
+            Loss::Lease(reason) => Self::LeadershipLost {
+                lease: lease.to_owned(),
+                reason,
+            },
+        }
+    }
+}
+
+/// Takes part in the election, if there is one.
+fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Campaign>, RunError> {
+    let Some(election) = &inner.election else {
+        return Ok(None);
+    };
+    let circumstances = Circumstances {
+        clock: Arc::clone(inner.surroundings.clock()),
+        seed: election.seed,
+        keeper: Arc::clone(keeper),
+        warm: inner.warmth.is_warm(),
+        standings: inner.surroundings.standings().clone(),
+        overdue: inner.overdue.clone(),
+    };
+    let campaign = Campaign::start(&election.settings, &election.figures, circumstances);
+    Ok(Some(campaign.map_err(RunError::Election)?))
+}
+
+/// Brings everything up, and keeps it so until something fails.
+async fn work(
+    inner: &Arc<Inner>,
+    (keeper, leadership, mut campaign): (&LeadershipKeeper, &Leadership, Option<&mut Campaign>),
+    supervisor: &mut Supervisor,
+    stop: &Stop,
+) -> Result<(), RunError> {
+    inner.warn_of_unknown_names();
+    let clock = inner.surroundings.clock();
+    let deadline = clock.now() + inner.barrier;
+    let due = (stop, deadline);
+    // Caches wait for its first step, which waits for what an earlier run has left of it.
+    supervisor.rid_of(Needs::NoCaches).await;
+    start_phase(inner, supervisor, Needs::NoCaches, (leadership, None), due).await;
+    let filling = tokio::select! {
+        biased;
+        failure = failed(supervisor) => return Err(failure),
+        error = lost(inner, &mut campaign) => return Err(error),
+        filling = barrier::fill_caches(inner, deadline) => filling,
+    };
+    // Until those have shares of their own that start first. They have waited already.
+    let mut first = Some((filling, deadline));
+    inner.warmth.filled();
+    if inner.election.is_none() {
+        // Whoever runs leads: nobody contends, or each for its own.
+        keeper.grant(Fence::open());
+    }
+    let mut changed = inner.changed.subscribe();
+    let mut term: Option<Term> = None;
+    loop {
+        changed.mark_unchanged();
+        for (name, deadline) in inner.take_dismissed() {
+            supervisor.dismiss(&name, deadline);
+        }
+        if term.as_ref().is_some_and(Term::is_over) {
+            step_down(inner, supervisor).await;
+            term = None;
+        }
+        term = term.or_else(|| leadership.try_term());
+        let deadline = match &first {
+            Some((_, deadline)) => *deadline,
+            None => clock.now() + inner.barrier,
+        };
+        let due = (stop, deadline);
+        start_due(inner, supervisor, (leadership, term.as_ref()), due).await;
+        first = None;
+        tokio::select! {
+            biased;
+            change = supervisor.changed() => if let Change::Failed(failure) = change {
+                return Err(RunError::of_failure(failure));
+            },
+            error = lost(inner, &mut campaign) => {
+                step_down(inner, supervisor).await;
+                return Err(error);
+            }
+            _ = changed.changed() => {}
+            () = turn(leadership, term.as_ref()) => {}
+        }
+    }
+}
+
+/// Waits until something that runs has failed.
+async fn failed(supervisor: &mut Supervisor) -> RunError {
+    loop {
+        if let Change::Failed(failure) = supervisor.changed().await {
+            return RunError::of_failure(failure);
+        }
+    }
+}
+
+/// Waits until the election has come to an end by itself.
+async fn lost(inner: &Inner, campaign: &mut Option<&mut Campaign>) -> RunError {
+    let (Some(campaign), Some(election)) = (campaign, &inner.election) else {
+        return std::future::pending().await;
+    };
+    RunError::of_loss(campaign.lost().await, &election.settings.lease)
+}
+
+/// Waits until this term has ended, or until one begins.
+async fn turn(leadership: &Leadership, term: Option<&Term>) {
+    match term {
+        Some(term) => term.ended().await,
+        None => drop(leadership.term().await),
+    }
+}
+
+/// Stops what needs leadership. It has no time for that: nobody lets it write any more.
+async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
+    let now = inner.surroundings.clock().now();
+    // Nobody is late who has no time.
+    let _none = supervisor.stop(now, |needs| needs == Needs::Leadership).await;
+}
+
+/// Starts what should run and does not, one phase after the other.
+async fn start_due(
+    inner: &Inner,
+    supervisor: &mut Supervisor,
+    turn: (&Leadership, Option<&Term>),
+    // Caches that they want are waited for until then.
+    due: (&Stop, Moment),
+) {
+    let phases = [Needs::NoCaches, Needs::Nothing, Needs::WarmUp, Needs::Leadership];
+    for phase in phases {
+        start_phase(inner, supervisor, phase, turn, due).await;
+    }
+}
+
+async fn start_phase(
+    inner: &Inner,
+    supervisor: &mut Supervisor,
+    phase: Needs,
+    (leadership, term): (&Leadership, Option<&Term>),
+    due: (&Stop, Moment),
+) {
+    let runnables = inner.runnables();
+    for runnable in runnables.iter().filter(|runnable| runnable.needs() == phase) {
+        match (phase, term) {
+            // Whoever leads.
+            (Needs::NoCaches | Needs::Nothing, _) => {
+                supervisor.start(runnable, (&Leadership::always(), None), due);
+            }
+            (Needs::Leadership, None) => {}
+            (Needs::Leadership, Some(term)) => {
+                supervisor.start(runnable, (leadership, Some(term.clone())), due);
+            }
+            _ => supervisor.start(runnable, (leadership, None), due),
+        }
+    }
+    supervisor.begun().await;
+}
+
+/// Ends everything in order, and gives the names of those that did not end in time.
+async fn wind_down(
+    inner: &Inner,
+    (keeper, campaign): (&LeadershipKeeper, Option<Campaign>),
+    supervisor: &mut Supervisor,
+    deadline: Moment,
+) -> Vec<String> {
+    // What warms up works as a leader, too, as long as this replica is one.
+    let leads = |needs| matches!(needs, Needs::Leadership | Needs::WarmUp);
+    let mut unfinished = supervisor.stop(deadline, leads).await;
+    keeper.revoke();
+    let clock = inner.surroundings.clock();
+    let is_vacated = tokio::select! {
+        biased;
+        () = keeper.vacated() => true,
+        () = clock.sleep_until(deadline) => false,
+    };
+    let fleet = inner.surroundings.fleet();
+    if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
+        // Nobody writes them once the lease is given up.
+        let lease = election.settings.cluster();
+        last_events::write_before_release(&fleet.all(), lease, clock, deadline).await;
+        if !is_vacated {
+            tracing::warn!(
+                lease = election.settings.lease,
+                "what the leader did has not ended in time, so the lease is not given up but runs out"
+            );
+        }
+        tokio::select! {
+            biased;
+            () = campaign.resign(is_vacated && election.settings.release) => {}
+            () = clock.sleep_until(deadline) => {
+                tracing::warn!(lease = election.settings.lease, "the lease was not given up in time; it runs out");
+            }
+        }
+    }
+    unfinished.extend(supervisor.stop(deadline, |needs| needs != Needs::NoCaches).await);
+    // All that used caches has let go of them.
+    let clusters = fleet.all();
+    clusters.iter().for_each(Cluster::end_idle);
+    unfinished.extend(supervisor.stop(deadline, |_| true).await);
+    last_events::write(&clusters, clock, deadline).await;
+    unfinished
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether something has not become ready for so long that a restart is worth a try.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::Standings;
+use steersman_core::{Clock, Moment};
+
+use super::barrier::Awaited;
+use steersman_endpoints::CheckError;
+
+/// Remembers since when probes have found each that is not ready.
+pub(super) struct Stuck {
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+    standings: Standings,
+    awaited: Awaited,
+    since: Mutex<BTreeMap<String, Moment>>,
+}
+
+impl Stuck {
+    pub(super) fn new(
+        limit: Duration,
+        clock: &Arc<dyn Clock>,
+        standings: &Standings,
+        awaited: &Awaited,
+    ) -> Self {
+        Self {
+            limit,
+            clock: Arc::clone(clock),
+            standings: standings.clone(),
+            awaited: awaited.clone(),
+            since: Mutex::default(),
+        }
+    }
+
+    /// What `/healthz/stuck` says.
+    pub(super) fn check(&self) -> Result<(), CheckError> {
+        let (now, pending) = (self.clock.now(), self.pending());
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.retain(|name, _| pending.contains_key(name));
+        let mut stuck = Vec::new();
+        for (name, how) in &pending {
+            let seen = *since.entry(name.clone()).or_insert(now);
+            if now.saturating_since(seen) >= self.limit {
+                stuck.push(format!("{name}: {how}"));
+            }
+        }
+        if stuck.is_empty() {
+            Ok(())
+        } else {
+            Err(CheckError::public(stuck.join("; ")))
+        }
+    }
+
+    /// Those that are not ready now, and what they wait for.
+    fn pending(&self) -> BTreeMap<String, String> {
+        let all = self.standings.all().into_iter();
+        let mut pending: BTreeMap<String, String> = all
+            .filter(|(_, standing)| !standing.is_ready())
+            .map(|(name, standing)| (name, standing.to_string()))
+            .collect();
+        let caches = self.awaited.all();
+        if !caches.is_empty() {
+            pending.insert("caches".to_owned(), format!("waiting for {}", caches.join(", ")));
+        }
+        pending
+    }
+}

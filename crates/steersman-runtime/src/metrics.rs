@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is counted about controllers, under the names of controller-runtime and client-go.
+//!
+//! # Guarantees
+//! 1. A controller that runs again goes on with the same series: counters never go back.
+//! 2. Gauges say what is true when they are read, and are zero while a controller does not run.
+//! 3. The series of a controller go when its plan is dropped, unless one that came later has its name.
+
+mod gauges;
+mod handler;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicI64},
+    time::Duration,
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+use steersman_queue::Depth;
+
+pub(crate) use self::handler::HandlerSeries;
+use self::{
+    gauges::Gauges,
+    handler::{HandlerLabels, HandlerResultLabels},
+};
+
+/// The buckets of `controller_runtime_reconcile_time_seconds`.
+const RECONCILE_SECONDS: [f64; 40] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
+    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
+    50.0, 60.0,
+];
+
+/// Buckets of `workqueue_queue_duration_seconds` and `workqueue_work_duration_seconds`: from 10 ns, each ten times the last.
+///
+/// They are multiplied as Go does it, so that they have the same errors in the last place: these show in `le`, which Prometheus
+/// compares as text.
+const QUEUE_SECONDS: [f64; 12] = {
+    let mut buckets = [10e-9; 12];
+    let mut index = 1;
+    while index < buckets.len() {
+        buckets[index] = buckets[index - 1] * 10.0;
+        index += 1;
+    }
+    buckets
+};
+
+/// The metrics of all controllers of one host. Clones are the same metrics.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Families>);
+
+#[derive(Debug)]
+struct Families {
+    reconciles: Family<ResultLabels, Counter>,
+    errors: Family<ControllerLabels, Counter>,
+    terminal_errors: Family<ControllerLabels, Counter>,
+    panics: Family<ControllerLabels, Counter>,
+    timeouts: Family<ControllerLabels, Counter>,
+    other_panics: Family<ControllerLabels, Counter>,
+    hot_loops: Family<ControllerLabels, Counter>,
+    long_running: Family<ControllerLabels, Gauge>,
+    seconds: Family<ControllerLabels, Histogram, fn() -> Histogram>,
+    workers: Family<ControllerLabels, Gauge>,
+    active: Family<ControllerLabels, Gauge>,
+    adds: Family<QueueLabels, Counter>,
+    retries: Family<QueueLabels, Counter>,
+    queued_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
+    worked_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
+    handler_runs: Family<HandlerResultLabels, Counter>,
+    handler_seconds: Family<HandlerLabels, Histogram, fn() -> Histogram>,
+    handlers: Mutex<HashMap<HandlerLabels, usize>>,
+    queues: Mutex<BTreeMap<String, Weak<dyn Queued>>>,
+}
+
+/// A queue as its gauges see it.
+pub(crate) trait Queued: Send + Sync {
+    fn depth(&self) -> Depth;
+    fn depth_by_priority(&self) -> Vec<(i32, usize)>;
+}
+
+impl<K: steersman_queue::Key> Queued for steersman_queue::Queue<K> {
+    fn depth(&self) -> Depth {
+        self.depth()
+    }
+
+    fn depth_by_priority(&self) -> Vec<(i32, usize)> {
+        self.depth_by_priority()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabels {
+    controller: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    controller: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    name: String,
+    controller: String,
+}
+
+/// How a reconcile ended, as `controller_runtime_reconcile_total` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Success,
+    Error,
+    Requeue,
+    RequeueAfter,
+}
+
+impl Ended {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Success, "success"),
+        (Self::Error, "error"),
+        (Self::Requeue, "requeue"),
+        (Self::RequeueAfter, "requeue_after"),
+    ];
+}
+
+/// The series of one controller, found once so that counting costs no look-up.
+pub(crate) struct Series {
+    labels: ControllerLabels,
+    families: Metrics,
+    /// Tells this controller from others that get its name.
+    queue: Weak<dyn Queued>,
+    reconciles: [Counter; 4],
+    pub(crate) errors: Counter,
+    pub(crate) terminal_errors: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) timeouts: Counter,
+    /// Of sources, and of workers outside of a reconcile.
+    pub(crate) other_panics: Counter,
+    pub(crate) hot_loops: Counter,
+    pub(crate) long_running: Gauge<i64, AtomicI64>,
+    pub(crate) workers: Gauge<i64, AtomicI64>,
+    pub(crate) active: Gauge<i64, AtomicI64>,
+    seconds: Histogram,
+    adds: Counter,
+    retries: Counter,
+    queued_seconds: Histogram,
+    worked_seconds: Histogram,
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(RECONCILE_SECONDS);
+        let queue_seconds: fn() -> Histogram = || Histogram::new(QUEUE_SECONDS);
+        Self(Arc::new(Families {
+            reconciles: Family::default(),
+            errors: Family::default(),
+            terminal_errors: Family::default(),
+            panics: Family::default(),
+            timeouts: Family::default(),
+            other_panics: Family::default(),
+            hot_loops: Family::default(),
+            long_running: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            workers: Family::default(),
+            active: Family::default(),
+            adds: Family::default(),
+            retries: Family::default(),
+            queued_seconds: Family::new_with_constructor(queue_seconds),
+            worked_seconds: Family::new_with_constructor(queue_seconds),
+            handler_runs: Family::default(),
+            handler_seconds: Family::new_with_constructor(seconds),
+            handlers: Mutex::default(),
+            queues: Mutex::default(),
+        }))
+    }
+
+    /// Makes them part of what is exposed.
+    ///
+    /// ```
+    /// use prometheus_client::{encoding::text::encode, registry::Registry};
+    /// use steersman_runtime::Metrics;
+    ///
+    /// let mut registry = Registry::default();
+    /// Metrics::new().register(&mut registry);
+    /// let mut text = String::new();
+    /// encode(&mut text, &registry)?;
+    /// # Ok::<(), std::fmt::Error>(())
+    /// ```
+    pub fn register(&self, registry: &mut Registry) {
+        let families = &self.0;
+        let runtime = registry.sub_registry_with_prefix("controller_runtime");
+        // The encoder adds `_total` to the names of counters.
+        runtime.register(
+            "reconcile",
+            "Reconciles by controller and result",
+            families.reconciles.clone(),
+        );
+        runtime.register(
+            "reconcile_errors",
+            "Reconciles that failed",
+            families.errors.clone(),
+        );
+        runtime.register(
+            "terminal_reconcile_errors",
+            "Reconciles that failed and are not tried again",
+            families.terminal_errors.clone(),
+        );
+        runtime.register(
+            "reconcile_panics",
+            "Reconciles that panicked",
+            families.panics.clone(),
+        );
+        runtime.register(
+            "reconcile_timeouts",
+            "Reconciles that took too long",
+            families.timeouts.clone(),
+        );
+        runtime.register(
+            "reconcile_time_seconds",
+            "Length of a reconcile",
+            families.seconds.clone(),
+        );
+        runtime.register(
+            "max_concurrent_reconciles",
+            "Workers that a controller has",
+            families.workers.clone(),
+        );
+        runtime.register("active_workers", "Workers that are busy", families.active.clone());
+        registry.register(
+            "steersman_controller_panics",
+            "Panics of sources, and of workers outside of a reconcile",
+            families.other_panics.clone(),
+        );
+        registry.register(
+            "reconcile_hot_loop",
+            "Delays of keys whose reconciles change objects more often than the limit allows",
+            families.hot_loops.clone(),
+        );
+        registry.register(
+            "steersman_reconciles_long_running",
+            "Reconciles that run for longer than the time after which a warning is logged",
+            families.long_running.clone(),
+        );
+        registry.register(
+            "steersman_handler_runs",
+            "Runs of one of several handlers of a controller, by result",
+            families.handler_runs.clone(),
+        );
+        registry.register(
+            "steersman_handler_time_seconds",
+            "Length of such a run",
+            families.handler_seconds.clone(),
+        );
+        let queue = registry.sub_registry_with_prefix("workqueue");
+        queue.register("adds", "Keys that became ready", families.adds.clone());
+        queue.register(
+            "retries",
+            "Keys that were put back with a delay",
+            families.retries.clone(),
+        );
+        queue.register(
+            "queue_duration_seconds",
+            "How long keys were ready before a worker took them",
+            families.queued_seconds.clone(),
+        );
+        queue.register(
+            "work_duration_seconds",
+            "How long workers had a key",
+            families.worked_seconds.clone(),
+        );
+        registry.register_collector(Box::new(Gauges::of(self)));
+    }
+
+    /// The series of a controller.
+    pub(crate) fn series(&self, controller: &str, queue: Weak<dyn Queued>) -> Series {
+        let families = &self.0;
+        let labels = ControllerLabels {
+            controller: controller.to_owned(),
+        };
+        let named = QueueLabels {
+            name: controller.to_owned(),
+            controller: controller.to_owned(),
+        };
+        let result = |result| ResultLabels {
+            controller: controller.to_owned(),
+            result,
+        };
+        // Held to the end, so that one of the same name that goes now takes nothing along.
+        let mut queues = self.queues();
+        queues.insert(controller.to_owned(), queue.clone());
+        Series {
+            queue,
+            reconciles: Ended::ALL.map(|(_, name)| families.reconciles.get_or_create_owned(&result(name))),
+            errors: families.errors.get_or_create_owned(&labels),
+            terminal_errors: families.terminal_errors.get_or_create_owned(&labels),
+            panics: families.panics.get_or_create_owned(&labels),
+            timeouts: families.timeouts.get_or_create_owned(&labels),
+            other_panics: families.other_panics.get_or_create_owned(&labels),
+            hot_loops: families.hot_loops.get_or_create_owned(&labels),
+            long_running: families.long_running.get_or_create_owned(&labels),
+            workers: families.workers.get_or_create_owned(&labels),
+            active: families.active.get_or_create_owned(&labels),
+            seconds: families.seconds.get_or_create_owned(&labels),
+            adds: families.adds.get_or_create_owned(&named),
+            retries: families.retries.get_or_create_owned(&named),
+            queued_seconds: families.queued_seconds.get_or_create_owned(&named),
+            worked_seconds: families.worked_seconds.get_or_create_owned(&named),
+            families: self.clone(),
+            labels,
+        }
+    }
+
+    /// Counts a panic that was recovered from within a reconcile.
+    pub(crate) fn panicked(&self, controller: &str) {
+        let labels = ControllerLabels {
+            controller: controller.to_owned(),
+        };
+        self.0.panics.get_or_create(&labels).inc();
+    }
+
+    /// Counts a part of a reconcile that took too long.
+    pub(crate) fn timed_out(&self, controller: &str) {
+        let labels = ControllerLabels {
+            controller: controller.to_owned(),
+        };
+        self.0.timeouts.get_or_create(&labels).inc();
+    }
+
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<String, Weak<dyn Queued>>> {
+        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Series {
+    pub(crate) fn reconciled(&self, ended: Ended, took: Duration) {
+        self.reconciles[ended as usize].inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+}
+
+impl steersman_queue::Metrics for Series {
+    fn added(&self, keys: u64) {
+        self.adds.inc_by(keys);
+    }
+
+    fn taken(&self, queued: Duration) {
+        self.queued_seconds.observe(queued.as_secs_f64());
+    }
+
+    fn finished(&self, worked: Duration) {
+        self.worked_seconds.observe(worked.as_secs_f64());
+    }
+
+    fn retried(&self) {
+        self.retries.inc();
+    }
+}
+
+impl Drop for Series {
+    fn drop(&mut self) {
+        let families = &self.families.0;
+        let labels = &self.labels;
+        let mut queues = self.families.queues();
+        let last = queues.get(&labels.controller);
+        if !last.is_some_and(|last| last.ptr_eq(&self.queue)) {
+            return; // They are another's.
+        }
+        queues.remove(&labels.controller);
+        for (_, result) in Ended::ALL {
+            families.reconciles.remove(&ResultLabels {
+                controller: labels.controller.clone(),
+                result,
+            });
+        }
+        for family in [
+            &families.errors,
+            &families.terminal_errors,
+            &families.panics,
+            &families.timeouts,
+            &families.other_panics,
+            &families.hot_loops,
+        ] {
+            family.remove(labels);
+        }
+        families.seconds.remove(labels);
+        families.workers.remove(labels);
+        families.active.remove(labels);
+        families.long_running.remove(labels);
+        let named = QueueLabels {
+            name: labels.controller.clone(),
+            controller: labels.controller.clone(),
+        };
+        families.adds.remove(&named);
+        families.retries.remove(&named);
+        families.queued_seconds.remove(&named);
+        families.worked_seconds.remove(&named);
+    }
+}
+
+impl fmt::Debug for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Series").field(&self.labels.controller).finish()
+    }
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reconcilers that are handed the object instead of its key.
+
+use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use steersman_cache::{Resource, Wanted};
+use steersman_cluster::{Error, ObjectExt};
+use steersman_core::{Action, ObjectKey};
+
+use crate::{BoxError, Context, KnownKind, Reconciler, Request, Undecodable};
+
+/// Brings an object into its wanted state. The object is read from the cache: it is shared, so clone what you change.
+///
+/// An object that is gone is none of its business unless it says so by [`gone`](Self::gone). Neither is one that is being
+/// deleted, unless it holds the [`finalizer`](Self::finalizer): so a controller does not make again what is to go.
+///
+/// An object that does not decode as a `K` goes to [`undecodable`](Self::undecodable).
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use steersman_runtime::{Context, ObjectReconciler};
+/// use steersman_core::Action;
+///
+/// struct Counter;
+///
+/// impl ObjectReconciler<ConfigMap> for Counter {
+///     type Error = steersman_cluster::Error;
+///
+///     async fn reconcile(&self, map: Arc<ConfigMap>, _cx: Context) -> Result<Action, Self::Error> {
+///         tracing::info!(entries = map.data.as_ref().map_or(0, |data| data.len()));
+///         Ok(Action::await_change())
+///     }
+/// }
+/// ```
+pub trait ObjectReconciler<K>: Send + Sync + 'static {
+    /// What goes wrong.
+    type Error: Into<BoxError> + Send;
+
+    /// Looks at the object, and does what is missing.
+    fn reconcile(
+        &self,
+        object: Arc<K>,
+        cx: Context,
+    ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
+
+    /// The object is not there any more. It is called on a worker, and again after an error. Default: nothing is done.
+    fn gone(&self, key: ObjectKey, cx: Context) -> impl Future<Output = Result<Action, Self::Error>> + Send {
+        let _ = (key, cx);
+        async { Ok(Action::await_change()) }
+    }
+
+    /// The finalizer with which it holds objects back until it has cleaned up after them. Adding it and taking it off is up
+    /// to [`reconcile`](Self::reconcile): this says only that objects which are being deleted are handed to it as long as
+    /// they have it. Default: none.
+    fn finalizer(&self) -> Option<&str> {
+        None
+    }
+
+    /// Handles an object that does not decode as a `K`, such as one that was stored before the CRD changed. It is called in the
+    /// place of [`reconcile`](Self::reconcile), after a Warning event `DecodeFailed` was recorded on the object. Default: a
+    /// [terminal](crate::terminal) error, so that the object is not reconciled again until it changes.
+    ///
+    /// An object that holds the [`finalizer`](Self::finalizer) stays after its deletion until the finalizer is removed. To let the
+    /// deletion finish, clean up by what the raw object says and call [`Undecodable::remove_finalizer`]:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use steersman_runtime::{BoxError, Context, ObjectReconciler, Undecodable};
+    /// # use steersman_core::Action;
+    /// # struct Cleaner;
+    /// # impl ObjectReconciler<ConfigMap> for Cleaner {
+    /// #     type Error = BoxError;
+    /// #     async fn reconcile(&self, _: Arc<ConfigMap>, _: Context) -> Result<Action, BoxError> {
+    /// #         Ok(Action::await_change())
+    /// #     }
+    /// async fn undecodable(&self, object: Undecodable, cx: Context) -> Result<Action, BoxError> {
+    ///     if !object.is_being_deleted() {
+    ///         return Err(object.into_error());
+    ///     }
+    ///     object.remove_finalizer("example.com/cleanup", &cx).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// # }
+    /// ```
+    fn undecodable(
+        &self,
+        object: Undecodable,
+        cx: Context,
+    ) -> impl Future<Output = Result<Action, BoxError>> + Send {
+        let _ = cx;
+        async move { Err(object.into_error()) }
+    }
+}
+
+/// A reconciler that a controller can have: a [`Reconciler`] of its keys, or an [`ObjectReconciler`] of the objects of its
+/// primary kind. `By` is [`ByKey`] or [`ByObject`]; the compiler finds it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a reconciler",
+    note = "implement `ObjectReconciler<K>` for the kind `K` of the controller, or `Reconciler`, or wrap an async function with \
+            `reconcile_fn`"
+)]
+pub trait AnyReconciler<R, By>: Send + Sync + 'static {
+    /// Reconciles one key. `primary` is the kind of the controller, if it has one.
+    #[doc(hidden)]
+    fn reconcile_any(
+        &self,
+        primary: Option<&PrimaryKind>,
+        request: R,
+        cx: Context,
+    ) -> impl Future<Output = Result<Action, BoxError>> + Send;
+}
+
+/// How a reconciler of a controller of `T` can be called.
+#[diagnostic::on_unimplemented(
+    message = "the controller is of `{T}`, but its reconciler is not",
+    label = "reconciles objects of another kind",
+    note = "a controller of `Controller::of::<K>(…)` takes an `ObjectReconciler<K>`"
+)]
+pub trait Reconciles<T> {}
+
+/// The reconciler is called with a key.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ByKey {}
+
+/// The reconciler is called with an object.
+#[derive(Debug)]
+pub struct ByObject<T>(PhantomData<fn() -> T>);
+
+impl<T> Reconciles<T> for ByKey {}
+
+impl<T> Reconciles<T> for ByObject<T> {}
+
+/// The primary kind is known without a controller, or not needed.
+pub trait KnownPrimary {
+    /// The primary kind, if it is needed.
+    #[doc(hidden)]
+    fn primary() -> Option<PrimaryKind>;
+}
+
+impl KnownPrimary for ByKey {
+    fn primary() -> Option<PrimaryKind> {
+        None
+    }
+}
+
+impl<T: KnownKind> KnownPrimary for ByObject<T> {
+    fn primary() -> Option<PrimaryKind> {
+        Some(PrimaryKind {
+            resource: Resource::of::<T>(),
+            wanted: Wanted::Whole,
+        })
+    }
+}
+
+/// The primary kind of a controller, and how much of its objects the controller watches.
+#[derive(Clone, Debug)]
+pub struct PrimaryKind {
+    pub(crate) resource: Resource,
+    pub(crate) wanted: Wanted,
+}
+
+impl<R: Send + 'static, T: Reconciler<R>> AnyReconciler<R, ByKey> for T {
+    async fn reconcile_any(
+        &self,
+        _: Option<&PrimaryKind>,
+        request: R,
+        cx: Context,
+    ) -> Result<Action, BoxError> {
+        self.reconcile(request, cx).await.map_err(Into::into)
+    }
+}
+
+impl<K, T> AnyReconciler<Request, ByObject<K>> for T
+where
+    K: kube::Resource + DeserializeOwned + Send + Sync + 'static,
+    T: ObjectReconciler<K>,
+{
+    async fn reconcile_any(
+        &self,
+        primary: Option<&PrimaryKind>,
+        request: Request,
+        cx: Context,
+    ) -> Result<Action, BoxError> {
+        let primary = primary.expect("a controller of objects has a primary kind");
+        let objects = cx.client().of_as::<K>(&primary.resource, primary.wanted);
+        let object = match objects.get(request.key()).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return gone(self, request, cx).await,
+            Err(error) if error.is_undecodable() => {
+                return undecodable(self, &primary.resource, request, error, cx).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if is_none_of(self, &*object) {
+            return Ok(Action::await_change());
+        }
+        self.reconcile(object, cx).await.map_err(Into::into)
+    }
+}
+
+async fn gone<K>(
+    reconciler: &impl ObjectReconciler<K>,
+    request: Request,
+    cx: Context,
+) -> Result<Action, BoxError> {
+    let key = request.key().clone();
+    reconciler.gone(key, cx).await.map_err(Into::into)
+}
+
+async fn undecodable<K>(
+    reconciler: &impl ObjectReconciler<K>,
+    resource: &Resource,
+    request: Request,
+    error: Error,
+    cx: Context,
+) -> Result<Action, BoxError> {
+    let Some(object) = Undecodable::read(resource, request.key(), error, &cx).await? else {
+        return gone(reconciler, request, cx).await;
+    };
+    if is_none_of(reconciler, object.object()) {
+        return Ok(Action::await_change());
+    }
+    object.record(reconciler.finalizer(), &cx);
+    reconciler.undecodable(object, cx).await
+}
+
+/// Whether the object is being deleted and does not have the finalizer of this reconciler.
+fn is_none_of<K>(reconciler: &impl ObjectReconciler<K>, object: &impl ObjectExt) -> bool {
+    let holds_ours = |finalizer| object.has_finalizer(finalizer);
+    object.is_being_deleted() && !reconciler.finalizer().is_some_and(holds_ours)
+}
+
+/// A reconciler together with the primary kind of its controller.
+pub(crate) struct Bound<T, By> {
+    reconciler: T,
+    primary: Option<PrimaryKind>,
+    _by: PhantomData<fn() -> By>,
+}
+
+impl<T, By> Bound<T, By> {
+    pub(crate) fn new(reconciler: T, primary: Option<PrimaryKind>) -> Self {
+        Self {
+            reconciler,
+            primary,
+            _by: PhantomData,
+        }
+    }
+}
+
+impl<R: Send + 'static, By: 'static, T: AnyReconciler<R, By>> Reconciler<R> for Bound<T, By> {
+    type Error = BoxError;
+
+    fn reconcile(&self, request: R, cx: Context) -> impl Future<Output = Result<Action, BoxError>> + Send {
+        self.reconciler.reconcile_any(self.primary.as_ref(), request, cx)
+    }
+}
+
+impl<T: fmt::Debug, By> fmt::Debug for Bound<T, By> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Bound").field(&self.reconciler).finish()
+    }
+}

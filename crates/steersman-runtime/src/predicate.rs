@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which changes matter.
+//!
+//! A predicate drops changes before they become keys. It saves reconciles, not memory. The ready-made ones let creations,
+//! deletions and what is said again of an object pass: only an update can be without consequence. They look at the header
+//! only. There are two exceptions: [`resource_version_changed`] drops what a resync says again, and [`object_is`] looks at
+//! whole objects, whatever has become of them.
+//!
+//! A change that a predicate panics over passes.
+
+use std::{fmt, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use steersman_cache::Object;
+
+use crate::Occurrence;
+
+/// Says whether a change matters. It is cheap to clone.
+///
+/// ```
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use steersman_runtime::{generation_changed, labels_changed, object_is};
+///
+/// let wanted = generation_changed()
+///     .or(labels_changed())
+///     .and(object_is(|deployment: &Deployment| deployment.spec.replicas != Some(0)));
+/// # let _ = wanted;
+/// ```
+pub struct Predicate<T>(Arc<Admits<T>>);
+
+type Admits<T> = dyn Fn(&Occurrence<'_, T>) -> bool + Send + Sync;
+
+impl<T: 'static> Predicate<T> {
+    /// A predicate from a function.
+    pub fn new(admits: impl Fn(&Occurrence<'_, T>) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(admits))
+    }
+
+    /// Whether a change matters.
+    #[must_use]
+    pub fn admits(&self, occurrence: &Occurrence<'_, T>) -> bool {
+        (self.0)(occurrence)
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::new(move |occurrence| self.admits(occurrence) && other.admits(occurrence))
+    }
+
+    /// One of both, or both.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self::new(move |occurrence| self.admits(occurrence) || other.admits(occurrence))
+    }
+}
+
+/// The opposite.
+impl<T: 'static> std::ops::Not for Predicate<T> {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        Self::new(move |occurrence| !self.admits(occurrence))
+    }
+}
+
+impl<T> Clone for Predicate<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for Predicate<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Predicate")
+    }
+}
+
+/// Updates that change the generation, which servers raise when somebody changes the wishes in an object and not when its
+/// status is written. Objects of kinds that have no generation always pass.
+#[must_use]
+pub fn generation_changed<T: 'static>() -> Predicate<T> {
+    on_update(|old, new| match (old.generation(), new.generation()) {
+        (Some(old), Some(new)) => old != new,
+        _ => true,
+    })
+}
+
+/// Updates that change the labels.
+#[must_use]
+pub fn labels_changed<T: 'static>() -> Predicate<T> {
+    on_update(|old, new| !old.labels().eq(new.labels()))
+}
+
+/// Updates that change the annotations.
+#[must_use]
+pub fn annotations_changed<T: 'static>() -> Predicate<T> {
+    on_update(|old, new| !old.annotations().eq(new.annotations()))
+}
+
+/// Everything but what a resync says again of an object that did not change. What is there when a controller starts still
+/// passes: nobody has looked at it yet. So does an object that a relist shows with other content at the same resource
+/// version, as after a change of the CRD's defaults.
+#[must_use]
+pub fn resource_version_changed<T: 'static>() -> Predicate<T> {
+    Predicate::new(|occurrence| occurrence.event().is_change())
+}
+
+/// Updates that begin the deletion of an object: from now on only finalizers keep it.
+#[must_use]
+pub fn deletion_began<T: 'static>() -> Predicate<T> {
+    on_update(|old, new| !old.is_deleting() && new.is_deleting())
+}
+
+/// Changes of objects of which this holds, before or after the change. One that cannot be decoded passes, so that
+/// somebody sees it.
+pub fn object_is<T>(holds: impl Fn(&T) -> bool + Send + Sync + 'static) -> Predicate<T>
+where
+    T: DeserializeOwned + Send + Sync + 'static,
+{
+    Predicate::new(move |occurrence| {
+        let mut states = occurrence.states();
+        states.any(|object| object.decoded::<T>().map_or(true, |object| holds(&object)))
+    })
+}
+
+fn on_update<T: 'static>(matters: impl Fn(&Object, &Object) -> bool + Send + Sync + 'static) -> Predicate<T> {
+    Predicate::new(move |occurrence| match occurrence.old() {
+        Some(old) => matters(old, occurrence.object()),
+        None => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use steersman_cache::Event;
+    use steersman_cluster::ClusterName;
+
+    use super::*;
+
+    fn object(metadata: &Value) -> Arc<Object> {
+        let mut whole = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
+        whole["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .extend(metadata.as_object().unwrap().clone());
+        Arc::new(Object::from_slice(&serde_json::to_vec(&whole).unwrap()).unwrap())
+    }
+
+    fn admits(predicate: &Predicate<Value>, event: &Event) -> bool {
+        predicate.admits(&Occurrence::new(event, &ClusterName::default()))
+    }
+
+    fn update(old: &Value, new: &Value) -> Event {
+        Event::Updated {
+            old: object(old),
+            new: object(new),
+        }
+    }
+
+    #[test]
+    fn a_generation_that_stays_is_dropped_and_none_at_all_passes() {
+        let predicate = generation_changed();
+        assert!(!admits(
+            &predicate,
+            &update(&json!({"generation": 1}), &json!({"generation": 1}))
+        ));
+        assert!(admits(
+            &predicate,
+            &update(&json!({"generation": 1}), &json!({"generation": 2}))
+        ));
+        assert!(admits(&predicate, &update(&json!({}), &json!({}))));
+    }
+
+    #[test]
+    fn labels_and_annotations_are_compared() {
+        let old = json!({"labels": {"a": "1"}, "annotations": {"b": "1"}});
+        let new = json!({"labels": {"a": "2"}, "annotations": {"b": "1"}});
+        let event = update(&old, &new);
+        assert!(admits(&labels_changed(), &event));
+        assert!(!admits(&annotations_changed(), &event));
+        assert!(admits(&annotations_changed().or(labels_changed()), &event));
+        assert!(!admits(&annotations_changed().and(labels_changed()), &event));
+        assert!(admits(&!annotations_changed(), &event));
+    }
+
+    // R147
+    #[test]
+    fn a_resync_is_told_from_a_change() {
+        let resynced = Event::Resynced {
+            object: object(&json!({})),
+        };
+        assert!(!admits(&resource_version_changed(), &resynced));
+        assert!(admits(&generation_changed(), &resynced));
+        let changed = update(&json!({}), &json!({"resourceVersion": "2"}));
+        assert!(admits(&resource_version_changed(), &changed));
+        // D2
+        let defaulted = update(&json!({}), &json!({"labels": {"a": "1"}}));
+        assert!(admits(&resource_version_changed(), &defaulted));
+        let same = update(&json!({}), &json!({}));
+        assert!(!admits(&resource_version_changed(), &same));
+        let first = Event::Added {
+            object: object(&json!({})),
+            initial: true,
+        };
+        assert!(admits(&resource_version_changed(), &first));
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_not_dropped() {
+        let never = Predicate::and(object_is(|_: &Value| false), generation_changed());
+        assert!(!admits(&never, &update(&json!({}), &json!({}))));
+        let event = update(&json!({}), &json!({}));
+        let strange = object_is(|_: &u8| false);
+        assert!(strange.admits(&Occurrence::new(&event, &ClusterName::default())));
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One run of a controller: sources first, then leadership, then workers.
+
+mod verdict;
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use steersman_cache::Resource;
+use steersman_cluster::Ask;
+use steersman_core::{Moment, Sleep, Task};
+use tokio::sync::watch;
+
+use self::verdict::{Known, Verdict, judge};
+use crate::{
+    ControllerError, RequestKey, RunContext, Term,
+    cached_reads::CachedReads,
+    controller::Plan,
+    namespaced::Namespaced,
+    source::{AnySource, Gates, Reporter, SourceContext, SourceState, Wishes},
+    work::{Outfit, Workers, message},
+};
+
+/// How long to wait until something is tried again that a source needs to begin.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Runs until it is told to stop.
+pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> Result<(), ControllerError> {
+    let _only = plan.begin()?;
+    plan.series(cx.metrics());
+    cx.in_cluster(plan.home.name().as_str());
+    let stop = cx.stop().clone();
+    let reads = Arc::new(CachedReads::new(plan));
+    let mut sources = Sources::start(plan, &cx, &reads);
+    let begun = tokio::select! {
+        biased;
+        _ = stop.requested() => Ok(()),
+        begun = sources.in_sync(plan, &cx) => begun,
+    };
+    let result = match begun {
+        Ok(()) => lead_in_turn((plan, &reads), &cx, &mut sources).await,
+        Err(error) => Err(error),
+    };
+    let deadline = stop.deadline().unwrap_or_default();
+    tokio::select! {
+        biased;
+        () = sources.end() => {}
+        () = cx.clock().sleep_until(deadline) => {}
+    }
+    result
+}
+
+/// Works in one term after the other, until the run ends.
+async fn lead_in_turn<R: RequestKey>(
+    (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
+    cx: &RunContext,
+    sources: &mut Sources<R>,
+) -> Result<(), ControllerError> {
+    while let Some(term) = sources.until_term(cx).await {
+        if let Some(result) = lead((plan, reads), cx, term, sources).await {
+            return result;
+        }
+        // Another leader may leave anything undone, so every object is reconciled in the next term. The sources go on as they
+        // are; what their informers hold is enqueued now, at low priority.
+        plan.replay();
+    }
+    Ok(())
+}
+
+/// Works until the term ends, which gives nothing, or the run does.
+async fn lead<R: RequestKey>(
+    (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
+    cx: &RunContext,
+    term: Term,
+    sources: &mut Sources<R>,
+) -> Option<Result<(), ControllerError>> {
+    let outfit = Arc::new(Outfit::new((plan, reads), cx, term.clone(), &sources.gates));
+    // Before anybody works on one of them, so that none goes unnoticed.
+    let mut members = cx.fleet().subscribe();
+    let mut recoveries = reads.recoveries();
+    let workers = Workers::start(plan, cx, &outfit);
+    let mut long_running = std::pin::pin!(outfit.watch_long_running());
+    let (deadline, mut result) = loop {
+        tokio::select! {
+            biased;
+            // What is in flight has as long as the fence lets it write, also where the whole is to end.
+            () = term.ended() => break (Moment::ORIGIN, None),
+            deadline = cx.stop().requested() => break (deadline, Some(Ok(()))),
+            error = workers.failed() => break (Moment::ORIGIN, Some(Err(error))),
+            _ = members.changed() => outfit.dismiss_absent(),
+            () = outfit.kind_departed() => outfit.dismiss_absent(),
+            _ = recoveries.changed() => outfit.caches_recovered(),
+            () = sources.keep_standing(cx) => {}
+            () = &mut long_running => {}
+        }
+    };
+    if plan.options.drains() && matches!(result, Some(Ok(()))) {
+        tokio::select! {
+            biased;
+            error = workers.failed() => result = Some(Err(error)),
+            () = workers.drain(deadline) => {}
+        }
+    }
+    workers.finish(deadline).await;
+    result
+}
+
+/// The running sources of a controller.
+pub(crate) struct Sources<R: RequestKey> {
+    gates: Arc<Gates<R>>,
+    known: Vec<Known>,
+    states: watch::Receiver<Vec<SourceState>>,
+    /// When they should be in sync; nothing once that has passed.
+    limit: Option<Sleep>,
+    _tasks: Vec<Task>,
+}
+
+impl<R: RequestKey> Sources<R> {
+    fn start(plan: &Arc<Plan<R>>, cx: &RunContext, reads: &Arc<CachedReads>) -> Self {
+        let mut states = vec![SourceState::Waiting; plan.sources.len()];
+        // The last one is for what reconciles read beside what the sources watch: at first nothing.
+        states.push(SourceState::Ready);
+        let (sender, states) = watch::channel(states);
+        let sender = Arc::new(sender);
+        let everywhere = (0..plan.sources.len()).filter(|index| plan.sources[*index].is_everywhere());
+        let clock = Arc::clone(plan.home.clock());
+        let gates = Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect()));
+        let tasks = (0..plan.sources.len()).map(|index| {
+            let reporter = Reporter::new(&sender, index);
+            let wishes = Wishes {
+                poll_every: plan.options.polled_every(),
+                replays: plan.replays(),
+            };
+            let source = SourceContext::new(&plan.queue, &gates, &plan.home, cx, (wishes, reporter));
+            cx.spawner()
+                .spawn("source", keep_running(Arc::clone(plan), index, source))
+        });
+        let reporter = Reporter::new(&sender, plan.sources.len());
+        let (reads, context) = (Arc::clone(reads), cx.clone());
+        let following = cx.spawner().spawn("cached reads", async move {
+            reads.follow(&context, &reporter).await;
+        });
+        let limit = cx.clock().now() + plan.options.sync_limit();
+        let known = plan.sources.iter().map(Known::of);
+        Self {
+            _tasks: tasks.chain([following]).collect(),
+            gates,
+            known: known.chain([Known::cached_reads()]).collect(),
+            limit: Some(cx.clock().sleep_until(limit)),
+            states,
+        }
+    }
+
+    /// Ends them, and waits until nothing of them is left: whoever ends informers that nobody holds finds them so.
+    async fn end(self) {
+        let Self {
+            mut states, _tasks, ..
+        } = self;
+        drop(_tasks);
+        // Each has a share in the other side, as long as it is there.
+        while states.changed().await.is_ok() {}
+    }
+
+    /// Waits until every source has enqueued what is there.
+    async fn in_sync(&mut self, plan: &Plan<R>, cx: &RunContext) -> Result<(), ControllerError> {
+        loop {
+            let verdict = self.look();
+            verdict.refuse(plan, self.is_late())?;
+            cx.stand(verdict.standing(self.is_late()));
+            // If none is left to say more, all have ended by themselves.
+            if !verdict.is_held_up(self.is_late()) || !self.changed(cx).await {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for a term, and says how the sources stand meanwhile; gives nothing when it is time to stop.
+    async fn until_term(&mut self, cx: &RunContext) -> Option<Term> {
+        loop {
+            tokio::select! {
+                biased;
+                _ = cx.stop().requested() => return None,
+                term = cx.leadership().term() => return Some(term),
+                () = self.keep_standing(cx) => {}
+            }
+        }
+    }
+
+    /// Waits for a change of how the sources stand, and says so.
+    async fn keep_standing(&mut self, cx: &RunContext) {
+        if !self.changed(cx).await {
+            // Nothing can change any more.
+            std::future::pending::<()>().await;
+        }
+        cx.stand(self.look().standing(self.is_late()));
+    }
+
+    /// Waits until a source says something else, or they had their time to be in sync: nobody need wait for this controller
+    /// any longer then. False means that none is left to say anything.
+    async fn changed(&mut self, cx: &RunContext) -> bool {
+        let limit = async {
+            match &mut self.limit {
+                Some(limit) => limit.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            changed = self.states.changed() => changed.is_ok(),
+            () = limit => {
+                self.limit = None;
+                cx.settle();
+                true
+            }
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.limit.is_none()
+    }
+
+    fn look(&mut self) -> Verdict {
+        let states = self.states.borrow_and_update();
+        judge(&self.known, &states)
+    }
+}
+
+/// What the task of a source does. One that panics is in trouble, and begins anew after a while.
+async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: SourceContext<R>) {
+    let source = &plan.sources[index];
+    loop {
+        let running = async {
+            if let Some((resource, namespaced)) =
+                plan.unknown_scope.as_ref().filter(|_| source.awaits_scope())
+            {
+                learn_scope(&plan, resource, namespaced, &cx).await;
+                cx.report(SourceState::Waiting);
+            }
+            source.run(cx.clone()).await;
+        };
+        let Err(panic) = AssertUnwindSafe(running).catch_unwind().await else {
+            // It has nothing more to say, so nothing is missing.
+            return cx.update(|state| {
+                if state.has_been_ready() {
+                    state.clone()
+                } else {
+                    SourceState::Ready
+                }
+            });
+        };
+        let (name, message) = (source.name(), message(&*panic));
+        plan.count_panic();
+        tracing::error!(controller = %plan.name, source = name, panic = message, "a source panicked; it begins anew");
+        cx.update(|state| SourceState::Trouble {
+            reason: format!("{name}: it panicked: {message}"),
+            absent: false,
+            was_ready: state.has_been_ready(),
+        });
+        cx.clock().sleep_until(cx.clock().now() + AGAIN).await;
+    }
+}
+
+/// Asks whether the objects of a kind are in namespaces, until an answer comes: from the cluster where they are watched, or
+/// from any of those, for a kind has one scope wherever it is.
+async fn learn_scope<R: RequestKey>(
+    plan: &Plan<R>,
+    resource: &Resource,
+    namespaced: &Namespaced,
+    cx: &SourceContext<R>,
+) {
+    let ask = Ask::kind(resource.group(), resource.kind()).version(resource.version());
+    let primary = plan.sources.first().and_then(AnySource::kind);
+    let place = primary.and_then(|kind| kind.cluster(&plan.home));
+    while namespaced.get().is_none() {
+        let clusters = place.map_or_else(|| cx.fleet().all(), |place| vec![place.clone()]);
+        let mut reason = "there is no cluster to ask".to_owned();
+        for cluster in clusters {
+            match cluster.mapper().resolve(&ask).await {
+                Ok(found) => return namespaced.set(found.is_namespaced()),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        cx.report(SourceState::Trouble {
+            reason: format!("whether {resource} is in namespaces is not known: {reason}"),
+            absent: false,
+            was_ready: false,
+        });
+        cx.clock().sleep_until(cx.clock().now() + AGAIN).await;
+    }
+}

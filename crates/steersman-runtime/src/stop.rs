@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How something that runs is told to end, and by when.
+
+use futures::future::select_all;
+use steersman_core::Moment;
+use tokio::sync::watch;
+
+/// Tells those who hold the [`Stop`] to end. Dropping it tells them to end at once.
+#[derive(Debug)]
+pub struct StopHandle(watch::Sender<Option<Moment>>);
+
+/// Whether and by when to end. Clones are equal.
+#[derive(Clone, Debug)]
+pub struct Stop(Vec<watch::Receiver<Option<Moment>>>);
+
+impl StopHandle {
+    /// A pair: one tells, the other is told.
+    ///
+    /// ```
+    /// # futures::executor::block_on(async {
+    /// use steersman_runtime::StopHandle;
+    /// use steersman_core::Moment;
+    ///
+    /// let (handle, stop) = StopHandle::new();
+    /// assert!(stop.deadline().is_none());
+    /// handle.stop_by(Moment::from_nanos(7));
+    /// assert_eq!(stop.requested().await, Moment::from_nanos(7));
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn new() -> (Self, Stop) {
+        let (sender, receiver) = watch::channel(None);
+        (Self(sender), Stop(vec![receiver]))
+    }
+
+    /// Says to end, and that nobody waits any longer than until `deadline`. Of several the first counts.
+    pub fn stop_by(&self, deadline: Moment) {
+        self.0.send_if_modified(|told| {
+            let is_first = told.is_none();
+            *told = told.or(Some(deadline));
+            is_first
+        });
+    }
+}
+
+impl Stop {
+    /// Waits until it is time to end, and gives the moment by which to have done so.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn requested(&self) -> Moment {
+        let mut receivers = self.0.clone();
+        let each = receivers.iter_mut().map(|receiver| {
+            Box::pin(async {
+                // Who went without a word has no time to give.
+                let told = receiver.wait_for(Option::is_some).await;
+                told.ok().and_then(|told| *told).unwrap_or(Moment::ORIGIN)
+            })
+        });
+        select_all(each).await.0
+    }
+
+    /// The moment by which to have ended, if it is time to.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Moment> {
+        self.0
+            .iter()
+            .filter_map(|receiver| match (*receiver.borrow(), receiver.has_changed()) {
+                (None, Err(_)) => Some(Moment::ORIGIN),
+                (told, _) => told,
+            })
+            .min()
+    }
+
+    /// Whether it is time to end.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.deadline().is_some()
+    }
+
+    /// One that is told with this one, and by a handle of its own.
+    #[must_use]
+    pub fn child(&self) -> (StopHandle, Self) {
+        let (handle, own) = StopHandle::new();
+        (handle, own.joined(self))
+    }
+
+    /// One that is told with either.
+    pub(crate) fn joined(&self, other: &Self) -> Self {
+        Self(self.0.iter().chain(&other.0).cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_child_ends_with_its_parent_and_by_itself() {
+        let (parent, stop) = StopHandle::new();
+        let (own, child) = stop.child();
+        let (_other, second) = stop.child();
+        own.stop_by(Moment::from_nanos(1));
+        assert!(child.is_requested() && !second.is_requested() && !stop.is_requested());
+        parent.stop_by(Moment::from_nanos(2));
+        assert_eq!(second.requested().now_or_never(), Some(Moment::from_nanos(2)));
+    }
+
+    #[test]
+    fn who_goes_without_a_word_stops_what_it_ran() {
+        let (handle, stop) = StopHandle::new();
+        drop(handle);
+        assert!(stop.is_requested());
+        assert!(stop.requested().now_or_never().is_some());
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs that last longer than a term of leadership.
+
+use std::{pin::pin, time::Duration};
+
+use crate::{BoxError, Leadership, RunContext};
+use steersman_cluster::Closed;
+use steersman_core::{Clock, Moment};
+
+use super::chain;
+
+/// A run that fails within this time after a term ended is taken to fail because of that, whatever its error says. It is the time
+/// after which leader work that still runs is reported.
+const AFTERMATH: Duration = Duration::from_secs(30);
+
+/// Runs a warm-up runnable, and starts it again each time it fails because this replica stopped leading. The fence has done its
+/// work then, and the replica has to stay warm. Any other failure is the result.
+///
+/// Each start accounts for one failure per lost term at most, so a runnable that fails for a reason of its own ends the run.
+///
+/// # Cancel safety
+/// As that of the run.
+pub(crate) async fn across_terms<Fut>(
+    name: &str,
+    cx: &RunContext,
+    mut run: impl FnMut() -> Fut,
+) -> Result<(), BoxError>
+where
+    Fut: Future<Output = Result<(), BoxError>>,
+{
+    let (leadership, stop) = (cx.leadership(), cx.stop());
+    loop {
+        let clock = &**cx.clock();
+        let (result, lost) = noting_losses(leadership, clock, run()).await;
+        let error = match result {
+            Err(error) if !stop.is_requested() && is_explained(leadership, clock, lost, &*error) => error,
+            result => return result,
+        };
+        tracing::warn!(name, error = %chain(&*error), "failed after it stopped leading; starting again");
+        tokio::select! {
+            biased;
+            _ = stop.requested() => return Ok(()),
+            () = spent_term_ended(leadership) => {}
+        }
+    }
+}
+
+/// Runs something; gives its result, and when the last term ended meanwhile, if one did.
+async fn noting_losses<T>(
+    leadership: &Leadership,
+    clock: &dyn Clock,
+    run: impl Future<Output = T>,
+) -> (T, Option<Moment>) {
+    let (mut run, mut lost) = (pin!(run), None);
+    let mut ended = leadership.ended_terms();
+    loop {
+        let result = tokio::select! {
+            biased;
+            () = leadership.ended_more_than(ended) => None,
+            result = &mut run => Some(result),
+        };
+        let now_ended = leadership.ended_terms();
+        if now_ended > ended {
+            (ended, lost) = (now_ended, Some(clock.now()));
+        }
+        if let Some(result) = result {
+            return (result, lost);
+        }
+    }
+}
+
+/// Whether a run failed because of a term that it lost. The last one that ended during the run ended at `lost`.
+///
+/// Users wrap errors as they like. So the errors that count are those that a fence caused, and while this replica does not lead,
+/// every error soon after the end of a term.
+fn is_explained(
+    leadership: &Leadership,
+    clock: &dyn Clock,
+    lost: Option<Moment>,
+    error: &(dyn std::error::Error + 'static),
+) -> bool {
+    if leadership.try_term().is_some_and(|term| term.is_spent()) {
+        return true;
+    }
+    let Some(lost) = lost else {
+        return false;
+    };
+    let is_recent = || clock.now().saturating_since(lost) < AFTERMATH;
+    is_fenced(error) || (!leadership.is_leading() && is_recent())
+}
+
+/// Waits for the end of a term whose fence is closed already. A run that began in it would fail again at once.
+async fn spent_term_ended(leadership: &Leadership) {
+    if let Some(term) = leadership.try_term()
+        && term.is_spent()
+    {
+        term.ended().await;
+    }
+}
+
+/// Whether a fence or a closed cluster caused this error.
+fn is_fenced(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Closed>())
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Controllers, without a manager.
+
+mod cached_reads;
+mod clusters;
+mod conditional;
+mod handlers;
+mod metrics;
+mod objects;
+mod outcome;
+mod primary_kinds;
+mod run;
+mod sources;
+mod standby;
+mod support;
+mod table;
+mod terms;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The probes of a manager.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use super::support;
+use steersman_runtime::{BoxError, Manager, Needs, RunContext, Standing, run_fn};
+use support::{HERE, get};
+
+// R65, R66
+#[tokio::test]
+async fn verbose_readiness_lists_the_status_of_runnables_below_the_checks() {
+    let manager = Manager::builder()
+        .without_cluster()
+        .health(HERE)
+        .build()
+        .await
+        .unwrap();
+    let sweeper = run_fn("sweeper", async |cx: RunContext| -> Result<(), BoxError> {
+        cx.stop().requested().await;
+        Ok(())
+    });
+    manager.add(sweeper.needing(Needs::Nothing)).unwrap();
+    let run = manager.run_until(async {
+        let is_ready = |standing: &Standing| *standing == Standing::Ready;
+        let standings = manager.standings();
+        standings
+            .when(|all| all.get("sweeper").is_some_and(is_ready))
+            .await;
+        let probe = async |path| get(manager.addresses().health.unwrap(), path).await;
+        let checks = "[+]caches ok\n[+]runnables ok\n[+]warm ok\n";
+        assert_eq!(probe("/readyz").await.parts(), (200, "ok"));
+        assert_eq!(
+            probe("/readyz?verbose").await.parts(),
+            (
+                200,
+                &*format!("{checks}runnable sweeper: ready\nhealthz check passed\n")
+            )
+        );
+        let database = manager.readyz_check("database", || async { Err::<(), _>("blech") });
+        let _database = database.unwrap();
+        let checks = "[+]caches ok\n[-]database failed: reason withheld\n[+]runnables ok\n[+]warm ok\n";
+        assert_eq!(
+            probe("/readyz").await.parts(),
+            (500, &*format!("{checks}healthz check failed\n"))
+        );
+        assert_eq!(
+            probe("/readyz?verbose").await.parts(),
+            (
+                500,
+                &*format!("{checks}runnable sweeper: ready\nhealthz check failed\n")
+            )
+        );
+        let ping = "[+]ping ok\nhealthz check passed\n";
+        assert_eq!(probe("/healthz?verbose").await.parts(), (200, ping));
+    });
+    run.await.unwrap();
+}
