@@ -4,9 +4,9 @@
 //! # Guarantees
 //! 1. A request passes only if the API server authenticates its bearer token (TokenReview) and authorizes the user for the
 //!    path and the method (SubjectAccessReview).
-//! 2. Results are cached: identities for 1 min, permissions for 5 min, denials for 30 s. Failed reviews are not cached.
-//! 3. Tokens are not stored: the keys of the cache are digests.
-//! 4. A review fails if the API server does not respond within 10 s.
+//! 2. Results are cached: identities for 1 min, permissions for 5 min, denials for 30 s. Failed reviews are not cached. The
+//!    keys are digests, so the cache contains no tokens.
+//! 3. A review fails if the API server does not respond within 10 s.
 
 mod cache;
 

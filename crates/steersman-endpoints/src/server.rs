@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A small HTTP/1.1 server for probes, metrics and webhooks, on top of hyper.
 //!
-//! hyper parses, enforces the limits of headers and ends connections gracefully. This module accepts connections and owns
-//! them. `axum::serve` is not used: it detaches its tasks, so connections outlive the future that serves them, and it has no
-//! way to set these limits.
+//! hyper parses requests, enforces the limits of headers and ends connections gracefully. This module accepts connections and
+//! owns them. It does not use `axum::serve`, which applies hyper's default limits, and whose connection tasks outlive the
+//! future that serves them unless a custom executor ends them.
 //!
 //! # Guarantees
 //! 1. [`Server::bind`] binds the address, so that a conflict of ports is an error before anything runs.

@@ -32,7 +32,7 @@ const PORT: u16 = 8080;
 /// 1. The default address is `127.0.0.1:8080`. An address that other machines can reach requires [TLS](Self::tls) and
 ///    [authorization](Self::authorize), or the option [`insecure`](Self::insecure).
 /// 2. Authorization applies to every path: a request gets status 401 without a valid token, 403 without permission, and
-///    500 if the API server cannot be asked.
+///    500 if the review fails.
 /// 3. `/metrics` shows the registry; no route replaces it.
 ///
 /// ```no_run
@@ -69,7 +69,7 @@ pub struct MetricsServer {
 pub enum MetricsServerError {
     /// Other machines could read the metrics.
     #[error(
-        "cannot serve metrics on {address}: other machines can reach it, and {missing} missing; add it, use a loopback address, or call `insecure()`"
+        "cannot serve metrics on {address}: other machines can reach it, and {missing} missing; configure TLS and authorization, use a loopback address, or call `insecure()`"
     )]
     Exposed {
         /// The address.

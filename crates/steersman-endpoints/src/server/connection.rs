@@ -19,7 +19,7 @@ use crate::{Body, Routes};
 /// The limit of Go's servers.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 
-/// What a connection needs. Each connection has a clone.
+/// The state of a server that each connection gets a clone of.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) routes: Arc<Routes>,

@@ -287,7 +287,7 @@ async fn guarantee_2_a_failed_review_rejects_the_request_and_is_not_cached(fixtu
 }
 
 #[steersman_testing::test]
-async fn guarantee_4_a_review_times_out(fixture: Fixture) {
+async fn guarantee_3_a_review_times_out(fixture: Fixture) {
     let scraper = fixture.user("scraper").await;
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let running = serve(proxy.client(fixture.admin()).unwrap(), Arc::new(clock.clone()));

@@ -85,7 +85,7 @@ fn guarantee_1_a_reachable_address_requires_tls_and_authorization() {
             error.to_string(),
             format!(
                 "cannot serve metrics on {address}: other machines can reach it, and `tls` and `authorize` are missing; \
-                 add it, use a loopback address, or call `insecure()`"
+                 configure TLS and authorization, use a loopback address, or call `insecure()`"
             )
         );
         let with_tls = MetricsServer::new(registry())

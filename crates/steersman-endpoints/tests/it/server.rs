@@ -127,7 +127,7 @@ async fn guarantee_3_shutdown_completes_requests_and_accepts_no_connections() {
     let running = Running::of(routes("/", handler));
     let address = running.address;
     let mut idle = TcpStream::connect(address).await.unwrap();
-    let asked = tokio::task::JoinSet::from_iter([get(address, "/")]);
+    let request = tokio::task::JoinSet::from_iter([get(address, "/")]);
     called.acquire().await.unwrap().forget();
     let mut serving = running.request_shutdown();
     assert!(is_closed(&mut idle).await);
@@ -137,7 +137,7 @@ async fn guarantee_3_shutdown_completes_requests_and_accepts_no_connections() {
     );
     assert!(serving.try_join_next().is_none());
     permits.add_permits(1);
-    assert_eq!(asked.join_all().await[0].parts(), (200, "done"));
+    assert_eq!(request.join_all().await[0].parts(), (200, "done"));
     serving.join_next().await.unwrap().unwrap().unwrap();
 }
 
@@ -212,7 +212,7 @@ async fn a_slow_handler_is_not_interrupted() {
     let clock = TestClock::new();
     let (handler, called, permits) = blocking();
     let running = on_clock(&clock, "/", handler);
-    let asked = tokio::task::JoinSet::from_iter([get(running.address, "/")]);
+    let request = tokio::task::JoinSet::from_iter([get(running.address, "/")]);
     called.acquire().await.unwrap().forget();
     // The header is complete, so no timeout runs.
     while clock.next_deadline().is_some() {
@@ -220,7 +220,7 @@ async fn a_slow_handler_is_not_interrupted() {
     }
     clock.advance(10 * IDLE_TIMEOUT);
     permits.add_permits(1);
-    assert_eq!(asked.join_all().await[0].parts(), (200, "done"));
+    assert_eq!(request.join_all().await[0].parts(), (200, "done"));
 }
 
 #[tokio::test]
