@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steersman_core::Action;
-use steersman_runtime::{BoxError, Context, Controller, HostError, Manager, ObjectReconciler};
+use steersman_runtime::{AddError, BoxError, Context, Controller, Manager, ObjectReconciler};
 
 /// As much of a certificate as this program wants to know.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -33,7 +33,7 @@ pub struct Hosts;
 ///
 /// # Errors
 /// When the manager does not take it in.
-pub fn add(manager: &Manager) -> Result<Controller, HostError> {
+pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Certificate>("certificates")
         .when_installed()
         .owns::<ConfigMap>()
@@ -55,7 +55,7 @@ impl ObjectReconciler<Certificate> for Hosts {
             "data": {"hosts": certificate.spec.dns_names.join(" ")},
         }))?;
         cx.client()
-            .field_owner("certificates")
+            .field_manager("certificates")
             .force()
             .apply(&hosts)
             .await?;

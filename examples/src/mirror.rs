@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Action, ObjectKey};
-use steersman_runtime::{BoxError, Context, Controller, HostError, Manager, Reconciler, kind, same_object};
+use steersman_runtime::{AddError, BoxError, Context, Controller, Manager, Reconciler, kind, same_object};
 
 /// Sees to it that Secrets of the manager's own cluster are in another one.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct SecretMirror {
 ///
 /// # Errors
 /// When the manager does not take it in.
-pub fn add(manager: &Manager, mirror: &Cluster) -> Result<Controller<ObjectKey>, HostError> {
+pub fn add(manager: &Manager, mirror: &Cluster) -> Result<Controller<ObjectKey>, AddError> {
     let reconciler = SecretMirror {
         mirror: mirror.name().clone(),
     };

@@ -6,9 +6,9 @@
 use kube::{ResourceExt, api::Patch};
 use serde_json::json;
 use steersman_cache::Resource;
-use steersman_cluster::{Ask, Cluster, Error, MapError};
+use steersman_cluster::{Cluster, Error, MapError, ResourceQuery};
 use steersman_core::Action;
-use steersman_runtime::{Context, Controller, HostError, Manager, Reconciler, Request, dynamic};
+use steersman_runtime::{AddError, Context, Controller, Manager, Reconciler, Request, dynamic};
 
 /// The label that every object gets.
 pub const LABEL: &str = "examples.steersman.dev/team";
@@ -25,7 +25,10 @@ pub struct Tags {
 /// # Errors
 /// When the server does not have it, or does not answer.
 pub async fn find(cluster: &Cluster, group: &str, kind: &str) -> Result<Resource, MapError> {
-    let mapping = cluster.mapper().resolve(&Ask::kind(group, kind)).await?;
+    let mapping = cluster
+        .mapper()
+        .resolve(&ResourceQuery::kind(group, kind))
+        .await?;
     Ok(mapping.resource().clone())
 }
 
@@ -33,7 +36,7 @@ pub async fn find(cluster: &Cluster, group: &str, kind: &str) -> Result<Resource
 ///
 /// # Errors
 /// When the manager does not take it in.
-pub fn add(manager: &Manager, resource: &Resource, team: &str) -> Result<Controller, HostError> {
+pub fn add(manager: &Manager, resource: &Resource, team: &str) -> Result<Controller, AddError> {
     let reconciler = Tags {
         resource: resource.clone(),
         team: team.to_owned(),

@@ -15,14 +15,14 @@ use k8s_openapi::{
 use kube::{CustomResourceExt, ResourceExt, api::Patch};
 use serde_json::{Value, json};
 use steersman_cache::Resource;
-use steersman_cluster::{Ask, Client, Cluster, ClusterName, DeleteOptions};
+use steersman_cluster::{Client, Cluster, ClusterName, DeleteOptions, ResourceQuery};
 use steersman_core::{ObjectKey, Spawner};
 use steersman_endpoints::Exposition;
 use steersman_examples::site::{
     self, Banner, Ready, Web, banner::BannerReconciler, clusters, web::WebReconciler,
 };
 use steersman_runtime::{
-    Manager, Standing,
+    Manager, RunnableStatus,
     testing::{Case, Stand},
 };
 use steersman_testing::{FaultProxy, Fixture, OwnServerOptions};
@@ -30,7 +30,7 @@ use support::{cluster, eventually, run};
 
 /// Installs a kind, and waits until it is served.
 async fn install(client: &Client, definition: &CustomResourceDefinition) {
-    let client = client.field_owner("tests").force();
+    let client = client.field_manager("tests").force();
     client.apply(definition).await.unwrap();
     let key = ObjectKey::new("", &definition.name_any());
     eventually(async || {
@@ -164,7 +164,7 @@ async fn the_table_of_webs(fixture: Fixture) {
     let manager = manager(&fixture, &proxy).await;
     install(&manager.client().unwrap().live(), &Web::crd()).await;
     let stand = Stand::new(fixture.client()).await.unwrap();
-    let ask = Ask::of::<Web>();
+    let ask = ResourceQuery::of::<Web>();
     eventually(async || stand.cluster().mapper().resolve_anew(&ask).await.is_ok()).await;
     let namespace = fixture.namespace();
     let new = Case::new("a new web gets its children and its status")
@@ -208,9 +208,9 @@ async fn banners_are_hung_up_while_their_kind_is_installed(fixture: Fixture) {
     install(&client, &Web::crd()).await;
     site::add(&manager).unwrap();
     let running = run(&manager);
-    let standings = manager.standings().clone();
+    let standings = manager.statuses().clone();
     let dormant = async || {
-        let rests = |standing: &Standing| matches!(standing, Standing::Dormant { .. });
+        let rests = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Dormant { .. });
         standings.when(|all| all.get("banner").is_some_and(rests)).await;
     };
     let (front, back) = (

@@ -12,7 +12,7 @@ use serde_json::json;
 use steersman_cluster::{Client, Cluster, DeleteOptions};
 use steersman_core::ObjectKey;
 use steersman_examples::mirror;
-use steersman_runtime::{Manager, Standing};
+use steersman_runtime::{Manager, RunnableStatus};
 use steersman_testing::{
     FaultProxy, Fixture, OwnServer, OwnServerOptions,
     proxy::{Fault, Matching},
@@ -74,7 +74,7 @@ impl Pair {
     async fn misses_one(&self, state: &str) {
         let text = format!("{state}: secrets/v1: unreachable");
         let is_named = |is: &str| is.starts_with(&text);
-        let standings = self.manager.standings();
+        let standings = self.manager.statuses();
         let missing = standings.when(|all| {
             let is = all.get("secret-mirror").map(ToString::to_string);
             is.is_some_and(|is| is_named(&is))
@@ -87,8 +87,8 @@ impl Pair {
     }
 
     async fn is_ready(&self) {
-        let standings = self.manager.standings();
-        let is_ready = |is: &Standing| matches!(is, Standing::Ready);
+        let standings = self.manager.statuses();
+        let is_ready = |is: &RunnableStatus| matches!(is, RunnableStatus::Ready);
         standings.when(|all| is_ready(&all["secret-mirror"])).await;
     }
 

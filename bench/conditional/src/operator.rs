@@ -6,7 +6,9 @@ use std::{collections::HashSet, sync::Arc};
 use kube::Config;
 use steersman_cluster::Cluster;
 use steersman_core::{Action, Spawner, Task};
-use steersman_runtime::{BoxError, Context, Controller, Manager, Request, Standing, dynamic, reconcile_fn};
+use steersman_runtime::{
+    BoxError, Context, Controller, Manager, Request, RunnableStatus, dynamic, reconcile_fn,
+};
 use tokio::sync::watch;
 
 use crate::{widgets, words};
@@ -50,16 +52,16 @@ impl Operator {
 
     /// Waits until the list of the kind was handled.
     pub(crate) async fn listed(&self) {
-        let standings = self.manager.standings();
+        let standings = self.manager.statuses();
         standings
-            .when(|all| all.get("widgets") == Some(&Standing::Ready))
+            .when(|all| all.get("widgets") == Some(&RunnableStatus::Ready))
             .await;
     }
 
     /// Waits until it has stopped because the kind is not there.
     pub(crate) async fn rests(&self) {
-        let is_resting = |standing: &Standing| matches!(standing, Standing::Dormant { .. });
-        let standings = self.manager.standings();
+        let is_resting = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Dormant { .. });
+        let standings = self.manager.statuses();
         standings
             .when(|all| all.get("widgets").is_some_and(is_resting))
             .await;

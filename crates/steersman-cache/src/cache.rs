@@ -33,14 +33,14 @@ use std::{
 use steersman_core::{Presence, Task};
 use tokio::sync::watch;
 
-pub use held::Held;
+pub use held::InformerHandle;
 pub use read_scopes::ReadScopes;
-pub use reader::{Missing, ReadError, Reader, Wanted};
+pub use reader::{CacheMissPolicy, ObjectDetail, ReadError, Reader};
 pub use view::View;
 
 use crate::{
-    Index, IndexConflict, IndexValue, Informer, InformerOptions, Resource, Scope, Store, StoreOptions,
-    Surroundings, known::Known, resource::Namespaces, store,
+    Index, IndexConflict, IndexValue, Informer, InformerContext, InformerOptions, Resource, Scope, Store,
+    StoreOptions, known::Known, resource::Namespaces, store,
 };
 use held::{Access, Lease};
 
@@ -53,7 +53,7 @@ pub struct Cache(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    surroundings: Surroundings,
+    surroundings: InformerContext,
     defaults: (Scope, InformerOptions),
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
@@ -82,7 +82,7 @@ struct Entry {
 #[derive(Debug)]
 #[must_use]
 pub struct CacheBuilder {
-    surroundings: Surroundings,
+    surroundings: InformerContext,
     defaults: (Scope, InformerOptions),
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
@@ -174,7 +174,7 @@ impl CacheBuilder {
 
 impl Cache {
     /// A cache in these surroundings.
-    pub fn builder(surroundings: Surroundings) -> CacheBuilder {
+    pub fn builder(surroundings: InformerContext) -> CacheBuilder {
         CacheBuilder {
             surroundings,
             defaults: Default::default(),
@@ -186,13 +186,13 @@ impl Cache {
 
     /// The informer of a resource with the scope that its options say; started if nobody has asked before.
     #[must_use]
-    pub fn informer(&self, resource: &Resource) -> Held {
+    pub fn informer(&self, resource: &Resource) -> InformerHandle {
         self.hold(resource, |configured| configured)
     }
 
     /// The same for one who wants so much of each object, whatever the options say about that.
     #[must_use]
-    pub fn informer_for(&self, resource: &Resource, wanted: Wanted) -> Held {
+    pub fn informer_for(&self, resource: &Resource, wanted: ObjectDetail) -> InformerHandle {
         self.hold(resource, |configured| configured.wanted(wanted))
     }
 
@@ -237,12 +237,12 @@ impl Cache {
     /// Those who want metadata only share the informer of those who want whole objects. If these come later, it is
     /// [widened](Informer::widen).
     #[must_use]
-    pub fn informer_in(&self, resource: &Resource, scope: &Scope) -> Held {
+    pub fn informer_in(&self, resource: &Resource, scope: &Scope) -> InformerHandle {
         self.hold(resource, |_| scope.clone())
     }
 
     /// The informer of the part that `choose` makes of the one which the options say; started if nobody has asked before.
-    fn hold(&self, resource: &Resource, choose: impl FnOnce(Scope) -> Scope) -> Held {
+    fn hold(&self, resource: &Resource, choose: impl FnOnce(Scope) -> Scope) -> InformerHandle {
         // All under one lock: namespaces that change meanwhile change before this or after it.
         let mut entries = self.0.lock();
         let scope = choose(self.scope(resource));
@@ -264,7 +264,7 @@ impl Cache {
             entry.access.informer.widen();
         }
         let access = entry.access.clone();
-        Held { access, lease }
+        InformerHandle { access, lease }
     }
 
     fn start(&self, resource: &Resource, scope: &Scope) -> Entry {
@@ -290,7 +290,7 @@ impl Cache {
 
     /// The informer of a part, or of the one that the options say, if somebody holds it. It is no share in it, so that
     /// it ends with theirs, and one that only lingers is none to read from.
-    fn running(&self, resource: &Resource, part: Option<&Scope>, wanted: Wanted) -> Option<Access> {
+    fn running(&self, resource: &Resource, part: Option<&Scope>, wanted: ObjectDetail) -> Option<Access> {
         let access = {
             let entries = self.0.lock();
             let entry = entries
@@ -298,7 +298,7 @@ impl Cache {
                 .filter(|entry| entry.lease.strong_count() > 0)?;
             entry.access.clone()
         };
-        if wanted == Wanted::Whole {
+        if wanted == ObjectDetail::Whole {
             access.informer.widen();
         }
         Some(access)
@@ -360,12 +360,12 @@ impl Cache {
     }
 
     /// Reads through this cache. What its reads start ends with it.
-    pub fn reader(&self, missing: Missing) -> Reader {
+    pub fn reader(&self, missing: CacheMissPolicy) -> Reader {
         self.reader_in(missing, ReadScopes::new())
     }
 
     /// As [`reader`](Self::reader), where resources are read in these scopes.
-    pub fn reader_in(&self, missing: Missing, scopes: ReadScopes) -> Reader {
+    pub fn reader_in(&self, missing: CacheMissPolicy, scopes: ReadScopes) -> Reader {
         Reader::new(self.clone(), missing, scopes)
     }
 
@@ -397,7 +397,7 @@ impl Cache {
         self.0.kinds.get(resource).unwrap_or(&self.0.defaults)
     }
 
-    fn surroundings(&self) -> &Surroundings {
+    fn surroundings(&self) -> &InformerContext {
         &self.0.surroundings
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{Scope, Trouble};
+use crate::{Scope, WatchError};
 
 /// How an informer stands with its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Health {
     /// A list was handed on completely, and since then every change that the server told of.
     pub synced: bool,
     /// What keeps it from being in step now. The last known state stays in the store meanwhile.
-    pub trouble: Option<Arc<Trouble>>,
+    pub trouble: Option<Arc<WatchError>>,
     /// The server answered 404 for the kind, and discovery does not contradict it. Cached reads fail, also after the first sync.
     pub absent: bool,
     /// How often it listed.
@@ -129,9 +129,9 @@ impl Health {
     }
 
     /// What is in the way of those who want to read. Where all was there once, that is only that the kind is gone.
-    pub(crate) fn in_the_way(&self) -> Option<&Arc<Trouble>> {
+    pub(crate) fn in_the_way(&self) -> Option<&Arc<WatchError>> {
         let trouble = self.trouble.as_ref();
-        trouble.filter(|trouble| !self.synced || (self.absent && ***trouble == Trouble::Absent))
+        trouble.filter(|trouble| !self.synced || (self.absent && ***trouble == WatchError::Absent))
     }
 }
 
@@ -271,8 +271,8 @@ mod tests {
         let (a, b) = (board.reporter_of("a", false), board.reporter_of("b", false));
         a.update(|health| health.synced = true);
         assert!(!board.health().synced);
-        b.update(|health| health.trouble = Some(Arc::new(Trouble::Absent)));
-        assert_eq!(board.health().trouble.as_deref(), Some(&Trouble::Absent));
+        b.update(|health| health.trouble = Some(Arc::new(WatchError::Absent)));
+        assert_eq!(board.health().trouble.as_deref(), Some(&WatchError::Absent));
         assert!(board.want(|_| Some(Scope::all().namespace("a"))));
         assert!(board.health().synced && board.health().trouble.is_none());
     }

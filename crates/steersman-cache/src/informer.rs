@@ -40,7 +40,7 @@ pub use stats::Stats;
 pub use subscription::{Delivery, Subscription};
 
 use crate::{
-    Health, Liveness, ReflectorOptions, Resource, Scope, Store, StoreOptions, Trouble,
+    Health, Liveness, ReflectorOptions, Resource, Scope, Store, StoreOptions, WatchError,
     health::{Board, Reporter, Standing},
     known::Known,
     reflector::Reflector,
@@ -52,7 +52,7 @@ use registration::Registered;
 
 /// What every informer of a cluster has in common: connection, time, chance and tasks.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct InformerContext {
     client: Client,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
@@ -61,7 +61,7 @@ pub struct Surroundings {
     liveness: Liveness,
 }
 
-impl std::fmt::Debug for Surroundings {
+impl std::fmt::Debug for InformerContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Surroundings")
             .field("clock", &self.clock)
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Surroundings {
     }
 }
 
-impl Surroundings {
+impl InformerContext {
     /// Requests go through `client`, and tasks run on `spawner`.
     ///
     /// For large caches take a client from [`client`](crate::client), and give it and the spawner a thread of their own (a
@@ -159,7 +159,7 @@ pub struct Informer(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     resource: Resource,
-    surroundings: Surroundings,
+    surroundings: InformerContext,
     reflector: ReflectorOptions,
     resync: Option<Duration>,
     store: Store,
@@ -182,7 +182,7 @@ struct Running {
 impl Informer {
     /// Starts listing and watching.
     pub fn start(
-        surroundings: &Surroundings,
+        surroundings: &InformerContext,
         resource: Resource,
         scope: Scope,
         options: InformerOptions,
@@ -305,7 +305,7 @@ impl Informer {
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
-    pub async fn settled(&self) -> Result<(), Arc<Trouble>> {
+    pub async fn settled(&self) -> Result<(), Arc<WatchError>> {
         let health = self.health_when(Health::is_settled).await;
         health
             .in_the_way()
@@ -475,19 +475,19 @@ impl Shared {
     }
 
     /// Why this part of the resource cannot be asked for, if that is known.
-    fn refused(&self, scope: &Scope, part: &str) -> Option<Trouble> {
+    fn refused(&self, scope: &Scope, part: &str) -> Option<WatchError> {
         if !Namespaces::is_valid(part) {
             let name = part.to_owned();
-            return Some(Trouble::InvalidNamespace { name });
+            return Some(WatchError::InvalidNamespace { name });
         }
         let is_refused = self.resource.is_namespaced() == Some(false) && !scope.is_everywhere();
-        is_refused.then(|| Trouble::NotNamespaced {
+        is_refused.then(|| WatchError::NotNamespaced {
             namespaces: scope.parts().into_iter().collect::<Vec<_>>().join(", "),
         })
     }
 
     /// Says so, for as long as the task is held. The server would say that it does not have the kind.
-    fn refuse(&self, trouble: Trouble, (place, reporter): (Part, Reporter)) -> Task {
+    fn refuse(&self, trouble: WatchError, (place, reporter): (Part, Reporter)) -> Task {
         let resource = &self.resource;
         tracing::warn!(%resource, %trouble, "an informer has nothing to ask for");
         reporter.update(|health| health.trouble = Some(Arc::new(trouble)));

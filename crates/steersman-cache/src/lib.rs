@@ -25,17 +25,19 @@ mod sync;
 mod transform;
 mod wire;
 
-pub use cache::{Cache, CacheBuilder, Held, Missing, ReadError, ReadScopes, Reader, View, Wanted};
+pub use cache::{
+    Cache, CacheBuilder, CacheMissPolicy, InformerHandle, ObjectDetail, ReadError, ReadScopes, Reader, View,
+};
 pub use connect::{WriteGuard, client};
 pub use health::Health;
 pub use index::{Index, IndexConflict, IndexValue};
 pub use informer::{
-    Delivery, Event, Handler, Informer, InformerOptions, Registration, Stats, Subscription, Surroundings,
+    Delivery, Event, Handler, Informer, InformerContext, InformerOptions, Registration, Stats, Subscription,
 };
 pub use liveness::Liveness;
 pub use object::{DecodeError, InvalidObject, Object, without_content};
 pub use overlay::Overlay;
-pub use reflector::{ReflectorOptions, Trouble};
+pub use reflector::{ReflectorOptions, WatchError};
 pub use resource::{Resource, Scope};
 pub use revision::Revision;
 pub use store::{Change, Query, Representation, Store, StoreOptions, StoreWriter, store};

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use steersman_core::{Clock, Moment, Random};
+use steersman_core::{Clock, MonotonicTime, Random};
 use tokio::sync::Notify;
 
 /// Within this time after the first answer, all reflectors that wait ask again.
@@ -37,7 +37,7 @@ struct Inner {
     waiting: AtomicUsize,
     answered: Notify,
     /// The reflector that asks while the others wait, and when it last did.
-    scout: Mutex<Option<(Weak<()>, Moment)>>,
+    scout: Mutex<Option<(Weak<()>, MonotonicTime)>>,
 }
 
 /// The identity of a reflector.
@@ -76,7 +76,7 @@ impl Liveness {
         async move {
             let _waiting = waiting;
             let mut answered = std::pin::pin!(answered);
-            let (first, last): (Moment, Moment) = (start + early.min(full), start + full);
+            let (first, last): (MonotonicTime, MonotonicTime) = (start + early.min(full), start + full);
             let (mut next, mut is_alive) = (first, false);
             loop {
                 tokio::select! {
@@ -98,7 +98,7 @@ impl Liveness {
     }
 
     /// Whether this reflector is the one that asks while the others wait.
-    fn takes_the_lead(&self, token: &Token, now: Moment) -> bool {
+    fn takes_the_lead(&self, token: &Token, now: MonotonicTime) -> bool {
         let mut scout = self.scout();
         let is_taken = scout.as_ref().is_some_and(|(other, asked)| {
             let other = other.upgrade().filter(|other| !Arc::ptr_eq(other, &token.0));
@@ -110,7 +110,7 @@ impl Liveness {
         !is_taken
     }
 
-    fn scout(&self) -> std::sync::MutexGuard<'_, Option<(Weak<()>, Moment)>> {
+    fn scout(&self) -> std::sync::MutexGuard<'_, Option<(Weak<()>, MonotonicTime)>> {
         self.0.scout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -32,10 +32,10 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use kube::client::Client;
-use steersman_core::{Clock, Moment, Presence, Random};
+use steersman_core::{Clock, MonotonicTime, Presence, Random};
 
 pub use options::ReflectorOptions;
-pub use trouble::Trouble;
+pub use trouble::WatchError;
 
 use crate::{
     Resource, Revision, Scope,
@@ -196,7 +196,7 @@ impl<S: Sink> Reflector<S> {
                 // Whatever it was, the history may have a hole, except where nothing came at all.
                 needs_list |= !matches!(
                     trouble,
-                    Trouble::Unreachable { .. } | Trouble::Busy { .. } | Trouble::Silent { .. }
+                    WatchError::Unreachable { .. } | WatchError::Busy { .. } | WatchError::Silent { .. }
                 );
                 self.wait_out(trouble, presence).await;
             }
@@ -204,7 +204,11 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Hands on changes until the watch ends, or a list is due at this moment, which it says.
-    async fn watch(&mut self, stream: Option<Stream>, relist_at: Option<Moment>) -> Result<bool, Trouble> {
+    async fn watch(
+        &mut self,
+        stream: Option<Stream>,
+        relist_at: Option<MonotonicTime>,
+    ) -> Result<bool, WatchError> {
         let clock = Arc::clone(&self.clock);
         let due = async {
             match relist_at {
@@ -219,22 +223,22 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    fn panicked(&mut self) -> Trouble {
+    fn panicked(&mut self) -> WatchError {
         let resource = &self.resource;
         tracing::error!(%resource, "something panicked over what the server sent; all of it is listed anew");
         self.sink.abandon();
-        Trouble::Panicked
+        WatchError::Panicked
     }
 
-    fn next_relist(&self) -> Option<Moment> {
+    fn next_relist(&self) -> Option<MonotonicTime> {
         let interval = self.options.relist_after(self.random.fraction());
         interval.map(|interval| self.clock.now() + interval)
     }
 
     /// Waits until it is time to ask again. `presence` is what was known of the kind when the server was asked.
-    async fn wait_out(&mut self, trouble: Trouble, presence: Presence) {
+    async fn wait_out(&mut self, trouble: WatchError, presence: Presence) {
         let now = self.clock.now();
-        let is_absent = trouble == Trouble::Absent;
+        let is_absent = trouble == WatchError::Absent;
         self.not_found = if is_absent { self.not_found + 1 } else { 0 };
         // Others know better than one answer. If they learn that it is absent, so does this one. Where nobody knows, one
         // answer is not enough once the kind was there: it may come from something in between.
@@ -245,12 +249,12 @@ impl<S: Sink> Reflector<S> {
                 Presence::Unknown => !self.revision.is_known() || self.not_found >= NOT_FOUND_TRIED,
             };
         let resource = &self.resource;
-        if matches!(trouble, Trouble::Behind { .. }) {
+        if matches!(trouble, WatchError::Behind { .. }) {
             // Only a list in pages is a quorum read, and says what there is.
             self.broken_streams = listing::STREAMS_TRIED;
         }
         // History that ran out is nobody's fault: the first time it costs no waiting.
-        let at_once = matches!(trouble, Trouble::Expired { .. }) && self.backoff.is_fresh(now);
+        let at_once = matches!(trouble, WatchError::Expired { .. }) && self.backoff.is_fresh(now);
         // A kind that was there and is said to be absent may be there: the answer may come from something in between.
         let is_doubtful = is_absent && (self.revision.is_known() || !is_agreed);
         let can_pass = trouble.can_pass_with_an_outage() || is_doubtful;
@@ -302,7 +306,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Hands on changes until the watch ends. It goes on from the last revision, so an end in good order is no trouble.
-    async fn follow(&mut self, stream: Option<Stream>) -> Result<(), Trouble> {
+    async fn follow(&mut self, stream: Option<Stream>) -> Result<(), WatchError> {
         let mut stream = match stream {
             Some(stream) => stream,
             None => {
@@ -311,7 +315,7 @@ impl<S: Sink> Reflector<S> {
                 let query = self.watch_query(from.as_slice());
                 let opened = self.open(&query, self.options.idle_limit()).await;
                 // One that is busy or away has not looked at the revision.
-                let has_failed = matches!(opened, Err(Trouble::Busy { code: 500, .. }));
+                let has_failed = matches!(opened, Err(WatchError::Busy { code: 500, .. }));
                 self.failed_watches += u32::from(has_failed);
                 opened?
             }
@@ -324,10 +328,10 @@ impl<S: Sink> Reflector<S> {
                     self.take_events(&mut stream, &chunk)?;
                     continue;
                 }
-                Ok(None) => Trouble::Unreachable {
+                Ok(None) => WatchError::Unreachable {
                     reason: "the server ended the watch at once, and it told nothing new".to_owned(),
                 },
-                Err(trouble @ Trouble::Unreachable { .. }) => trouble,
+                Err(trouble @ WatchError::Unreachable { .. }) => trouble,
                 // Somebody should hear of what a server does not do by itself, however long it went well.
                 Err(trouble) => return Err(trouble),
             };
@@ -343,7 +347,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    fn take_events(&mut self, stream: &mut Stream, chunk: &[u8]) -> Result<(), Trouble> {
+    fn take_events(&mut self, stream: &mut Stream, chunk: &[u8]) -> Result<(), WatchError> {
         let (sink, revision) = (&mut self.sink, &mut self.revision);
         let (before, mut trouble) = (revision.clone(), None);
         let pushed = stream.lines.push(chunk, |line| {
@@ -359,7 +363,7 @@ impl<S: Sink> Reflector<S> {
                 self.failed_watches += 1;
                 Err(trouble)
             }
-            None => pushed.map_err(|error| Trouble::Undecodable {
+            None => pushed.map_err(|error| WatchError::Undecodable {
                 reason: error.to_string(),
             }),
         }
@@ -371,11 +375,11 @@ impl<S: Sink> Reflector<S> {
         self.health.update(|health| {
             health.absent = false;
             let trouble = health.trouble.take();
-            health.trouble = trouble.filter(|trouble| **trouble != Trouble::Absent);
+            health.trouble = trouble.filter(|trouble| **trouble != WatchError::Absent);
         });
     }
 
-    async fn open(&mut self, query: &str, idle: Duration) -> Result<Stream, Trouble> {
+    async fn open(&mut self, query: &str, idle: Duration) -> Result<Stream, WatchError> {
         self.health.update(|health| {
             health.watch_restarts += u64::from(health.watches > 0);
             health.watches += 1;
@@ -398,15 +402,15 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-fn behind(seen: &Revision, told: Revision) -> Trouble {
-    Trouble::Behind {
+fn behind(seen: &Revision, told: Revision) -> WatchError {
+    WatchError::Behind {
         told,
         seen: seen.clone(),
     }
 }
 
 /// Tells the sink of one event behind the initial ones, and notes how far that goes.
-fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<(), Trouble> {
+fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<(), WatchError> {
     let reached = match event {
         Event::Added(object) | Event::Modified(object) => {
             let reached = object.revision();
@@ -433,8 +437,8 @@ fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<
             sink.invalid(&error);
             return Ok(());
         }
-        Event::Error(status) => return Err(Trouble::of_status(&status)),
-        Event::Rubbish { reason } => return Err(Trouble::Undecodable { reason }),
+        Event::Error(status) => return Err(WatchError::of_status(&status)),
+        Event::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
         Event::Nothing => return Ok(()),
     };
     // An object without a revision says nothing about how far the watch has got.

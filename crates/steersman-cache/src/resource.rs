@@ -20,7 +20,7 @@ use kube::{
 };
 
 pub(crate) use self::namespaces::Namespaces;
-use crate::{Object, Wanted};
+use crate::{Object, ObjectDetail};
 
 /// A kind of objects as a server names it.
 ///
@@ -299,10 +299,10 @@ impl Scope {
     ///
     /// The empty name means all namespaces, also beside others, as it does in `WATCH_NAMESPACE`. White space around a name
     /// does not count. A name that no namespace can have is refused by the informer
-    /// ([`Trouble::InvalidNamespace`](crate::Trouble::InvalidNamespace)), which does not ask the server for it.
+    /// ([`WatchError::InvalidNamespace`](crate::WatchError::InvalidNamespace)), which does not ask the server for it.
     ///
     /// A kind that is in no namespace cannot be asked for in one: an informer of that says so
-    /// ([`Trouble::NotNamespaced`](crate::Trouble::NotNamespaced)), and asks for nothing. Namespaces among the
+    /// ([`WatchError::NotNamespaced`](crate::WatchError::NotNamespaced)), and asks for nothing. Namespaces among the
     /// [defaults](crate::CacheBuilder::defaults) of a cache are not meant for such kinds.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespaces.add(&namespace.into());
@@ -384,10 +384,10 @@ impl Scope {
     }
 
     /// The same objects, with so much of each.
-    pub(crate) fn wanted(&self, wanted: Wanted) -> Self {
+    pub(crate) fn wanted(&self, wanted: ObjectDetail) -> Self {
         match wanted {
-            Wanted::Whole => self.whole(),
-            Wanted::Metadata => self.clone().metadata_only(),
+            ObjectDetail::Whole => self.whole(),
+            ObjectDetail::Metadata => self.clone().metadata_only(),
         }
     }
 

@@ -11,9 +11,9 @@ use kube::{
     client::{Body, Client},
     core::Status,
 };
-use steersman_core::{Clock, Moment, Sleep};
+use steersman_core::{Clock, MonotonicTime, Sleep};
 
-use crate::Trouble;
+use crate::WatchError;
 
 /// How much of an error's body is read.
 const ERROR_LIMIT: usize = 1 << 16;
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Response {
 pub(crate) struct Idle {
     clock: Arc<dyn Clock>,
     limit: Duration,
-    heard: Moment,
+    heard: MonotonicTime,
     timer: Sleep,
 }
 
@@ -56,12 +56,12 @@ impl Idle {
     }
 
     /// Ends when nothing was heard for the limit. The timer is only set anew when it has run out, not with each byte.
-    pub(crate) async fn over(&mut self) -> Trouble {
+    pub(crate) async fn over(&mut self) -> WatchError {
         loop {
             (&mut self.timer).await;
             let due = self.heard + self.limit;
             if self.clock.now() >= due {
-                return Trouble::Silent { limit: self.limit };
+                return WatchError::Silent { limit: self.limit };
             }
             self.timer = self.clock.sleep_until(due);
         }
@@ -76,8 +76,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn trouble(&self) -> Trouble {
-        Trouble::of_answer(self.head.status, &self.head.headers, &self.text)
+    pub(crate) fn trouble(&self) -> WatchError {
+        WatchError::of_answer(self.head.status, &self.head.headers, &self.text)
     }
 
     /// Whether it says that there is no object of this name, rather than that there is no such kind.
@@ -95,7 +95,7 @@ impl Response {
         request: Request<Body>,
         clock: &Arc<dyn Clock>,
         idle: Duration,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, WatchError> {
         let answer = Self::or_refusal(client, request, clock, idle).await?;
         answer.map_err(|refusal| refusal.trouble())
     }
@@ -106,11 +106,11 @@ impl Response {
         request: Request<Body>,
         clock: &Arc<dyn Clock>,
         idle: Duration,
-    ) -> Result<Result<Self, Refusal>, Trouble> {
+    ) -> Result<Result<Self, Refusal>, WatchError> {
         let mut idle = Idle::new(clock, idle);
         let answer = tokio::select! {
             biased;
-            answer = client.send(request) => answer.map_err(|error| Trouble::unreachable(&error))?,
+            answer = client.send(request) => answer.map_err(|error| WatchError::unreachable(&error))?,
             trouble = idle.over() => return Err(trouble),
         };
         idle.hear();
@@ -140,7 +140,7 @@ impl Response {
     }
 
     /// What comes next; nothing at the end.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, WatchError> {
         loop {
             let frame = tokio::select! {
                 biased;
@@ -150,7 +150,7 @@ impl Response {
             self.idle.hear();
             match frame {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(Trouble::unreachable(&error)),
+                Some(Err(error)) => return Err(WatchError::unreachable(&error)),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return self.decode(data).map(Some);
@@ -160,12 +160,12 @@ impl Response {
         }
     }
 
-    fn decode(&mut self, data: Bytes) -> Result<Bytes, Trouble> {
+    fn decode(&mut self, data: Bytes) -> Result<Bytes, WatchError> {
         let Some(decoder) = &mut self.decoder else {
             return Ok(data);
         };
         let decoded = decoder.write_all(&data).and_then(|()| decoder.flush());
-        decoded.map_err(|error| Trouble::Undecodable {
+        decoded.map_err(|error| WatchError::Undecodable {
             reason: format!("gzip: {error}"),
         })?;
         Ok(std::mem::take(decoder.get_mut()).into())

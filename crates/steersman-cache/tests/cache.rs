@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use steersman_cache::{Cache, Event, InformerOptions, Missing, Query, ReadError, Resource, Scope};
+use steersman_cache::{Cache, CacheMissPolicy, Event, InformerOptions, Query, ReadError, Resource, Scope};
 use steersman_core::TestClock;
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -43,7 +43,7 @@ async fn guarantee_1_all_users_of_a_kind_share_one_list_and_one_watch(fixture: F
         .iter()
         .flat_map(|(informer, heard)| [1, 2].map(|_| informer.handle("test", heard.handler())))
         .collect();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     assert_eq!(
         reader
             .list::<ConfigMap>(&Query::new().namespace(fixture.namespace()))
@@ -95,7 +95,7 @@ async fn guarantee_2_of_fifty_kinds_only_the_one_that_is_used_is_listed(fixture:
     let cache = builder
         .kind(config_maps(), here(&fixture), InformerOptions::default())
         .build();
-    let reader = cache.reader(Missing::Refuse);
+    let reader = cache.reader(CacheMissPolicy::Refuse);
     let got = reader.get::<Secret>(fixture.namespace(), "a").await;
     assert!(matches!(got, Err(ReadError::NotCached { resource }) if resource == secrets()));
     let listed = reader.list::<Secret>(&Query::new()).await;
@@ -253,7 +253,10 @@ async fn guarantee_4_readers_do_not_read_from_a_removed_informer(fixture: Fixtur
     maps.create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
-    let (starting, refusing) = (cache.reader(Missing::Start), cache.reader(Missing::Refuse));
+    let (starting, refusing) = (
+        cache.reader(CacheMissPolicy::Start),
+        cache.reader(CacheMissPolicy::Refuse),
+    );
     assert!(
         starting
             .get::<ConfigMap>(fixture.namespace(), "a")
@@ -293,7 +296,7 @@ async fn guarantee_4_readers_do_not_read_from_a_removed_informer(fixture: Fixtur
 async fn a_read_waits_until_the_informer_is_in_sync_or_has_a_reason_not_to_be(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     let get = || reader.get::<ConfigMap>(fixture.namespace(), "a");
     let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
     let (mut first, mut second) = (Box::pin(get()), Box::pin(get()));
@@ -356,7 +359,7 @@ async fn guarantee_4_metadata_and_whole_objects_come_by_one_watch(fixture: Fixtu
 
     // A typed read wants the whole object, so it is listed anew, into the same store.
     let map = cache
-        .reader(Missing::Start)
+        .reader(CacheMissPolicy::Start)
         .get::<ConfigMap>(fixture.namespace(), "a")
         .await
         .unwrap()

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::json;
 use steersman_cache::{
-    Informer, InformerOptions, Query, ReflectorOptions, Resource, Revision, Scope, Trouble,
+    Informer, InformerOptions, Query, ReflectorOptions, Resource, Revision, Scope, WatchError,
 };
 use steersman_core::{Clock, TestClock};
 use steersman_testing::{
@@ -223,7 +223,7 @@ async fn a_permission_that_is_taken_away_is_named_and_missed_until_it_is_back(fi
 
     grant.revoke().await.unwrap();
     proxy.cut(&Matching::watches(), Cut::Clean);
-    let is_forbidden = |trouble: &Arc<Trouble>| matches!(&**trouble, Trouble::Forbidden { reason } if reason.contains("configmaps"));
+    let is_forbidden = |trouble: &Arc<WatchError>| matches!(&**trouble, WatchError::Forbidden { reason } if reason.contains("configmaps"));
     informer
         .health_when(|health| health.trouble.as_ref().is_some_and(is_forbidden))
         .await;
@@ -251,7 +251,7 @@ async fn a_kind_that_is_installed_later_comes_into_sync(fixture: Fixture) {
     let options = InformerOptions::default().reflector(options);
     let informer = Informer::start(&surroundings, widgets.clone(), here(&fixture), options);
     let trouble = informer.settled().await.unwrap_err();
-    assert_eq!(*trouble, Trouble::Absent);
+    assert_eq!(*trouble, WatchError::Absent);
     // It asks again and again, ever more seldom.
     let longest = Duration::from_secs(60);
     for _ in 0..4 {
@@ -295,7 +295,7 @@ async fn a_kind_that_is_removed_takes_its_objects_with_it(fixture: Fixture) {
     definitions.delete(&name, &Default::default()).await.unwrap();
     assert_eq!(heard.count(2).await, ["initial a", "deleted a"]);
     informer
-        .health_when(|health| health.trouble.as_deref() == Some(&Trouble::Absent))
+        .health_when(|health| health.trouble.as_deref() == Some(&WatchError::Absent))
         .await;
 }
 
@@ -309,7 +309,7 @@ async fn a_server_that_asks_for_patience_gets_it(fixture: Fixture) {
     let informer = informer(&fixture, &surroundings_at(client, Arc::new(clock.clone())));
     let trouble = informer.settled().await.unwrap_err();
     assert!(
-        matches!(&*trouble, Trouble::Busy { code: 429, retry_after: Some(time), .. } if *time == Duration::from_secs(17)),
+        matches!(&*trouble, WatchError::Busy { code: 429, retry_after: Some(time), .. } if *time == Duration::from_secs(17)),
         "{trouble:?}"
     );
     let deadline = next_deadline(&clock, Duration::from_secs(60)).await;
@@ -350,7 +350,7 @@ async fn an_unplugged_server_is_named_and_caught_up_with(fixture: Fixture) {
     maps.delete("a").await;
     maps.create("b").await;
     informer
-        .health_when(|health| matches!(health.trouble.as_deref(), Some(Trouble::Unreachable { .. })))
+        .health_when(|health| matches!(health.trouble.as_deref(), Some(WatchError::Unreachable { .. })))
         .await;
     drop(unplugged);
     assert_eq!(heard.count(3).await, ["initial a", "deleted a", "added b"]);
@@ -375,7 +375,7 @@ async fn a_server_that_restarts_is_caught_up_with(fixture: Fixture) {
     server.stop();
     let health = informer.health_when(|health| health.trouble.is_some()).await;
     assert!(
-        matches!(health.trouble.as_deref(), Some(Trouble::Unreachable { .. })),
+        matches!(health.trouble.as_deref(), Some(WatchError::Unreachable { .. })),
         "{health:?}"
     );
     assert!(health.synced && names(&informer) == ["a"]);

@@ -13,7 +13,7 @@ use std::{
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, ResourceExt, client::Body};
-use steersman_cache::{Cache, Missing, Query, Reader};
+use steersman_cache::{Cache, CacheMissPolicy, Query, Reader};
 use support::surroundings;
 
 /// A reader past the cache whose server gives these pages in turn, and the queries that it is asked.
@@ -35,7 +35,7 @@ fn reader(pages: &[(&'static str, &[&str])]) -> (Reader, Arc<Mutex<Vec<String>>>
         async move { Ok::<_, Infallible>(Response::new(Body::from(page.into_bytes()))) }
     });
     let cache = Cache::builder(surroundings(Client::new(service, "default"))).build();
-    (cache.reader(Missing::Live), asked)
+    (cache.reader(CacheMissPolicy::Live), asked)
 }
 
 async fn names(reader: &Reader, query: &Query) -> Vec<String> {

@@ -8,7 +8,7 @@ mod support;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman_cache::{Missing, ReadError};
+use steersman_cache::{CacheMissPolicy, ReadError};
 use steersman_testing::Fixture;
 use support::{Maps, cache, config_maps, requests, through};
 
@@ -18,7 +18,10 @@ async fn a_reader_that_may_not_start_informers_keeps_none_alive(fixture: Fixture
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
-    let (refusing, live) = (cache.reader(Missing::Refuse), cache.reader(Missing::Live));
+    let (refusing, live) = (
+        cache.reader(CacheMissPolicy::Refuse),
+        cache.reader(CacheMissPolicy::Live),
+    );
     let held = cache.informer(&config_maps());
     for reader in [&refusing, &live] {
         let found = reader.get::<ConfigMap>(fixture.namespace(), "a").await;
@@ -55,12 +58,12 @@ async fn an_informer_that_nobody_holds_is_none_to_read_from_for_those_who_may_no
     held.synced().await;
     drop(held);
     assert_eq!(cache.informers().len(), 1, "it lingers");
-    let refusing = cache.reader(Missing::Refuse);
+    let refusing = cache.reader(CacheMissPolicy::Refuse);
     let found = refusing.get::<ConfigMap>(fixture.namespace(), "a").await;
     assert!(matches!(found, Err(ReadError::NotCached { .. })), "{found:?}");
     // Who may start one comes back to it.
     let found = cache
-        .reader(Missing::Start)
+        .reader(CacheMissPolicy::Start)
         .get::<ConfigMap>(fixture.namespace(), "a")
         .await;
     assert!(found.unwrap().is_some());

@@ -15,7 +15,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::PostParams, client::Body};
 use serde_json::json;
 use steersman_cache::{
-    Cache, Delivery, Event, Handler, Informer, InformerOptions, Missing, Query, ReadError, Scope, Trouble,
+    Cache, CacheMissPolicy, Delivery, Event, Handler, Informer, InformerOptions, Query, ReadError, Scope,
+    WatchError,
 };
 use steersman_testing::{
     Fixture,
@@ -47,7 +48,7 @@ fn scope(namespaces: &[String]) -> Scope {
         .fold(Scope::all(), |scope, namespace| scope.namespace(namespace))
 }
 
-fn start(surroundings: &steersman_cache::Surroundings, namespaces: &[String]) -> Informer {
+fn start(surroundings: &steersman_cache::InformerContext, namespaces: &[String]) -> Informer {
     Informer::start(
         surroundings,
         config_maps(),
@@ -201,7 +202,7 @@ async fn a_namespace_outside_the_cache_is_a_clear_error(fixture: Fixture) {
     let cache = Cache::builder(surroundings(fixture.client()))
         .defaults(scope(&all[..2]), InformerOptions::default())
         .build();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     type Map = k8s_openapi::api::core::v1::ConfigMap;
     assert!(reader.get::<Map>(&all[0], "a").await.unwrap().is_some());
     match reader.get::<Map>(&all[2], "c").await {
@@ -315,7 +316,7 @@ async fn the_empty_name_means_all_namespaces(fixture: Fixture) {
     let cache = Cache::builder(surroundings(fixture.client()))
         .defaults(scope, InformerOptions::default())
         .build();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     let found = reader.get::<ConfigMap>(fixture.namespace(), "a").await.unwrap();
     assert!(found.is_some());
     let all = reader.list::<ConfigMap>(&Query::new()).await.unwrap();
@@ -345,7 +346,7 @@ async fn a_name_that_no_namespace_can_have_is_refused_and_the_others_are_there(f
     let cache = Cache::builder(surroundings(fixture.client()))
         .defaults(scope, InformerOptions::default())
         .build();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     let found = reader.get::<ConfigMap>(fixture.namespace(), "a").await.unwrap();
     assert!(found.is_some());
     let error = reader.get::<ConfigMap>("not a name", "a").await.unwrap_err();
@@ -353,5 +354,5 @@ async fn a_name_that_no_namespace_can_have_is_refused_and_the_others_are_there(f
         panic!("{error}")
     };
     let name = "not a name".to_owned();
-    assert_eq!(*reason, Trouble::InvalidNamespace { name });
+    assert_eq!(*reason, WatchError::InvalidNamespace { name });
 }

@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde_json::json;
-use steersman_cache::{Index, Missing, Object, Overlay, Query, ReadError, Resource, Trouble};
+use steersman_cache::{CacheMissPolicy, Index, Object, Overlay, Query, ReadError, Resource, WatchError};
 use steersman_core::{ObjectKey, TokioClock};
 use steersman_testing::{
     Fixture,
@@ -42,7 +42,7 @@ async fn objects_are_read_by_name_namespace_label_index_and_limit(fixture: Fixtu
     maps.set("c", "second").await;
     maps.set("a", "second").await;
     let cache = cache(&fixture, surroundings(fixture.client())).build();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     let namespace = fixture.namespace();
     assert_eq!(
         value(&reader.get::<ConfigMap>(namespace, "a").await.unwrap().unwrap()),
@@ -99,7 +99,12 @@ async fn a_cached_read_asks_the_server_nothing(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
-    let readers = [Missing::Start, Missing::Live, Missing::Refuse].map(|missing| cache.reader(missing));
+    let readers = [
+        CacheMissPolicy::Start,
+        CacheMissPolicy::Live,
+        CacheMissPolicy::Refuse,
+    ]
+    .map(|missing| cache.reader(missing));
     // The first one starts what the others find.
     for reader in readers.iter().cycle().take(9) {
         let found = reader.get::<ConfigMap>(fixture.namespace(), "a").await;
@@ -117,7 +122,7 @@ async fn a_live_read_is_one_request_and_no_watch(fixture: Fixture) {
     maps.create("b").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
-    let (reader, namespace) = (cache.reader(Missing::Live), fixture.namespace());
+    let (reader, namespace) = (cache.reader(CacheMissPolicy::Live), fixture.namespace());
     assert_eq!(
         value(&reader.get::<ConfigMap>(namespace, "a").await.unwrap().unwrap()),
         "first"
@@ -184,9 +189,9 @@ async fn a_read_that_has_no_answer_says_why(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
     let (starting, live, refusing) = (
-        cache.reader(Missing::Start),
-        cache.reader(Missing::Live),
-        cache.reader(Missing::Refuse),
+        cache.reader(CacheMissPolicy::Start),
+        cache.reader(CacheMissPolicy::Live),
+        cache.reader(CacheMissPolicy::Refuse),
     );
     let namespace = fixture.namespace();
 
@@ -232,16 +237,16 @@ async fn a_read_that_has_no_answer_says_why(fixture: Fixture) {
         matches!(
             &error,
             ReadError::Live {
-                source: Trouble::Forbidden { .. },
+                source: WatchError::Forbidden { .. },
                 ..
             }
         ),
         "{error:?}"
     );
-    let starting = cache.reader(Missing::Start);
+    let starting = cache.reader(CacheMissPolicy::Start);
     let error = starting.get::<Secret>(namespace, "a").await.unwrap_err();
     assert!(
-        matches!(&error, ReadError::NotSynced { reason, .. } if matches!(**reason, Trouble::Forbidden { .. })),
+        matches!(&error, ReadError::NotSynced { reason, .. } if matches!(**reason, WatchError::Forbidden { .. })),
         "{error:?}"
     );
 }
@@ -251,7 +256,7 @@ async fn a_read_whose_informer_is_removed_meanwhile_does_not_say_that_there_is_n
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
     let (read, removed) = futures::join!(reader.get::<ConfigMap>(fixture.namespace(), "a"), async {
         stall.hit().await;
@@ -265,7 +270,7 @@ async fn a_read_whose_informer_is_removed_meanwhile_does_not_say_that_there_is_n
 async fn what_a_reader_starts_ends_with_the_reader(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     for _ in 0..2 {
         assert!(
             reader
@@ -330,7 +335,7 @@ async fn an_object_of_another_shape_is_an_error_with_key_and_field(fixture: Fixt
     maps.create_all(&["fine", "odd"]).await;
     maps.set("odd", "unheard-of").await;
     let cache = cache(&fixture, surroundings(fixture.client())).build();
-    let (reader, namespace) = (cache.reader(Missing::Start), fixture.namespace());
+    let (reader, namespace) = (cache.reader(CacheMissPolicy::Start), fixture.namespace());
     let fine = reader.get::<Sized>(namespace, "fine").await.unwrap().unwrap();
     assert_eq!(fine.data.value, Word::First);
     let all = Query::new().namespace(namespace);
@@ -425,7 +430,10 @@ async fn guarantee_6_what_was_written_through_the_cache_is_seen_by_all_its_reade
     maps.create_all(&["old", "doomed"]).await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
-    let (reader, other) = (cache.reader(Missing::Start), cache.reader(Missing::Refuse));
+    let (reader, other) = (
+        cache.reader(CacheMissPolicy::Start),
+        cache.reader(CacheMissPolicy::Refuse),
+    );
     let (namespace, resource) = (fixture.namespace(), config_maps());
     // Nobody reads yet, so that there is nobody to show anything to.
     cache.deleted(&resource, &ObjectKey::new(namespace, "old"), "1", None);

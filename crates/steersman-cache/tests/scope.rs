@@ -15,7 +15,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::{Api, ResourceExt, api::PostParams};
 use serde_json::json;
 use steersman_cache::{
-    Cache, Event, InformerOptions, Missing, Query, ReadError, Resource, Scope, Surroundings, Trouble,
+    Cache, CacheMissPolicy, Event, InformerContext, InformerOptions, Query, ReadError, Resource, Scope,
+    WatchError,
 };
 use steersman_testing::{
     Fixture,
@@ -45,7 +46,7 @@ fn maps(fixture: &Fixture, namespace: &str) -> Maps {
     Maps(Api::namespaced(fixture.client(), namespace))
 }
 
-fn cache_of(surroundings: Surroundings, namespaces: &[String]) -> Cache {
+fn cache_of(surroundings: InformerContext, namespaces: &[String]) -> Cache {
     let scope = namespaces
         .iter()
         .fold(Scope::all(), |scope, namespace| scope.namespace(namespace));
@@ -62,7 +63,7 @@ async fn a_namespace_is_read_though_another_is_forbidden(fixture: Fixture) {
     let forbidden = Matching::any().path(format!("/namespaces/{}/", all[1]));
     let forbidden = proxy.inject(forbidden, Fault::answer(403));
     let cache = cache_of(through(&fixture, &proxy), &all);
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     assert!(reader.get::<ConfigMap>(&all[0], "a").await.unwrap().is_some());
     let of_one = Query::new().namespace(&all[0]);
     let found = reader.list::<ConfigMap>(&of_one).await.unwrap();
@@ -70,7 +71,7 @@ async fn a_namespace_is_read_though_another_is_forbidden(fixture: Fixture) {
     for _ in 0..2 {
         match reader.get::<ConfigMap>(&all[1], "b").await {
             Err(ReadError::NotSynced { reason, .. }) => {
-                assert!(matches!(*reason, Trouble::Forbidden { .. }), "{reason}");
+                assert!(matches!(*reason, WatchError::Forbidden { .. }), "{reason}");
             }
             other => panic!("an error, not {other:?}"),
         }
@@ -87,7 +88,7 @@ async fn a_namespace_is_read_while_another_is_listed_for_the_first_time(fixture:
     let all = two(&fixture).await;
     let proxy = fixture.proxy().await;
     let cache = cache_of(through(&fixture, &proxy), &all[..1]);
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     assert!(reader.get::<ConfigMap>(&all[0], "a").await.unwrap().is_some());
     let stall = Matching::any().path(format!("/namespaces/{}/", all[1]));
     let stall = proxy.inject(stall, Fault::stall());
@@ -108,7 +109,7 @@ async fn who_waits_for_a_namespace_that_goes_is_told(fixture: Fixture) {
     let stall = Matching::any().path(format!("/namespaces/{}/", all[1]));
     let _stall = proxy.inject(stall, Fault::stall());
     let cache = cache_of(through(&fixture, &proxy), &all);
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     let mut waiting = Box::pin(reader.get::<ConfigMap>(&all[1], "b"));
     assert!((&mut waiting).now_or_never().is_none());
     cache.set_namespaces(&config_maps(), [all[0].as_str()]);
@@ -126,7 +127,7 @@ async fn namespaces_of_the_defaults_are_not_meant_for_kinds_that_are_in_none(fix
     let cache = Cache::builder(through(&fixture, &proxy))
         .defaults(here(&fixture).labels("!unwanted"), InformerOptions::default())
         .build();
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     assert!(reader.get::<Namespace>("", namespace).await.unwrap().is_some());
     let listed = reader.list::<Namespace>(&Query::new()).await.unwrap();
     assert!(listed.iter().any(|found| found.name_any() == namespace));
@@ -153,10 +154,10 @@ async fn a_kind_that_is_in_no_namespace_is_not_asked_for_in_one(fixture: Fixture
     let cache = Cache::builder(through(&fixture, &proxy))
         .kind(kind.clone(), here(&fixture), InformerOptions::default())
         .build();
-    let refused = Trouble::NotNamespaced {
+    let refused = WatchError::NotNamespaced {
         namespaces: fixture.namespace().to_owned(),
     };
-    let reader = cache.reader(Missing::Start);
+    let reader = cache.reader(CacheMissPolicy::Start);
     match reader.get::<Namespace>("", fixture.namespace()).await {
         Err(error @ ReadError::NotSynced { .. }) => {
             let text = error.to_string();

@@ -12,7 +12,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use steersman_cache::{
-    Event, Informer, InformerOptions, Representation, Resource, Scope, StoreOptions, Trouble,
+    Event, Informer, InformerOptions, Representation, Resource, Scope, StoreOptions, WatchError,
 };
 use steersman_core::TestClock;
 use steersman_testing::{
@@ -105,7 +105,7 @@ async fn silence_is_timed_and_trouble_is_named(fixture: Fixture) {
     let nothing = Informer::start(&surroundings, absent, Scope::all(), InformerOptions::default());
     nothing.health_when(|health| health.trouble.is_some()).await;
     let stats = nothing.stats();
-    assert_eq!(stats.trouble.as_deref(), Some(&Trouble::Absent));
+    assert_eq!(stats.trouble.as_deref(), Some(&WatchError::Absent));
     assert_eq!((stats.synced, stats.silent_for), (false, None));
 
     let informer = informer(&fixture, &surroundings);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, TokioClock};
 use steersman_demo as site;
-use steersman_runtime::{Election, Fatal, Logging, Manager, Standing};
+use steersman_runtime::{Election, Logging, MainError, Manager, RunnableStatus};
 
 use crate::{
     args::Replica,
@@ -69,7 +69,7 @@ pub(crate) fn main(options: &Replica) -> Outcome {
     Ok(End::Done)
 }
 
-async fn run(name: &str) -> Result<(), Fatal> {
+async fn run(name: &str) -> Result<(), MainError> {
     Logging::from_env().install()?;
     let election = Election::new(site::LEASE)
         .namespace(NAMESPACE)
@@ -81,7 +81,7 @@ async fn run(name: &str) -> Result<(), Fatal> {
     let home = Cluster::builder(ClusterName::default()).user_agent(name);
     let manager = Manager::builder()
         .cluster(home.build().await?)
-        .election(election)
+        .leader_election(election)
         .build()
         .await?;
     tokio::select! {
@@ -96,7 +96,7 @@ async fn report(manager: &Manager) -> io::Result<()> {
     let clock = TokioClock::new();
     let mut said = None;
     loop {
-        let standings = manager.standings().all();
+        let standings = manager.statuses().all();
         let state = state(manager, &standings);
         if said.as_ref() != Some(&state) {
             let line = serde_json::to_string(&state)?;
@@ -107,18 +107,18 @@ async fn report(manager: &Manager) -> io::Result<()> {
         }
         tokio::select! {
             biased;
-            () = manager.standings().when(|now| *now != standings) => {}
+            () = manager.statuses().when(|now| *now != standings) => {}
             () = clock.sleep_until(clock.now() + LOOK) => {}
         }
     }
 }
 
-fn state(manager: &Manager, standings: &BTreeMap<String, Standing>) -> State {
-    let rests = |standing: &Standing| matches!(standing, Standing::Dormant { .. });
+fn state(manager: &Manager, standings: &BTreeMap<String, RunnableStatus>) -> State {
+    let rests = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Dormant { .. });
     let dormant = standings.iter().filter(|(_, standing)| rests(standing));
     State {
         leads: manager.is_leading(),
-        warm: standings.len() >= 2 && standings.values().all(Standing::is_ready),
+        warm: standings.len() >= 2 && standings.values().all(RunnableStatus::is_ready),
         dormant: dormant.map(|(name, _)| name.clone()).collect(),
         edge: manager.cluster_named(&ClusterName::from(EDGE)).is_some(),
     }

@@ -16,7 +16,7 @@
 //! let newest = client.live().get::<ConfigMap>(&key).await?;    // from the server
 //! if let Some(map) = newest {
 //!     client.dry_run().update(&*map).await?;                   // changes nothing
-//!     client.field_owner("web-operator").force().apply(&*map).await?;
+//!     client.field_manager("web-operator").force().apply(&*map).await?;
 //! }
 //! # Ok(())
 //! # }
@@ -51,7 +51,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use kube::{api::ValidationDirective, core::DynamicObject};
-use steersman_cache::{Object, ReadScopes, Reader, Resource, Scope, View, Wanted};
+use steersman_cache::{Object, ObjectDetail, ReadScopes, Reader, Resource, Scope, View};
 
 use self::{deletion::Answer, request::Plan};
 pub use self::{
@@ -60,7 +60,7 @@ pub use self::{
     metadata::MetadataClient,
     watch::Watch,
 };
-use crate::{Call, Error, Fence, cluster::Inner, transport::Transport};
+use crate::{Error, Fence, Operation, cluster::Inner, transport::Transport};
 
 /// Reads and writes the objects of one cluster. Cloning it copies a pointer.
 #[derive(Clone)]
@@ -92,7 +92,7 @@ struct LiveReads {
 struct Writes {
     dry_run: bool,
     force: bool,
-    field_owner: Arc<str>,
+    field_manager: Arc<str>,
     validation: Option<ValidationDirective>,
 }
 
@@ -109,7 +109,7 @@ impl Client {
             writes: Writes {
                 dry_run: false,
                 force: false,
-                field_owner: Arc::clone(cluster.field_owner()),
+                field_manager: Arc::clone(cluster.field_manager()),
                 validation: None,
             },
             observer: None,
@@ -188,8 +188,8 @@ impl Client {
 
     /// The same, whose writes own what they write by this name. Default: that of the cluster.
     #[must_use]
-    pub fn field_owner(&self, name: &str) -> Self {
-        self.with(|parts| parts.writes.field_owner = name.into())
+    pub fn field_manager(&self, name: &str) -> Self {
+        self.with(|parts| parts.writes.field_manager = name.into())
     }
 
     /// The same, whose applies take over fields that others own. Default: they are conflicts.
@@ -235,13 +235,13 @@ impl Client {
     /// The same verbs for a kind that is known when the program runs.
     #[must_use]
     pub fn of(&self, resource: &Resource) -> KindClient<DynamicObject> {
-        self.of_as(resource, Wanted::Whole)
+        self.of_as(resource, ObjectDetail::Whole)
     }
 
     /// The same verbs, for objects that are decoded as `T`s: a smaller type than that of the kind, or
     /// [`PartialObjectMeta`](kube::core::PartialObjectMeta), which needs the metadata only.
     #[must_use]
-    pub fn of_as<T>(&self, resource: &Resource, wanted: Wanted) -> KindClient<T> {
+    pub fn of_as<T>(&self, resource: &Resource, wanted: ObjectDetail) -> KindClient<T> {
         KindClient::new(self.clone(), resource.clone(), wanted)
     }
 
@@ -268,8 +268,8 @@ impl Client {
         &self,
         resource: &Resource,
         namespace: &str,
-        wanted: Wanted,
-        call: impl Fn() -> Call,
+        wanted: ObjectDetail,
+        call: impl Fn() -> Operation,
     ) -> Result<Option<View>, Error> {
         let gate = self.0.cluster.gate().check();
         gate.map_err(|closed| answer::unanswered(&call(), closed.into()))?;
@@ -298,7 +298,7 @@ impl Client {
         let writes = &self.0.writes;
         let validation = writes.validation.as_ref().map_or("", ValidationDirective::as_str);
         let plan = plan
-            .with("fieldManager", &*writes.field_owner)
+            .with("fieldManager", &*writes.field_manager)
             .with_if(writes.dry_run, "dryRun", "All")
             .with_if(!validation.is_empty(), "fieldValidation", validation);
         let json = self.exchange(plan).await?;
@@ -306,7 +306,7 @@ impl Client {
         Ok(json)
     }
 
-    fn wrote(&self, call: &Call, json: &[u8]) {
+    fn wrote(&self, call: &Operation, json: &[u8]) {
         // A subresource may be answered with another kind of object that has the same name.
         let kind = Some(call.resource().kind());
         let Some(answer) = Answer::read(json).filter(|answer| answer.kind() == kind) else {

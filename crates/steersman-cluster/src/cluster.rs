@@ -47,7 +47,7 @@ use std::{
 };
 
 use kube::Config;
-use steersman_cache::{Cache, Missing, ReadScopes, Reader, Resource, Surroundings};
+use steersman_cache::{Cache, CacheMissPolicy, InformerContext, ReadScopes, Reader, Resource};
 use steersman_core::{Clock, Task};
 use tokio::sync::watch;
 
@@ -57,12 +57,12 @@ pub use self::{
     settings::CacheSettings,
     state::ClusterState,
 };
-use self::{home::Home, links::Server};
+use self::{home::CacheRuntime, links::Server};
 use crate::{
     Client, EventCounts, Fence, FenceKeeper, Mapper, Recorder, RequestCount,
     presence::Presences,
     recorder::Events,
-    transport::{Line, Transport},
+    transport::{SharedTransport, Transport},
 };
 
 /// A handle on a cluster. Cloning it copies a pointer.
@@ -84,24 +84,24 @@ pub(crate) struct Inner {
     name: ClusterName,
     config: Option<Config>,
     service: Option<kube::Client>,
-    field_owner: Arc<str>,
-    missing: Missing,
+    field_manager: Arc<str>,
+    missing: CacheMissPolicy,
     /// Kinds that are always read from the server.
     uncached: HashSet<Resource>,
     // First of those that do something, so that requests end before what they need goes.
     gate_keeper: FenceKeeper,
-    line: Arc<Line>,
+    line: Arc<SharedTransport>,
     transport: Transport,
     mapper: Mapper,
     events: Events,
     reader: Arc<Reader>,
     cache: Cache,
-    surroundings: Surroundings,
+    surroundings: InformerContext,
     presences: Arc<Presences>,
     draining: watch::Sender<bool>,
     /// Ends the informers.
     closing: OnceLock<Task>,
-    _home: Option<Home>,
+    _home: Option<CacheRuntime>,
 }
 
 impl Cluster {
@@ -131,7 +131,7 @@ impl Cluster {
         let builder = Self::builder(name)
             .clock(Arc::clone(self.clock()))
             .user_agent(self.user_agent())
-            .field_owner(&*self.0.field_owner);
+            .field_manager(&*self.0.field_manager);
         match (&self.0.service, &self.0.config) {
             (Some(service), _) => builder.service(service.clone()),
             (None, Some(config)) => builder.config(config.clone()),
@@ -279,7 +279,7 @@ impl Inner {
         &self.presences
     }
 
-    pub(crate) fn surroundings(&self) -> &Surroundings {
+    pub(crate) fn surroundings(&self) -> &InformerContext {
         &self.surroundings
     }
 
@@ -287,8 +287,8 @@ impl Inner {
         &self.name
     }
 
-    pub(crate) fn field_owner(&self) -> &Arc<str> {
-        &self.field_owner
+    pub(crate) fn field_manager(&self) -> &Arc<str> {
+        &self.field_manager
     }
 
     pub(crate) fn transport(&self) -> &Transport {

@@ -10,7 +10,7 @@ use kube::core::Status;
 use steersman_cache::{ReadError, Resource};
 use steersman_core::ObjectKey;
 
-pub use self::refusal::Refusal;
+pub use self::refusal::ApiError;
 use crate::{Closed, TimedOut, transport::is_unsent};
 
 /// A request to a cluster failed. It names verb, kind and key, and what the server says. Values of an object that the server
@@ -23,15 +23,15 @@ pub enum Error {
     #[error("cannot {call}: there is none")]
     NotFound {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
     },
     /// The server said no.
     #[error("cannot {call}: {refusal}")]
     Refused {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
         /// What the server said.
-        refusal: Box<Refusal>,
+        refusal: Box<ApiError>,
         /// Set if another client changed the object. As a source it stays visible under every wrapper, also under those that
         /// forward `source()`, such as `#[error(transparent)]`, `Box`, `Arc` and `anyhow::Error`.
         #[source]
@@ -42,7 +42,7 @@ pub enum Error {
     #[error("cannot {call}")]
     Closed {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
         /// Why.
         #[source]
         source: Closed,
@@ -51,7 +51,7 @@ pub enum Error {
     #[error("cannot {call}")]
     TimedOut {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
         /// How long it was waited for.
         #[source]
         source: TimedOut,
@@ -60,7 +60,7 @@ pub enum Error {
     #[error("cannot {call}: the server does not answer")]
     Unreachable {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
         /// What happened.
         #[source]
         source: Box<kube::Error>,
@@ -69,7 +69,7 @@ pub enum Error {
     #[error("cannot {call}: the answer cannot be read as {type_name}, at {path}: {reason}")]
     Decode {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
         /// The type.
         type_name: &'static str,
         /// The field, such as `spec.replicas`.
@@ -81,7 +81,7 @@ pub enum Error {
     #[error("cannot {call}: it cannot be written as JSON")]
     Encode {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
         /// Why not.
         #[source]
         source: serde_json::Error,
@@ -90,7 +90,7 @@ pub enum Error {
     #[error("cannot {call}: {reason}")]
     Invalid {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
         /// What is wrong with it, and what to do.
         reason: &'static str,
     },
@@ -98,7 +98,7 @@ pub enum Error {
     #[error("cannot {call} from the cache")]
     Read {
         /// What was asked for.
-        call: Box<Call>,
+        call: Box<Operation>,
         /// Why not.
         #[source]
         source: Box<ReadError>,
@@ -114,7 +114,7 @@ pub struct Conflict;
 
 /// What was asked for: a verb, a kind, and what of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct Operation {
     verb: &'static str,
     resource: Resource,
     namespace: Box<str>,
@@ -123,7 +123,7 @@ pub struct Call {
 }
 
 impl Error {
-    pub(crate) fn refused(call: Call, refusal: Refusal) -> Self {
+    pub(crate) fn refused(call: Operation, refusal: ApiError) -> Self {
         Self::Refused {
             call: Box::new(call),
             conflict: is_conflict(&refusal.status).then_some(Conflict),
@@ -133,7 +133,7 @@ impl Error {
 
     /// What was asked for.
     #[must_use]
-    pub fn call(&self) -> &Call {
+    pub fn call(&self) -> &Operation {
         match self {
             Self::NotFound { call }
             | Self::Refused { call, .. }
@@ -250,7 +250,7 @@ impl Error {
         self.refusal()?.retry_after
     }
 
-    fn refusal(&self) -> Option<&Refusal> {
+    fn refusal(&self) -> Option<&ApiError> {
         match self {
             Self::Refused { refusal, .. } => Some(refusal),
             _ => None,
@@ -277,7 +277,7 @@ fn is_apply_conflict(status: &Status) -> bool {
     })
 }
 
-impl Call {
+impl Operation {
     /// About one object.
     pub(crate) fn on(verb: &'static str, resource: &Resource, key: &ObjectKey) -> Self {
         Self {
@@ -337,7 +337,7 @@ impl Call {
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         match (&*self.namespace, &*self.name) {
@@ -367,12 +367,12 @@ mod tests {
         let causes = serde_json::json!([{"reason": cause, "field": ".data"}]);
         let details = serde_json::json!({"name": "front", "causes": causes});
         status.details = serde_json::from_value(details).unwrap();
-        let refusal = Refusal {
+        let refusal = ApiError {
             code,
             status,
             retry_after: None,
         };
-        let call = Call::on("update", &maps, &ObjectKey::new("web", "front"));
+        let call = Operation::on("update", &maps, &ObjectKey::new("web", "front"));
         Error::refused(call, refusal)
     }
 
@@ -402,7 +402,7 @@ mod tests {
         assert!(!refused(409, "Conflict", "").may_be_applied());
         let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
         let timed_out = |verb| Error::TimedOut {
-            call: Box::new(Call::on(verb, &maps, &ObjectKey::new("web", "front"))),
+            call: Box::new(Operation::on(verb, &maps, &ObjectKey::new("web", "front"))),
             source: TimedOut {
                 limit: Duration::from_secs(1),
             },

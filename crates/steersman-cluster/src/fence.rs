@@ -58,7 +58,7 @@ use std::{
     time::Duration,
 };
 
-use steersman_core::{Clock, Mark, Moment};
+use steersman_core::{Clock, MonotonicTime, SuspendAwareTime};
 use tokio::sync::watch;
 
 /// What requests ask. Clones share it.
@@ -118,8 +118,8 @@ impl State {
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     None,
-    Until(Moment),
-    For { time: Duration, since: Mark },
+    Until(MonotonicTime),
+    For { time: Duration, since: SuspendAwareTime },
 }
 
 impl Limit {
@@ -249,21 +249,21 @@ impl Kept {
 
 impl FenceKeeper {
     /// Opens the fence until `deadline`, or without one until it is closed. If it is open, this moves the deadline.
-    pub fn open_until(&self, deadline: Option<Moment>) {
+    pub fn open_until(&self, deadline: Option<MonotonicTime>) {
         let limit = deadline.map_or(Limit::None, Limit::Until);
         self.state.send_replace(State::open(limit));
     }
 
     /// Opens the fence until so much time has passed `since` then, on the larger of monotonic and calendar time. If it is
     /// open, this moves the deadline.
-    pub fn open_for(&self, time: Duration, since: Mark) {
+    pub fn open_for(&self, time: Duration, since: SuspendAwareTime) {
         let limit = Limit::For { time, since };
         self.state.send_replace(State::open(limit));
     }
 
     /// As [`open_for`](Self::open_for), unless the fence is closed or its deadline was reached by then. Gives whether it is
     /// open.
-    pub fn extend_for(&self, time: Duration, since: Mark) -> bool {
+    pub fn extend_for(&self, time: Duration, since: SuspendAwareTime) -> bool {
         self.state.send_if_modified(|state| {
             let is_open = state.remaining(&*self.clock) != Some(Duration::ZERO);
             if is_open {

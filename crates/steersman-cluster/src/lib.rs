@@ -40,7 +40,7 @@
 //! | … kinds that are known when the program runs | [`Client::of`], [`Mapper`] |
 //! | … metadata alone, which is cheap | [`Client::metadata`] |
 //! | … past the cache | [`Client::live`] |
-//! | … without effect, by another name, with force, with less time | [`Client::dry_run`], [`Client::field_owner`], [`Client::force`], [`Client::timeout`] |
+//! | … without effect, by another name, with force, with less time | [`Client::dry_run`], [`Client::field_manager`], [`Client::force`], [`Client::timeout`] |
 //! | writing only as long as one may | [`Fence`], [`Client::fenced`] |
 //! | saying what happened | [`Recorder`] |
 //! | all that kube can do besides | [`Client::kube`] |
@@ -70,11 +70,11 @@ pub use cluster::{
     BadKubeconfig, CacheSettings, Cluster, ClusterBuilder, ClusterName, ClusterState, ConnectError,
     InferError,
 };
-pub use error::{Call, Conflict, Error, Refusal, is_conflict};
+pub use error::{ApiError, Conflict, Error, Operation, is_conflict};
 pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::{DeleteParams as DeleteOptions, ValidationDirective as FieldValidation};
-pub use mapper::{Ask, MapError, Mapper, Mapping};
+pub use mapper::{MapError, Mapper, Mapping, ResourceQuery};
 pub use object_ext::{ObjectExt, OwnerError};
 pub use presence::{POLL_EVERY, PresenceWatch};
-pub use recorder::{About, EventCounts, EventType, RecordedEvent, Recorder};
+pub use recorder::{EventBuilder, EventCounts, EventType, RecordedEvent, Recorder};
 pub use transport::{RequestCount, TimedOut};

@@ -5,10 +5,10 @@
 //! something that it does not know, and remembers the answer.
 //!
 //! ```no_run
-//! use steersman_cluster::{Ask, Cluster};
+//! use steersman_cluster::{ResourceQuery, Cluster};
 //!
 //! # async fn example(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
-//! let mapping = cluster.mapper().resolve(&Ask::kind("apps", "Deployment")).await?;
+//! let mapping = cluster.mapper().resolve(&ResourceQuery::kind("apps", "Deployment")).await?;
 //! assert_eq!(mapping.resource().to_string(), "deployments.apps/v1");
 //! assert!(mapping.is_namespaced() && mapping.has_subresource("scale"));
 //! let deployments = cluster.client().of(mapping.resource());
@@ -48,7 +48,7 @@ use futures::{
     stream,
 };
 use steersman_cache::Resource;
-use steersman_core::{Clock, Moment, Presence};
+use steersman_core::{Clock, MonotonicTime, Presence};
 
 use self::{
     discovery::Failure,
@@ -87,7 +87,7 @@ type Flight = BoxFuture<'static, Result<(), Arc<Failure>>>;
 /// What is asked for: a kind or a resource of a group, in some version or in the one that the server prefers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub struct Ask {
+pub struct ResourceQuery {
     group: String,
     version: Option<String>,
     name: Name,
@@ -116,26 +116,26 @@ pub enum MapError {
     #[error("the server does not have {ask}")]
     NoMatch {
         /// What was asked for.
-        ask: Ask,
+        ask: ResourceQuery,
     },
     /// The server does not say what it has of this group at the moment.
     #[error("whether the server has {ask} cannot be told: it does not say what it has of that group")]
     Undecided {
         /// What was asked for.
-        ask: Ask,
+        ask: ResourceQuery,
     },
     /// The server could not be asked.
     #[error("whether the server has {ask} cannot be told")]
     Discovery {
         /// What was asked for.
-        ask: Ask,
+        ask: ResourceQuery,
         /// Why not.
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
 }
 
-impl Ask {
+impl ResourceQuery {
     /// A kind such as `Deployment` of a group such as `apps`, which is empty for the core group.
     pub fn kind(group: &str, kind: &str) -> Self {
         Self::new(group, Name::Kind(kind.to_owned()))
@@ -215,7 +215,7 @@ impl Mapper {
     ///
     /// # Cancel safety
     /// It can be dropped at any time. Others that wait for the same answer go on.
-    pub async fn resolve(&self, ask: &Ask) -> Result<Arc<Mapping>, MapError> {
+    pub async fn resolve(&self, ask: &ResourceQuery) -> Result<Arc<Mapping>, MapError> {
         match self.look(ask) {
             Lookup::Found(mapping) => Ok(mapping),
             Lookup::Unknown {
@@ -231,10 +231,10 @@ impl Mapper {
     /// server has little to say; but it is a request each time.
     ///
     /// ```no_run
-    /// # use steersman_cluster::{Ask, Cluster};
+    /// # use steersman_cluster::{ResourceQuery, Cluster};
     /// # async fn example(cluster: Cluster) -> Result<(), steersman_cluster::MapError> {
     /// // The definition of the kind has changed: is there a newer version?
-    /// let widgets = cluster.mapper().resolve_anew(&Ask::kind("example.com", "Widget")).await?;
+    /// let widgets = cluster.mapper().resolve_anew(&ResourceQuery::kind("example.com", "Widget")).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -244,7 +244,7 @@ impl Mapper {
     ///
     /// # Cancel safety
     /// It can be dropped at any time. Others that wait for the same answer go on.
-    pub async fn resolve_anew(&self, ask: &Ask) -> Result<Arc<Mapping>, MapError> {
+    pub async fn resolve_anew(&self, ask: &ResourceQuery) -> Result<Arc<Mapping>, MapError> {
         if let Err(source) = self.refresh(ask).await {
             let ask = ask.clone();
             return Err(MapError::Discovery { ask, source });
@@ -263,7 +263,11 @@ impl Mapper {
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
-    pub async fn resolve_until(&self, ask: &Ask, deadline: Moment) -> Result<Arc<Mapping>, MapError> {
+    pub async fn resolve_until(
+        &self,
+        ask: &ResourceQuery,
+        deadline: MonotonicTime,
+    ) -> Result<Arc<Mapping>, MapError> {
         loop {
             let error = match self.resolve(ask).await {
                 Ok(mapping) => return Ok(mapping),
@@ -285,7 +289,7 @@ impl Mapper {
 
     /// What is known by this name, without asking the server.
     #[must_use]
-    pub fn known(&self, ask: &Ask) -> Option<Arc<Mapping>> {
+    pub fn known(&self, ask: &ResourceQuery) -> Option<Arc<Mapping>> {
         match self.look(ask) {
             Lookup::Found(mapping) => Some(mapping),
             Lookup::Unknown { .. } => None,
@@ -312,7 +316,7 @@ impl Mapper {
     }
 
     /// When the server was asked about the group of this, unless somebody found since that it is not as it said.
-    pub(crate) fn asked(&self, ask: &Ask) -> Option<Moment> {
+    pub(crate) fn asked(&self, ask: &ResourceQuery) -> Option<MonotonicTime> {
         self.read(|table| match table.look(ask) {
             Lookup::Unknown {
                 is_forgotten: true, ..
@@ -322,7 +326,7 @@ impl Mapper {
     }
 
     /// Whether the server has this, as far as it said so.
-    pub(crate) fn presence(&self, ask: &Ask) -> Presence {
+    pub(crate) fn presence(&self, ask: &ResourceQuery) -> Presence {
         match self.look(ask) {
             Lookup::Found(_) => Presence::Present,
             Lookup::Unknown {
@@ -349,7 +353,7 @@ impl Mapper {
     }
 
     /// Waits for what the server says about the group of an ask: for a request that is under way, or a new one.
-    async fn refresh(&self, ask: &Ask) -> Result<(), Arc<Failure>> {
+    async fn refresh(&self, ask: &ResourceQuery) -> Result<(), Arc<Failure>> {
         loop {
             let source = self.read(|table| table.source(&ask.group));
             self.join(&source).await?;
@@ -371,7 +375,7 @@ impl Mapper {
         flight
     }
 
-    fn look(&self, ask: &Ask) -> Lookup {
+    fn look(&self, ask: &ResourceQuery) -> Lookup {
         self.read(|table| table.look(ask))
     }
 
@@ -379,7 +383,7 @@ impl Mapper {
         self.0.read(read)
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> MonotonicTime {
         self.0.clock.now()
     }
 
@@ -407,7 +411,7 @@ impl Shared {
     }
 }
 
-impl Ask {
+impl ResourceQuery {
     fn missing(&self, is_stale: bool) -> MapError {
         let ask = self.clone();
         if is_stale {
@@ -418,7 +422,7 @@ impl Ask {
     }
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for ResourceQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Name::Kind(name) | Name::Plural(name)) = &self.name;
         f.write_str(name)?;

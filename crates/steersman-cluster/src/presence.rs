@@ -38,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use steersman_cache::{Resource, Surroundings};
+use steersman_cache::{InformerContext, Resource};
 use steersman_core::{Presence, Sighting};
 use tokio::sync::watch;
 
@@ -65,7 +65,7 @@ pub(crate) struct Presences {
 }
 
 impl Presences {
-    fn tracker(&self, surroundings: &Surroundings, mapper: &Mapper) -> Arc<Tracker> {
+    fn tracker(&self, surroundings: &InformerContext, mapper: &Mapper) -> Arc<Tracker> {
         let mut tracker = self.tracker.lock().unwrap_or_else(PoisonError::into_inner);
         tracker.upgrade().unwrap_or_else(|| {
             let started = Arc::new(Tracker::start(surroundings, mapper, &self.changes));

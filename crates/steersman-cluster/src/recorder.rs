@@ -92,7 +92,7 @@ pub struct RecordedEvent {
 /// What an event is about; from [`Recorder::about`].
 #[derive(Clone)]
 #[must_use]
-pub struct About<'a> {
+pub struct EventBuilder<'a> {
     recorder: &'a Recorder,
     regarding: ObjectReference,
     related: Option<ObjectReference>,
@@ -215,18 +215,18 @@ impl Recorder {
     }
 
     /// Something about an object, with more to say than [`event`](Self::event) can.
-    pub fn about<K: kube::Resource<DynamicType = ()>>(&self, object: &K) -> About<'_> {
+    pub fn about<K: kube::Resource<DynamicType = ()>>(&self, object: &K) -> EventBuilder<'_> {
         self.about_reference(kube::Resource::object_ref(object, &()))
     }
 
     /// An event about an object of a dynamic kind.
-    pub fn about_dynamic(&self, object: &DynamicObject, resource: &Resource) -> About<'_> {
+    pub fn about_dynamic(&self, object: &DynamicObject, resource: &Resource) -> EventBuilder<'_> {
         self.about_reference(kube::Resource::object_ref(object, &resource.into()))
     }
 
     /// An event about an object given by reference.
-    pub fn about_reference(&self, object: ObjectReference) -> About<'_> {
-        About {
+    pub fn about_reference(&self, object: ObjectReference) -> EventBuilder<'_> {
+        EventBuilder {
             recorder: self,
             regarding: object,
             related: None,
@@ -242,7 +242,7 @@ impl Recorder {
     }
 }
 
-impl About<'_> {
+impl EventBuilder<'_> {
     /// Another object that plays a part in it.
     pub fn related<K: kube::Resource<DynamicType = ()>>(self, object: &K) -> Self {
         self.related_reference(kube::Resource::object_ref(object, &()))
@@ -408,7 +408,7 @@ impl fmt::Debug for Recorder {
     }
 }
 
-impl fmt::Debug for About<'_> {
+impl fmt::Debug for EventBuilder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("About")
             .field("kind", &self.regarding.kind)

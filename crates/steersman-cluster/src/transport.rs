@@ -38,7 +38,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, combinators::MapErr};
 use kube::client::Body;
 use steersman_cache::Liveness;
-use steersman_core::{Clock, Moment, Random};
+use steersman_core::{Clock, MonotonicTime, Random};
 use tower_service::Service;
 
 use self::retry::Tries;
@@ -46,7 +46,7 @@ pub(crate) use self::warnings::Warnings;
 pub(crate) use self::{
     body::Guarded,
     meter::{Contact, Meter},
-    pass::Pass,
+    pass::AttemptGuard,
     retry::{is_unsent, retry_after},
     token::{TokenError, TokenFile},
 };
@@ -59,7 +59,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Transport {
     base: kube::Client,
-    line: Arc<Line>,
+    line: Arc<SharedTransport>,
     /// What writes have to pass beside the gate.
     fences: Arc<[Fence]>,
     /// None for those who look after time themselves.
@@ -70,7 +70,7 @@ pub(crate) struct Transport {
 }
 
 /// What all clients of a cluster have in common.
-pub(crate) struct Line {
+pub(crate) struct SharedTransport {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,
     /// What every request has to pass.
@@ -96,7 +96,7 @@ pub(crate) enum SendError {
 
 impl Transport {
     /// A way to the server as it is: no limit of time, one try, no fence but the gate.
-    pub(crate) fn plain(base: kube::Client, line: Arc<Line>) -> Self {
+    pub(crate) fn plain(base: kube::Client, line: Arc<SharedTransport>) -> Self {
         Self {
             base,
             line,
@@ -179,7 +179,7 @@ impl Transport {
     async fn attempt(
         &self,
         mut request: Request<Body>,
-        deadline: Option<(Moment, Duration)>,
+        deadline: Option<(MonotonicTime, Duration)>,
     ) -> Result<Response<Guarded>, SendError> {
         let Some(token) = &self.line.token else {
             return self.attempt_once(request, deadline).await;
@@ -208,7 +208,7 @@ impl Transport {
     async fn attempt_once(
         &self,
         mut request: Request<Body>,
-        deadline: Option<(Moment, Duration)>,
+        deadline: Option<(MonotonicTime, Duration)>,
     ) -> Result<Response<Guarded>, SendError> {
         let method = request.method().clone();
         let is_read = is_read(&method, request.uri());
@@ -241,11 +241,11 @@ impl Transport {
         Ok(response.map(|body| Guarded::new(body, pass, self.held.clone())))
     }
 
-    fn pass(&self, is_read: bool, deadline: Option<(Moment, Duration)>) -> Pass {
-        Pass::new(Arc::clone(&self.line), is_read, &self.fences, deadline)
+    fn pass(&self, is_read: bool, deadline: Option<(MonotonicTime, Duration)>) -> AttemptGuard {
+        AttemptGuard::new(Arc::clone(&self.line), is_read, &self.fences, deadline)
     }
 
-    fn deadline(&self, request: &Request<Body>) -> Option<(Moment, Duration)> {
+    fn deadline(&self, request: &Request<Body>) -> Option<(MonotonicTime, Duration)> {
         let timeout = self.timeout.filter(|_| !is_long_running(request))?;
         Some((self.line.clock.now() + timeout, timeout))
     }

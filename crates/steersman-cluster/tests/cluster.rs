@@ -17,7 +17,7 @@ use futures::{StreamExt, future::join_all};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{Api, WatchParams};
 use steersman_cache::{Event, Query, Resource};
-use steersman_cluster::{Ask, Cluster, ClusterState, ConnectError};
+use steersman_cluster::{Cluster, ClusterState, ConnectError, ResourceQuery};
 use steersman_core::{Clock, ObjectKey, Spawner, TestClock};
 use steersman_testing::{
     Fixture,
@@ -363,7 +363,11 @@ fn infers_its_cluster() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let cluster = Cluster::builder("inferred").build().await.unwrap();
-        cluster.mapper().resolve(&Ask::of::<ConfigMap>()).await.unwrap();
+        cluster
+            .mapper()
+            .resolve(&ResourceQuery::of::<ConfigMap>())
+            .await
+            .unwrap();
     });
 }
 

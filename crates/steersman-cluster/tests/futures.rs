@@ -8,10 +8,10 @@ use kube::api::{Patch, WatchParams};
 use serde_json::{Value, json};
 use steersman_cache::{Query, Resource};
 use steersman_cluster::{
-    Ask, Client, Cluster, ClusterBuilder, ClusterName, DeleteOptions, Error, Fence, FenceKeeper, KindClient,
-    MapError, Mapper, MetadataClient, Recorder, Watch,
+    Client, Cluster, ClusterBuilder, ClusterName, DeleteOptions, Error, Fence, FenceKeeper, KindClient,
+    MapError, Mapper, MetadataClient, Recorder, ResourceQuery, Watch,
 };
-use steersman_core::{Moment, ObjectKey};
+use steersman_core::{MonotonicTime, ObjectKey};
 
 fn send<T: Send>(value: T) -> T {
     value
@@ -61,8 +61,8 @@ async fn futures_move_between_threads() {
     ));
     drop(send(client.of(&Resource::of::<ConfigMap>()).get(&key)));
     drop(send(client.metadata::<ConfigMap>().list(&query)));
-    let ask = Ask::of::<ConfigMap>();
-    drop(send(cluster.mapper().resolve_until(&ask, Moment::ORIGIN)));
+    let ask = ResourceQuery::of::<ConfigMap>();
+    drop(send(cluster.mapper().resolve_until(&ask, MonotonicTime::ORIGIN)));
     drop(send(cluster.recorder("web").flush()));
     drop(send(cluster.state_when(|_| true)));
     drop(send(Fence::open().closed()));

@@ -24,7 +24,7 @@ use k8s_openapi::{
 use kube::client::Body;
 use serde_json::{Value, json};
 use steersman_cache::Resource;
-use steersman_cluster::{Ask, Client, Cluster, DeleteOptions, MapError};
+use steersman_cluster::{Client, Cluster, DeleteOptions, MapError, ResourceQuery};
 use steersman_core::{Clock, ObjectKey, TestClock};
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -58,7 +58,7 @@ async fn define(fixture: &Fixture, client: &Client, kind: &str) {
 }
 
 /// Asks until the server tells of both versions, of which discovery learns one by one.
-async fn served(clock: &TestClock, cluster: &Cluster, ask: &Ask) {
+async fn served(clock: &TestClock, cluster: &Cluster, ask: &ResourceQuery) {
     let (mapper, old) = (cluster.mapper(), ask.clone().version("v1beta1"));
     loop {
         clock.advance(NEGATIVE);
@@ -78,25 +78,31 @@ async fn guarantee_1_what_is_known_costs_nothing(fixture: Fixture) {
     let mapper = cluster.mapper();
     assert!(requests(&proxy).is_empty());
     for _ in 0..3 {
-        let maps = mapper.resolve(&Ask::of::<ConfigMap>()).await.unwrap();
+        let maps = mapper.resolve(&ResourceQuery::of::<ConfigMap>()).await.unwrap();
         assert_eq!(maps.resource().to_string(), "configmaps/v1");
         assert!(maps.is_namespaced() && maps.verbs().contains(&"watch".to_owned()));
-        let nodes = mapper.resolve(&Ask::of::<Node>()).await.unwrap();
+        let nodes = mapper.resolve(&ResourceQuery::of::<Node>()).await.unwrap();
         assert!(!nodes.is_namespaced() && nodes.has_subresource("status"));
         // What is read by its names is asked for as it is.
         assert_eq!(nodes.resource().is_namespaced(), Some(false));
         assert_eq!(maps.resource().is_namespaced(), Some(true));
-        let deployments = mapper.resolve(&Ask::plural("apps", "deployments")).await.unwrap();
+        let deployments = mapper
+            .resolve(&ResourceQuery::plural("apps", "deployments"))
+            .await
+            .unwrap();
         assert_eq!(
             deployments.resource(),
             &steersman_cache::Resource::of::<Deployment>()
         );
         assert!(deployments.has_subresource("scale"));
-        mapper.resolve(&Ask::kind("batch", "CronJob")).await.unwrap();
+        mapper
+            .resolve(&ResourceQuery::kind("batch", "CronJob"))
+            .await
+            .unwrap();
     }
     let paths: Vec<_> = requests(&proxy).into_iter().map(|one| one.path).collect();
     assert_eq!(paths, ["/api", "/apis"]);
-    assert!(mapper.known(&Ask::kind("batch", "Job")).is_some());
+    assert!(mapper.known(&ResourceQuery::kind("batch", "Job")).is_some());
 }
 
 // R56
@@ -108,7 +114,7 @@ async fn guarantee_2_what_is_not_there_is_asked_for_at_a_limited_rate(fixture: F
         .build()
         .await
         .unwrap();
-    let (mapper, ask) = (cluster.mapper(), Ask::kind(fixture.group(), "Widget"));
+    let (mapper, ask) = (cluster.mapper(), ResourceQuery::kind(fixture.group(), "Widget"));
     for _ in 0..5 {
         let error = mapper.resolve(&ask).await.unwrap_err();
         assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
@@ -133,7 +139,7 @@ async fn guarantee_2_what_is_not_there_is_asked_for_at_a_limited_rate(fixture: F
 async fn guarantee_3_those_who_ask_at_once_share_a_request(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
-    let (mapper, ask) = (cluster.mapper(), Ask::of::<Deployment>());
+    let (mapper, ask) = (cluster.mapper(), ResourceQuery::of::<Deployment>());
     let stall = proxy.inject(Matching::any(), Fault::stall());
     let mut first = Box::pin(mapper.resolve(&ask));
     let mut others = futures::future::join_all((0..9).map(|_| mapper.resolve(&ask)));
@@ -161,7 +167,7 @@ async fn a_kind_that_is_installed_later_is_found_until_the_deadline(fixture: Fix
         .await
         .unwrap();
     let (mapper, live) = (cluster.mapper(), cluster.live());
-    let ask = Ask::kind(fixture.group(), "Gadget");
+    let ask = ResourceQuery::kind(fixture.group(), "Gadget");
     let error = mapper.resolve_until(&ask, clock.now()).await.unwrap_err();
     assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
 
@@ -183,12 +189,12 @@ async fn a_kind_that_is_installed_later_is_found_until_the_deadline(fixture: Fix
 }
 
 /// A cluster whose time goes on when the test says so, and its kind, which the server serves in two versions.
-async fn with_kind(fixture: &Fixture, proxy: &FaultProxy, kind: &str) -> (TestClock, Cluster, Ask) {
+async fn with_kind(fixture: &Fixture, proxy: &FaultProxy, kind: &str) -> (TestClock, Cluster, ResourceQuery) {
     let clock = TestClock::new();
     let builder = builder(fixture, proxy).clock(Arc::new(clock.clone()));
     let cluster = builder.build().await.unwrap();
     define(fixture, &cluster.live(), kind).await;
-    let ask = Ask::kind(fixture.group(), kind);
+    let ask = ResourceQuery::kind(fixture.group(), kind);
     served(&clock, &cluster, &ask).await;
     (clock, cluster, ask)
 }
@@ -217,7 +223,7 @@ async fn guarantee_6_what_a_client_finds_gone_is_forgotten_and_asked_for_at_the_
     let (mapper, live) = (cluster.mapper(), cluster.live());
     let ask = ask.version("v1");
     let gizmos = mapper.resolve(&ask).await.unwrap();
-    let others = Ask::of::<Deployment>();
+    let others = ResourceQuery::of::<Deployment>();
     mapper.resolve(&others).await.unwrap();
     let definition = ObjectKey::new("", &format!("gizmos.{}", fixture.group()));
     let _ = live
@@ -395,10 +401,13 @@ async fn a_server_without_a_list_of_all_groups_is_asked_for_one_of_them() {
     let cluster = canned.cluster(&clock).await;
     let mapper = cluster.mapper();
 
-    let pods = mapper.resolve(&Ask::kind("", "Pod")).await.unwrap();
+    let pods = mapper.resolve(&ResourceQuery::kind("", "Pod")).await.unwrap();
     assert!(pods.is_namespaced() && pods.has_subresource("status"));
     assert_eq!(canned.asked(), ["/api", "/api/v1"]);
-    let widgets = mapper.resolve(&Ask::kind("example.com", "Widget")).await.unwrap();
+    let widgets = mapper
+        .resolve(&ResourceQuery::kind("example.com", "Widget"))
+        .await
+        .unwrap();
     assert_eq!(widgets.resource().to_string(), "widgets.example.com/v1");
     let expected = [
         "/apis",
@@ -410,7 +419,7 @@ async fn a_server_without_a_list_of_all_groups_is_asked_for_one_of_them() {
 
     // From now on it is known that there is no list.
     let error = mapper
-        .resolve(&Ask::kind("absent.example.com", "Widget"))
+        .resolve(&ResourceQuery::kind("absent.example.com", "Widget"))
         .await
         .unwrap_err();
     assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
@@ -418,8 +427,8 @@ async fn a_server_without_a_list_of_all_groups_is_asked_for_one_of_them() {
 
     // A version that cannot be told of takes nothing away.
     canned.set("/apis/example.com/v1", json!(503));
-    let gadget = Ask::kind("example.com", "Gadget");
-    let asking = async |ask: &Ask| {
+    let gadget = ResourceQuery::kind("example.com", "Gadget");
+    let asking = async |ask: &ResourceQuery| {
         clock.advance(NEGATIVE);
         let walk = async {
             loop {
@@ -437,7 +446,7 @@ async fn a_server_without_a_list_of_all_groups_is_asked_for_one_of_them() {
     assert!(matches!(error, MapError::Undecided { .. }), "{error:?}");
     assert!(
         mapper
-            .known(&Ask::kind("example.com", "Widget").version("v1"))
+            .known(&ResourceQuery::kind("example.com", "Widget").version("v1"))
             .is_some()
     );
 }
@@ -454,8 +463,11 @@ async fn guarantee_5_a_group_that_fails_takes_nothing_away() {
     let nodes = json!([{"resource": "nodes", "responseKind": {"kind": "NodeMetrics"}, "scope": "Cluster", "verbs": ["get"]}]);
     canned.set("/apis", list("Current", nodes.clone()));
     let cluster = canned.cluster(&clock).await;
-    let (mapper, nodes_of) = (cluster.mapper(), Ask::kind("metrics.example.com", "NodeMetrics"));
-    let pods = Ask::kind("metrics.example.com", "PodMetrics");
+    let (mapper, nodes_of) = (
+        cluster.mapper(),
+        ResourceQuery::kind("metrics.example.com", "NodeMetrics"),
+    );
+    let pods = ResourceQuery::kind("metrics.example.com", "PodMetrics");
     mapper.resolve(&nodes_of).await.unwrap();
     let error = mapper.resolve(&pods).await.unwrap_err();
     assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");

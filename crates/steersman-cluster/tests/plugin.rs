@@ -69,7 +69,7 @@ async fn a_program_that_gives_credentials_is_run_once_for_a_cluster(fixture: Fix
         client.create(&config_map(&fixture, &name, "1")).await.unwrap();
         let found = client.get::<ConfigMap>(&key(&fixture, &name)).await.unwrap();
         assert!(found.is_some());
-        let ask = steersman_cluster::Ask::of::<ConfigMap>();
+        let ask = steersman_cluster::ResourceQuery::of::<ConfigMap>();
         cluster.mapper().resolve(&ask).await.unwrap();
         assert_eq!(runs(directory), 1);
 

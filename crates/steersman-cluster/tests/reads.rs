@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 };
 use kube::{api::Patch, core::DynamicObject};
 use serde_json::json;
-use steersman_cache::{Index, InformerOptions, Missing, Query, Resource, Scope};
+use steersman_cache::{CacheMissPolicy, Index, InformerOptions, Query, Resource, Scope};
 use steersman_cluster::{Cluster, ConnectError, DeleteOptions, Error};
 use steersman_core::ObjectKey;
 use steersman_testing::{
@@ -366,7 +366,7 @@ async fn a_kind_without_an_informer_is_read_as_the_cache_was_told(fixture: Fixtu
         let builder = builder(&fixture, &proxy).cache(|cache| cache.missing(missing));
         builder.build().await.unwrap()
     };
-    let refusing = with(Missing::Refuse).await;
+    let refusing = with(CacheMissPolicy::Refuse).await;
     let error = refusing
         .client()
         .get::<ConfigMap>(&key(&fixture, "a"))
@@ -377,7 +377,7 @@ async fn a_kind_without_an_informer_is_read_as_the_cache_was_told(fixture: Fixtu
         "{error}"
     );
     assert!(requests(&proxy).is_empty());
-    let live = with(Missing::Live).await;
+    let live = with(CacheMissPolicy::Live).await;
     assert!(
         live.client()
             .get::<ConfigMap>(&key(&fixture, "a"))

@@ -203,7 +203,7 @@ async fn an_apply_owns_what_it_says_and_takes_over_what_others_own_if_forced(fix
     let owners: Vec<_> = applied.metadata.managed_fields.clone().unwrap_or_default();
     assert_eq!(owners[0].manager.as_deref(), Some("tester"));
 
-    let other = client.field_owner("other");
+    let other = client.field_manager("other");
     let mine = config_map(&fixture, "a", "second");
     let error = other.apply(&mine).await.unwrap_err();
     assert!(error.is_apply_conflict() && !error.is_conflict(), "{error:?}");

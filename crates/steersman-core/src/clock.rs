@@ -5,10 +5,10 @@
 //! 1. A clock never goes back: [`Clock::now`] grows, whatever happens to the calendar.
 //! 2. When a [`Sleep`] ends, [`Clock::now`] has reached its deadline.
 //! 3. Dropping a [`Sleep`] leaves nothing behind.
-//! 4. [`Mark::elapsed`] counts the time in which the machine was suspended, and is never less than monotonic time.
+//! 4. [`SuspendAwareTime::elapsed`] counts the time in which the machine was suspended, and is never less than monotonic time.
 //!
 //! # Not promised
-//! That two clocks agree: a [`Moment`] has a meaning only on the clock it came from. That the calendar grows: people and
+//! That two clocks agree: a [`MonotonicTime`] has a meaning only on the clock it came from. That the calendar grows: people and
 //! time servers set it.
 
 mod manual;
@@ -47,21 +47,21 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment. It never goes back.
-    fn now(&self) -> Moment;
+    fn now(&self) -> MonotonicTime;
 
-    /// What the calendar says. It may jump in both directions, so it is for others to read, and for [`Mark`].
+    /// What the calendar says. It may jump in both directions, so it is for others to read, and for [`SuspendAwareTime`].
     fn wall(&self) -> SystemTime;
 
     /// The present on both: something to measure from that also counts the time in which a machine was suspended.
-    fn mark(&self) -> Mark {
-        Mark {
+    fn mark(&self) -> SuspendAwareTime {
+        SuspendAwareTime {
             now: self.now(),
             wall: self.wall(),
         }
     }
 
     /// Ends when [`now`](Self::now) has reached `deadline`; at once if it has already.
-    fn sleep_until(&self, deadline: Moment) -> Sleep;
+    fn sleep_until(&self, deadline: MonotonicTime) -> Sleep;
 }
 
 /// A point in the monotonic time of one [`Clock`], in nanoseconds since that clock's origin.
@@ -72,16 +72,16 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 ///
 /// ```
 /// use std::time::Duration;
-/// use steersman_core::Moment;
+/// use steersman_core::MonotonicTime;
 ///
-/// let later = Moment::ORIGIN + Duration::from_millis(5);
-/// assert_eq!(later.saturating_since(Moment::ORIGIN), Duration::from_millis(5));
-/// assert_eq!(Moment::ORIGIN.saturating_since(later), Duration::ZERO);
+/// let later = MonotonicTime::ORIGIN + Duration::from_millis(5);
+/// assert_eq!(later.saturating_since(MonotonicTime::ORIGIN), Duration::from_millis(5));
+/// assert_eq!(MonotonicTime::ORIGIN.saturating_since(later), Duration::ZERO);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Moment(u64);
+pub struct MonotonicTime(u64);
 
-impl Moment {
+impl MonotonicTime {
     /// Where the clock's time begins.
     pub const ORIGIN: Self = Self(0);
 
@@ -121,15 +121,15 @@ impl Moment {
 /// assert_eq!(mark.elapsed(&clock), Duration::from_secs(3601));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    now: Moment,
+pub struct SuspendAwareTime {
+    now: MonotonicTime,
     wall: SystemTime,
 }
 
-impl Mark {
+impl SuspendAwareTime {
     /// The monotonic part.
     #[must_use]
-    pub const fn moment(self) -> Moment {
+    pub const fn moment(self) -> MonotonicTime {
         self.now
     }
 
@@ -149,7 +149,7 @@ impl Mark {
 }
 
 /// Ends at the last moment there is (584 years) instead of overflowing.
-impl Add<Duration> for Moment {
+impl Add<Duration> for MonotonicTime {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
@@ -162,7 +162,7 @@ impl Add<Duration> for Moment {
     }
 }
 
-impl fmt::Debug for Moment {
+impl fmt::Debug for MonotonicTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "+{:?}", Duration::from_nanos(self.0))
     }

@@ -21,7 +21,7 @@ mod spawner;
 pub use action::{Action, Next};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
-pub use clock::{Clock, Mark, Moment, Sleep, TestClock};
+pub use clock::{Clock, MonotonicTime, Sleep, SuspendAwareTime, TestClock};
 pub use error_chain::error_chain;
 pub use key::{InvalidKey, ObjectKey};
 pub use presence::{Presence, Sighting};

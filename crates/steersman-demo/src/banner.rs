@@ -11,7 +11,7 @@ use kube::{CustomResource, Resource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman::{prelude::*, runtime::HostError};
+use steersman::{prelude::*, runtime::AddError};
 
 use super::{
     OPERATOR, Web,
@@ -64,10 +64,10 @@ pub struct BannerReconciler;
 ///
 /// # Errors
 /// When the host does not take it in.
-pub fn add(manager: &Manager) -> Result<Controller, HostError> {
+pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Banner>("banner")
         .owns::<ConfigMap>()
-        .watches(kind::<Web>().optional(), related_header(|web| Some(web.key())))
+        .watches(kind::<Web>().optional(), map_metadata(|web| Some(web.key())))
         .when_installed()
         .warm()
         .add_to(manager, BannerReconciler)
@@ -77,7 +77,7 @@ impl ObjectReconciler<Banner> for BannerReconciler {
     type Error = BoxError;
 
     async fn reconcile(&self, banner: Arc<Banner>, cx: Context) -> Result<Action, BoxError> {
-        let client = cx.client().field_owner(OPERATOR).force();
+        let client = cx.client().field_manager(OPERATOR).force();
         client.apply(&text(&banner)?).await?;
 
         let name = banner.name_any();

@@ -21,7 +21,7 @@ pub mod web;
 
 use kube::CustomResourceExt;
 use steersman::{
-    k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1, prelude::*, runtime::HostError,
+    k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1, prelude::*, runtime::AddError,
 };
 
 pub use self::{banner::Banner, condition::Ready, web::Web};
@@ -42,7 +42,7 @@ pub fn definitions() -> [v1::CustomResourceDefinition; 2] {
 ///
 /// # Errors
 /// When the manager does not take one in.
-pub fn add(manager: &Manager) -> Result<(), HostError> {
+pub fn add(manager: &Manager) -> Result<(), AddError> {
     web::add(manager)?;
     banner::add(manager)?;
     Ok(())

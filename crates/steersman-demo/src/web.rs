@@ -15,7 +15,7 @@ use kube::{CustomResource, Resource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use steersman::{prelude::*, runtime::HostError};
+use steersman::{prelude::*, runtime::AddError};
 
 use super::{
     OPERATOR,
@@ -85,7 +85,7 @@ pub struct WebReconciler;
 ///
 /// # Errors
 /// When the host does not take it in.
-pub fn add(manager: &Manager) -> Result<Controller, HostError> {
+pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Web>("web")
         .owns::<ConfigMap>()
         .owns::<Deployment>()
@@ -100,7 +100,7 @@ impl ObjectReconciler<Web> for WebReconciler {
     type Error = BoxError;
 
     async fn reconcile(&self, web: Arc<Web>, cx: Context) -> Result<Action, BoxError> {
-        let client = cx.client().field_owner(OPERATOR).force();
+        let client = cx.client().field_manager(OPERATOR).force();
         client.apply(&page(&web)?).await?;
         let deployment: Deployment = client.apply(&deployment(&web)?).await?;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the queue keeps about one key.
 
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use crate::inspect::Cause;
 use crate::list::{Linked, Links, NIL};
@@ -36,9 +36,9 @@ pub(crate) struct Entry<K> {
     pub(crate) lane_links: Links,
     pub(crate) flight_links: Links,
     /// Since when it waits in its present place.
-    pub(crate) since: Moment,
+    pub(crate) since: MonotonicTime,
     /// Since when it is in flight.
-    pub(crate) started: Moment,
+    pub(crate) started: MonotonicTime,
     /// The order of arrival in the lane or among the timers.
     pub(crate) order: u64,
     /// The lane while ready or passed, the position in the heap while delayed.
@@ -72,8 +72,8 @@ impl<K> Entry<K> {
             hash,
             lane_links: Links::NONE,
             flight_links: Links::NONE,
-            since: Moment::ORIGIN,
-            started: Moment::ORIGIN,
+            since: MonotonicTime::ORIGIN,
+            started: MonotonicTime::ORIGIN,
             order: 0,
             seat: NIL,
             priority: 0,

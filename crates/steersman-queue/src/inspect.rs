@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 /// Why a key waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,12 +28,12 @@ pub enum Stage {
     /// It waits for that moment.
     Delayed {
         /// When it becomes ready.
-        until: Moment,
+        until: MonotonicTime,
     },
     /// It is with a worker.
     InFlight {
         /// Since when.
-        since: Moment,
+        since: MonotonicTime,
         /// Whether it was added again in the meantime, at once or with a delay.
         again: bool,
     },
@@ -62,7 +62,7 @@ pub struct Status<K> {
     pub(crate) key: K,
     pub(crate) stage: Stage,
     pub(crate) priority: i32,
-    pub(crate) since: Moment,
+    pub(crate) since: MonotonicTime,
     pub(crate) cause: Cause,
     pub(crate) failures: u32,
     pub(crate) last_error: Option<Box<str>>,
@@ -96,7 +96,7 @@ impl<K> Status<K> {
 
     /// Since when it waits there.
     #[must_use]
-    pub fn since(&self) -> Moment {
+    pub fn since(&self) -> MonotonicTime {
         self.since
     }
 

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use crate::Key;
 use crate::inspect::{Cause, Status};
@@ -30,12 +30,12 @@ pub struct Item<K: Key> {
     failures: u32,
     added: bool,
     cause: Cause,
-    started: Moment,
+    started: MonotonicTime,
     finished: bool,
 }
 
 impl<K: Key> Item<K> {
-    pub(crate) fn new(shared: &Arc<Shared<K>>, taken: Taken<K>, now: Moment) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared<K>>, taken: Taken<K>, now: MonotonicTime) -> Self {
         let Taken {
             key,
             index,
@@ -87,7 +87,7 @@ impl<K: Key> Item<K> {
 
     /// When it was handed out.
     #[must_use]
-    pub fn started(&self) -> Moment {
+    pub fn started(&self) -> MonotonicTime {
         self.started
     }
 
@@ -194,7 +194,7 @@ impl<K: Key> Item<K> {
         }
     }
 
-    fn back_off(&self, failures: u32, cause: Cause, now: Moment) -> (u32, Option<(Duration, Cause)>) {
+    fn back_off(&self, failures: u32, cause: Cause, now: MonotonicTime) -> (u32, Option<(Duration, Cause)>) {
         // Somebody else's code. If it panics, this may run while another panic is on its way, and the key would never come
         // back.
         let delay = catch_unwind(AssertUnwindSafe(|| {

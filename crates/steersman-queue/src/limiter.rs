@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use steersman_core::{Moment, Random};
+use steersman_core::{MonotonicTime, Random};
 
 /// Decides after which delay a key that failed is tried again.
 ///
@@ -13,21 +13,21 @@ use steersman_core::{Moment, Random};
 ///
 /// ```
 /// use std::time::Duration;
-/// use steersman_core::Moment;
+/// use steersman_core::MonotonicTime;
 /// use steersman_queue::Limiter;
 ///
 /// /// A quick first try, then a steady pace.
 /// struct FastSlow;
 ///
 /// impl<K> Limiter<K> for FastSlow {
-///     fn delay(&self, _key: &K, failures: u32, _now: Moment) -> Duration {
+///     fn delay(&self, _key: &K, failures: u32, _now: MonotonicTime) -> Duration {
 ///         if failures == 1 { Duration::from_millis(5) } else { Duration::from_secs(10) }
 ///     }
 /// }
 /// ```
 pub trait Limiter<K>: Send + Sync + 'static {
     /// The delay of `key`, which has now failed `failures` times in succession (at least once).
-    fn delay(&self, key: &K, failures: u32, now: Moment) -> Duration;
+    fn delay(&self, key: &K, failures: u32, now: MonotonicTime) -> Duration;
 }
 
 /// Doubles the delay with each failure, up to a limit.
@@ -38,13 +38,13 @@ pub trait Limiter<K>: Send + Sync + 'static {
 ///
 /// ```
 /// use std::time::Duration;
-/// use steersman_core::Moment;
+/// use steersman_core::MonotonicTime;
 /// use steersman_queue::{Backoff, Limiter};
 ///
 /// let backoff = Backoff::new().jitter(0.0);
-/// assert_eq!(backoff.delay(&"key", 1, Moment::ORIGIN), Duration::from_millis(5));
-/// assert_eq!(backoff.delay(&"key", 8, Moment::ORIGIN), Duration::from_millis(640));
-/// assert_eq!(backoff.delay(&"key", 99, Moment::ORIGIN), Duration::from_secs(1000));
+/// assert_eq!(backoff.delay(&"key", 1, MonotonicTime::ORIGIN), Duration::from_millis(5));
+/// assert_eq!(backoff.delay(&"key", 8, MonotonicTime::ORIGIN), Duration::from_millis(640));
+/// assert_eq!(backoff.delay(&"key", 99, MonotonicTime::ORIGIN), Duration::from_secs(1000));
 /// ```
 #[derive(Debug)]
 pub struct Backoff {
@@ -119,7 +119,7 @@ impl Default for Backoff {
 }
 
 impl<K> Limiter<K> for Backoff {
-    fn delay(&self, _key: &K, failures: u32, _now: Moment) -> Duration {
+    fn delay(&self, _key: &K, failures: u32, _now: MonotonicTime) -> Duration {
         let delay = self.grown(failures.saturating_sub(1));
         if self.jitter > 0.0 {
             // Taken off, and not multiplied by nearly one: the longest of all durations would be rounded to more than that.
@@ -139,7 +139,7 @@ mod tests {
         for jitter in [0.0, 1e-20, 0.1, 1.0] {
             let backoff = Backoff::new().max(Duration::MAX).jitter(jitter).seed(3);
             for failures in [0, 1, 32, 33, u32::MAX] {
-                let delay = Limiter::<u8>::delay(&backoff, &0, failures, Moment::ORIGIN);
+                let delay = Limiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN);
                 assert!(delay <= Duration::MAX, "{jitter} {failures}");
             }
         }
@@ -150,7 +150,7 @@ mod tests {
         for base in [0, 1, 5_000_000, 2_000_000_000_000].map(Duration::from_nanos) {
             let backoff = Backoff::new().base(base).jitter(0.0);
             let delays =
-                (1..200).map(|failures| Limiter::<u8>::delay(&backoff, &0, failures, Moment::ORIGIN));
+                (1..200).map(|failures| Limiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN));
             let delays: Vec<_> = delays.collect();
             assert_eq!(delays[0], base.min(Duration::from_secs(1000)));
             for pair in delays.windows(2) {
@@ -163,7 +163,7 @@ mod tests {
     fn delays_stay_within_the_jitter_and_differ() {
         let backoff = Backoff::new().seed(3);
         let drawn: Vec<_> = (0..100)
-            .map(|_| Limiter::<u8>::delay(&backoff, &0, 8, Moment::ORIGIN))
+            .map(|_| Limiter::<u8>::delay(&backoff, &0, 8, MonotonicTime::ORIGIN))
             .collect();
         assert!(
             drawn
@@ -178,7 +178,8 @@ mod tests {
         let backoff = Backoff::new().base(Duration::from_secs(1)).jitter(1.0);
         for failures in [1, 10, 11, 32, 33, 64, u32::MAX] {
             assert!(
-                Limiter::<u8>::delay(&backoff, &0, failures, Moment::ORIGIN) <= Duration::from_secs(1000)
+                Limiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN)
+                    <= Duration::from_secs(1000)
             );
         }
     }

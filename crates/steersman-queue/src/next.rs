@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use steersman_core::{Moment, Sleep};
+use steersman_core::{MonotonicTime, Sleep};
 
 use crate::Key;
 use crate::item::Item;
@@ -18,7 +18,7 @@ pub struct Next<'q, K: Key> {
     queue: &'q Queue<K>,
     waiter: Option<u32>,
     /// Only the one who keeps the time for all has it.
-    sleep: Option<(Moment, Sleep)>,
+    sleep: Option<(MonotonicTime, Sleep)>,
 }
 
 impl<'q, K: Key> Next<'q, K> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use steersman_core::{Clock, Moment};
+use steersman_core::{Clock, MonotonicTime};
 
 use crate::Key;
 use crate::inspect::{Cause, Depth, Status};
@@ -333,7 +333,7 @@ impl<K: Key> Queue<K> {
     }
 
     /// Makes all ready whose time has come, so that what is seen is true now.
-    fn catch_up(&self) -> Moment {
+    fn catch_up(&self) -> MonotonicTime {
         let now = self.shared.clock.now();
         while self.shared.locked(|state| state.promote(now)) {}
         now

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 use slab::Slab;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use crate::Key;
 use crate::entry::{Entry, InFlight, Place};
@@ -45,7 +45,7 @@ pub(crate) struct State<K> {
     started_nanos: u128,
     paused: bool,
     /// When the queue was last resumed.
-    activated: Moment,
+    activated: MonotonicTime,
     shutdown: Option<Shutdown>,
     /// How many keys became ready since somebody asked.
     became_ready: u64,
@@ -72,7 +72,7 @@ impl Wakes {
 #[derive(Clone, Copy)]
 pub(crate) struct Entrance {
     pub(crate) priority: i32,
-    pub(crate) at: Option<Moment>,
+    pub(crate) at: Option<MonotonicTime>,
     pub(crate) cause: Cause,
     pub(crate) retractable: bool,
 }
@@ -107,7 +107,7 @@ pub(crate) enum Polled<K> {
     Taken(Taken<K>),
     Over,
     /// Nothing yet; the keeper of the time has to sleep until that moment.
-    Wait(Option<Moment>),
+    Wait(Option<MonotonicTime>),
 }
 
 impl<K: Key> State<K> {
@@ -124,13 +124,13 @@ impl<K: Key> State<K> {
             in_flight: 0,
             started_nanos: 0,
             paused,
-            activated: Moment::ORIGIN,
+            activated: MonotonicTime::ORIGIN,
             shutdown: None,
             became_ready: 0,
         }
     }
 
-    pub(crate) fn add(&mut self, key: K, hash: u64, entrance: Entrance, now: Moment) -> Added {
+    pub(crate) fn add(&mut self, key: K, hash: u64, entrance: Entrance, now: MonotonicTime) -> Added {
         if self.shutdown.is_some() {
             return Added::Refused;
         }
@@ -144,7 +144,7 @@ impl<K: Key> State<K> {
     /// Some at a time, so that the lock is never held for long: after hours of standby a million may be due at once.
     /// Every step makes more of them ready, and nobody waits while any is due. After shutdown none become ready:
     /// they are left for the report, or else a key that fails and fails would keep the workers from ending.
-    pub(crate) fn promote(&mut self, now: Moment) -> bool {
+    pub(crate) fn promote(&mut self, now: MonotonicTime) -> bool {
         if self.shutdown.is_some() {
             return false;
         }
@@ -158,7 +158,7 @@ impl<K: Key> State<K> {
     }
 
     /// Takes the next key, or enters the one who asks as a waiter.
-    pub(crate) fn poll_next(&mut self, id: &mut Option<u32>, waker: &Waker, now: Moment) -> Polled<K> {
+    pub(crate) fn poll_next(&mut self, id: &mut Option<u32>, waker: &Waker, now: MonotonicTime) -> Polled<K> {
         let polled = match self.take(now) {
             Some(taken) => Polled::Taken(taken),
             None if self.is_over() => Polled::Over,
@@ -176,7 +176,7 @@ impl<K: Key> State<K> {
         polled
     }
 
-    pub(crate) fn take(&mut self, now: Moment) -> Option<Taken<K>> {
+    pub(crate) fn take(&mut self, now: MonotonicTime) -> Option<Taken<K>> {
         // Those that were made ready may all be in flight.
         while self.promote(now) && self.schedule.eligible() == 0 {}
         if self.paused || self.is_over() {
@@ -214,7 +214,7 @@ impl<K: Key> State<K> {
         self.paused
     }
 
-    pub(crate) fn resume(&mut self, now: Moment) {
+    pub(crate) fn resume(&mut self, now: MonotonicTime) {
         if std::mem::replace(&mut self.paused, false) {
             self.promote(now);
             self.activated = now;
@@ -268,7 +268,7 @@ impl<K: Key> State<K> {
         index
     }
 
-    fn enqueue(&mut self, index: u32, entrance: Entrance, now: Moment) -> Added {
+    fn enqueue(&mut self, index: u32, entrance: Entrance, now: MonotonicTime) -> Added {
         let Entrance {
             priority,
             at,
@@ -314,14 +314,14 @@ impl<K: Key> State<K> {
         Added::Merged
     }
 
-    fn make_ready(&mut self, index: u32, since: Moment) {
+    fn make_ready(&mut self, index: u32, since: MonotonicTime) {
         self.entries[index as usize].since = since;
         let group = self.group(index);
         self.schedule.push(&mut self.entries, index, group);
         self.became_ready += 1;
     }
 
-    fn make_delayed(&mut self, index: u32, at: Moment, now: Moment) {
+    fn make_delayed(&mut self, index: u32, at: MonotonicTime, now: MonotonicTime) {
         let entry = &mut self.entries[index as usize];
         entry.place = Place::Delayed;
         entry.since = now;

@@ -7,7 +7,7 @@
 //! the order in which they went in.
 
 use slab::Slab;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 const CHILDREN: usize = 4;
 
@@ -19,13 +19,13 @@ pub(crate) trait Timed {
 
 #[derive(Clone, Copy, Debug)]
 struct Timer {
-    at: Moment,
+    at: MonotonicTime,
     arrival: u64,
     index: u32,
 }
 
 impl Timer {
-    fn order(&self) -> (Moment, u64) {
+    fn order(&self) -> (MonotonicTime, u64) {
         (self.at, self.arrival)
     }
 }
@@ -47,16 +47,16 @@ impl Timers {
     }
 
     /// The earliest deadline.
-    pub(crate) fn earliest(&self) -> Option<Moment> {
+    pub(crate) fn earliest(&self) -> Option<MonotonicTime> {
         self.heap.first().map(|timer| timer.at)
     }
 
-    pub(crate) fn deadline_of<T: Timed>(&self, element: &T) -> Moment {
+    pub(crate) fn deadline_of<T: Timed>(&self, element: &T) -> MonotonicTime {
         self.heap[element.position() as usize].at
     }
 
     /// Puts an element in, and answers how many were put in before it and with it.
-    pub(crate) fn insert<T: Timed>(&mut self, slab: &mut Slab<T>, at: Moment, index: u32) -> u64 {
+    pub(crate) fn insert<T: Timed>(&mut self, slab: &mut Slab<T>, at: MonotonicTime, index: u32) -> u64 {
         self.arrivals += 1;
         self.heap.push(Timer {
             at,
@@ -68,7 +68,11 @@ impl Timers {
     }
 
     /// Takes out the earliest if it is due.
-    pub(crate) fn pop_due<T: Timed>(&mut self, slab: &mut Slab<T>, now: Moment) -> Option<(Moment, u32)> {
+    pub(crate) fn pop_due<T: Timed>(
+        &mut self,
+        slab: &mut Slab<T>,
+        now: MonotonicTime,
+    ) -> Option<(MonotonicTime, u32)> {
         let first = *self.heap.first()?;
         (first.at <= now).then(|| {
             self.remove(slab, first.index);
@@ -150,8 +154,8 @@ mod tests {
             let mut expected = Vec::new();
             for &at in &deadlines {
                 let index = slab.insert(0_u32) as u32;
-                timers.insert(&mut slab, Moment::from_nanos(at), index);
-                expected.push((Moment::from_nanos(at), index));
+                timers.insert(&mut slab, MonotonicTime::from_nanos(at), index);
+                expected.push((MonotonicTime::from_nanos(at), index));
             }
             for which in removed {
                 if !expected.is_empty() {
@@ -161,7 +165,7 @@ mod tests {
             }
             expected.sort();
             let popped: Vec<_> =
-                std::iter::from_fn(|| timers.pop_due(&mut slab, Moment::from_nanos(20))).collect();
+                std::iter::from_fn(|| timers.pop_due(&mut slab, MonotonicTime::from_nanos(20))).collect();
             prop_assert_eq!(popped, expected);
         }
     }

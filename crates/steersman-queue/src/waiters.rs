@@ -18,7 +18,7 @@
 use std::task::Waker;
 
 use slab::Slab;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use crate::list::{Linked, Links, List};
 
@@ -51,7 +51,7 @@ pub(crate) struct Waiters {
     waiting: List<()>,
     keeper: Option<u32>,
     /// Until when the keeper sleeps, or will when it has looked.
-    armed: Option<Moment>,
+    armed: Option<MonotonicTime>,
     notified: usize,
     /// A waker that is no longer needed.
     retired: Option<Waker>,
@@ -72,8 +72,8 @@ impl Waiters {
         &mut self,
         id: &mut Option<u32>,
         waker: &Waker,
-        earliest: Option<Moment>,
-    ) -> Option<Moment> {
+        earliest: Option<MonotonicTime>,
+    ) -> Option<MonotonicTime> {
         let index = match *id {
             None => {
                 let waiter = Waiter {
@@ -135,7 +135,7 @@ impl Waiters {
     }
 
     /// Sees to it that somebody keeps the time, and answers whom to wake for it.
-    pub(crate) fn keep_time(&mut self, earliest: Moment) -> Option<Waker> {
+    pub(crate) fn keep_time(&mut self, earliest: MonotonicTime) -> Option<Waker> {
         let keeper = match self.keeper {
             Some(_) if self.armed.is_some_and(|armed| armed <= earliest) => return None,
             Some(keeper) => keeper,

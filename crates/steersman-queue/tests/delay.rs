@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::{queue, seconds, take, take_all};
-use steersman_core::{Moment, TestClock};
+use steersman_core::{MonotonicTime, TestClock};
 use steersman_queue::{Add, Backoff, Limiter, Options, Outcome, Queue};
 
 // R153
@@ -217,7 +217,7 @@ fn guarantee_8_a_failure_may_say_its_own_delay() {
 struct Broken;
 
 impl Limiter<&'static str> for Broken {
-    fn delay(&self, _: &&'static str, _: u32, _: Moment) -> Duration {
+    fn delay(&self, _: &&'static str, _: u32, _: MonotonicTime) -> Duration {
         std::panic::resume_unwind(Box::new("out of order"))
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use loom::future::block_on;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
-use steersman_core::{Moment, TestClock};
+use steersman_core::{MonotonicTime, TestClock};
 use steersman_queue::{Add, Limiter, Options, Outcome, Queue, Shutdown};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct AtOnce;
 
 impl<K> Limiter<K> for AtOnce {
-    fn delay(&self, _key: &K, _failures: u32, _now: Moment) -> Duration {
+    fn delay(&self, _key: &K, _failures: u32, _now: MonotonicTime) -> Duration {
         Duration::ZERO
     }
 }

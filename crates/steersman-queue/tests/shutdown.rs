@@ -12,7 +12,7 @@ use std::{
 };
 
 use harness::{Task, at, queue, queue_with, seconds, take, take_all};
-use steersman_core::{Clock, Moment, Sleep, TestClock};
+use steersman_core::{Clock, MonotonicTime, Sleep, TestClock};
 use steersman_queue::{Add, Added, Options, Outcome, Queue, Shutdown, Stage, Status};
 
 fn keys(remains: &[Status<&'static str>]) -> Vec<&'static str> {
@@ -203,7 +203,7 @@ struct Patient {
 }
 
 impl Clock for Patient {
-    fn now(&self) -> Moment {
+    fn now(&self) -> MonotonicTime {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         assert!(asked < 100, "somebody asks for the time again and again");
         self.clock.now()
@@ -211,7 +211,7 @@ impl Clock for Patient {
     fn wall(&self) -> SystemTime {
         self.clock.wall()
     }
-    fn sleep_until(&self, deadline: Moment) -> Sleep {
+    fn sleep_until(&self, deadline: MonotonicTime) -> Sleep {
         self.clock.sleep_until(deadline)
     }
 }

@@ -3,12 +3,12 @@
 
 use steersman_cluster::ClusterName;
 
-use crate::NameTaken;
+use crate::DuplicateCluster;
 
 /// A runnable, controller or cluster cannot be added to a manager.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HostError {
+pub enum AddError {
     /// There is no cluster.
     #[error("the manager has no cluster; add one, or name one with `.on(&cluster)`")]
     NoCluster,
@@ -16,7 +16,7 @@ pub enum HostError {
     #[error(
         "cannot add `{name}`: another runnable has this name; names identify runnables in logs, metrics and readiness"
     )]
-    NameTaken {
+    DuplicateName {
         /// The name.
         name: String,
     },
@@ -30,7 +30,7 @@ pub enum HostError {
     },
     /// Another cluster has the name.
     #[error(transparent)]
-    ClusterTaken(#[from] NameTaken),
+    DuplicateCluster(#[from] DuplicateCluster),
     /// The manager is shutting down.
     #[error("cannot add `{name}`: the manager is shutting down")]
     Stopping {

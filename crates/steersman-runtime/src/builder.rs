@@ -9,9 +9,9 @@ use steersman_core::ObjectKey;
 use steersman_queue::{Group, Limiter};
 
 use crate::{
-    AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, HostError, Kind,
-    KnownKind, Manager, Needs, Occurrence, Options, Predicate, PrimaryKind, Reconciles, Request, RequestKey,
-    Source,
+    AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, Kind,
+    KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request, RequestKey,
+    RunPolicy, Source,
     controller::{LateSeries, Memory, Plan},
     handle_fn,
     handler::PrimaryObject,
@@ -27,14 +27,14 @@ use crate::{
 ///
 /// ```no_run
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
-/// use steersman_runtime::{Controller, HostError, Manager, Reconciler, kind, related};
+/// use steersman_runtime::{Controller, AddError, Manager, Reconciler, kind, map_fn};
 /// use steersman_core::ObjectKey;
 ///
-/// fn add(manager: &Manager, reconciler: impl Reconciler) -> Result<(), HostError> {
+/// fn add(manager: &Manager, reconciler: impl Reconciler) -> Result<(), AddError> {
 ///     Controller::of::<ConfigMap>("web")
 ///         .labels("app=web")
 ///         .owns::<Deployment>()
-///         .watches(kind::<Secret>(), related(|secret: &Secret| {
+///         .watches(kind::<Secret>(), map_fn(|secret: &Secret| {
 ///             Some(ObjectKey::new(secret.metadata.namespace.as_deref()?, "front"))
 ///         }))
 ///         .workers(4)
@@ -140,7 +140,10 @@ impl<T: 'static> Builder<Request, T> {
     /// Calls `forget` for each object of the primary kind that goes, in every replica that watches it, whoever leads: to
     /// forget what is remembered about it. It has no client, runs where changes are dispatched, and must be quick. What has
     /// to be done about a deletion belongs into the reconciler, which hears of it too, and is tried again.
-    pub fn when_gone(mut self, forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static) -> Self {
+    pub fn on_deleted_everywhere(
+        mut self,
+        forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static,
+    ) -> Self {
         if let Some(primary) = &mut self.primary {
             primary.gone = Some(Arc::new(forget));
         }
@@ -245,7 +248,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
     /// With [`on_every_cluster`](Builder::on_every_cluster) it is read in every cluster, unless it names one with
     /// [`on`](Kind::on).
     pub fn reads<W: 'static>(mut self, kind: Kind<W>) -> Self {
-        let nothing = handle_fn(|_: &Occurrence<'_, W>, _: &mut Enqueue<'_, R>| {});
+        let nothing = handle_fn(|_: &ObjectEvent<'_, W>, _: &mut Enqueue<'_, R>| {});
         self.read.push(KindSource::new(kind, nothing));
         self
     }
@@ -291,13 +294,13 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
 
     /// Standby replicas keep its caches and its queue filled, so that it works at once when they lead.
     pub fn warm(mut self) -> Self {
-        self.options = self.options.needs(Needs::WarmUp);
+        self.options = self.options.run_policy(RunPolicy::WarmUp);
         self
     }
 
     /// It works in every replica, whoever leads.
     pub fn without_leadership(mut self) -> Self {
-        self.options = self.options.needs(Needs::Nothing);
+        self.options = self.options.run_policy(RunPolicy::Nothing);
         self
     }
 
@@ -357,7 +360,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self,
         manager: &Manager,
         reconciler: impl AnyReconciler<R, By>,
-    ) -> Result<Controller<R>, HostError> {
+    ) -> Result<Controller<R>, AddError> {
         self.add_known_to(manager, reconciler, |_| {})
     }
 
@@ -367,7 +370,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         manager: &Manager,
         reconciler: impl AnyReconciler<R, By>,
         know: impl FnOnce(&Controller<R>),
-    ) -> Result<Controller<R>, HostError> {
+    ) -> Result<Controller<R>, AddError> {
         let home = match &self.home {
             Some(cluster) => cluster.clone(),
             None => manager.cluster()?,

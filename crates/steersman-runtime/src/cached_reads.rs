@@ -16,12 +16,12 @@ use std::{
 };
 
 use futures::future::select_all;
-use steersman_cache::{Health, Held, ReadScopes, Resource, Trouble, Wanted};
+use steersman_cache::{Health, InformerHandle, ObjectDetail, ReadScopes, Resource, WatchError};
 use steersman_cluster::{Client, Cluster, ClusterName};
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    Fleet, Needs, RequestKey, RunContext,
+    ClusterSet, RequestKey, RunContext, RunPolicy,
     controller::Plan,
     source::{KindSpec, Reporter, SourceState},
 };
@@ -52,7 +52,7 @@ impl CachedReads {
         Self {
             controller: Arc::clone(&plan.name),
             default_cluster: plan.home.clone(),
-            is_warm: plan.options.needed() == Needs::WarmUp,
+            is_warm: plan.options.needed() == RunPolicy::WarmUp,
             watched: watched.collect(),
             clients: Mutex::default(),
             changed: Arc::default(),
@@ -85,15 +85,15 @@ impl CachedReads {
         let scopes = ReadScopes::new().notifying(Arc::clone(&self.changed));
         watched.fold(scopes, |scopes, kind| {
             let wanted = match kind.metadata_only {
-                true => Wanted::Metadata,
-                false => Wanted::Whole,
+                true => ObjectDetail::Metadata,
+                false => ObjectDetail::Whole,
             };
             scopes.with(kind.resource.clone(), kind.scope.clone(), wanted)
         })
     }
 
     /// Drops the clients of clusters that have left.
-    fn dismiss_absent(&self, fleet: &Fleet) {
+    fn dismiss_absent(&self, fleet: &ClusterSet) {
         let is_present = |cluster: &Cluster| {
             let member = fleet.member(cluster.name());
             let is_bound = || {
@@ -242,7 +242,7 @@ impl Recoveries {
 /// An informer that a read has opened.
 struct Opened {
     cluster: ClusterName,
-    informer: Held,
+    informer: InformerHandle,
     is_declared: bool,
 }
 
@@ -250,7 +250,7 @@ struct Opened {
 #[derive(PartialEq, Eq)]
 struct Known {
     is_readable: bool,
-    trouble: Option<Arc<Trouble>>,
+    trouble: Option<Arc<WatchError>>,
 }
 
 impl Known {

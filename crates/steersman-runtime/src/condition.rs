@@ -24,18 +24,18 @@ use crate::{BoxError, KnownKind, filling::Installed, reconciler::Chain, source::
 /// use std::time::Duration;
 /// use k8s_openapi::api::{core::v1::ConfigMap, networking::v1::Ingress};
 /// use steersman_cluster::Cluster;
-/// use steersman_runtime::Condition;
+/// use steersman_runtime::RunCondition;
 /// use steersman_core::ObjectKey;
 ///
-/// fn only_if_wanted(cluster: &Cluster) -> Condition {
-///     let flag = Condition::object_is(cluster, ObjectKey::new("ops", "flags"), |flags: &ConfigMap| {
+/// fn only_if_wanted(cluster: &Cluster) -> RunCondition {
+///     let flag = RunCondition::object_is(cluster, ObjectKey::new("ops", "flags"), |flags: &ConfigMap| {
 ///         flags.data.as_ref().is_some_and(|data| data.get("ingress").is_some_and(|flag| flag == "on"))
 ///     });
-///     Condition::installed::<Ingress>(cluster).and(flag).debounce(Duration::from_secs(1))
+///     RunCondition::installed::<Ingress>(cluster).and(flag).debounce(Duration::from_secs(1))
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Condition {
+pub struct RunCondition {
     name: Arc<str>,
     clusters: Vec<ClusterName>,
     /// The kinds that have to be installed, where that is all that it is about.
@@ -46,7 +46,7 @@ pub struct Condition {
 type Watching = dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync;
 type Sightings = BoxStream<'static, Sighting>;
 
-impl Condition {
+impl RunCondition {
     /// A condition from a stream, which `watch` makes anew for each run. It holds nothing until the first sighting, and
     /// stays as it was when the stream ends.
     pub fn from_stream<S>(name: impl Into<Arc<str>>, watch: impl Fn() -> S + Send + Sync + 'static) -> Self
@@ -225,7 +225,7 @@ impl Condition {
 }
 
 /// The opposite.
-impl std::ops::Not for Condition {
+impl std::ops::Not for RunCondition {
     type Output = Self;
 
     fn not(self) -> Self {
@@ -236,7 +236,7 @@ impl std::ops::Not for Condition {
     }
 }
 
-impl fmt::Debug for Condition {
+impl fmt::Debug for RunCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Condition").field(&self.name).finish()
     }
@@ -270,9 +270,9 @@ mod tests {
 
     use super::*;
 
-    pub(super) fn told(name: &'static str) -> (watch::Sender<Presence>, Condition) {
+    pub(super) fn told(name: &'static str) -> (watch::Sender<Presence>, RunCondition) {
         let (sender, receiver) = watch::channel(Unknown);
-        let condition = Condition::from_stream(name, move || {
+        let condition = RunCondition::from_stream(name, move || {
             let mut receiver = receiver.clone();
             receiver.mark_changed();
             stream::unfold(receiver, |mut receiver| async move {
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn a_stream_that_has_ended_is_not_asked_again() {
         let (_, clock) = clock();
-        let once = Condition::from_stream("once", || {
+        let once = RunCondition::from_stream("once", || {
             stream::unfold(true, |is_first| async move {
                 is_first.then(|| (Sighting::new(Present, "told"), false))
             })
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_check_without_an_interval_leaves_others_a_turn() {
         let (time, clock) = clock();
-        let condition = Condition::poll("flag", Duration::ZERO, || async { Ok::<_, BoxError>(true) });
+        let condition = RunCondition::poll("flag", Duration::ZERO, || async { Ok::<_, BoxError>(true) });
         let mut asked = condition.watch(&clock);
         for _ in 0..3 {
             assert_eq!(newest(&mut asked), Some(Present));
@@ -358,7 +358,7 @@ mod tests {
     fn a_check_that_fails_is_unknown_and_asked_again() {
         let (time, clock) = clock();
         let answers = Arc::new(std::sync::Mutex::new(vec![Ok(false), Err("broken"), Ok(true)]));
-        let condition = Condition::poll("flag", Duration::from_secs(1), move || {
+        let condition = RunCondition::poll("flag", Duration::from_secs(1), move || {
             let answer = answers.lock().unwrap().pop().unwrap_or(Ok(true));
             async move { answer }
         });

@@ -26,8 +26,8 @@ use steersman_cluster::ClusterName;
 use steersman_core::{Presence, Sighting};
 
 use crate::{
-    BoxError, BoxRunnable, Condition, Needs, RunContext, Runnable, Standing, StopHandle, Wanted,
-    reconciler::Chain, run_filled,
+    BoxError, BoxRunnable, CacheRequirement, RunCondition, RunContext, RunPolicy, Runnable, RunnableStatus,
+    StopHandle, reconciler::Chain, run_synced,
 };
 
 /// How long what is stopped by its condition has to end.
@@ -38,21 +38,21 @@ pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// ```no_run
 /// use k8s_openapi::api::networking::v1::Ingress;
 /// use steersman_cluster::Cluster;
-/// use steersman_runtime::{BoxError, Condition, Conditional, RunContext, run_fn};
+/// use steersman_runtime::{BoxError, RunCondition, Conditional, RunContext, run_fn};
 ///
 /// # fn example(cluster: &Cluster) {
 /// let sweeper = run_fn("ingress-sweeper", async |cx: RunContext| -> Result<(), BoxError> {
 ///     cx.stop().requested().await;
 ///     Ok(())
 /// });
-/// let only_with_ingress = Conditional::new(sweeper, Condition::installed::<Ingress>(cluster));
+/// let only_with_ingress = Conditional::new(sweeper, RunCondition::installed::<Ingress>(cluster));
 /// # let _ = only_with_ingress;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Conditional {
     inner: BoxRunnable,
-    condition: Condition,
+    condition: RunCondition,
     grace: Duration,
     /// Of which incarnation what is wrapped still knows something.
     last: Arc<Mutex<Option<Incarnation>>>,
@@ -80,7 +80,7 @@ struct Running<'r> {
 
 impl Conditional {
     /// Runs `runnable` while `condition` holds.
-    pub fn new(runnable: impl Runnable, condition: Condition) -> Self {
+    pub fn new(runnable: impl Runnable, condition: RunCondition) -> Self {
         Self {
             inner: BoxRunnable::new(runnable),
             condition,
@@ -91,7 +91,7 @@ impl Conditional {
 
     /// How long what is wrapped has to end when the condition does not hold any more. Default: 10 s.
     #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
+    pub fn shutdown_timeout(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
@@ -101,7 +101,7 @@ impl Conditional {
         cx.begins_because(&sighting.reason);
         *self.last() = Some(sighting.incarnation.clone());
         Running {
-            future: Box::pin(run_filled(&self.inner, child, cx.clock().now() + cx.fill_limit())),
+            future: Box::pin(run_synced(&self.inner, child, cx.clock().now() + cx.fill_limit())),
             stop,
             incarnation: sighting.incarnation.clone(),
         }
@@ -143,13 +143,13 @@ impl Runnable for Conditional {
         self.inner.name()
     }
 
-    fn needs(&self) -> Needs {
-        self.inner.needs()
+    fn run_policy(&self) -> RunPolicy {
+        self.inner.run_policy()
     }
 
     /// Those of what is wrapped, where all that the condition asks for is that kinds are installed. On other conditions
     /// they are filled when the condition holds.
-    fn caches(&self) -> Vec<Wanted> {
+    fn caches(&self) -> Vec<CacheRequirement> {
         let Some(kinds) = self.condition.kinds() else {
             return Vec::new();
         };
@@ -175,7 +175,7 @@ impl Runnable for Conditional {
         // So long a condition is waited for that nobody can tell.
         let mut late = cx.clock().sleep_until(cx.clock().now() + cx.fill_limit());
         let mut is_late = false;
-        cx.stand(Standing::Waiting {
+        cx.set_status(RunnableStatus::Waiting {
             on: vec![self.condition.name().to_owned()],
         });
         loop {
@@ -216,10 +216,10 @@ impl Runnable for Conditional {
                             }
                             let former = std::mem::replace(&mut phase, Phase::Resting);
                             self.halt(former, &cx, &sighting).await;
-                            cx.stand(Standing::Dormant { reason: sighting.reason.to_string() });
+                            cx.set_status(RunnableStatus::Dormant { reason: sighting.reason.to_string() });
                         }
                         Presence::Unknown if is_known => {}
-                        Presence::Unknown => cx.stand(Standing::Waiting { on: vec![sighting.reason.to_string()] }),
+                        Presence::Unknown => cx.set_status(RunnableStatus::Waiting { on: vec![sighting.reason.to_string()] }),
                     }
                 }
             }

@@ -11,16 +11,16 @@ use std::{
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
-use crate::{Fleet, Metrics, Stop, StopHandle, engagement::Engagement, fleet::Visit};
+use crate::{ClusterSet, Metrics, Stop, StopHandle, engagement::ClusterSession, fleet::ClusterGuard};
 
 /// The clients and the circumstances of one reconcile. It is owned and cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    engagement: Arc<Engagement>,
+    engagement: Arc<ClusterSession>,
     circumstances: Circumstances,
     handler: Option<Arc<str>>,
     /// The other clusters that this reconcile works on.
-    visits: Arc<Mutex<BTreeMap<u64, Visit>>>,
+    visits: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
 }
 
 /// What is special about one reconcile.
@@ -35,7 +35,7 @@ pub(crate) struct Circumstances {
 }
 
 impl Context {
-    pub(crate) fn new(engagement: Arc<Engagement>, circumstances: Circumstances) -> Self {
+    pub(crate) fn new(engagement: Arc<ClusterSession>, circumstances: Circumstances) -> Self {
         Self {
             engagement,
             circumstances,
@@ -191,12 +191,12 @@ const ALONE: Circumstances = Circumstances {
 };
 
 /// Work on a cluster outside of any controller.
-fn alone(cluster: &Cluster) -> (StopHandle, Engagement) {
+fn alone(cluster: &Cluster) -> (StopHandle, ClusterSession) {
     let (handle, stop) = StopHandle::new();
-    let fleet = Fleet::new();
+    let fleet = ClusterSet::new();
     // An empty fleet has no cluster of this name.
     let _ = fleet.insert(cluster.clone());
-    let engagement = Engagement::new("standalone", (cluster, None), None, None, fleet, stop);
+    let engagement = ClusterSession::new("standalone", (cluster, None), None, None, fleet, stop);
     (handle, engagement)
 }
 

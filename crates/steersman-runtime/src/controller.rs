@@ -29,7 +29,8 @@ pub(crate) use self::{
     plan::{Memory, Plan},
 };
 use crate::{
-    BoxError, Condition, Needs, Request, RequestKey, RunContext, Runnable, StopHandle, Wanted,
+    BoxError, CacheRequirement, Request, RequestKey, RunCondition, RunContext, RunPolicy, Runnable,
+    StopHandle,
     builder::{Builder, NoPrimary},
     kind::{KnownKind, WhenAbsent, kind},
     run,
@@ -145,19 +146,19 @@ impl<R: RequestKey> Controller<R> {
     /// The condition on which it runs: every kind for which `when_installed` was said is there. None where it was said
     /// for none.
     #[must_use]
-    pub fn condition(&self) -> Option<Condition> {
+    pub fn condition(&self) -> Option<RunCondition> {
         let kinds = self.0.sources.iter().filter_map(|source| source.kind());
         let conditions = kinds
             .filter(|kind| kind.presence == WhenAbsent::Rest)
             .filter_map(|kind| {
                 let cluster = kind.cluster(&self.0.home)?;
-                Some(Condition::present(
+                Some(RunCondition::present(
                     cluster,
                     kind.resource.clone(),
                     self.0.options.polled_every(),
                 ))
             });
-        conditions.reduce(Condition::and)
+        conditions.reduce(RunCondition::and)
     }
 
     /// Enqueues the keys of every object that the controller watches, of the primary and of all other kinds, at low priority.
@@ -259,11 +260,11 @@ impl<R: RequestKey> Runnable for Controller<R> {
         &self.0.name
     }
 
-    fn needs(&self) -> Needs {
+    fn run_policy(&self) -> RunPolicy {
         self.0.options.needed()
     }
 
-    fn caches(&self) -> Vec<Wanted> {
+    fn caches(&self) -> Vec<CacheRequirement> {
         let kinds = self.0.sources.iter().filter_map(|source| source.kind());
         let poll_every = self.0.options.polled_every();
         kinds.map(|kind| kind.wanted(&self.0.home, poll_every)).collect()

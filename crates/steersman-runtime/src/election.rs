@@ -2,20 +2,20 @@
 //! Which of several replicas acts: election by a Lease.
 //!
 //! Every replica contends for one object of `coordination.k8s.io/v1`. Who holds it leads, renews it, and writes only as
-//! long as the lease cannot be anybody else's. [`Election`] says how; a [manager](crate::ManagerBuilder::election) does it.
+//! long as the lease cannot be anybody else's. [`Election`] says how; a [manager](crate::ManagerBuilder::leader_election) does it.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //! use steersman_runtime::{Election, Manager, OnLoss};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let plain = Manager::builder().election("web-operator").build().await?;
+//! let plain = Manager::builder().leader_election("web-operator").build().await?;
 //! let patient = Election::new("web-operator")
 //!     .namespace("operators")
 //!     .lease_duration(Duration::from_secs(60))
 //!     .renew_deadline(Duration::from_secs(40))
 //!     .on_loss(OnLoss::Exit);
-//! let manager = Manager::builder().election(patient).build().await?;
+//! let manager = Manager::builder().leader_election(patient).build().await?;
 //! # Ok(())
 //! # }
 //! ```

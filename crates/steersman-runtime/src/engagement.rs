@@ -12,11 +12,13 @@ use std::{
 
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, RecordedEvent, Recorder};
 
-pub(crate) use self::stay::{Stay, is_over};
-use crate::{Fleet, Metrics, Stop, cached_reads::CachedReads, fleet::Visit, hot_loop::note_write};
+pub(crate) use self::stay::{KindGuard, is_over};
+use crate::{
+    ClusterSet, Metrics, Stop, cached_reads::CachedReads, fleet::ClusterGuard, hot_loop::note_write,
+};
 
 /// What all reconciles of one run in one cluster share.
-pub(crate) struct Engagement {
+pub(crate) struct ClusterSession {
     pub(crate) controller: Arc<str>,
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
@@ -27,25 +29,25 @@ pub(crate) struct Engagement {
     /// How long each of several handlers may take.
     pub(crate) handler_limit: Option<Duration>,
     fence: Option<Fence>,
-    fleet: Fleet,
+    fleet: ClusterSet,
     /// Nothing, where there is no run: then informers that reads start end with this.
     reads: Option<Arc<CachedReads>>,
     /// Nothing, where the cluster is none of the fleet's.
-    visit: Option<Visit>,
+    visit: Option<ClusterGuard>,
     /// The clients of other clusters that somebody asked for, with what tells a cluster from one that had its name before.
     guests: Mutex<BTreeMap<ClusterName, (u64, Client)>>,
     /// Nothing, where the work does not end with a kind.
-    stay: Option<Stay>,
+    stay: Option<KindGuard>,
 }
 
-impl Engagement {
+impl ClusterSession {
     /// The visit tells that the cluster is one of the fleet's, and is that of this very cluster.
     pub(crate) fn new(
         controller: &str,
-        (cluster, visit): (&Cluster, Option<Visit>),
+        (cluster, visit): (&Cluster, Option<ClusterGuard>),
         reads: Option<Arc<CachedReads>>,
         fence: Option<Fence>,
-        fleet: Fleet,
+        fleet: ClusterSet,
         stop: Stop,
     ) -> Self {
         Self {
@@ -95,7 +97,7 @@ impl Engagement {
     }
 
     /// The same, which ends with the stay of a kind.
-    pub(crate) fn during(self, stay: Stay) -> Self {
+    pub(crate) fn during(self, stay: KindGuard) -> Self {
         Self {
             stop: stay.end().joined(&self.stop),
             stay: Some(stay),
@@ -135,7 +137,7 @@ impl Engagement {
     }
 
     /// The client of a cluster of the fleet, and a visit there if it is another one.
-    pub(crate) fn client_of(&self, name: &ClusterName) -> Option<(Client, Option<Visit>)> {
+    pub(crate) fn client_of(&self, name: &ClusterName) -> Option<(Client, Option<ClusterGuard>)> {
         if name == self.cluster.name() {
             return Some((self.client.clone(), None));
         }

@@ -10,28 +10,28 @@ use steersman_core::error_chain;
 /// the `Debug` of what it returns, and takes every error by `?`.
 ///
 /// ```
-/// use steersman_runtime::{Fatal, Logging};
+/// use steersman_runtime::{MainError, Logging};
 ///
-/// fn main() -> Result<(), Fatal> {
+/// fn main() -> Result<(), MainError> {
 ///     Logging::from_env().install()?;
 ///     Ok(())
 /// }
 /// ```
-pub struct Fatal(BoxError);
+pub struct MainError(BoxError);
 
-impl<E: Into<BoxError>> From<E> for Fatal {
+impl<E: Into<BoxError>> From<E> for MainError {
     fn from(error: E) -> Self {
         Self(error.into())
     }
 }
 
-impl fmt::Debug for Fatal {
+impl fmt::Debug for MainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for Fatal {
+impl fmt::Display for MainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&error_chain(&*self.0))
     }
@@ -49,7 +49,7 @@ mod tests {
             source,
         };
         assert_eq!(
-            format!("{:?}", Fatal::from(failed)),
+            format!("{:?}", MainError::from(failed)),
             "`web` failed: the disk is full"
         );
     }

@@ -12,15 +12,15 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use steersman_cache::{Held, Resource, Scope, Wanted as Amount};
+use steersman_cache::{InformerHandle, ObjectDetail, Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName, POLL_EVERY, PresenceWatch};
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
-use crate::{BoxError, Fleet, RunContext, Runnable, Standing};
+use crate::{BoxError, ClusterSet, RunContext, Runnable, RunnableStatus};
 
 /// Objects that somebody will read from a cache.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct CacheRequirement {
     /// Nothing for every cluster.
     cluster: Option<Cluster>,
     resource: Resource,
@@ -54,7 +54,7 @@ impl Installed {
     }
 }
 
-impl Wanted {
+impl CacheRequirement {
     /// The objects of a resource as the cluster's cache is set up for it, or a part of them.
     #[must_use]
     pub fn new(cluster: Cluster, resource: Resource, scope: Option<Scope>) -> Self {
@@ -117,18 +117,18 @@ impl Wanted {
     }
 
     /// The informer in this cluster, or a share in it.
-    pub(crate) fn informer(&self, cluster: &Cluster) -> Held {
+    pub(crate) fn informer(&self, cluster: &Cluster) -> InformerHandle {
         let cache = cluster.cache();
         match (&self.scope, self.metadata_only) {
             (Some(scope), false) => cache.informer_in(&self.resource, scope),
             (Some(scope), true) => cache.informer_in(&self.resource, &scope.clone().metadata_only()),
             (None, false) => cache.informer(&self.resource),
-            (None, true) => cache.informer_for(&self.resource, Amount::Metadata),
+            (None, true) => cache.informer_for(&self.resource, ObjectDetail::Metadata),
         }
     }
 
     /// What it is in each cluster.
-    fn parts(self, fleet: &Fleet) -> Vec<Part> {
+    fn parts(self, fleet: &ClusterSet) -> Vec<Part> {
         let clusters = self.cluster.clone().map_or_else(|| fleet.all(), |one| vec![one]);
         clusters
             .into_iter()
@@ -139,12 +139,12 @@ impl Wanted {
 
 /// Caches that are filled, as long as it is held.
 #[derive(Debug)]
-pub struct Filling(Vec<Part>);
+pub struct CacheSync(Vec<Part>);
 
 /// A cache that cannot be filled at the moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Unfilled {
+pub struct NotSynced {
     /// Of which kind.
     pub kind: Resource,
     /// Where.
@@ -156,16 +156,16 @@ pub struct Unfilled {
 /// One of them.
 #[derive(Debug)]
 struct Part {
-    wanted: Wanted,
+    wanted: CacheRequirement,
     cluster: Cluster,
     presences: Vec<PresenceWatch>,
-    held: Option<Held>,
+    held: Option<InformerHandle>,
 }
 
-impl Filling {
+impl CacheSync {
     /// Begins to fill what is wanted.
     #[must_use]
-    pub fn start(wanted: impl IntoIterator<Item = Wanted>, fleet: &Fleet) -> Self {
+    pub fn start(wanted: impl IntoIterator<Item = CacheRequirement>, fleet: &ClusterSet) -> Self {
         Self(
             wanted
                 .into_iter()
@@ -179,13 +179,13 @@ impl Filling {
     ///
     /// # Cancel safety
     /// It can be dropped at any time, and be called again.
-    pub async fn filled(&mut self, mut told: impl FnMut(Vec<String>), mut missing: impl FnMut(Unfilled)) {
+    pub async fn filled(&mut self, mut told: impl FnMut(Vec<String>), mut missing: impl FnMut(NotSynced)) {
         let mut waiting: Vec<Option<String>> = self.0.iter().map(|part| Some(part.name())).collect();
         let settling = self.0.iter_mut().enumerate().map(|(number, part)| async move {
             let reason = part.settle().await;
             let (kind, cluster) = (&part.wanted.resource, &part.cluster);
             tracing::debug!(%kind, cluster = %cluster.name(), reason, "settled");
-            let unfilled = reason.map(|reason| Unfilled {
+            let unfilled = reason.map(|reason| NotSynced {
                 kind: kind.clone(),
                 cluster: cluster.clone(),
                 reason,
@@ -210,7 +210,7 @@ impl Filling {
 }
 
 impl Part {
-    fn new(wanted: Wanted, cluster: Cluster) -> Self {
+    fn new(wanted: CacheRequirement, cluster: Cluster) -> Self {
         let own = wanted
             .if_installed
             .map(|poll_every| Installed::new(&cluster, &wanted.resource, poll_every));
@@ -260,14 +260,18 @@ impl Part {
 ///
 /// # Cancel safety
 /// As that of what runs.
-pub async fn run_filled(runnable: &impl Runnable, cx: RunContext, deadline: Moment) -> Result<(), BoxError> {
+pub async fn run_synced(
+    runnable: &impl Runnable,
+    cx: RunContext,
+    deadline: MonotonicTime,
+) -> Result<(), BoxError> {
     let named = runnable.clusters();
     let _visits: Vec<_> = named.iter().filter_map(|name| cx.fleet().visit(name)).collect();
-    let mut filling = Filling::start(runnable.caches(), cx.fleet());
+    let mut filling = CacheSync::start(runnable.caches(), cx.fleet());
     if cx.clock().now() < deadline {
         let told = |on: Vec<String>| {
             if !on.is_empty() {
-                cx.stand(Standing::Waiting { on });
+                cx.set_status(RunnableStatus::Waiting { on });
             }
         };
         tokio::select! {
@@ -280,7 +284,7 @@ pub async fn run_filled(runnable: &impl Runnable, cx: RunContext, deadline: Mome
             }
         }
     }
-    cx.stand(Standing::its_start());
+    cx.set_status(RunnableStatus::its_start());
     let mut running = std::pin::pin!(runnable.run(cx.clone()));
     tokio::select! {
         biased;

@@ -4,7 +4,7 @@
 //! # Guarantees
 //! 1. No two clusters of a fleet have one name.
 //! 2. A cluster that departs gets no new work from those who ask the fleet, also if they knew it before.
-//! 3. [`Departure::vacated`] ends when the last who works on it has ended.
+//! 3. [`ClusterRemoval::vacated`] ends when the last who works on it has ended.
 //! 4. A cluster that comes under a name that another one had is another one.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 /// A set of clusters by name. Clones are one fleet.
 #[derive(Clone)]
-pub struct Fleet(Arc<watch::Sender<Members>>);
+pub struct ClusterSet(Arc<watch::Sender<Members>>);
 
 #[derive(Default)]
 pub(crate) struct Members {
@@ -35,14 +35,14 @@ pub(crate) struct Member {
 }
 
 /// Work on a cluster of a fleet. Whoever lets the cluster go waits until it drops.
-pub(crate) struct Visit(Member);
+pub(crate) struct ClusterGuard(Member);
 
-/// A cluster that was taken out of a fleet; from [`Fleet::depart`]. While it is held, nobody begins anything new on the
+/// A cluster that was taken out of a fleet; from [`ClusterSet::depart`]. While it is held, nobody begins anything new on the
 /// cluster.
 #[must_use = "the cluster is not closed by itself"]
-pub struct Departure {
+pub struct ClusterRemoval {
     member: Member,
-    fleet: Fleet,
+    fleet: ClusterSet,
 }
 
 /// There is another cluster of this name.
@@ -51,12 +51,12 @@ pub struct Departure {
     "there is a cluster named `{name}` already: give each cluster a name of its own with `Cluster::builder(name)`"
 )]
 #[non_exhaustive]
-pub struct NameTaken {
+pub struct DuplicateCluster {
     /// The name that both have.
     pub name: ClusterName,
 }
 
-impl Fleet {
+impl ClusterSet {
     /// Without clusters.
     #[must_use]
     pub fn new() -> Self {
@@ -67,12 +67,12 @@ impl Fleet {
     ///
     /// # Errors
     /// When there is one of this name.
-    pub fn insert(&self, cluster: Cluster) -> Result<(), NameTaken> {
+    pub fn insert(&self, cluster: Cluster) -> Result<(), DuplicateCluster> {
         let mut result = Ok(());
         self.0.send_if_modified(|members| {
             let name = cluster.name().clone();
             if members.present.contains_key(&name) {
-                result = Err(NameTaken { name });
+                result = Err(DuplicateCluster { name });
                 return false;
             }
             members.arrivals += 1;
@@ -88,14 +88,14 @@ impl Fleet {
     }
 
     /// Takes a cluster out. Those who work on it are told, and begin nothing new.
-    pub fn depart(&self, name: &ClusterName) -> Option<Departure> {
+    pub fn depart(&self, name: &ClusterName) -> Option<ClusterRemoval> {
         let mut removed = None;
         self.0.send_if_modified(|members| {
             removed = members.present.remove(name);
             members.leaving.extend(removed.clone());
             removed.is_some()
         });
-        removed.map(|member| Departure {
+        removed.map(|member| ClusterRemoval {
             member,
             fleet: self.clone(),
         })
@@ -135,16 +135,16 @@ impl Fleet {
     }
 
     /// Says that somebody works on the cluster of this name.
-    pub(crate) fn visit(&self, name: &ClusterName) -> Option<Visit> {
+    pub(crate) fn visit(&self, name: &ClusterName) -> Option<ClusterGuard> {
         // Counted before the fleet can change, so that whoever departs does not miss it.
         let members = self.0.borrow();
         let member = members.present.get(name)?;
         member.visits.send_modify(|visits| *visits += 1);
-        Some(Visit(member.clone()))
+        Some(ClusterGuard(member.clone()))
     }
 
     /// Whether the cluster that somebody works on is still there.
-    pub(crate) fn is_there(&self, visit: &Visit) -> bool {
+    pub(crate) fn is_there(&self, visit: &ClusterGuard) -> bool {
         let members = self.0.borrow();
         let member = members.present.get(visit.0.cluster.name());
         member.is_some_and(|member| member.is(&visit.0))
@@ -182,19 +182,19 @@ impl Member {
     }
 }
 
-impl Visit {
+impl ClusterGuard {
     pub(crate) fn member(&self) -> &Member {
         &self.0
     }
 }
 
-impl Drop for Visit {
+impl Drop for ClusterGuard {
     fn drop(&mut self) {
         self.0.visits.send_modify(|visits| *visits -= 1);
     }
 }
 
-impl Departure {
+impl ClusterRemoval {
     /// The cluster.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
@@ -216,7 +216,7 @@ impl Departure {
     }
 }
 
-impl Drop for Departure {
+impl Drop for ClusterRemoval {
     fn drop(&mut self) {
         self.fleet
             .0
@@ -224,7 +224,7 @@ impl Drop for Departure {
     }
 }
 
-impl fmt::Debug for Departure {
+impl fmt::Debug for ClusterRemoval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Departure")
             .field(self.member.cluster.name())
@@ -232,13 +232,13 @@ impl fmt::Debug for Departure {
     }
 }
 
-impl Default for Fleet {
+impl Default for ClusterSet {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Fleet {
+impl fmt::Debug for ClusterSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.borrow().present.keys()).finish()
     }
@@ -259,14 +259,14 @@ mod tests {
 
     #[tokio::test]
     async fn guarantee_1_a_name_is_taken_once() {
-        let fleet = Fleet::new();
+        let fleet = ClusterSet::new();
         fleet.insert(cluster("a")).unwrap();
         assert_eq!(fleet.insert(cluster("a")).unwrap_err().name, "a".into());
     }
 
     #[tokio::test]
     async fn guarantee_3_a_departure_waits_for_those_who_work_on_the_cluster() {
-        let (fleet, name) = (Fleet::new(), ClusterName::from("a"));
+        let (fleet, name) = (ClusterSet::new(), ClusterName::from("a"));
         fleet.insert(cluster("a")).unwrap();
         let visit = fleet.visit(&name).unwrap();
         let departure = fleet.depart(&name).unwrap();
@@ -282,7 +282,7 @@ mod tests {
 
     #[tokio::test]
     async fn guarantee_4_one_that_comes_under_an_old_name_is_another_one() {
-        let (fleet, name) = (Fleet::new(), ClusterName::from("a"));
+        let (fleet, name) = (ClusterSet::new(), ClusterName::from("a"));
         fleet.insert(cluster("a")).unwrap();
         let visit = fleet.visit(&name).unwrap();
         let _departure = fleet.depart(&name).unwrap();

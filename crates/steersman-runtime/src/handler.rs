@@ -12,7 +12,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_queue::{Add, Queue};
 
-use crate::{Occurrence, Request, RequestKey, owner::Primaries, reconciler::Chain, source::Intake};
+use crate::{ObjectEvent, Request, RequestKey, owner::Primaries, reconciler::Chain, source::EnqueueSink};
 
 /// The priority of what is not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;
@@ -20,12 +20,12 @@ pub const LOW_PRIORITY: i32 = -100;
 /// Turns changes of objects of type `T` into keys.
 pub trait Handler<T, R: RequestKey>: Send + Sync + 'static {
     /// Enqueues what is to be reconciled because of this change.
-    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>);
+    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>);
 }
 
 /// Where handlers put keys. A key that waits already is merged with, and one that a change means twice counts once.
 pub struct Enqueue<'q, R: RequestKey> {
-    intake: &'q Intake<R>,
+    intake: &'q EnqueueSink<R>,
     cluster: &'q ClusterName,
     priority: i32,
     seen: Option<Seen<R>>,
@@ -41,7 +41,7 @@ struct Seen<R> {
 
 impl<'q, R: RequestKey> Enqueue<'q, R> {
     /// For the keys of one change.
-    pub(crate) fn of_change(intake: &'q Intake<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
+    pub(crate) fn of_change(intake: &'q EnqueueSink<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
         Self {
             intake,
             cluster,
@@ -54,7 +54,7 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
     }
 
     /// For keys that have nothing to do with each other.
-    pub(crate) fn plain(intake: &'q Intake<R>, cluster: &'q ClusterName) -> Self {
+    pub(crate) fn plain(intake: &'q EnqueueSink<R>, cluster: &'q ClusterName) -> Self {
         Self {
             intake,
             cluster,
@@ -167,7 +167,7 @@ impl<T, R: RequestKey> Handler<T, R> for SameObject
 where
     ObjectKey: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         enqueue.add(occurrence.object().key());
     }
 }
@@ -179,14 +179,14 @@ impl<T, R: RequestKey> Handler<T, R> for PrimaryObject
 where
     ObjectKey: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         enqueue.add_own(occurrence.object().key());
     }
 }
 
-/// A mapping; from [`related`].
+/// A mapping; from [`map_fn`].
 #[derive(Clone)]
-pub struct Related<F>(F);
+pub struct MapFn<F>(F);
 
 /// Enqueues what a pure function makes of an object: of what it is, and of what it was before, so that one who is not
 /// meant any more is woken too.
@@ -197,25 +197,25 @@ pub struct Related<F>(F);
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Secret;
-/// use steersman_runtime::related;
+/// use steersman_runtime::map_fn;
 /// use steersman_core::ObjectKey;
 ///
-/// let by_annotation = related(|secret: &Secret| {
+/// let by_annotation = map_fn(|secret: &Secret| {
 ///     let annotations = secret.metadata.annotations.as_ref();
 ///     let web = annotations.and_then(|annotations| annotations.get("example.com/web"));
 ///     web.map(|web| ObjectKey::new(secret.metadata.namespace.as_deref().unwrap_or_default(), web))
 /// });
 /// # let _ = by_annotation;
 /// ```
-pub fn related<T, F, I>(map: F) -> Related<F>
+pub fn map_fn<T, F, I>(map: F) -> MapFn<F>
 where
     F: Fn(&T) -> I + Send + Sync + 'static,
     I: IntoIterator,
 {
-    Related(map)
+    MapFn(map)
 }
 
-impl<T, R, F, I> Handler<T, R> for Related<F>
+impl<T, R, F, I> Handler<T, R> for MapFn<F>
 where
     T: DeserializeOwned + Send + Sync + 'static,
     R: RequestKey,
@@ -223,7 +223,7 @@ where
     I: IntoIterator,
     I::Item: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         for object in occurrence.states() {
             match object.decoded::<T>() {
                 Ok(object) => (self.0)(&object).into_iter().for_each(|key| enqueue.add(key)),
@@ -239,40 +239,40 @@ where
     }
 }
 
-impl<F> fmt::Debug for Related<F> {
+impl<F> fmt::Debug for MapFn<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Related")
     }
 }
 
-/// A mapping of headers; from [`related_header`].
+/// A mapping of headers; from [`map_metadata`].
 #[derive(Clone)]
-pub struct RelatedHeader<F>(F);
+pub struct MapMetadata<F>(F);
 
-/// As [`related`], by what the header says: key, labels, annotations, owners. Nothing is decoded.
-pub fn related_header<F, I>(map: F) -> RelatedHeader<F>
+/// As [`map_fn`], by what the header says: key, labels, annotations, owners. Nothing is decoded.
+pub fn map_metadata<F, I>(map: F) -> MapMetadata<F>
 where
     F: Fn(&Object) -> I + Send + Sync + 'static,
     I: IntoIterator,
 {
-    RelatedHeader(map)
+    MapMetadata(map)
 }
 
-impl<T, R, F, I> Handler<T, R> for RelatedHeader<F>
+impl<T, R, F, I> Handler<T, R> for MapMetadata<F>
 where
     R: RequestKey,
     F: Fn(&Object) -> I + Send + Sync + 'static,
     I: IntoIterator,
     I::Item: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         for object in occurrence.states() {
             (self.0)(object).into_iter().for_each(|key| enqueue.add(key));
         }
     }
 }
 
-impl<F> fmt::Debug for RelatedHeader<F> {
+impl<F> fmt::Debug for MapMetadata<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RelatedHeader")
     }
@@ -286,7 +286,7 @@ pub struct HandleFn<F>(F);
 pub fn handle_fn<T, R, F>(handle: F) -> HandleFn<F>
 where
     R: RequestKey,
-    F: Fn(&Occurrence<'_, T>, &mut Enqueue<'_, R>) + Send + Sync + 'static,
+    F: Fn(&ObjectEvent<'_, T>, &mut Enqueue<'_, R>) + Send + Sync + 'static,
 {
     HandleFn(handle)
 }
@@ -294,9 +294,9 @@ where
 impl<T, R, F> Handler<T, R> for HandleFn<F>
 where
     R: RequestKey,
-    F: Fn(&Occurrence<'_, T>, &mut Enqueue<'_, R>) + Send + Sync + 'static,
+    F: Fn(&ObjectEvent<'_, T>, &mut Enqueue<'_, R>) + Send + Sync + 'static,
 {
-    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         (self.0)(occurrence, enqueue);
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //! use std::{convert::Infallible, sync::Arc};
 //! use k8s_openapi::api::core::v1::ConfigMap;
-//! use steersman_runtime::{Context, Controller, Handlers, HostError, Manager, Request};
+//! use steersman_runtime::{Context, Controller, Handlers, AddError, Manager, Request};
 //! use steersman_core::Action;
 //!
 //! async fn greet(_: Request, map: Option<Arc<ConfigMap>>, _: Context) -> Result<Action, Infallible> {
@@ -63,7 +63,7 @@ use steersman_queue::{Backoff, Limiter};
 
 use self::calling::Calling;
 use crate::{
-    BoxError, Builder, Context, Controller, HostError, Manager, Request, Undecodable, controller::Plan,
+    AddError, BoxError, Builder, Context, Controller, Manager, Request, Undecodable, controller::Plan,
     metrics::HandlerSeries,
 };
 
@@ -109,7 +109,7 @@ pub struct Handling(Option<Box<dyn FnOnce() + Send + Sync>>);
     "there is a handler named `{name}` already: names tell them apart in logs and metrics, so give each its own"
 )]
 #[non_exhaustive]
-pub struct HandlerTaken {
+pub struct DuplicateHandler {
     /// The name.
     pub name: String,
 }
@@ -166,7 +166,7 @@ impl<K: Send + Sync + 'static> Handlers<K> {
     ///
     /// # Errors
     /// When there is one of this name.
-    pub fn add<F, Fut, E>(&self, name: impl Into<String>, handler: F) -> Result<Handling, HandlerTaken>
+    pub fn add<F, Fut, E>(&self, name: impl Into<String>, handler: F) -> Result<Handling, DuplicateHandler>
     where
         F: Fn(Request, Option<Arc<K>>, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Action, E>> + Send + 'static,
@@ -175,7 +175,7 @@ impl<K: Send + Sync + 'static> Handlers<K> {
         let name = name.into();
         let mut list = self.list();
         if list.handlers.iter().any(|known| *known.name == *name) {
-            return Err(HandlerTaken { name });
+            return Err(DuplicateHandler { name });
         }
         let number = list.arrive();
         let named = Arc::new(Named {
@@ -214,7 +214,7 @@ impl<K: KnownType> Handlers<K> {
     ///
     /// # Errors
     /// As [`Builder::add_to`].
-    pub fn add_to(&self, manager: &Manager, builder: Builder<Request, K>) -> Result<Controller, HostError> {
+    pub fn add_to(&self, manager: &Manager, builder: Builder<Request, K>) -> Result<Controller, AddError> {
         let calling = Calling::new(self);
         let builder = builder.remembering(calling.memory());
         // Before it runs, so that no handler that comes now is missed by what it has done already.

@@ -30,7 +30,7 @@ use std::{
 };
 
 use steersman_cache::{Object, Resource};
-use steersman_core::{Moment, ObjectKey};
+use steersman_core::{MonotonicTime, ObjectKey};
 
 /// The time over which reconciles are counted.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ struct Rates<R> {
 #[derive(Default)]
 struct Rate {
     /// When all reconciles that were counted are used up.
-    until: Moment,
+    until: MonotonicTime,
     /// The hashes of what the last reconcile wrote.
     written: HashSet<u64>,
     changed: Changed,
@@ -124,7 +124,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
     }
 
     /// Whether a key that is handed out has to wait.
-    pub(crate) fn check(&self, key: &R, now: Moment) -> Option<Slowed> {
+    pub(crate) fn check(&self, key: &R, now: MonotonicTime) -> Option<Slowed> {
         let interval = self.interval?;
         let mut rates = self.lock();
         let rate = rates.keys.get_mut(key)?;
@@ -150,7 +150,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
     }
 
     /// Counts a reconcile that wrote this.
-    pub(crate) fn count(&self, key: &R, Writes(writes): Writes, now: Moment) {
+    pub(crate) fn count(&self, key: &R, Writes(writes): Writes, now: MonotonicTime) {
         let Some(interval) = self.interval.filter(|_| !writes.is_empty()) else {
             return;
         };
@@ -179,7 +179,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
 
 impl<R: Eq + Hash> Rates<R> {
     /// Forgets keys that were quiet, if there are many.
-    fn sweep(&mut self, now: Moment) {
+    fn sweep(&mut self, now: MonotonicTime) {
         if self.keys.len() >= self.sweep_at {
             self.keys.retain(|_, rate| rate.until > now);
             self.sweep_at = SWEEP_MIN.max(2 * self.keys.len());
@@ -210,12 +210,12 @@ mod tests {
         Resource::new("example.com", "v1", "Web", "webs")
     }
 
-    fn now() -> Moment {
-        Moment::ORIGIN + 1000 * SECOND
+    fn now() -> MonotonicTime {
+        MonotonicTime::ORIGIN + 1000 * SECOND
     }
 
     /// A reconcile of a key that gets these answers to its writes.
-    fn reconcile(hot: &HotLoops<u32>, key: u32, writes: &[(&str, u32)], now: Moment) {
+    fn reconcile(hot: &HotLoops<u32>, key: u32, writes: &[(&str, u32)], now: MonotonicTime) {
         let work = async {
             for (name, revision) in writes {
                 let metadata =
@@ -230,7 +230,7 @@ mod tests {
     }
 
     /// How many reconciles of a key begin at a moment, of at most 1000 that all change its object.
-    fn burst(hot: &HotLoops<u32>, key: u32, now: Moment) -> usize {
+    fn burst(hot: &HotLoops<u32>, key: u32, now: MonotonicTime) -> usize {
         let mut revision = u32::try_from(now.as_nanos() / 1_000_000).unwrap();
         let begun = (0..1000).take_while(|_| {
             let begins = hot.check(&key, now).is_none();

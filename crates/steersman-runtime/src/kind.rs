@@ -8,7 +8,7 @@ use kube::{
     Resource as KubeResource,
     core::{DynamicObject, PartialObjectMeta},
 };
-use steersman_cache::{Resource, Scope, Wanted};
+use steersman_cache::{ObjectDetail, Resource, Scope};
 use steersman_cluster::Cluster;
 
 use crate::Predicate;
@@ -181,10 +181,10 @@ impl<T> Kind<T> {
         &self.resource
     }
 
-    pub(crate) fn wanted(&self) -> Wanted {
+    pub(crate) fn wanted(&self) -> ObjectDetail {
         match self.metadata_only {
-            true => Wanted::Metadata,
-            false => Wanted::Whole,
+            true => ObjectDetail::Metadata,
+            false => ObjectDetail::Whole,
         }
     }
 

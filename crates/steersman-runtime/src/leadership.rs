@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use steersman_cluster::Fence;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 use tokio::sync::watch;
 
 use crate::{Stop, StopHandle};
@@ -115,7 +115,7 @@ impl LeadershipKeeper {
         self.granted.send_modify(|granted| {
             if let Some(former) = std::mem::replace(&mut granted.present, next) {
                 granted.ended += 1;
-                former.end.stop_by(Moment::ORIGIN);
+                former.end.stop_by(MonotonicTime::ORIGIN);
             }
         });
     }

@@ -4,7 +4,7 @@
 //! * [`Controller`] watches kinds, turns their changes into keys, and calls a [`Reconciler`] for each key.
 //! * [`Manager`] starts controllers and other [`Runnable`]s in order, keeps them running, and stops them in order.
 //! * [`Election`] says which of several replicas acts.
-//! * [`Condition`] and [`Conditional`] run anything only while a CRD, an object or anything else is there.
+//! * [`RunCondition`] and [`Conditional`] run anything only while a CRD, an object or anything else is there.
 //! * [`Signals`] turns the first SIGTERM into a future and the second into the end of the process.
 //! * [`Logging`] sets up log lines; [`LogLevel`] changes the level as a ConfigMap says.
 //!
@@ -59,22 +59,22 @@ pub mod testing;
 mod undecodable;
 mod work;
 
-pub use add_error::HostError;
+pub use add_error::AddError;
 pub use builder::{Builder, NoPrimary};
-pub use condition::Condition;
+pub use condition::RunCondition;
 pub use conditional::Conditional;
 pub use context::Context;
 pub use controller::{Controller, ControllerError, RunningController};
 pub use disable::disabled_by_args;
 pub use election::{Election, ElectionError, OnLoss};
-pub use fatal::Fatal;
-pub use filling::{Filling, Unfilled, Wanted, run_filled};
-pub use fleet::{Departure, Fleet, NameTaken};
+pub use fatal::MainError;
+pub use filling::{CacheRequirement, CacheSync, NotSynced, run_synced};
+pub use fleet::{ClusterRemoval, ClusterSet, DuplicateCluster};
 pub use handler::{
-    Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, Related, RelatedHeader, SameObject, handle_fn,
-    related, related_header, same_object,
+    Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, MapFn, MapMetadata, SameObject, handle_fn, map_fn,
+    map_metadata, same_object,
 };
-pub use handlers::{HandlerTaken, Handlers, Handling};
+pub use handlers::{DuplicateHandler, Handlers, Handling};
 pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
 pub use leadership::{Leadership, LeadershipKeeper, Term};
 pub use log_level::LogLevel;
@@ -84,7 +84,7 @@ pub use metrics::Metrics;
 pub use object_reconciler::{
     AnyReconciler, ByKey, ByObject, KnownPrimary, ObjectReconciler, PrimaryKind, Reconciles,
 };
-pub use occurrence::Occurrence;
+pub use occurrence::ObjectEvent;
 pub use options::Options;
 pub use owner::{Owners, controller_of, owners_of};
 pub use predicate::{
@@ -97,12 +97,12 @@ pub use reconciler::{
 };
 pub use request::{Request, RequestKey};
 pub use reviews::send_reviews;
-pub use run_context::{RunContext, RunSurroundings};
-pub use runnable::{BoxRunnable, Needs, RunFn, Runnable, run_fn};
+pub use run_context::{RunContext, RuntimeContext};
+pub use runnable::{BoxRunnable, RunFn, RunPolicy, Runnable, run_fn};
 pub use signals::{InstallError, Signal, Signals};
 pub use source::{
     Channel, Sender, Source, SourceContext, SourceState, Stream, Timer, channel, every, stream,
 };
-pub use standing::{Place, Standing, Standings};
+pub use standing::{RunnableStatus, StatusHandle, StatusRegistry};
 pub use stop::{Stop, StopHandle};
 pub use undecodable::Undecodable;

@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use crate::{BoxError, Needs, RunContext, Runnable};
+use crate::{BoxError, RunContext, RunPolicy, Runnable};
 use serde::Deserialize;
 use steersman_cache::{Event, Object, Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
@@ -98,8 +98,8 @@ impl Runnable for LogLevel {
         "log-level"
     }
 
-    fn needs(&self) -> Needs {
-        Needs::Nothing
+    fn run_policy(&self) -> RunPolicy {
+        RunPolicy::Nothing
     }
 
     fn clusters(&self) -> Vec<ClusterName> {

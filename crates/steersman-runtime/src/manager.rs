@@ -2,7 +2,7 @@
 //! Runs everything that a controller process has, in order, and ends it in order.
 //!
 //! # Guarantees
-//! 1. Start: HTTP endpoints, what needs [no caches](Needs::NoCaches) such as webhooks, caches of all clusters (together),
+//! 1. Start: HTTP endpoints, what needs [no caches](RunPolicy::NoCaches) such as webhooks, caches of all clusters (together),
 //!    what needs no leadership, what warms up, then what needs leadership. Stop: what needs leadership or warms up, what
 //!    needs none, caches, what needs no caches, HTTP, under one deadline; each is told when those before it have ended.
 //! 2. Nothing else runs before each kind that was declared before the run is in sync, or known to be absent, forbidden or
@@ -46,11 +46,11 @@ use std::{
 };
 
 use crate::{
-    BoxError, BoxRunnable, HostError, Leadership, Needs, Options, RunSurroundings, Runnable, Standings,
-    StopHandle,
+    AddError, BoxError, BoxRunnable, Leadership, Options, RunPolicy, Runnable, RuntimeContext,
+    StatusRegistry, StopHandle,
 };
 use steersman_cluster::ClusterName;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 use steersman_endpoints::{CheckError, Checks, DuplicateCheck, MetricsRegistry, RegistrationGuard};
 use tokio::sync::watch;
 
@@ -71,7 +71,7 @@ use crate::{
 pub struct Manager(Arc<Inner>);
 
 pub(crate) struct Inner {
-    surroundings: Arc<RunSurroundings>,
+    surroundings: Arc<RuntimeContext>,
     default_cluster: Option<ClusterName>,
     controllers: Options,
     disabled: BTreeSet<String>,
@@ -104,7 +104,7 @@ struct Registry {
     /// cannot.
     disabled: BTreeMap<String, Vec<ClusterName>>,
     /// Those that may be running and have to end by then.
-    dismissed: Vec<(String, Moment)>,
+    dismissed: Vec<(String, MonotonicTime)>,
     state: State,
 }
 
@@ -173,7 +173,7 @@ impl Manager {
     ///
     /// # Errors
     /// When there is one of this name, or the manager is stopping.
-    pub fn add(&self, runnable: impl Runnable) -> Result<(), HostError> {
+    pub fn add(&self, runnable: impl Runnable) -> Result<(), AddError> {
         self.add_boxed(BoxRunnable::new(runnable))
     }
 
@@ -212,8 +212,8 @@ impl Manager {
 
     /// How all that runs stands.
     #[must_use]
-    pub fn standings(&self) -> &Standings {
-        self.0.surroundings.standings()
+    pub fn statuses(&self) -> &StatusRegistry {
+        self.0.surroundings.statuses()
     }
 
     /// Where `/healthz` and `/readyz` are answered, and where `/metrics` is.
@@ -296,8 +296,8 @@ impl Inner {
     /// Gives a runnable a lease of its own, if it is to have one.
     fn with_lease(&self, runnable: BoxRunnable) -> BoxRunnable {
         match &self.own_leases {
-            Some(settings) if matches!(runnable.needs(), Needs::Leadership | Needs::WarmUp) => {
-                let standings = self.surroundings.standings();
+            Some(settings) if matches!(runnable.run_policy(), RunPolicy::Leadership | RunPolicy::WarmUp) => {
+                let standings = self.surroundings.statuses();
                 let own = OwnLease::new(
                     runnable,
                     settings,
@@ -311,7 +311,7 @@ impl Inner {
         }
     }
 
-    fn take_dismissed(&self) -> Vec<(String, Moment)> {
+    fn take_dismissed(&self) -> Vec<(String, MonotonicTime)> {
         std::mem::take(&mut self.lock().dismissed)
     }
 
@@ -335,17 +335,17 @@ impl Manager {
         self.0.controllers.clone()
     }
 
-    pub(crate) fn add_boxed(&self, runnable: BoxRunnable) -> Result<(), HostError> {
+    pub(crate) fn add_boxed(&self, runnable: BoxRunnable) -> Result<(), AddError> {
         if let Some(cluster) = runnable.as_cluster() {
             return self.add_cluster(cluster.clone());
         }
         let name = runnable.name().to_owned();
         let mut registry = self.0.lock();
         if matches!(registry.state, State::Stopping) {
-            return Err(HostError::Stopping { name });
+            return Err(AddError::Stopping { name });
         }
         if registry.runnables.contains_key(&name) || registry.disabled.contains_key(&name) {
-            return Err(HostError::NameTaken { name });
+            return Err(AddError::DuplicateName { name });
         }
         let fleet = self.0.surroundings.fleet();
         if let Some(cluster) = runnable
@@ -353,7 +353,7 @@ impl Manager {
             .into_iter()
             .find(|name| fleet.get(name).is_none())
         {
-            return Err(HostError::UnknownCluster { name, cluster });
+            return Err(AddError::UnknownCluster { name, cluster });
         }
         if self.0.disabled.contains(&name) {
             tracing::info!(name, "disabled: it does not run");

@@ -4,7 +4,7 @@
 use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
 
 use serde::de::DeserializeOwned;
-use steersman_cache::{Resource, Wanted};
+use steersman_cache::{ObjectDetail, Resource};
 use steersman_cluster::{Error, ObjectExt};
 use steersman_core::{Action, ObjectKey};
 
@@ -12,7 +12,7 @@ use crate::{BoxError, Context, KnownKind, Reconciler, Request, Undecodable};
 
 /// Brings an object into its wanted state. The object is read from the cache: it is shared, so clone what you change.
 ///
-/// An object that is gone is none of its business unless it says so by [`gone`](Self::gone). Neither is one that is being
+/// An object that is gone is none of its business unless it says so by [`on_deleted`](Self::on_deleted). Neither is one that is being
 /// deleted, unless it holds the [`finalizer`](Self::finalizer): so a controller does not make again what is to go.
 ///
 /// An object that does not decode as a `K` goes to [`undecodable`](Self::undecodable).
@@ -46,7 +46,11 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
     /// The object is not there any more. It is called on a worker, and again after an error. Default: nothing is done.
-    fn gone(&self, key: ObjectKey, cx: Context) -> impl Future<Output = Result<Action, Self::Error>> + Send {
+    fn on_deleted(
+        &self,
+        key: ObjectKey,
+        cx: Context,
+    ) -> impl Future<Output = Result<Action, Self::Error>> + Send {
         let _ = (key, cx);
         async { Ok(Action::await_change()) }
     }
@@ -151,7 +155,7 @@ impl<T: KnownKind> KnownPrimary for ByObject<T> {
     fn primary() -> Option<PrimaryKind> {
         Some(PrimaryKind {
             resource: Resource::of::<T>(),
-            wanted: Wanted::Whole,
+            wanted: ObjectDetail::Whole,
         })
     }
 }
@@ -160,7 +164,7 @@ impl<T: KnownKind> KnownPrimary for ByObject<T> {
 #[derive(Clone, Debug)]
 pub struct PrimaryKind {
     pub(crate) resource: Resource,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ObjectDetail,
 }
 
 impl<R: Send + 'static, T: Reconciler<R>> AnyReconciler<R, ByKey> for T {
@@ -189,7 +193,7 @@ where
         let objects = cx.client().of_as::<K>(&primary.resource, primary.wanted);
         let object = match objects.get(request.key()).await {
             Ok(Some(object)) => object,
-            Ok(None) => return gone(self, request, cx).await,
+            Ok(None) => return deleted(self, request, cx).await,
             Err(error) if error.is_undecodable() => {
                 return undecodable(self, &primary.resource, request, error, cx).await;
             }
@@ -202,13 +206,13 @@ where
     }
 }
 
-async fn gone<K>(
+async fn deleted<K>(
     reconciler: &impl ObjectReconciler<K>,
     request: Request,
     cx: Context,
 ) -> Result<Action, BoxError> {
     let key = request.key().clone();
-    reconciler.gone(key, cx).await.map_err(Into::into)
+    reconciler.on_deleted(key, cx).await.map_err(Into::into)
 }
 
 async fn undecodable<K>(
@@ -219,7 +223,7 @@ async fn undecodable<K>(
     cx: Context,
 ) -> Result<Action, BoxError> {
     let Some(object) = Undecodable::read(resource, request.key(), error, &cx).await? else {
-        return gone(reconciler, request, cx).await;
+        return deleted(reconciler, request, cx).await;
     };
     if is_none_of(reconciler, object.object()) {
         return Ok(Action::await_change());

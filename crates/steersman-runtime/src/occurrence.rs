@@ -11,13 +11,13 @@ use steersman_cluster::ClusterName;
 ///
 /// The header (key, labels, annotations, owners, generation) is at hand. The object is decoded when somebody asks, once
 /// for all who do.
-pub struct Occurrence<'e, T> {
+pub struct ObjectEvent<'e, T> {
     event: &'e Event,
     cluster: &'e ClusterName,
     _type: PhantomData<fn() -> T>,
 }
 
-impl<'e, T> Occurrence<'e, T> {
+impl<'e, T> ObjectEvent<'e, T> {
     pub(crate) fn new(event: &'e Event, cluster: &'e ClusterName) -> Self {
         Self {
             event,
@@ -68,7 +68,7 @@ impl<'e, T> Occurrence<'e, T> {
     }
 }
 
-impl<T: DeserializeOwned + Send + Sync + 'static> Occurrence<'_, T> {
+impl<T: DeserializeOwned + Send + Sync + 'static> ObjectEvent<'_, T> {
     /// The object as a `T`.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Occurrence<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for Occurrence<'_, T> {
+impl<T> fmt::Debug for ObjectEvent<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Occurrence")
             .field("event", self.event)

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::Needs;
+use crate::RunPolicy;
 
 /// How a controller works, or all controllers of a host that say nothing else. What is not set has its default.
 ///
@@ -22,7 +22,7 @@ pub struct Options {
     reconcile_timeout: Option<Duration>,
     reconcile_warn_after: Option<Duration>,
     hot_loop_limit: Option<u32>,
-    needs: Option<Needs>,
+    needs: Option<RunPolicy>,
     strict: Option<bool>,
     recover_panics: Option<bool>,
     drain: Option<bool>,
@@ -71,7 +71,7 @@ impl Options {
 
     /// When it works: in every replica, while this one leads (the default), or while it leads but with its caches and
     /// queue filled before.
-    pub fn needs(mut self, needs: Needs) -> Self {
+    pub fn run_policy(mut self, needs: RunPolicy) -> Self {
         self.needs = Some(needs);
         self
     }
@@ -142,8 +142,8 @@ impl Options {
         self.hot_loop_limit.unwrap_or(60)
     }
 
-    pub(crate) fn needed(&self) -> Needs {
-        self.needs.unwrap_or(Needs::Leadership)
+    pub(crate) fn needed(&self) -> RunPolicy {
+        self.needs.unwrap_or(RunPolicy::Leadership)
     }
 
     pub(crate) fn is_strict(&self) -> bool {
@@ -175,7 +175,7 @@ mod tests {
         assert!(own.is_strict());
         assert_eq!(Options::new().worker_count(), 1);
         assert_eq!(Options::new().sync_limit(), Duration::from_secs(120));
-        assert_eq!(Options::new().needed(), Needs::Leadership);
+        assert_eq!(Options::new().needed(), RunPolicy::Leadership);
         assert!(Options::new().recovers_panics());
     }
 }

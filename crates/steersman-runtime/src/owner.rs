@@ -13,7 +13,7 @@ use steersman_core::ObjectKey;
 pub(crate) use self::primaries::DELETIONS_MAX;
 use self::primaries::Referent;
 pub(crate) use self::primaries::{Primaries, Showing};
-use crate::{Enqueue, Handler, IntoRequest, Occurrence, RequestKey, namespaced::Namespaced};
+use crate::{Enqueue, Handler, IntoRequest, ObjectEvent, RequestKey, namespaced::Namespaced};
 
 /// Enqueues the owners of an object; from [`controller_of`] or [`owners_of`].
 ///
@@ -99,7 +99,7 @@ impl<T, R: RequestKey> Handler<T, R> for Owners
 where
     ObjectKey: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &Occurrence<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
         for object in occurrence.states() {
             for (key, referent) in self.keys(object, occurrence.cluster()) {
                 match &self.primaries {

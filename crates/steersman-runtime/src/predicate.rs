@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 use serde::de::DeserializeOwned;
 use steersman_cache::Object;
 
-use crate::Occurrence;
+use crate::ObjectEvent;
 
 /// Says whether a change matters. It is cheap to clone.
 ///
@@ -28,17 +28,17 @@ use crate::Occurrence;
 /// ```
 pub struct Predicate<T>(Arc<Admits<T>>);
 
-type Admits<T> = dyn Fn(&Occurrence<'_, T>) -> bool + Send + Sync;
+type Admits<T> = dyn Fn(&ObjectEvent<'_, T>) -> bool + Send + Sync;
 
 impl<T: 'static> Predicate<T> {
     /// A predicate from a function.
-    pub fn new(admits: impl Fn(&Occurrence<'_, T>) -> bool + Send + Sync + 'static) -> Self {
+    pub fn new(admits: impl Fn(&ObjectEvent<'_, T>) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(admits))
     }
 
     /// Whether a change matters.
     #[must_use]
-    pub fn admits(&self, occurrence: &Occurrence<'_, T>) -> bool {
+    pub fn admits(&self, occurrence: &ObjectEvent<'_, T>) -> bool {
         (self.0)(occurrence)
     }
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn admits(predicate: &Predicate<Value>, event: &Event) -> bool {
-        predicate.admits(&Occurrence::new(event, &ClusterName::default()))
+        predicate.admits(&ObjectEvent::new(event, &ClusterName::default()))
     }
 
     fn update(old: &Value, new: &Value) -> Event {
@@ -213,6 +213,6 @@ mod tests {
         assert!(!admits(&never, &update(&json!({}), &json!({}))));
         let event = update(&json!({}), &json!({}));
         let strange = object_is(|_: &u8| false);
-        assert!(strange.admits(&Occurrence::new(&event, &ClusterName::default())));
+        assert!(strange.admits(&ObjectEvent::new(&event, &ClusterName::default())));
     }
 }

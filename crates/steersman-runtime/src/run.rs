@@ -7,18 +7,18 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use steersman_cache::Resource;
-use steersman_cluster::Ask;
-use steersman_core::{Moment, Sleep, Task};
+use steersman_cluster::ResourceQuery;
+use steersman_core::{MonotonicTime, Sleep, Task};
 use tokio::sync::watch;
 
-use self::verdict::{Known, Verdict, judge};
+use self::verdict::{Known, SourceSummary, judge};
 use crate::{
     ControllerError, RequestKey, RunContext, Term,
     cached_reads::CachedReads,
     controller::Plan,
     namespaced::Namespaced,
-    source::{AnySource, Gates, Reporter, SourceContext, SourceState, Wishes},
-    work::{Outfit, Workers, message},
+    source::{AnySource, Gates, Reporter, SourceContext, SourceOptions, SourceState},
+    work::{WorkerPool, Workers, message},
 };
 
 /// How long to wait until something is tried again that a source needs to begin.
@@ -74,7 +74,7 @@ async fn lead<R: RequestKey>(
     term: Term,
     sources: &mut Sources<R>,
 ) -> Option<Result<(), ControllerError>> {
-    let outfit = Arc::new(Outfit::new((plan, reads), cx, term.clone(), &sources.gates));
+    let outfit = Arc::new(WorkerPool::new((plan, reads), cx, term.clone(), &sources.gates));
     // Before anybody works on one of them, so that none goes unnoticed.
     let mut members = cx.fleet().subscribe();
     let mut recoveries = reads.recoveries();
@@ -84,9 +84,9 @@ async fn lead<R: RequestKey>(
         tokio::select! {
             biased;
             // What is in flight has as long as the fence lets it write, also where the whole is to end.
-            () = term.ended() => break (Moment::ORIGIN, None),
+            () = term.ended() => break (MonotonicTime::ORIGIN, None),
             deadline = cx.stop().requested() => break (deadline, Some(Ok(()))),
-            error = workers.failed() => break (Moment::ORIGIN, Some(Err(error))),
+            error = workers.failed() => break (MonotonicTime::ORIGIN, Some(Err(error))),
             _ = members.changed() => outfit.dismiss_absent(),
             () = outfit.kind_departed() => outfit.dismiss_absent(),
             _ = recoveries.changed() => outfit.caches_recovered(),
@@ -127,7 +127,7 @@ impl<R: RequestKey> Sources<R> {
         let gates = Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect()));
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
-            let wishes = Wishes {
+            let wishes = SourceOptions {
                 poll_every: plan.options.polled_every(),
                 replays: plan.replays(),
             };
@@ -166,7 +166,7 @@ impl<R: RequestKey> Sources<R> {
         loop {
             let verdict = self.look();
             verdict.refuse(plan, self.is_late())?;
-            cx.stand(verdict.standing(self.is_late()));
+            cx.set_status(verdict.standing(self.is_late()));
             // If none is left to say more, all have ended by themselves.
             if !verdict.is_held_up(self.is_late()) || !self.changed(cx).await {
                 return Ok(());
@@ -192,7 +192,7 @@ impl<R: RequestKey> Sources<R> {
             // Nothing can change any more.
             std::future::pending::<()>().await;
         }
-        cx.stand(self.look().standing(self.is_late()));
+        cx.set_status(self.look().standing(self.is_late()));
     }
 
     /// Waits until a source says something else, or they had their time to be in sync: nobody need wait for this controller
@@ -219,7 +219,7 @@ impl<R: RequestKey> Sources<R> {
         self.limit.is_none()
     }
 
-    fn look(&mut self) -> Verdict {
+    fn look(&mut self) -> SourceSummary {
         let states = self.states.borrow_and_update();
         judge(&self.known, &states)
     }
@@ -268,7 +268,7 @@ async fn learn_scope<R: RequestKey>(
     namespaced: &Namespaced,
     cx: &SourceContext<R>,
 ) {
-    let ask = Ask::kind(resource.group(), resource.kind()).version(resource.version());
+    let ask = ResourceQuery::kind(resource.group(), resource.kind()).version(resource.version());
     let primary = plan.sources.first().and_then(AnySource::kind);
     let place = primary.and_then(|kind| kind.cluster(&plan.home));
     while namespaced.get().is_none() {

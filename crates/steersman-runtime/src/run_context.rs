@@ -6,26 +6,28 @@ use std::{fmt, sync::Arc, time::Duration};
 use steersman_cluster::{Client, ClusterName, Fence};
 use steersman_core::{Clock, Random, Spawner};
 
-use crate::{Fleet, Leadership, Metrics, Standing, Standings, Stop, StopHandle, standing::Place};
+use crate::{
+    ClusterSet, Leadership, Metrics, RunnableStatus, StatusRegistry, Stop, StopHandle, standing::StatusHandle,
+};
 
 /// Time, chance, tasks, clusters, leadership and the end, as they are for one run. Cloning it copies pointers.
 #[derive(Clone)]
 pub struct RunContext {
-    surroundings: Arc<RunSurroundings>,
+    surroundings: Arc<RuntimeContext>,
     leadership: Leadership,
     stop: Stop,
-    place: Arc<Place>,
+    place: Arc<StatusHandle>,
 }
 
 /// What all runs of one host have in common.
 #[derive(Clone, Debug)]
-pub struct RunSurroundings {
+pub struct RuntimeContext {
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
     spawner: Spawner,
-    fleet: Fleet,
+    fleet: ClusterSet,
     metrics: Metrics,
-    standings: Standings,
+    standings: StatusRegistry,
     fill_limit: Duration,
     hub: Hub,
 }
@@ -49,16 +51,16 @@ impl Hub {
 /// How long caches are waited for, unless something else is said.
 const FILL_LIMIT: Duration = Duration::from_secs(120);
 
-impl RunSurroundings {
+impl RuntimeContext {
     /// Without clusters, metrics or anybody who runs yet.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
         Self {
-            standings: Standings::timed(Arc::clone(&clock), spawner.clone()),
+            standings: StatusRegistry::timed(Arc::clone(&clock), spawner.clone()),
             clock,
             random,
             spawner,
-            fleet: Fleet::new(),
+            fleet: ClusterSet::new(),
             metrics: Metrics::new(),
             fill_limit: FILL_LIMIT,
             hub: Hub::default(),
@@ -86,7 +88,7 @@ impl RunSurroundings {
 
     /// The clusters.
     #[must_use]
-    pub fn fleet(&self) -> &Fleet {
+    pub fn fleet(&self) -> &ClusterSet {
         &self.fleet
     }
 
@@ -110,7 +112,7 @@ impl RunSurroundings {
 
     /// How those that run stand.
     #[must_use]
-    pub fn standings(&self) -> &Standings {
+    pub fn statuses(&self) -> &StatusRegistry {
         &self.standings
     }
 
@@ -154,7 +156,7 @@ impl RunContext {
 
     /// The clusters.
     #[must_use]
-    pub fn fleet(&self) -> &Fleet {
+    pub fn fleet(&self) -> &ClusterSet {
         &self.surroundings.fleet
     }
 
@@ -184,7 +186,7 @@ impl RunContext {
 
     /// Says that it has what it needs.
     pub fn ready(&self) {
-        self.stand(Standing::Ready);
+        self.set_status(RunnableStatus::Ready);
     }
 
     /// Names the cluster that it works on, for the log.
@@ -193,8 +195,8 @@ impl RunContext {
     }
 
     /// Says how it stands.
-    pub fn stand(&self, standing: Standing) {
-        self.place.set(standing);
+    pub fn set_status(&self, status: RunnableStatus) {
+        self.place.set(status);
     }
 
     /// Says that it had its time to become ready, and that others need not wait for it any longer: those that decide

@@ -5,11 +5,11 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use steersman_cluster::{Cluster, ClusterName};
 
-use crate::{BoxError, RunContext, Wanted};
+use crate::{BoxError, CacheRequirement, RunContext};
 
 /// Something that runs until it is told to stop, and can run again after that.
 ///
-/// A manager starts it in a phase that follows from [`needs`](Self::needs). An error that it returns ends the whole run,
+/// A manager starts it in a phase that follows from [`needs`](Self::run_policy). An error that it returns ends the whole run,
 /// with its name; what is told to stop returns `Ok`.
 ///
 /// ```
@@ -35,13 +35,13 @@ pub trait Runnable: Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// When it runs. Default: while this replica leads.
-    fn needs(&self) -> Needs {
-        Needs::Leadership
+    fn run_policy(&self) -> RunPolicy {
+        RunPolicy::Leadership
     }
 
     /// The caches that are to be filled before it begins, whenever that is, and kept while it runs. A manager waits for
     /// those of all that it knows when it starts. Default: none.
-    fn caches(&self) -> Vec<Wanted> {
+    fn caches(&self) -> Vec<CacheRequirement> {
         Vec::new()
     }
 
@@ -67,7 +67,7 @@ pub trait Runnable: Send + Sync + 'static {
 /// When a runnable runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Needs {
+pub enum RunPolicy {
     /// In every replica, from before caches are filled until after they end: what a cluster itself may ask before it
     /// answers, such as a webhook that converts objects. Caches wait for its first step, which is up to the first `await`
     /// that has to wait: by then it should listen.
@@ -90,8 +90,8 @@ type Running<'a> = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send + 'a
 
 trait Erased: Send + Sync {
     fn name(&self) -> &str;
-    fn needs(&self) -> Needs;
-    fn caches(&self) -> Vec<Wanted>;
+    fn run_policy(&self) -> RunPolicy;
+    fn caches(&self) -> Vec<CacheRequirement>;
     fn clusters(&self) -> Vec<ClusterName>;
     fn as_cluster(&self) -> Option<&Cluster>;
     fn forget(&self);
@@ -103,11 +103,11 @@ impl<T: Runnable> Erased for T {
         Runnable::name(self)
     }
 
-    fn needs(&self) -> Needs {
-        Runnable::needs(self)
+    fn run_policy(&self) -> RunPolicy {
+        Runnable::run_policy(self)
     }
 
-    fn caches(&self) -> Vec<Wanted> {
+    fn caches(&self) -> Vec<CacheRequirement> {
         Runnable::caches(self)
     }
 
@@ -140,11 +140,11 @@ impl Runnable for BoxRunnable {
         self.0.name()
     }
 
-    fn needs(&self) -> Needs {
-        self.0.needs()
+    fn run_policy(&self) -> RunPolicy {
+        self.0.run_policy()
     }
 
-    fn caches(&self) -> Vec<Wanted> {
+    fn caches(&self) -> Vec<CacheRequirement> {
         self.0.caches()
     }
 
@@ -178,8 +178,8 @@ impl Runnable for Cluster {
         self.name().as_str()
     }
 
-    fn needs(&self) -> Needs {
-        Needs::Nothing
+    fn run_policy(&self) -> RunPolicy {
+        RunPolicy::Nothing
     }
 
     fn as_cluster(&self) -> Option<&Cluster> {
@@ -197,21 +197,21 @@ impl Runnable for Cluster {
 /// A runnable from an async function; from [`run_fn`].
 pub struct RunFn<F> {
     name: String,
-    needs: Needs,
+    needs: RunPolicy,
     function: F,
 }
 
 /// A runnable from an async function, which runs while this replica leads unless something else is said. It counts as ready
-/// from its start, unless it [warms up](Needs::WarmUp).
+/// from its start, unless it [warms up](RunPolicy::WarmUp).
 ///
 /// ```
-/// use steersman_runtime::{BoxError, Needs, RunContext, run_fn};
+/// use steersman_runtime::{BoxError, RunPolicy, RunContext, run_fn};
 ///
 /// let sweeper = run_fn("sweeper", async |cx: RunContext| -> Result<(), BoxError> {
 ///     cx.stop().requested().await;
 ///     Ok(())
 /// });
-/// # let _ = sweeper.needing(Needs::Nothing);
+/// # let _ = sweeper.needing(RunPolicy::Nothing);
 /// ```
 pub fn run_fn<F, Fut>(name: impl Into<String>, function: F) -> RunFn<F>
 where
@@ -220,7 +220,7 @@ where
 {
     RunFn {
         name: name.into(),
-        needs: Needs::Leadership,
+        needs: RunPolicy::Leadership,
         function,
     }
 }
@@ -228,7 +228,7 @@ where
 impl<F> RunFn<F> {
     /// When it runs.
     #[must_use]
-    pub fn needing(mut self, needs: Needs) -> Self {
+    pub fn needing(mut self, needs: RunPolicy) -> Self {
         self.needs = needs;
         self
     }
@@ -243,13 +243,13 @@ where
         &self.name
     }
 
-    fn needs(&self) -> Needs {
+    fn run_policy(&self) -> RunPolicy {
         self.needs
     }
 
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
         // What runs without saying more about itself is ready. What warms up says itself when it is.
-        if self.needs != Needs::WarmUp {
+        if self.needs != RunPolicy::WarmUp {
             cx.ready();
         }
         (self.function)(cx)

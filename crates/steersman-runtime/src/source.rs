@@ -22,13 +22,13 @@ use steersman_core::{Clock, Spawner};
 use steersman_queue::Queue;
 use tokio::sync::watch;
 
-pub(crate) use gate::{Gates, Intake};
+pub(crate) use gate::{EnqueueSink, Gates};
 pub(crate) use kinds::{Gone, KindSource, KindSpec};
 pub(crate) use others::INTERVAL_MIN;
 pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
 pub(crate) use primary::{Primary, ToRequest};
 
-use crate::{Enqueue, Fleet, RequestKey, RunContext, run_context::Hub};
+use crate::{ClusterSet, Enqueue, RequestKey, RunContext, run_context::Hub};
 
 /// Produces keys for a controller.
 ///
@@ -144,20 +144,20 @@ impl Reporter {
 /// What a source is handed for one run. Clones are the same.
 pub struct SourceContext<R: RequestKey> {
     queue: Queue<R>,
-    intake: Arc<Intake<R>>,
+    intake: Arc<EnqueueSink<R>>,
     gates: Arc<Gates<R>>,
     home: Cluster,
-    fleet: Fleet,
+    fleet: ClusterSet,
     hub: Hub,
     clock: Arc<dyn Clock>,
     spawner: Spawner,
-    wishes: Wishes,
+    wishes: SourceOptions,
     reporter: Reporter,
 }
 
 /// What a controller asks of those who watch a kind for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct SourceOptions {
     /// How often to look whether the kind is there, where nothing tells of it.
     pub(crate) poll_every: Duration,
     /// Says when to enqueue again what the informers hold.
@@ -170,7 +170,7 @@ impl<R: RequestKey> SourceContext<R> {
         gates: &Arc<Gates<R>>,
         home: &Cluster,
         cx: &RunContext,
-        (wishes, reporter): (Wishes, Reporter),
+        (wishes, reporter): (SourceOptions, Reporter),
     ) -> Self {
         Self {
             queue: queue.clone(),
@@ -192,7 +192,7 @@ impl<R: RequestKey> SourceContext<R> {
         Enqueue::plain(&self.intake, self.home.name())
     }
 
-    pub(crate) fn fleet(&self) -> &Fleet {
+    pub(crate) fn fleet(&self) -> &ClusterSet {
         &self.fleet
     }
 

@@ -17,7 +17,7 @@ use self::told::Told;
 /// How something that runs stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Standing {
+pub enum RunnableStatus {
     /// It waits for these before it can begin.
     Waiting {
         /// What it waits for, one by one.
@@ -42,7 +42,7 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl RunnableStatus {
     pub(crate) fn its_start() -> Self {
         Self::Waiting {
             on: vec!["its start".to_owned()],
@@ -56,7 +56,7 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for RunnableStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting { on } => write!(f, "waiting for {}", on.join(", ")),
@@ -70,7 +70,7 @@ impl fmt::Display for Standing {
 
 /// Where everything that runs says how it stands. Clones are one board.
 #[derive(Clone, Debug, Default)]
-pub struct Standings(Arc<Inner>);
+pub struct StatusRegistry(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -84,7 +84,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Board {
-    entries: BTreeMap<String, Standing>,
+    entries: BTreeMap<String, RunnableStatus>,
     settled: BTreeSet<String>,
     /// Whose the entries are: the last of their name who took a place.
     owners: BTreeMap<String, u64>,
@@ -96,15 +96,15 @@ struct Board {
 
 /// The place of one on the board. Dropping it takes it off. One whose name was taken by another since says nothing more.
 #[derive(Debug)]
-pub struct Place {
+pub struct StatusHandle {
     name: String,
     number: u64,
-    board: Standings,
+    board: StatusRegistry,
     /// The cluster that it works on, for the log.
     cluster: OnceLock<String>,
 }
 
-impl Standings {
+impl StatusRegistry {
     /// An empty board.
     #[must_use]
     pub fn new() -> Self {
@@ -125,10 +125,10 @@ impl Standings {
     }
 
     /// A place for one of this name, which waits for nothing in particular yet.
-    pub fn place(&self, name: &str) -> Place {
+    pub fn place(&self, name: &str) -> StatusHandle {
         let mut board = self.lock();
         board.taken += 1;
-        let place = Place {
+        let place = StatusHandle {
             name: name.to_owned(),
             number: board.taken,
             board: self.clone(),
@@ -137,19 +137,19 @@ impl Standings {
         board.owners.insert(name.to_owned(), place.number);
         board.settled.remove(name);
         drop(board);
-        place.set(Standing::its_start());
+        place.set(RunnableStatus::its_start());
         place
     }
 
     /// How all stand, by name.
     #[must_use]
-    pub fn all(&self) -> BTreeMap<String, Standing> {
+    pub fn all(&self) -> BTreeMap<String, RunnableStatus> {
         self.lock().entries.clone()
     }
 
     /// How the one of this name stands.
     #[must_use]
-    pub fn of(&self, name: &str) -> Option<Standing> {
+    pub fn of(&self, name: &str) -> Option<RunnableStatus> {
         self.lock().entries.get(name).cloned()
     }
 
@@ -157,7 +157,7 @@ impl Standings {
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
-    pub async fn when(&self, mut condition: impl FnMut(&BTreeMap<String, Standing>) -> bool) {
+    pub async fn when(&self, mut condition: impl FnMut(&BTreeMap<String, RunnableStatus>) -> bool) {
         self.look(|board| condition(&board.entries)).await;
     }
 
@@ -190,9 +190,9 @@ impl Standings {
     }
 }
 
-impl Place {
+impl StatusHandle {
     /// Says how it stands, and logs a change of the state.
-    pub fn set(&self, standing: Standing) {
+    pub fn set(&self, standing: RunnableStatus) {
         let mut board = self.board.lock();
         if !self.is_own(&board) {
             return;
@@ -228,7 +228,7 @@ impl Place {
 
     /// Waits until it does not wait for anything any more.
     pub(crate) async fn begun(&self) {
-        let is_waiting = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
+        let is_waiting = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Waiting { .. });
         let board = &self.board;
         board
             .when(|all| !all.get(&self.name).is_some_and(is_waiting))
@@ -236,7 +236,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StatusHandle {
     fn drop(&mut self) {
         let mut board = self.board.lock();
         board.told.remove(&self.number);
@@ -259,12 +259,12 @@ mod tests {
 
     #[test]
     fn who_leaves_is_off_the_board_and_who_waits_is_woken() {
-        let board = Standings::new();
+        let board = StatusRegistry::new();
         let place = board.place("web");
         assert!(!board.of("web").unwrap().is_ready());
-        let mut ready = Box::pin(board.when(|all| all.values().all(Standing::is_ready)));
+        let mut ready = Box::pin(board.when(|all| all.values().all(RunnableStatus::is_ready)));
         assert!(ready.as_mut().now_or_never().is_none());
-        place.set(Standing::Ready);
+        place.set(RunnableStatus::Ready);
         assert!(ready.as_mut().now_or_never().is_some());
         drop(place);
         assert!(board.all().is_empty());
@@ -272,12 +272,12 @@ mod tests {
 
     #[test]
     fn who_leaves_late_takes_nothing_from_the_next_of_its_name() {
-        let board = Standings::new();
+        let board = StatusRegistry::new();
         let (old, new) = (board.place("web"), board.place("web"));
-        new.set(Standing::Ready);
-        old.set(Standing::its_start());
+        new.set(RunnableStatus::Ready);
+        old.set(RunnableStatus::its_start());
         drop(old);
-        assert_eq!(board.of("web"), Some(Standing::Ready));
+        assert_eq!(board.of("web"), Some(RunnableStatus::Ready));
         assert!(board.settled().contains("web"));
         drop(new);
         assert!(board.all().is_empty());
@@ -285,11 +285,11 @@ mod tests {
 
     #[test]
     fn who_was_ready_once_or_had_its_time_is_settled() {
-        let board = Standings::new();
+        let board = StatusRegistry::new();
         let (web, late) = (board.place("web"), board.place("late"));
         assert!(board.settled().is_empty());
-        web.set(Standing::Ready);
-        let trouble = Standing::Degraded {
+        web.set(RunnableStatus::Ready);
+        let trouble = RunnableStatus::Degraded {
             reason: "forbidden".to_owned(),
         };
         web.set(trouble.clone());

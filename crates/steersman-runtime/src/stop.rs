@@ -2,16 +2,16 @@
 //! How something that runs is told to end, and by when.
 
 use futures::future::select_all;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 use tokio::sync::watch;
 
 /// Tells those who hold the [`Stop`] to end. Dropping it tells them to end at once.
 #[derive(Debug)]
-pub struct StopHandle(watch::Sender<Option<Moment>>);
+pub struct StopHandle(watch::Sender<Option<MonotonicTime>>);
 
 /// Whether and by when to end. Clones are equal.
 #[derive(Clone, Debug)]
-pub struct Stop(Vec<watch::Receiver<Option<Moment>>>);
+pub struct Stop(Vec<watch::Receiver<Option<MonotonicTime>>>);
 
 impl StopHandle {
     /// A pair: one tells, the other is told.
@@ -19,12 +19,12 @@ impl StopHandle {
     /// ```
     /// # futures::executor::block_on(async {
     /// use steersman_runtime::StopHandle;
-    /// use steersman_core::Moment;
+    /// use steersman_core::MonotonicTime;
     ///
     /// let (handle, stop) = StopHandle::new();
     /// assert!(stop.deadline().is_none());
-    /// handle.stop_by(Moment::from_nanos(7));
-    /// assert_eq!(stop.requested().await, Moment::from_nanos(7));
+    /// handle.stop_by(MonotonicTime::from_nanos(7));
+    /// assert_eq!(stop.requested().await, MonotonicTime::from_nanos(7));
     /// # });
     /// ```
     #[must_use]
@@ -34,7 +34,7 @@ impl StopHandle {
     }
 
     /// Says to end, and that nobody waits any longer than until `deadline`. Of several the first counts.
-    pub fn stop_by(&self, deadline: Moment) {
+    pub fn stop_by(&self, deadline: MonotonicTime) {
         self.0.send_if_modified(|told| {
             let is_first = told.is_none();
             *told = told.or(Some(deadline));
@@ -48,13 +48,13 @@ impl Stop {
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
-    pub async fn requested(&self) -> Moment {
+    pub async fn requested(&self) -> MonotonicTime {
         let mut receivers = self.0.clone();
         let each = receivers.iter_mut().map(|receiver| {
             Box::pin(async {
                 // Who went without a word has no time to give.
                 let told = receiver.wait_for(Option::is_some).await;
-                told.ok().and_then(|told| *told).unwrap_or(Moment::ORIGIN)
+                told.ok().and_then(|told| *told).unwrap_or(MonotonicTime::ORIGIN)
             })
         });
         select_all(each).await.0
@@ -62,11 +62,11 @@ impl Stop {
 
     /// The moment by which to have ended, if it is time to.
     #[must_use]
-    pub fn deadline(&self) -> Option<Moment> {
+    pub fn deadline(&self) -> Option<MonotonicTime> {
         self.0
             .iter()
             .filter_map(|receiver| match (*receiver.borrow(), receiver.has_changed()) {
-                (None, Err(_)) => Some(Moment::ORIGIN),
+                (None, Err(_)) => Some(MonotonicTime::ORIGIN),
                 (told, _) => told,
             })
             .min()
@@ -102,10 +102,13 @@ mod tests {
         let (parent, stop) = StopHandle::new();
         let (own, child) = stop.child();
         let (_other, second) = stop.child();
-        own.stop_by(Moment::from_nanos(1));
+        own.stop_by(MonotonicTime::from_nanos(1));
         assert!(child.is_requested() && !second.is_requested() && !stop.is_requested());
-        parent.stop_by(Moment::from_nanos(2));
-        assert_eq!(second.requested().now_or_never(), Some(Moment::from_nanos(2)));
+        parent.stop_by(MonotonicTime::from_nanos(2));
+        assert_eq!(
+            second.requested().now_or_never(),
+            Some(MonotonicTime::from_nanos(2))
+        );
     }
 
     #[test]

@@ -20,11 +20,11 @@ use std::{
 };
 
 use crate::{
-    BoxError, BoxRunnable, Leadership, Needs, RunContext, RunSurroundings, Runnable, Stop, StopHandle, Term,
-    run_filled,
+    BoxError, BoxRunnable, Leadership, RunContext, RunPolicy, Runnable, RuntimeContext, Stop, StopHandle,
+    Term, run_synced,
 };
 use futures::{FutureExt, future::select_all, poll};
-use steersman_core::{Clock, Moment, Task};
+use steersman_core::{Clock, MonotonicTime, Task};
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::terms::across_terms;
@@ -34,7 +34,7 @@ const FAILURES: usize = 64;
 
 /// What runs now.
 pub(crate) struct Supervisor {
-    surroundings: Arc<RunSurroundings>,
+    surroundings: Arc<RuntimeContext>,
     running: BTreeMap<String, Running>,
     leaving: Leaving,
     failures: (mpsc::Sender<Failure>, mpsc::Receiver<Failure>),
@@ -47,7 +47,7 @@ pub(crate) struct Leaving(Arc<Mutex<Vec<Cancelled>>>);
 
 struct Cancelled {
     name: String,
-    needs: Needs,
+    needs: RunPolicy,
     progress: watch::Receiver<Progress>,
 }
 
@@ -77,11 +77,11 @@ pub(crate) enum Change {
 
 struct Running {
     /// Known here: who is let go while it runs is known nowhere else.
-    needs: Needs,
+    needs: RunPolicy,
     stop: StopHandle,
     progress: watch::Receiver<Progress>,
     /// It was told to end by then, while the others go on.
-    dismissed: Option<Moment>,
+    dismissed: Option<MonotonicTime>,
     _task: Task,
     /// Keeps the place on the board of one that warms up, also after its end.
     _place: Option<RunContext>,
@@ -122,7 +122,7 @@ impl Leaving {
 
 impl Supervisor {
     /// Nothing runs yet. What others have cancelled is in `leaving`.
-    pub(crate) fn new(surroundings: &Arc<RunSurroundings>, leaving: &Leaving) -> Self {
+    pub(crate) fn new(surroundings: &Arc<RuntimeContext>, leaving: &Leaving) -> Self {
         Self {
             surroundings: Arc::clone(surroundings),
             running: BTreeMap::new(),
@@ -137,7 +137,7 @@ impl Supervisor {
         &mut self,
         runnable: &BoxRunnable,
         (leadership, term): (&Leadership, Option<Term>),
-        (stop, deadline): (&Stop, Moment),
+        (stop, deadline): (&Stop, MonotonicTime),
     ) {
         let name = runnable.name().to_owned();
         if self.running.contains_key(&name) {
@@ -149,8 +149,8 @@ impl Supervisor {
         let (failures, runnable) = (self.failures.0.clone(), runnable.clone());
         let (called, before) = (name.clone(), self.leaving.of(|one| one.name == name));
         let ending = Ending(sender);
-        let needs = runnable.needs();
-        let warms_up = needs == Needs::WarmUp;
+        let needs = runnable.run_policy();
+        let warms_up = needs == RunPolicy::WarmUp;
         let place = warms_up.then(|| cx.clone());
         let task = self.surroundings.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
@@ -197,7 +197,7 @@ impl Supervisor {
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
-    pub(crate) async fn rid_of(&self, needs: Needs) {
+    pub(crate) async fn rid_of(&self, needs: RunPolicy) {
         gone(self.leaving.of(|one| one.needs == needs)).await;
     }
 
@@ -243,7 +243,7 @@ impl Supervisor {
     }
 
     /// Tells one to end while the others go on. [`changed`](Self::changed) says when it has.
-    pub(crate) fn dismiss(&mut self, name: &str, deadline: Moment) {
+    pub(crate) fn dismiss(&mut self, name: &str, deadline: MonotonicTime) {
         if let Some(running) = self.running.get_mut(name) {
             running.stop.stop_by(deadline);
             running.dismissed = Some(deadline);
@@ -253,7 +253,11 @@ impl Supervisor {
     /// Stops those of whose needs `chosen` is true, also if they were dismissed, waits for them until the deadline, and
     /// gives the names of those that did not end in time. They are cancelled. One that is told only after the deadline is
     /// not called late.
-    pub(crate) async fn stop(&mut self, deadline: Moment, chosen: impl Fn(Needs) -> bool) -> Vec<String> {
+    pub(crate) async fn stop(
+        &mut self,
+        deadline: MonotonicTime,
+        chosen: impl Fn(RunPolicy) -> bool,
+    ) -> Vec<String> {
         let running = self.running.iter().filter(|(_, running)| chosen(running.needs));
         let names: Vec<String> = running.map(|(name, _)| name.clone()).collect();
         for name in &names {
@@ -308,18 +312,18 @@ impl Drop for Supervisor {
 async fn run(
     runnable: &BoxRunnable,
     cx: RunContext,
-    deadline: Moment,
+    deadline: MonotonicTime,
     (ending, term): (&Ending, Option<&Term>),
 ) -> End {
     let running = async {
         if term.is_some() {
-            return run_filled(runnable, cx, deadline).await;
+            return run_synced(runnable, cx, deadline).await;
         }
         let mut first = Some(deadline);
         across_terms(runnable.name(), &cx, || {
             let again = || cx.clock().now() + cx.fill_limit();
             let deadline = first.take().unwrap_or_else(again);
-            run_filled(runnable, cx.clone(), deadline)
+            run_synced(runnable, cx.clone(), deadline)
         })
         .await
     };

@@ -51,7 +51,7 @@ use http_body_util::BodyExt;
 use kube::{ResourceExt, client::Body, core::DynamicObject};
 use serde::Serialize;
 use serde_json::Value;
-use steersman_cluster::{Ask, Cluster, ConnectError, DeleteOptions, RecordedEvent};
+use steersman_cluster::{Cluster, ConnectError, DeleteOptions, RecordedEvent, ResourceQuery};
 use steersman_core::{Action, ObjectKey};
 use tower::service_fn;
 
@@ -158,7 +158,7 @@ impl Stand {
             .api_version
             .rsplit_once('/')
             .unwrap_or(("", &types.api_version));
-        let ask = Ask::kind(group, &types.kind).version(version);
+        let ask = ResourceQuery::kind(group, &types.kind).version(version);
         let mapping = self.cluster.mapper().resolve(&ask).await;
         let mapping = mapping.unwrap_or_else(|error| panic!("{case}: {error}: is its CRD installed?"));
         let client = self.cluster.live().of(mapping.resource());

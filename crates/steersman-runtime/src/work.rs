@@ -28,18 +28,18 @@ use std::{
 use futures::FutureExt;
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Clock, Moment, Random, Task};
+use steersman_core::{Clock, MonotonicTime, Random, Task};
 use steersman_queue::{Depth, Item};
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::attempt::{is_quiet, message};
 use self::long_running::Keys;
 use crate::{
-    ControllerError, Fleet, RequestKey, RunContext, Term,
+    ClusterSet, ControllerError, RequestKey, RunContext, Term,
     cached_reads::CachedReads,
     controller::Plan,
-    engagement::{Engagement, Stay},
-    fleet::Visit,
+    engagement::{ClusterSession, KindGuard},
+    fleet::ClusterGuard,
     hot_loop::HotLoops,
     kind::WhenAbsent,
     source::Gates,
@@ -49,16 +49,16 @@ use crate::{
 const REST: Duration = Duration::from_secs(1);
 
 /// What the workers of one term share: leadership and the clusters that they work on.
-pub(crate) struct Outfit<R: RequestKey> {
+pub(crate) struct WorkerPool<R: RequestKey> {
     plan: Arc<Plan<R>>,
     reads: Arc<CachedReads>,
     gates: Arc<Gates<R>>,
     term: Term,
     cx: RunContext,
-    fleet: Fleet,
+    fleet: ClusterSet,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
-    engagements: RwLock<BTreeMap<ClusterName, Arc<Engagement>>>,
+    engagements: RwLock<BTreeMap<ClusterName, Arc<ClusterSession>>>,
     hot_loops: HotLoops<R>,
     /// Hears of each reconcile that ended after the warning that it takes long.
     long_ended: Notify,
@@ -79,7 +79,7 @@ struct Starved {
     recoveries: u64,
 }
 
-impl<R: RequestKey> Outfit<R> {
+impl<R: RequestKey> WorkerPool<R> {
     pub(crate) fn new(
         (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
         cx: &RunContext,
@@ -108,7 +108,7 @@ impl<R: RequestKey> Outfit<R> {
 
     /// Waits until the time is over that work has to end: until the deadline, or as long as the fence lets it write once
     /// leadership is over.
-    async fn overdue(&self, deadline: Moment) {
+    async fn overdue(&self, deadline: MonotonicTime) {
         tokio::select! {
             biased;
             () = self.term.ended() => {
@@ -121,7 +121,7 @@ impl<R: RequestKey> Outfit<R> {
     }
 
     /// The cluster that a key is about, unless it has gone or lost the kind.
-    fn engagement(&self, key: &R) -> Option<Arc<Engagement>> {
+    fn engagement(&self, key: &R) -> Option<Arc<ClusterSession>> {
         let name = key.cluster().unwrap_or_else(|| self.plan.home.name());
         let known = self.engagements.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.get(name).filter(|found| self.goes_on(found)) {
@@ -152,14 +152,14 @@ impl<R: RequestKey> Outfit<R> {
     }
 
     /// Whether new work on its cluster may begin. The controller ends as a whole with its own cluster.
-    fn goes_on(&self, engagement: &Engagement) -> bool {
+    fn goes_on(&self, engagement: &ClusterSession) -> bool {
         let is_home = engagement.cluster.name() == self.plan.home.name();
         !engagement.is_over() && (is_home || engagement.is_current())
     }
 
     /// The cluster of this name: the own one, one of the fleet, or one that a source is bound to. With it comes the visit
     /// there, so that it cannot be another's of the same name.
-    fn place(&self, name: &ClusterName) -> Option<(Cluster, Option<Visit>)> {
+    fn place(&self, name: &ClusterName) -> Option<(Cluster, Option<ClusterGuard>)> {
         let visit = self.fleet.visit(name);
         if name == self.plan.home.name() {
             return Some((self.plan.home.clone(), visit));
@@ -190,13 +190,13 @@ impl<R: RequestKey> Outfit<R> {
             .retain(|key, _| !key.cluster().is_some_and(is_gone));
     }
 
-    fn engage(&self, (cluster, visit): (Cluster, Option<Visit>)) -> Option<Arc<Engagement>> {
+    fn engage(&self, (cluster, visit): (Cluster, Option<ClusterGuard>)) -> Option<Arc<ClusterSession>> {
         let (plan, cx, cluster) = (&self.plan, &self.cx, &cluster);
         let fence = Some(self.term.fence().clone());
         let fleet = self.fleet.clone();
         let stop = cx.stop().joined(self.term.stop());
         let reads = Some(Arc::clone(&self.reads));
-        let mut engagement = Engagement::new(&plan.name, (cluster, visit), reads, fence, fleet, stop)
+        let mut engagement = ClusterSession::new(&plan.name, (cluster, visit), reads, fence, fleet, stop)
             .counted(cx.metrics().clone(), plan.options.recovers_panics())
             .limited(plan.handler_limit());
         if let Some(kind) = plan.passing_kind(cluster) {
@@ -205,7 +205,7 @@ impl<R: RequestKey> Outfit<R> {
             if kind.presence == WhenAbsent::Rest && presence.now().is_absent() {
                 return None;
             }
-            engagement = engagement.during(Stay::follow(presence, cx, &self.departed));
+            engagement = engagement.during(KindGuard::follow(presence, cx, &self.departed));
         }
         Some(Arc::new(engagement))
     }
@@ -272,13 +272,13 @@ impl<R: RequestKey> Outfit<R> {
 
 /// The workers of one term.
 pub(crate) struct Workers<R: RequestKey> {
-    outfit: Arc<Outfit<R>>,
+    outfit: Arc<WorkerPool<R>>,
     _tasks: Vec<Task>,
 }
 
 impl<R: RequestKey> Workers<R> {
     /// Starts them, and lets the queue hand out keys.
-    pub(crate) fn start(plan: &Plan<R>, cx: &RunContext, outfit: &Arc<Outfit<R>>) -> Self {
+    pub(crate) fn start(plan: &Plan<R>, cx: &RunContext, outfit: &Arc<WorkerPool<R>>) -> Self {
         let count = plan.options.worker_count();
         plan.series(cx.metrics()).workers.set(count as i64);
         let tasks = (0..count).map(|_| cx.spawner().spawn("worker", keep_serving(Arc::clone(outfit))));
@@ -305,7 +305,7 @@ impl<R: RequestKey> Workers<R> {
     }
 
     /// Waits until no key is ready any more, or nothing may be worked on any more.
-    pub(crate) async fn drain(&self, deadline: Moment) {
+    pub(crate) async fn drain(&self, deadline: MonotonicTime) {
         let is_drained = |depth: &Depth| depth.ready() == 0 && depth.in_flight() == 0;
         tokio::select! {
             biased;
@@ -316,12 +316,12 @@ impl<R: RequestKey> Workers<R> {
 
     /// Hands out nothing any more, waits for what is in flight, and cancels what is left at the deadline, or when leadership
     /// is over.
-    pub(crate) async fn finish(self, deadline: Moment) {
+    pub(crate) async fn finish(self, deadline: MonotonicTime) {
         self.outfit.plan.queue.pause();
         self.until(deadline, |depth| depth.in_flight() == 0).await;
     }
 
-    async fn until(&self, deadline: Moment, condition: impl Fn(&Depth) -> bool) {
+    async fn until(&self, deadline: MonotonicTime, condition: impl Fn(&Depth) -> bool) {
         let outfit = &self.outfit;
         outfit.closing.store(true, Ordering::SeqCst);
         let mut late = std::pin::pin!(outfit.overdue(deadline));
@@ -363,7 +363,7 @@ impl<R: RequestKey> Drop for Workers<R> {
 
 /// What a worker does. A panic of a reconcile is an end of that reconcile; this is for those of everything around it, such
 /// as a limiter that somebody else wrote.
-async fn keep_serving<R: RequestKey>(outfit: Arc<Outfit<R>>) {
+async fn keep_serving<R: RequestKey>(outfit: Arc<WorkerPool<R>>) {
     while AssertUnwindSafe(outfit.serve()).catch_unwind().await.is_err() {
         outfit.tell_if_closing();
         outfit.plan.count_panic();

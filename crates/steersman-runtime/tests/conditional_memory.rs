@@ -30,7 +30,9 @@ use kube::{
 use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_core::{Action, Spawner};
-use steersman_runtime::{BoxError, Context, Controller, Manager, Request, Standing, dynamic, reconcile_fn};
+use steersman_runtime::{
+    BoxError, Context, Controller, Manager, Request, RunnableStatus, dynamic, reconcile_fn,
+};
 use steersman_testing::{Fixture, ServerKind};
 use tokio::{runtime::Handle, sync::watch};
 
@@ -69,10 +71,10 @@ async fn operate(role: Value) {
         .unwrap();
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let follow = async {
-        let is_dormant = |standing: &Standing| matches!(standing, Standing::Dormant { .. });
-        let standings = manager.standings();
+        let is_dormant = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Dormant { .. });
+        let standings = manager.statuses();
         let dormant = async || {
-            let of_widgets = |all: Option<&Standing>| all.is_some_and(is_dormant);
+            let of_widgets = |all: Option<&RunnableStatus>| all.is_some_and(is_dormant);
             standings.when(|all| of_widgets(all.get("widgets"))).await;
         };
         dormant().await;

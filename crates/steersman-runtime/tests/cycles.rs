@@ -64,7 +64,7 @@ async fn guarantee_6_fifty_runs_leave_nothing_behind(fixture: Fixture) {
         proxy.forget_ended();
         // What was cancelled goes when its thread gets to it.
         let cluster = manager.cluster().unwrap();
-        until(|| manager.standings().all().is_empty() && cluster.cache().informers().is_empty()).await;
+        until(|| manager.statuses().all().is_empty() && cluster.cache().informers().is_empty()).await;
         // Connections that wait for the next request are there after the first.
         let (most_tasks, most_connections) = *base.get_or_insert_with(|| (tasks(), proxy.connections()));
         until(|| tasks() <= most_tasks && proxy.connections() <= most_connections).await;

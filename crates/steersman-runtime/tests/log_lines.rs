@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use steersman_core::{Action, Clock, ObjectKey, TestClock};
 use steersman_endpoints::Exposition;
 use steersman_runtime::{
-    BoxError, Context, Controller, Handlers, LogLevel, Logging, Manager, Needs, Request, RunContext, dynamic,
-    projection, reconcile_fn, related, related_header, run_fn, terminal,
+    BoxError, Context, Controller, Handlers, LogLevel, Logging, Manager, Request, RunContext, RunPolicy,
+    dynamic, map_fn, map_metadata, projection, reconcile_fn, run_fn, terminal,
 };
 use steersman_testing::{
     Fixture,
@@ -362,7 +362,11 @@ async fn a_controller_that_triggers_itself_is_named_once(fixture: Fixture) {
 async fn a_reconcile_that_hangs_is_named_while_it_runs_and_when_the_shutdown_times_out(fixture: Fixture) {
     logs();
     let builder = Manager::builder().cluster(cluster(&fixture).await);
-    let manager = builder.grace(Duration::from_millis(100)).build().await.unwrap();
+    let manager = builder
+        .shutdown_timeout(Duration::from_millis(100))
+        .build()
+        .await
+        .unwrap();
     let name = unique(&fixture, "hanging");
     let reconciler = reconcile_fn(async |request: Request, _: Context| {
         if request.name() == "a" {
@@ -413,7 +417,7 @@ async fn what_a_mapping_cannot_read_or_breaks_over_is_said_and_counted(fixture: 
     let manager = manager_of(cluster(&fixture).await).await;
     let (name, log) = (unique(&fixture, "mapping"), Log::new());
     let namespace = fixture.namespace().to_owned();
-    let by_number = related(move |map: &Numbered| {
+    let by_number = map_fn(move |map: &Numbered| {
         let number: u32 = map.data.number.parse().unwrap();
         Some(Request::new(
             "default".into(),
@@ -472,7 +476,7 @@ async fn what_fails_after_the_first_failure_is_logged(fixture: Fixture) {
         Err("this one is late".into())
     });
     manager.add(first).unwrap();
-    manager.add(second.needing(Needs::Nothing)).unwrap();
+    manager.add(second.needing(RunPolicy::Nothing)).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
     assert_eq!(error.to_string(), format!("`{}` failed", names[0]));
     assert_eq!(
@@ -510,11 +514,11 @@ async fn who_fails_only_because_it_was_told_to_stop_is_neither_returned_nor_warn
         }
         Ok(())
     });
-    manager.add(closed.needing(Needs::Nothing)).unwrap();
-    manager.add(cancelled.needing(Needs::Nothing)).unwrap();
+    manager.add(closed.needing(RunPolicy::Nothing)).unwrap();
+    manager.add(cancelled.needing(RunPolicy::Nothing)).unwrap();
     let running = run(&manager);
     for name in &names {
-        stands(&manager, name, steersman_runtime::Standing::is_ready).await;
+        stands(&manager, name, steersman_runtime::RunnableStatus::is_ready).await;
     }
     running.stop().await.unwrap();
     for name in &names {
@@ -592,7 +596,7 @@ async fn a_config_map_that_may_not_be_read_does_no_harm(fixture: Fixture) {
         .unwrap();
     let running = run(&manager);
     forbidden.hit().await;
-    assert!(manager.standings().of("log-level").unwrap().is_ready());
+    assert!(manager.statuses().of("log-level").unwrap().is_ready());
     let readyz = support::get(manager.addresses().health.unwrap(), "/readyz").await;
     assert_eq!(readyz.status, 200, "{}", readyz.body);
     let map = config_map(&fixture, "settings", "debug");
@@ -648,7 +652,7 @@ async fn so_it_is_where_a_controller_works_without_it(fixture: Fixture) {
     let (name, widgets) = (unique(&fixture, "maps"), TestKind::new(&fixture, "Widget"));
     let optional = dynamic(widgets.resource.clone()).optional();
     Controller::of::<ConfigMap>(&name)
-        .watches(optional, related_header(|widget| Some(widget.key())))
+        .watches(optional, map_metadata(|widget| Some(widget.key())))
         .add_to(&manager, Log::new())
         .unwrap();
     let running = run(&manager);
@@ -719,7 +723,7 @@ async fn a_cache_that_is_stuck_is_named(fixture: Fixture) {
     let manager = Manager::builder()
         .cluster(stuck.build().await.unwrap())
         .clock(Arc::new(clock.clone()))
-        .barrier(Duration::from_secs(20))
+        .cache_sync_timeout(Duration::from_secs(20))
         .build()
         .await
         .unwrap();

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 use steersman_core::{Action, ObjectKey, TestClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, Election, Manager, RunContext, Standing, reconcile_fn, run_fn,
+    BoxError, Context, Controller, Election, Manager, RunContext, RunnableStatus, reconcile_fn, run_fn,
 };
 use steersman_testing::{
     Fixture,
@@ -25,8 +25,8 @@ use tokio::sync::watch;
 use lines::{LINES, line, logs, said_of, saying, unique};
 use managed::{Log, cluster, cluster_through, config_map, run, stands};
 
-fn is_degraded(standing: &Standing) -> bool {
-    matches!(standing, Standing::Degraded { .. })
+fn is_degraded(standing: &RunnableStatus) -> bool {
+    matches!(standing, RunnableStatus::Degraded { .. })
 }
 
 /// The lines about a runnable that people see by default: level and message.
@@ -64,7 +64,7 @@ async fn a_cut_watch_a_410_a_lost_connection_and_an_html_404_are_no_warnings(fix
         .add_to(&manager, log.clone())
         .unwrap();
     let running = run(&manager);
-    stands(&manager, &name, Standing::is_ready).await;
+    stands(&manager, &name, RunnableStatus::is_ready).await;
     let client = cluster(&fixture).await.live();
     let watches = || Matching::watches().path("/configmaps");
     let expired = proxy.inject(watches().first(1), Fault::error_event(410));
@@ -85,7 +85,7 @@ async fn a_cut_watch_a_410_a_lost_connection_and_an_html_404_are_no_warnings(fix
         .await
         .unwrap();
     log.saw("after-404", Some("1")).await;
-    stands(&manager, &name, Standing::is_ready).await;
+    stands(&manager, &name, RunnableStatus::is_ready).await;
     running.stop().await.unwrap();
     assert_eq!(visible(&name), said(&[("info", "ready")]));
 }
@@ -102,7 +102,7 @@ async fn trouble_that_lasts_is_one_warning_that_names_cluster_and_replica(fixtur
     let manager = Manager::builder()
         .cluster(cluster_through(&fixture, &proxy, "near").await)
         .clock(Arc::new(clock.clone()))
-        .election(election)
+        .leader_election(election)
         .build()
         .await
         .unwrap();
@@ -129,7 +129,7 @@ async fn trouble_that_lasts_is_one_warning_that_names_cluster_and_replica(fixtur
         "{warning}"
     );
     // Another reason for the same state is not logged again.
-    let reason = manager.standings().of(&name);
+    let reason = manager.statuses().of(&name);
     let second = proxy.inject(about_maps(), Fault::answer(403));
     drop(first);
     stands(&manager, &name, |now| {
@@ -155,7 +155,7 @@ async fn a_standby_names_the_leader_and_a_lost_leader_is_not_ready_again(fixture
             .lease_duration(Duration::from_secs(3))
             .renew_deadline(Duration::from_secs(2))
             .retry_period(Duration::from_millis(200));
-        let manager = Manager::builder().cluster(cluster).election(election);
+        let manager = Manager::builder().cluster(cluster).leader_election(election);
         let manager = manager.build().await.unwrap();
         Controller::of::<ConfigMap>(&name)
             .warm()
@@ -196,12 +196,12 @@ async fn impaired_and_degraded_are_two_states_in_the_log(fixture: Fixture) {
         .build()
         .await
         .unwrap();
-    let (standing, told) = watch::channel(Standing::Ready);
+    let (standing, told) = watch::channel(RunnableStatus::Ready);
     let runnable = run_fn(name.clone(), move |cx: RunContext| {
         let mut told = told.clone();
         async move {
             while !cx.stop().is_requested() {
-                cx.stand(told.borrow_and_update().clone());
+                cx.set_status(told.borrow_and_update().clone());
                 tokio::select! {
                     _ = cx.stop().requested() => {}
                     _ = told.changed() => {}
@@ -212,17 +212,17 @@ async fn impaired_and_degraded_are_two_states_in_the_log(fixture: Fixture) {
     });
     manager.add(runnable).unwrap();
     let running = run(&manager);
-    let becomes = async |next: &Standing, lasts: Duration| {
+    let becomes = async |next: &RunnableStatus, lasts: Duration| {
         standing.send_replace(next.clone());
         stands(&manager, &name, |now| now == next).await;
         clock.advance(lasts);
     };
     let reason = "the server answers 500".to_owned();
     let (impaired, degraded) = (
-        Standing::Impaired {
+        RunnableStatus::Impaired {
             reason: reason.clone(),
         },
-        Standing::Degraded { reason },
+        RunnableStatus::Degraded { reason },
     );
     let (long, short) = (Duration::from_secs(5), Duration::from_secs(1));
     said_of(&name, "ready").await;
@@ -234,7 +234,7 @@ async fn impaired_and_degraded_are_two_states_in_the_log(fixture: Fixture) {
     becomes(&degraded, long).await;
     said_of(&name, "degraded").await;
     becomes(&impaired, short).await;
-    becomes(&Standing::Ready, short).await;
+    becomes(&RunnableStatus::Ready, short).await;
     running.stop().await.unwrap();
     let expected = [
         ("info", "ready"),

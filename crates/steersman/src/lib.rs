@@ -50,7 +50,7 @@ pub use steersman_endpoints as endpoints;
 pub use steersman_queue as queue;
 pub use steersman_runtime as runtime;
 /// What can go wrong in the `main` of an operator, shown as people read it.
-pub use steersman_runtime::Fatal as Error;
+pub use steersman_runtime::MainError as Error;
 
 /// The README's examples compile.
 #[cfg(doctest)]

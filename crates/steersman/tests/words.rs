@@ -36,7 +36,7 @@ async fn a_condition_of_ones_own_makes_a_runnable_come_and_go() {
     });
     let flag = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&flag);
-    let condition = Condition::poll("flag", Duration::from_millis(1), move || {
+    let condition = RunCondition::poll("flag", Duration::from_millis(1), move || {
         let is_set = asked.load(Ordering::SeqCst);
         async move { Ok::<_, BoxError>(is_set) }
     });
@@ -80,7 +80,7 @@ impl Component {
 #[steersman_testing::test]
 async fn a_cluster_is_built_beside_a_manager_and_hands_out_its_parts_typed(fixture: Fixture) {
     use k8s_openapi::api::core::v1::ConfigMap;
-    use steersman::cluster::Ask;
+    use steersman::cluster::ResourceQuery;
 
     let builder: ClusterBuilder = Cluster::builder("default");
     let config = fixture.endpoint().config(fixture.admin()).unwrap();
@@ -95,7 +95,7 @@ async fn a_cluster_is_built_beside_a_manager_and_hands_out_its_parts_typed(fixtu
     }
     let found = component
         .kinds
-        .resolve(&Ask::kind("", "ConfigMap"))
+        .resolve(&ResourceQuery::kind("", "ConfigMap"))
         .await
         .unwrap();
     assert_eq!(found.resource().plural(), "configmaps");

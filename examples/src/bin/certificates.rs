@@ -7,16 +7,16 @@
 //! ```
 
 use steersman_examples::certificates;
-use steersman_runtime::{Election, Fatal, Logging, Manager};
+use steersman_runtime::{Election, Logging, MainError, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), Fatal> {
+async fn main() -> Result<(), MainError> {
     Logging::from_env().install()?;
     let Some(namespace) = std::env::args().nth(1) else {
         return Err("name the namespace that has the lease of the replicas".into());
     };
     let election = Election::new("certificates-example").namespace(namespace);
-    let manager = Manager::builder().election(election).build().await?;
+    let manager = Manager::builder().leader_election(election).build().await?;
     certificates::add(&manager)?;
     Ok(manager.run().await?)
 }

@@ -6,10 +6,10 @@
 //! ```
 
 use steersman_examples::handlers;
-use steersman_runtime::{Fatal, Logging, Manager};
+use steersman_runtime::{Logging, MainError, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), Fatal> {
+async fn main() -> Result<(), MainError> {
     Logging::from_env().install()?;
     let manager = Manager::builder().build().await?;
     handlers::add(&manager)?;

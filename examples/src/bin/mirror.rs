@@ -10,10 +10,10 @@ use std::env;
 use kube::config::{Config, KubeConfigOptions};
 use steersman_cluster::Cluster;
 use steersman_examples::mirror;
-use steersman_runtime::{Fatal, Logging, Manager};
+use steersman_runtime::{Logging, MainError, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), Fatal> {
+async fn main() -> Result<(), MainError> {
     Logging::from_env().install()?;
     let mut contexts = env::args().skip(1);
     let (Some(reference), Some(copy)) = (contexts.next(), contexts.next()) else {
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Fatal> {
     Ok(manager.run().await?)
 }
 
-async fn cluster(context: String) -> Result<Cluster, Fatal> {
+async fn cluster(context: String) -> Result<Cluster, MainError> {
     let options = KubeConfigOptions {
         context: Some(context.clone()),
         ..KubeConfigOptions::default()

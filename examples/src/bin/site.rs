@@ -9,10 +9,10 @@
 use std::{env, io::Write};
 
 use steersman_examples::site;
-use steersman_runtime::{Election, Fatal, Logging, Manager, disabled_by_args};
+use steersman_runtime::{Election, Logging, MainError, Manager, disabled_by_args};
 
 #[tokio::main]
-async fn main() -> Result<(), Fatal> {
+async fn main() -> Result<(), MainError> {
     if env::args().any(|argument| argument == "--crd") {
         let definitions =
             serde_json::json!({"apiVersion": "v1", "kind": "List", "items": site::definitions()});
@@ -22,7 +22,7 @@ async fn main() -> Result<(), Fatal> {
     // Replicas that run side by side elect the one that acts.
     let namespace = env::var("POD_NAMESPACE").unwrap_or_else(|_| "default".to_owned());
     let manager = Manager::builder()
-        .election(Election::new(site::LEASE).namespace(namespace))
+        .leader_election(Election::new(site::LEASE).namespace(namespace))
         .disable(disabled_by_args(env::args()))
         .build()
         .await?;

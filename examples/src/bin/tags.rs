@@ -8,10 +8,10 @@
 use std::env;
 
 use steersman_examples::tags;
-use steersman_runtime::{Fatal, Logging, Manager};
+use steersman_runtime::{Logging, MainError, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), Fatal> {
+async fn main() -> Result<(), MainError> {
     Logging::from_env().install()?;
     let mut arguments = env::args().skip(1);
     let (Some(group), Some(kind), Some(team)) = (arguments.next(), arguments.next(), arguments.next()) else {

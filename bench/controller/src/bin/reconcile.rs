@@ -88,7 +88,7 @@ fn plan(told: &Told, manager: &Manager, count: &Arc<Count>) -> Result<(), Box<dy
                 owner.map(|owner| ObjectKey::new(namespace, &owner.name))
             };
             Controller::of::<Widget>("widgets")
-                .watches(kind::<Gadget>(), related(owner))
+                .watches(kind::<Gadget>(), map_fn(owner))
                 .add_to(manager, nothing)?;
         }
         "read" => {

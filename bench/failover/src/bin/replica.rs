@@ -9,7 +9,9 @@ use bench_failover::{DURATION, RENEW, RETRY};
 use bench_protocol::participant::{lifeline, say, variable};
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_core::Action;
-use steersman_runtime::{BoxError, Context, Controller, Election, Manager, Request, Standing, reconcile_fn};
+use steersman_runtime::{
+    BoxError, Context, Controller, Election, Manager, Request, RunnableStatus, reconcile_fn,
+};
 use tokio::sync::watch;
 
 #[tokio::main]
@@ -30,7 +32,7 @@ async fn run() -> Result<(), BoxError> {
         .lease_duration(DURATION)
         .renew_deadline(RENEW)
         .retry_period(RETRY);
-    let manager = Manager::builder().election(election).build().await?;
+    let manager = Manager::builder().leader_election(election).build().await?;
     let (readying, ready) = watch::channel(false);
     static FIRST: Once = Once::new();
     let reconcile = reconcile_fn(move |_: Request, _: Context| {
@@ -48,8 +50,8 @@ async fn run() -> Result<(), BoxError> {
     controller.add_to(&manager, reconcile)?;
     let announce = async {
         if is_warm {
-            let standings = manager.standings();
-            let is_ready = |all: Option<&Standing>| all.is_some_and(Standing::is_ready);
+            let standings = manager.statuses();
+            let is_ready = |all: Option<&RunnableStatus>| all.is_some_and(RunnableStatus::is_ready);
             standings.when(|all| is_ready(all.get("maps"))).await;
         }
         say("ready");

@@ -11,7 +11,7 @@ use crate::{Informer, Overlay, Store};
 
 /// A share in an informer of a cache. It is kept running by this.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct InformerHandle {
     pub(super) access: Access,
     pub(super) lease: Arc<Lease>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Lease {
     pub(super) cache: Weak<Inner>,
 }
 
-impl Held {
+impl InformerHandle {
     /// The objects as those see them who write through the same cache.
     #[must_use]
     pub fn view(&self) -> Store {
@@ -56,7 +56,7 @@ impl Drop for Lease {
     }
 }
 
-impl Deref for Held {
+impl Deref for InformerHandle {
     type Target = Informer;
 
     fn deref(&self) -> &Informer {

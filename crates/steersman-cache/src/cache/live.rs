@@ -12,7 +12,7 @@ use kube::client::Body;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::{
-    Object, Query, Resource, Surroundings, Trouble,
+    InformerContext, Object, Query, Resource, WatchError,
     response::{Refusal, Response},
     wire::list::ListSplitter,
 };
@@ -35,11 +35,11 @@ const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
 
 /// The object of this name, or nothing if there is none.
 pub(super) async fn get(
-    surroundings: &Surroundings,
+    surroundings: &InformerContext,
     resource: &Resource,
     namespace: &str,
     name: &str,
-) -> Result<Option<Arc<Object>>, Trouble> {
+) -> Result<Option<Arc<Object>>, WatchError> {
     let path = format!(
         "{}/{}",
         resource.path(namespace),
@@ -55,7 +55,7 @@ pub(super) async fn get(
     }
     match Object::from_slice(&bytes) {
         Ok(object) => Ok(Some(Arc::new(object))),
-        Err(error) => Err(Trouble::Undecodable {
+        Err(error) => Err(WatchError::Undecodable {
             reason: error.to_string(),
         }),
     }
@@ -63,10 +63,10 @@ pub(super) async fn get(
 
 /// The objects that `query` selects.
 pub(super) async fn list(
-    surroundings: &Surroundings,
+    surroundings: &InformerContext,
     resource: &Resource,
     query: &Query,
-) -> Result<Vec<Arc<Object>>, Trouble> {
+) -> Result<Vec<Arc<Object>>, WatchError> {
     let path = resource.path(query.wanted_namespace().unwrap_or_default());
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
@@ -106,12 +106,12 @@ fn parameters(query: &Query, token: &str) -> String {
     parameters.finish()
 }
 
-async fn send(surroundings: &Surroundings, path: &str) -> Result<Result<Response, Refusal>, Trouble> {
+async fn send(surroundings: &InformerContext, path: &str) -> Result<Result<Response, Refusal>, WatchError> {
     let request = Request::get(path)
         .header(header::ACCEPT, "application/json")
         .header(header::ACCEPT_ENCODING, "identity")
         .body(Body::empty())
-        .map_err(|error| Trouble::Refused {
+        .map_err(|error| WatchError::Refused {
             code: 400,
             reason: error.to_string(),
         })?;

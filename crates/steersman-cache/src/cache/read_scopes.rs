@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    Cache, Held, Wanted,
+    Cache, InformerHandle, ObjectDetail,
     held::{Access, Lease},
 };
 use crate::{Resource, Scope};
@@ -18,12 +18,12 @@ use crate::{Resource, Scope};
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Secret;
-/// use steersman_cache::{ReadScopes, Resource, Scope, Wanted};
+/// use steersman_cache::{ReadScopes, Resource, Scope, ObjectDetail};
 ///
 /// let scopes = ReadScopes::new().with(
 ///     Resource::of::<Secret>(),
 ///     Some(Scope::all().labels("app=web")),
-///     Wanted::Whole,
+///     ObjectDetail::Whole,
 /// );
 /// # let _ = scopes;
 /// ```
@@ -39,7 +39,7 @@ pub(super) type ByResource<T> = HashMap<Resource, T, foldhash::fast::RandomState
 #[derive(Clone, Debug)]
 struct Declared {
     scope: Option<Scope>,
-    wanted: Wanted,
+    wanted: ObjectDetail,
 }
 
 impl ReadScopes {
@@ -52,11 +52,11 @@ impl ReadScopes {
     /// Reads a resource in this scope; without one, in the scope that the cache is set up for. Said several times, in all
     /// of them; see [`View`](crate::View).
     #[must_use]
-    pub fn with(mut self, resource: Resource, scope: Option<Scope>, wanted: Wanted) -> Self {
+    pub fn with(mut self, resource: Resource, scope: Option<Scope>, wanted: ObjectDetail) -> Self {
         let scope = scope.map(|scope| scope.whole());
         let declared = self.declared.entry(resource).or_default();
         match declared.iter_mut().find(|known| known.scope == scope) {
-            Some(known) if wanted == Wanted::Whole => known.wanted = wanted,
+            Some(known) if wanted == ObjectDetail::Whole => known.wanted = wanted,
             Some(_) => {}
             None => declared.push(Declared { scope, wanted }),
         }
@@ -79,10 +79,10 @@ impl ReadScopes {
             .collect()
     }
 
-    fn declares(&self, cache: &Cache, lease: &Lease, wanted: Wanted) -> bool {
+    fn declares(&self, cache: &Cache, lease: &Lease, wanted: ObjectDetail) -> bool {
         let declared = self.declared.get(&lease.key.0).into_iter().flatten();
         declared
-            .filter(|declared| declared.wanted == Wanted::Whole || declared.wanted == wanted)
+            .filter(|declared| declared.wanted == ObjectDetail::Whole || declared.wanted == wanted)
             .any(|declared| cache.key_of(&lease.key.0, declared.scope.as_ref()) == lease.key)
     }
 }
@@ -97,8 +97,8 @@ pub(super) struct Opened {
 #[derive(Debug)]
 struct Opening {
     scope: Option<Scope>,
-    wanted: Wanted,
-    held: Held,
+    wanted: ObjectDetail,
+    held: InformerHandle,
 }
 
 impl Opened {
@@ -114,7 +114,7 @@ impl Opened {
         &self,
         resource: &Resource,
         scope: Option<&Scope>,
-        wanted: Wanted,
+        wanted: ObjectDetail,
     ) -> Option<(Access, Arc<Lease>)> {
         let all = self.lock();
         let mut openings = all.get(resource)?.iter();
@@ -123,7 +123,13 @@ impl Opened {
     }
 
     /// Notes one, in the place of one that has ended.
-    pub(super) fn insert(&self, resource: &Resource, scope: Option<&Scope>, wanted: Wanted, held: Held) {
+    pub(super) fn insert(
+        &self,
+        resource: &Resource,
+        scope: Option<&Scope>,
+        wanted: ObjectDetail,
+        held: InformerHandle,
+    ) {
         let ended = {
             let mut all = self.lock();
             let openings = all.entry(resource.clone()).or_default();
@@ -156,7 +162,7 @@ impl Opened {
     }
 
     /// All of them, each with whether the scopes declare it.
-    pub(super) fn all(&self, cache: &Cache) -> Vec<(Held, bool)> {
+    pub(super) fn all(&self, cache: &Cache) -> Vec<(InformerHandle, bool)> {
         let all = self.lock();
         let with_declared = |opening: &Opening| {
             let is_declared = self.scopes.declares(cache, &opening.held.lease, opening.wanted);
@@ -178,7 +184,7 @@ impl Opened {
 }
 
 impl Opening {
-    fn is(&self, scope: Option<&Scope>, wanted: Wanted) -> bool {
+    fn is(&self, scope: Option<&Scope>, wanted: ObjectDetail) -> bool {
         self.wanted == wanted && self.scope.as_ref() == scope
     }
 }

@@ -7,17 +7,17 @@ use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Cache, Held, ReadScopes, View,
+    Cache, InformerHandle, ReadScopes, View,
     held::{Access, Lease},
     live,
     read_scopes::{ByResource, Opened},
 };
-use crate::{DecodeError, Informer, Query, Resource, Scope, Trouble};
+use crate::{DecodeError, Informer, Query, Resource, Scope, WatchError};
 
 /// What to do with a kind that has no informer yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Missing {
+pub enum CacheMissPolicy {
     /// Start one, and wait until it is in sync.
     #[default]
     Start,
@@ -39,7 +39,7 @@ pub enum Missing {
 #[derive(Debug)]
 pub struct Reader {
     cache: Cache,
-    missing: Missing,
+    missing: CacheMissPolicy,
     /// In which scopes a resource is read, where that is not the one that the cache is set up for.
     scopes: ByResource<Vec<Option<Scope>>>,
     opened: Arc<Opened>,
@@ -48,7 +48,7 @@ pub struct Reader {
 /// How much of each object a reader wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "an API server knows these two")]
-pub enum Wanted {
+pub enum ObjectDetail {
     /// All of it.
     Whole,
     /// Its metadata, which an informer of either has.
@@ -77,7 +77,7 @@ pub enum ReadError {
         /// The kind that was asked for.
         resource: Resource,
         /// What is in the way.
-        reason: Arc<Trouble>,
+        reason: Arc<WatchError>,
     },
     /// The cache holds other namespaces only.
     #[error("{resource} is cached in namespace {cached} only, not in {asked}")]
@@ -99,21 +99,21 @@ pub enum ReadError {
         resource: Resource,
         /// Why.
         #[source]
-        source: Trouble,
+        source: WatchError,
     },
 }
 
 impl ReadError {
-    fn of_live(resource: Resource, source: Trouble) -> Self {
+    fn of_live(resource: Resource, source: WatchError) -> Self {
         match source {
-            Trouble::Absent => Self::Absent { resource },
+            WatchError::Absent => Self::Absent { resource },
             source => Self::Live { resource, source },
         }
     }
 }
 
 impl Reader {
-    pub(super) fn new(cache: Cache, missing: Missing, scopes: ReadScopes) -> Self {
+    pub(super) fn new(cache: Cache, missing: CacheMissPolicy, scopes: ReadScopes) -> Self {
         Self {
             cache,
             missing,
@@ -137,7 +137,7 @@ impl Reader {
 
     /// The informers that its reads have opened, each with whether its [scopes](ReadScopes) declare it.
     #[must_use]
-    pub fn opened(&self) -> Vec<(Held, bool)> {
+    pub fn opened(&self) -> Vec<(InformerHandle, bool)> {
         self.opened.all(&self.cache)
     }
 
@@ -159,7 +159,7 @@ impl Reader {
             + 'static,
     {
         let resource = Resource::of::<K>();
-        let found = match self.view(&resource, namespace, Wanted::Whole).await? {
+        let found = match self.view(&resource, namespace, ObjectDetail::Whole).await? {
             Some(view) => view.get(namespace, name),
             None => live::get(self.cache.surroundings(), &resource, namespace, name)
                 .await
@@ -190,7 +190,7 @@ impl Reader {
     {
         let resource = Resource::of::<K>();
         let namespace = query.wanted_namespace().unwrap_or_default();
-        let objects = match self.view(&resource, namespace, Wanted::Whole).await? {
+        let objects = match self.view(&resource, namespace, ObjectDetail::Whole).await? {
             Some(view) => view.list(query),
             None => live::list(self.cache.surroundings(), &resource, query)
                 .await
@@ -215,7 +215,7 @@ impl Reader {
         &self,
         resource: &Resource,
         namespace: &str,
-        wanted: Wanted,
+        wanted: ObjectDetail,
     ) -> Result<Option<View>, ReadError> {
         let scopes = match self.scopes.get(resource).map(Vec::as_slice) {
             Some(scopes @ [_, _, ..]) => scopes,
@@ -246,7 +246,7 @@ impl Reader {
         resource: &Resource,
         scope: Option<&Scope>,
         namespace: &str,
-        wanted: Wanted,
+        wanted: ObjectDetail,
     ) -> Result<Option<Access>, ReadError> {
         let Some((access, share)) = self.informer(resource, scope, wanted)? else {
             return Ok(None);
@@ -277,16 +277,16 @@ impl Reader {
         &self,
         resource: &Resource,
         scope: Option<&Scope>,
-        wanted: Wanted,
+        wanted: ObjectDetail,
     ) -> Result<Option<Read>, ReadError> {
-        if self.missing != Missing::Start {
+        if self.missing != CacheMissPolicy::Start {
             let running = self.cache.running(resource, scope, wanted);
             return match (running, self.missing) {
                 (Some(access), _) => Ok(Some((access, None))),
                 (None, _) if self.cache.is_absent(resource) => Err(ReadError::Absent {
                     resource: resource.clone(),
                 }),
-                (None, Missing::Live) => Ok(None),
+                (None, CacheMissPolicy::Live) => Ok(None),
                 (None, _) => Err(ReadError::NotCached {
                     resource: resource.clone(),
                 }),
@@ -333,7 +333,7 @@ async fn ready(informer: &Informer, namespace: &str) -> Result<(), ReadError> {
         }
     };
     match health.in_the_way() {
-        Some(reason) if **reason == Trouble::Absent => Err(ReadError::Absent { resource: resource() }),
+        Some(reason) if **reason == WatchError::Absent => Err(ReadError::Absent { resource: resource() }),
         Some(reason) => Err(ReadError::NotSynced {
             resource: resource(),
             reason: Arc::clone(reason),

@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
-use crate::{Resource, Scope, Trouble};
+use crate::{Resource, Scope, WatchError};
 
 /// Figures about an informer, for metrics. What counts something never goes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Stats {
     /// Whether a whole list was handed on, and every change since.
     pub synced: bool,
     /// What keeps it from being in step now.
-    pub trouble: Option<Arc<Trouble>>,
+    pub trouble: Option<Arc<WatchError>>,
     /// Objects in the store.
     pub objects: usize,
     /// Bytes of JSON that they take.
@@ -60,7 +60,7 @@ pub struct Stats {
 pub(super) struct Figures {
     pub(super) events: AtomicU64,
     pub(super) invalid: AtomicU64,
-    last_event: Mutex<Option<Moment>>,
+    last_event: Mutex<Option<MonotonicTime>>,
     handlers: Mutex<BTreeMap<String, Arc<HandlerFigures>>>,
 }
 
@@ -79,11 +79,11 @@ impl Figures {
         Arc::clone(handlers.entry(name.to_owned()).or_default())
     }
 
-    pub(super) fn heard(&self, now: Moment) {
+    pub(super) fn heard(&self, now: MonotonicTime) {
         *lock(&self.last_event) = Some(now);
     }
 
-    pub(super) fn last_event(&self) -> Option<Moment> {
+    pub(super) fn last_event(&self) -> Option<MonotonicTime> {
         *lock(&self.last_event)
     }
 

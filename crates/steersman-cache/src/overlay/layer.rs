@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use steersman_core::{Clock, Moment, ObjectKey};
+use steersman_core::{Clock, MonotonicTime, ObjectKey};
 
 use crate::{Object, Query, Revision, revision::compare, store::State};
 
@@ -44,7 +44,7 @@ struct Entries {
 struct Entry {
     what: What,
     uid: Box<str>,
-    since: Moment,
+    since: MonotonicTime,
     /// How many lists had begun by then.
     lists: u32,
 }

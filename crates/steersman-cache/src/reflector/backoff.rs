@@ -3,9 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use steersman_core::{Moment, Random};
+use steersman_core::{MonotonicTime, Random};
 
-use super::Trouble;
+use super::WatchError;
 
 /// Doubling delays with jitter, which start anew after a quiet time. The figures are client-go's.
 ///
@@ -18,9 +18,9 @@ pub(super) struct Backoff {
     early: Duration,
     /// Whether the last try was made early, because the server answered others.
     tried_early: bool,
-    failed: Option<Moment>,
+    failed: Option<MonotonicTime>,
     /// When the trouble began.
-    since: Moment,
+    since: MonotonicTime,
     random: Arc<Random>,
 }
 
@@ -44,20 +44,25 @@ impl Backoff {
             early: EARLY,
             tried_early: false,
             failed: None,
-            since: Moment::ORIGIN,
+            since: MonotonicTime::ORIGIN,
             random,
         }
     }
 
     /// Whether nothing has failed for a while.
-    pub(super) fn is_fresh(&self, now: Moment) -> bool {
+    pub(super) fn is_fresh(&self, now: MonotonicTime) -> bool {
         self.failed
             .is_none_or(|failed| now.saturating_since(failed) >= QUIET)
     }
 
     /// The early and the full delay after a failure at `now`; both at least as long as the server asks for, up to two
     /// minutes. They are the same where the trouble cannot pass when the server answers others.
-    pub(super) fn failed(&mut self, now: Moment, trouble: &Trouble, can_pass: bool) -> (Duration, Duration) {
+    pub(super) fn failed(
+        &mut self,
+        now: MonotonicTime,
+        trouble: &WatchError,
+        can_pass: bool,
+    ) -> (Duration, Duration) {
         if self.is_fresh(now) {
             self.next = FIRST;
             self.since = now;
@@ -67,7 +72,7 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST);
         let tried_early = std::mem::take(&mut self.tried_early);
         let lasts = now.saturating_since(self.since) >= EAGER;
-        let is_patient = lasts || trouble.is_overload() || *trouble == Trouble::Absent;
+        let is_patient = lasts || trouble.is_overload() || *trouble == WatchError::Absent;
         self.early = match tried_early && is_patient {
             true => (self.early * 2).min(LONGEST),
             false => EARLY,
@@ -93,14 +98,14 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    fn unreachable() -> Trouble {
-        Trouble::Unreachable {
+    fn unreachable() -> WatchError {
+        WatchError::Unreachable {
             reason: "connection refused".to_owned(),
         }
     }
 
-    fn busy(retry_after: Option<Duration>) -> Trouble {
-        Trouble::Busy {
+    fn busy(retry_after: Option<Duration>) -> WatchError {
+        WatchError::Busy {
             code: 503,
             reason: "etcd is slow".to_owned(),
             retry_after,
@@ -110,7 +115,7 @@ mod tests {
     #[test]
     fn delays_double_to_a_cap_and_start_anew_after_a_quiet_time() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
-        let mut now = Moment::ORIGIN;
+        let mut now = MonotonicTime::ORIGIN;
         for expected in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
             let expected = Duration::from_millis(expected);
             let (early, delay) = backoff.failed(now, &unreachable(), true);
@@ -126,10 +131,10 @@ mod tests {
     fn what_the_server_asks_for_is_a_lower_bound_within_reason() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
         let asked = Duration::from_secs(7);
-        let delays = backoff.failed(Moment::ORIGIN, &busy(Some(asked)), true);
+        let delays = backoff.failed(MonotonicTime::ORIGIN, &busy(Some(asked)), true);
         assert_eq!(delays, (asked, asked));
         let a_day = Duration::from_secs(86_400);
-        let delays = backoff.failed(Moment::ORIGIN, &busy(Some(a_day)), true);
+        let delays = backoff.failed(MonotonicTime::ORIGIN, &busy(Some(a_day)), true);
         assert_eq!(delays, (PATIENCE, PATIENCE));
     }
 
@@ -137,10 +142,10 @@ mod tests {
     #[test]
     fn early_tries_of_an_overloaded_server_back_off_too() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
-        let mut early_after = |trouble: &Trouble, count: u32| {
+        let mut early_after = |trouble: &WatchError, count: u32| {
             let mut early = Duration::ZERO;
             for _ in 0..count {
-                early = backoff.failed(Moment::ORIGIN, trouble, true).0;
+                early = backoff.failed(MonotonicTime::ORIGIN, trouble, true).0;
                 backoff.tries_early();
             }
             early
@@ -155,8 +160,8 @@ mod tests {
     #[test]
     fn early_tries_back_off_when_trouble_lasts() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
-        let (mut now, mut early) = (Moment::ORIGIN, Duration::ZERO);
-        while now < Moment::ORIGIN + EAGER {
+        let (mut now, mut early) = (MonotonicTime::ORIGIN, Duration::ZERO);
+        while now < MonotonicTime::ORIGIN + EAGER {
             early = backoff.failed(now, &unreachable(), true).0;
             assert!(early < EARLY * 2, "{early:?}");
             backoff.tries_early();

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, trouble::Trouble};
+use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, trouble::WatchError};
 use crate::{
     Revision,
     object::{InvalidObject, Object},
@@ -32,19 +32,19 @@ enum NoStream {
     /// The end of the list did not come in time. The server may ignore what was asked for, or be slow.
     Endless,
     /// It would not have come about in pages either.
-    NoList(Trouble),
-    Trouble(Trouble),
+    NoList(WatchError),
+    Trouble(WatchError),
 }
 
-impl From<Trouble> for NoStream {
-    fn from(trouble: Trouble) -> Self {
+impl From<WatchError> for NoStream {
+    fn from(trouble: WatchError) -> Self {
         Self::Trouble(trouble)
     }
 }
 
 impl<S: Sink> Reflector<S> {
     /// Hands on a whole list, by whichever way the server has. A streamed one goes on as a watch.
-    pub(super) async fn synchronise(&mut self) -> Result<Option<Stream>, Trouble> {
+    pub(super) async fn synchronise(&mut self) -> Result<Option<Stream>, WatchError> {
         self.health.update(|health| {
             health.relists += u64::from(health.synced);
             health.lists += 1;
@@ -76,7 +76,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// A watch that begins with the state: the bookmark at its end makes it a list.
-    async fn stream_list(&mut self) -> Result<Option<Stream>, Trouble> {
+    async fn stream_list(&mut self) -> Result<Option<Stream>, WatchError> {
         match self.try_stream_list().await {
             Ok(stream) => Ok(Some(stream)),
             Err(NoStream::NoList(trouble)) => Err(trouble),
@@ -101,7 +101,7 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// A list in pages, after one that was streamed did not come about.
-    async fn page_instead(&mut self) -> Result<Option<Stream>, Trouble> {
+    async fn page_instead(&mut self) -> Result<Option<Stream>, WatchError> {
         self.sink.abandon();
         self.sink.begin(Came::Newest);
         self.page_list().await.map(|()| None)
@@ -119,15 +119,15 @@ impl<S: Sink> Reflector<S> {
         let query = self.watch_query(&initial.into_iter().chain(floor).collect::<Vec<_>>());
         let mut stream = match self.open(&query, self.options.answer_limit()).await {
             // How servers that do not have it say so: they refuse the parameters, or all watches.
-            Err(Trouble::Refused {
+            Err(WatchError::Refused {
                 code: 400 | 405 | 422,
                 ..
             }) => return Err(NoStream::Unsupported),
             Err(
-                trouble @ (Trouble::Absent
-                | Trouble::Forbidden { .. }
-                | Trouble::Unreachable { .. }
-                | Trouble::Busy { code: 429 | 503, .. }),
+                trouble @ (WatchError::Absent
+                | WatchError::Forbidden { .. }
+                | WatchError::Unreachable { .. }
+                | WatchError::Busy { code: 429 | 503, .. }),
             ) => return Err(NoStream::NoList(trouble)),
             opened => opened?,
         };
@@ -143,10 +143,10 @@ impl<S: Sink> Reflector<S> {
                 trouble = whole.over() => Err(trouble),
             };
             let chunk = match chunk {
-                Err(Trouble::Silent { .. }) => return Err(NoStream::Endless),
+                Err(WatchError::Silent { .. }) => return Err(NoStream::Endless),
                 Ok(None) => {
                     let reason = "the server ended a streamed list in the middle".to_owned();
-                    return Err(Trouble::Unreachable { reason }.into());
+                    return Err(WatchError::Unreachable { reason }.into());
                 }
                 chunk => chunk?.unwrap_or_default(),
             };
@@ -171,20 +171,20 @@ impl<S: Sink> Reflector<S> {
                 return Ok(stream);
             }
             taken?;
-            pushed.map_err(|error| Trouble::Undecodable {
+            pushed.map_err(|error| WatchError::Undecodable {
                 reason: error.to_string(),
             })?;
         }
     }
 
     /// A list in pages, each read as it comes.
-    async fn page_list(&mut self) -> Result<(), Trouble> {
+    async fn page_list(&mut self) -> Result<(), WatchError> {
         let (mut token, mut floor) = (String::new(), self.revision.clone());
         loop {
             let metadata = match self.page(&token).await {
                 Ok(metadata) => metadata,
                 // The rest of the list is too old by now. The next one is asked for in one piece, which cannot expire.
-                Err(trouble @ Trouble::Expired { .. }) if !token.is_empty() => {
+                Err(trouble @ WatchError::Expired { .. }) if !token.is_empty() => {
                     self.paging = false;
                     return Err(trouble);
                 }
@@ -203,7 +203,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    async fn page(&mut self, token: &str) -> Result<ListMetadata, Trouble> {
+    async fn page(&mut self, token: &str) -> Result<ListMetadata, WatchError> {
         let limit = self
             .options
             .page_limit()
@@ -230,18 +230,18 @@ impl<S: Sink> Reflector<S> {
 }
 
 /// A state without a revision is not taken where the server gives them: some polled APIs, such as metrics.k8s.io, never do.
-fn check_known(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
+fn check_known(floor: &Revision, revision: &Revision) -> Result<(), WatchError> {
     if floor.is_known() && !revision.is_known() {
         let reason = "it has no resourceVersion, though the server gave one before".to_owned();
-        return Err(Trouble::Undecodable { reason });
+        return Err(WatchError::Undecodable { reason });
     }
     Ok(())
 }
 
 /// Rejects a list or a bookmark that is older than the revision that was asked for.
-pub(super) fn check(floor: &Revision, revision: &Revision) -> Result<(), Trouble> {
+pub(super) fn check(floor: &Revision, revision: &Revision) -> Result<(), WatchError> {
     match revision.compare(floor) {
-        Some(std::cmp::Ordering::Less) => Err(Trouble::Behind {
+        Some(std::cmp::Ordering::Less) => Err(WatchError::Behind {
             told: revision.clone(),
             seen: floor.clone(),
         }),
@@ -250,7 +250,11 @@ pub(super) fn check(floor: &Revision, revision: &Revision) -> Result<(), Trouble
 }
 
 /// Tells the sink of one event of a streamed list. The revision is there when it is the last one.
-fn take_initial(sink: &mut impl Sink, floor: &Revision, event: Event) -> Result<Option<Revision>, Trouble> {
+fn take_initial(
+    sink: &mut impl Sink,
+    floor: &Revision,
+    event: Event,
+) -> Result<Option<Revision>, WatchError> {
     match event {
         Event::Added(object) | Event::Modified(object) => sink.listed(object),
         Event::Deleted(object) => sink.unlisted(object),
@@ -266,8 +270,8 @@ fn take_initial(sink: &mut impl Sink, floor: &Revision, event: Event) -> Result<
         // Initial events come in no order of revisions, so nothing has progressed before their end.
         Event::Bookmark { .. } => {}
         Event::Invalid(error) => sink.invalid(&error),
-        Event::Error(status) => return Err(Trouble::of_status(&status)),
-        Event::Rubbish { reason } => return Err(Trouble::Undecodable { reason }),
+        Event::Error(status) => return Err(WatchError::of_status(&status)),
+        Event::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
         Event::Nothing => {}
     }
     Ok(None)

@@ -5,7 +5,7 @@ use form_urlencoded::Serializer;
 use http::{Request, header};
 use kube::client::Body;
 
-use super::{Reflector, Trouble};
+use super::{Reflector, WatchError};
 
 impl<S> Reflector<S> {
     /// The parameters of a list, with these besides.
@@ -31,7 +31,7 @@ impl<S> Reflector<S> {
         self.list_query(&[&watch[..], more].concat())
     }
 
-    pub(super) fn request(&self, query: &str, is_list: bool) -> Result<Request<Body>, Trouble> {
+    pub(super) fn request(&self, query: &str, is_list: bool) -> Result<Request<Body>, WatchError> {
         let path = self.resource.path(&self.namespace);
         let accept = match (self.scope.is_metadata_only(), is_list) {
             (false, _) => "application/json",
@@ -50,7 +50,7 @@ impl<S> Reflector<S> {
                 },
             )
             .body(Body::empty())
-            .map_err(|error| Trouble::Refused {
+            .map_err(|error| WatchError::Refused {
                 code: 400,
                 reason: format!("{path} is not a path: {error}"),
             })

@@ -22,7 +22,7 @@ use kube::client::{Body, Client};
 use steersman_core::{Clock, Presence, Random, Spawner, Task, TestClock};
 use tokio::{sync::watch, task::yield_now};
 
-use super::{Reflector, ReflectorOptions, Sink, Trouble};
+use super::{Reflector, ReflectorOptions, Sink, WatchError};
 use crate::{
     InvalidObject, Object, Resource, Revision, Scope,
     health::{Board, Standing},
@@ -239,7 +239,7 @@ impl Scene {
         self.script.lock().unwrap().push_back(answer);
     }
 
-    fn trouble(&self) -> Option<Trouble> {
+    fn trouble(&self) -> Option<WatchError> {
         self.health.borrow().trouble.as_deref().cloned()
     }
 }
@@ -319,7 +319,7 @@ async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
         ..refusal(504)
     };
     let went_back = [bookmark(20, true), bookmark(9, false)];
-    let behind = |told: &str| Trouble::Behind {
+    let behind = |told: &str| WatchError::Behind {
         told: Revision::new(told),
         seen: Revision::new("20"),
     };
@@ -492,7 +492,7 @@ async fn a_silent_list_is_given_up_in_time() {
     assert_eq!(scene.wait().await, Duration::from_secs(75));
     assert_eq!(
         scene.trouble(),
-        Some(Trouble::Silent {
+        Some(WatchError::Silent {
             limit: Duration::from_secs(75)
         })
     );

@@ -11,7 +11,7 @@ use crate::Revision;
 /// Why a reflector is not in step with the server. It is a state, not an end: the reflector goes on trying.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum WatchError {
     /// The server does not know the resource, and says so as an API server does. [`Health::absent`](crate::Health::absent)
     /// tells whether that is all that is known of it.
     #[error("the server does not have it")]
@@ -136,7 +136,7 @@ impl Answer {
     }
 }
 
-impl Trouble {
+impl WatchError {
     /// What an answer other than success means.
     pub(crate) fn of_answer(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let answer = Answer::read(body);

@@ -12,7 +12,7 @@ use super::{
     skip::{Stop, skip_space, skip_value},
 };
 use crate::{
-    Resource, Trouble,
+    Resource, WatchError,
     object::{InvalidObject, Object},
 };
 
@@ -75,7 +75,7 @@ impl ListMetadata {
     }
 }
 
-impl From<NoList> for Trouble {
+impl From<NoList> for WatchError {
     fn from(error: NoList) -> Self {
         Self::Undecodable {
             reason: error.to_string(),

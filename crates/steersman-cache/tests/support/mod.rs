@@ -17,24 +17,24 @@ use kube::{
 };
 use serde_json::json;
 use steersman_cache::{
-    Cache, CacheBuilder, Event, Handler, Informer, InformerOptions, ReflectorOptions, Resource, Scope,
-    Surroundings,
+    Cache, CacheBuilder, Event, Handler, Informer, InformerContext, InformerOptions, ReflectorOptions,
+    Resource, Scope,
 };
-use steersman_core::{Clock, Moment, Random, Spawner, TestClock, TokioClock};
+use steersman_core::{Clock, MonotonicTime, Random, Spawner, TestClock, TokioClock};
 use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
 /// In real time.
-pub fn surroundings(client: Client) -> Surroundings {
+pub fn surroundings(client: Client) -> InformerContext {
     surroundings_at(client, Arc::new(TokioClock::new()))
 }
 
-pub fn surroundings_at(client: Client, clock: Arc<dyn Clock>) -> Surroundings {
-    Surroundings::new(client, clock, Arc::new(Random::from_seed(1)), Spawner::current())
+pub fn surroundings_at(client: Client, clock: Arc<dyn Clock>) -> InformerContext {
+    InformerContext::new(client, clock, Arc::new(Random::from_seed(1)), Spawner::current())
 }
 
 /// Over a connection as a cache has it.
-pub fn through(fixture: &Fixture, proxy: &FaultProxy) -> Surroundings {
+pub fn through(fixture: &Fixture, proxy: &FaultProxy) -> InformerContext {
     let config = proxy.endpoint().config(fixture.admin()).unwrap();
     surroundings(steersman_cache::client(&config).unwrap())
 }
@@ -49,17 +49,21 @@ pub fn here(fixture: &Fixture) -> Scope {
 }
 
 /// An informer of the config maps of the test.
-pub fn informer(fixture: &Fixture, surroundings: &Surroundings) -> Informer {
+pub fn informer(fixture: &Fixture, surroundings: &InformerContext) -> Informer {
     informer_with(fixture, surroundings, ReflectorOptions::default())
 }
 
-pub fn informer_with(fixture: &Fixture, surroundings: &Surroundings, options: ReflectorOptions) -> Informer {
+pub fn informer_with(
+    fixture: &Fixture,
+    surroundings: &InformerContext,
+    options: ReflectorOptions,
+) -> Informer {
     let options = InformerOptions::default().reflector(options);
     Informer::start(surroundings, config_maps(), here(fixture), options)
 }
 
 /// A cache of what is in the namespace of the test. What nobody holds goes at once.
-pub fn cache(fixture: &Fixture, surroundings: Surroundings) -> CacheBuilder {
+pub fn cache(fixture: &Fixture, surroundings: InformerContext) -> CacheBuilder {
     Cache::builder(surroundings)
         .defaults(here(fixture), InformerOptions::default())
         .linger(Duration::ZERO)
@@ -227,7 +231,7 @@ pub fn custom(resource: &Resource, name: &str) -> DynamicObject {
 }
 
 /// Waits until somebody waits for a moment up to `latest`, and says which it is.
-pub async fn next_deadline(clock: &TestClock, latest: Duration) -> Moment {
+pub async fn next_deadline(clock: &TestClock, latest: Duration) -> MonotonicTime {
     let latest = clock.now() + latest;
     loop {
         if let Some(deadline) = clock.next_deadline().filter(|deadline| *deadline <= latest) {

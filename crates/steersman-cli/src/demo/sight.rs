@@ -3,7 +3,7 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use steersman_cache::{Event, Held, Registration, Resource};
+use steersman_cache::{Event, InformerHandle, Registration, Resource};
 use steersman_cluster::{Client, Cluster, Kind};
 use steersman_core::{Clock, ObjectKey};
 use tokio::sync::watch;
@@ -18,7 +18,7 @@ pub(crate) struct Sight<K> {
     client: Client,
     clock: Arc<dyn Clock>,
     changed: watch::Receiver<()>,
-    _informer: Held,
+    _informer: InformerHandle,
     _registration: Registration,
     kind: PhantomData<fn() -> K>,
 }

@@ -15,7 +15,7 @@ use kube::{
 use serde_json::json;
 use steersman_apiserver::Workloads;
 use steersman_cluster::{Client, Cluster, ConnectError};
-use steersman_core::{Moment, ObjectKey};
+use steersman_core::{MonotonicTime, ObjectKey};
 use steersman_demo::{self as site, Web};
 
 use super::{
@@ -110,11 +110,11 @@ impl Stage {
         self.scene.clone()
     }
 
-    pub(crate) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> MonotonicTime {
         self.home.cluster.clock().now()
     }
 
-    pub(crate) fn since(&self, moment: Moment) -> Duration {
+    pub(crate) fn since(&self, moment: MonotonicTime) -> Duration {
         self.now().saturating_since(moment)
     }
 
@@ -185,7 +185,7 @@ impl Place {
         let cluster = Cluster::builder(name)
             .config(config)
             .user_agent(USER_AGENT)
-            .field_owner("demo")
+            .field_manager("demo")
             .build()
             .await?;
         // Before anybody looks: a kind that is not there is looked for at intervals only.

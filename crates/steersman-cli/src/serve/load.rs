@@ -12,8 +12,8 @@ use std::{
 
 use kube::core::DynamicObject;
 use serde_json::Value;
-use steersman_cluster::{Ask, Cluster};
-use steersman_core::Moment;
+use steersman_cluster::{Cluster, ResourceQuery};
+use steersman_core::MonotonicTime;
 
 use crate::server::Server;
 
@@ -193,7 +193,7 @@ impl Document {
 }
 
 async fn apply(cluster: &Cluster, document: &Document) -> Result<(), LoadError> {
-    let ask = Ask::kind(&document.group, &document.kind).version(&document.version);
+    let ask = ResourceQuery::kind(&document.group, &document.kind).version(&document.version);
     let mapping = cluster.mapper().resolve(&ask).await;
     let mapping = mapping.map_err(|source| LoadError::Kind {
         path: document.path.clone(),
@@ -204,7 +204,7 @@ async fn apply(cluster: &Cluster, document: &Document) -> Result<(), LoadError> 
     if mapping.is_namespaced() && object.metadata.namespace.is_none() {
         object.metadata.namespace = Some("default".to_owned());
     }
-    let client = cluster.live().field_owner(OWNER).force();
+    let client = cluster.live().field_manager(OWNER).force();
     let applied = client.of(mapping.resource()).apply(&object).await;
     applied.map_err(|source| LoadError::Refused {
         path: document.path.clone(),
@@ -215,7 +215,7 @@ async fn apply(cluster: &Cluster, document: &Document) -> Result<(), LoadError> 
 }
 
 /// A line that says how far it is, if it takes long and somebody looks.
-fn progress(cluster: &Cluster, began: Moment, done: usize, all: usize) -> io::Result<()> {
+fn progress(cluster: &Cluster, began: MonotonicTime, done: usize, all: usize) -> io::Result<()> {
     let mut stderr = io::stderr();
     if cluster.clock().now().saturating_since(began) > QUIET && stderr.is_terminal() {
         write!(stderr, "\r\x1b[2Kloading {done} of {all}\r")?;

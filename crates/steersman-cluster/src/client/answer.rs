@@ -10,13 +10,13 @@ use serde::de::DeserializeOwned;
 use steersman_cache::without_content;
 
 use crate::{
-    Call, Error,
-    error::Refusal,
+    Error, Operation,
+    error::ApiError,
     transport::{Guarded, SendError},
 };
 
 /// The whole of an answer that is a success.
-pub(super) async fn read(call: &Call, response: Response<Guarded>) -> Result<Bytes, Error> {
+pub(super) async fn read(call: &Operation, response: Response<Guarded>) -> Result<Bytes, Error> {
     let response = accepted(call, response).await?;
     match response.into_body().collect().await {
         Ok(body) => Ok(body.to_bytes()),
@@ -25,15 +25,18 @@ pub(super) async fn read(call: &Call, response: Response<Guarded>) -> Result<Byt
 }
 
 /// The answer, if it is a success.
-pub(super) async fn accepted(call: &Call, response: Response<Guarded>) -> Result<Response<Guarded>, Error> {
+pub(super) async fn accepted(
+    call: &Operation,
+    response: Response<Guarded>,
+) -> Result<Response<Guarded>, Error> {
     if response.status().is_success() {
         return Ok(response);
     }
-    Err(Error::refused(call.clone(), Refusal::read(response).await))
+    Err(Error::refused(call.clone(), ApiError::read(response).await))
 }
 
 /// No answer came, or it broke off.
-pub(super) fn unanswered(call: &Call, error: SendError) -> Error {
+pub(super) fn unanswered(call: &Operation, error: SendError) -> Error {
     let call = Box::new(call.clone());
     match error {
         SendError::Closed(source) => Error::Closed { call, source },
@@ -46,12 +49,12 @@ pub(super) fn unanswered(call: &Call, error: SendError) -> Error {
 }
 
 /// An answer as a value.
-pub(super) fn decode<T: DeserializeOwned>(call: &Call, json: &[u8]) -> Result<T, Error> {
+pub(super) fn decode<T: DeserializeOwned>(call: &Operation, json: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(json).map_err(|error| undecodable::<T>(call, json, &error))
 }
 
 /// Says which field it is. Only failures pay for keeping track of the path, by being decoded a second time.
-fn undecodable<T: DeserializeOwned>(call: &Call, json: &[u8], error: &serde_json::Error) -> Error {
+fn undecodable<T: DeserializeOwned>(call: &Operation, json: &[u8], error: &serde_json::Error) -> Error {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let (path, reason) = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
         Err(found) => (found.path().to_string(), without_content(found.inner())),
@@ -85,7 +88,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_shape_is_an_error_with_the_field_and_without_its_content() {
-        let call = Call::within("list", &Resource::new("", "v1", "Secret", "secrets"), "web");
+        let call = Operation::within("list", &Resource::new("", "v1", "Secret", "secrets"), "web");
         for (json, reason) in [
             (
                 r#"{"data":{"value":"hunter2, expected"}}"#,

@@ -15,7 +15,7 @@ use super::{
     kind::{encode, unreadable},
     request::{Plan, invalid},
 };
-use crate::{Call, Error};
+use crate::{Error, Operation};
 
 /// How many objects are asked for at once.
 const PAGE: usize = 500;
@@ -37,7 +37,7 @@ struct Page<K> {
 
 impl<K: DeserializeOwned> Page<K> {
     /// The items, and the token of the next page.
-    fn decode(call: &Call, json: &[u8]) -> Result<(Vec<K>, String), Error> {
+    fn decode(call: &Operation, json: &[u8]) -> Result<(Vec<K>, String), Error> {
         let page: Self = answer::decode(call, json)?;
         let (api_version, kind) = (
             page.api_version.unwrap_or_default(),
@@ -94,8 +94,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         Ok(())
     }
 
-    pub(super) fn within(&self, verb: &'static str, query: &Query) -> Call {
-        Call::within(verb, &self.resource, query.wanted_namespace().unwrap_or_default())
+    pub(super) fn within(&self, verb: &'static str, query: &Query) -> Operation {
+        Operation::within(verb, &self.resource, query.wanted_namespace().unwrap_or_default())
     }
 }
 
@@ -103,7 +103,7 @@ impl Client {
     /// The objects that a query wants from the server, page by page.
     pub(super) async fn list_live<K>(
         &self,
-        call: &Call,
+        call: &Operation,
         query: &Query,
         form: &'static str,
     ) -> Result<Vec<Arc<K>>, Error>
@@ -122,7 +122,7 @@ impl Client {
 
     async fn pages<K>(
         &self,
-        call: &Call,
+        call: &Operation,
         query: &Query,
         form: &'static str,
         size: usize,
@@ -184,7 +184,11 @@ impl Client {
 }
 
 /// An item, if it has what a query wants of indexes.
-fn indexed<K: DeserializeOwned>(call: &Call, query: &Query, item: &Value) -> Result<Option<Arc<K>>, Error> {
+fn indexed<K: DeserializeOwned>(
+    call: &Operation,
+    query: &Query,
+    item: &Value,
+) -> Result<Option<Arc<K>>, Error> {
     let json = encode(call, item)?;
     let object = Object::from_slice(&json).ok().map(Arc::new);
     match object.filter(|object| query.matches(object)) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use steersman_core::ObjectKey;
 
 use super::{Client, KindClient, answer, kind::encode, request::Plan};
-use crate::{Call, Error};
+use crate::{Error, Operation};
 
 /// What a deletion has come to.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
 
 impl Client {
     /// Whether the answer to a deletion says that the object is gone. Readers of the cache see what it says.
-    fn deleted(&self, call: &Call, json: &[u8], is_dry: bool) -> bool {
+    fn deleted(&self, call: &Operation, json: &[u8], is_dry: bool) -> bool {
         let Some(answer) = Answer::read(json) else {
             return false;
         };
@@ -69,7 +69,7 @@ impl Client {
     }
 
     /// Readers of the cache see nothing of the object from now on.
-    pub(super) fn is_gone(&self, call: &Call, answer: &Answer<'_>) {
+    pub(super) fn is_gone(&self, call: &Operation, answer: &Answer<'_>) {
         let key = ObjectKey::new(call.namespace(), call.name());
         if !answer.uid().is_empty() {
             let cache = self.0.cluster.cache();

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use steersman_cache::Wanted;
+use steersman_cache::ObjectDetail;
 use steersman_core::ObjectKey;
 
 use super::{Client, Kind, KindClient};
@@ -121,7 +121,7 @@ impl<K: kube::Resource + DeserializeOwned + Send + Sync + 'static> KindClient<K>
 
     async fn live_metadata(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>, Error> {
         let client: KindClient<PartialObjectMeta<K>> =
-            self.client.live().of_as(&self.resource, Wanted::Metadata);
+            self.client.live().of_as(&self.resource, ObjectDetail::Metadata);
         let found = client.get(key).await?;
         Ok(found.map(|found| found.metadata.clone()))
     }

@@ -11,14 +11,14 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use steersman_cache::{ReadError, Resource, Scope, View, Wanted};
+use steersman_cache::{ObjectDetail, ReadError, Resource, Scope, View};
 use steersman_core::ObjectKey;
 
 use super::{
     Client, answer, metadata,
     request::{JSON, Plan, invalid},
 };
-use crate::{Call, Error, ObjectExt};
+use crate::{Error, ObjectExt, Operation};
 
 /// A kind that is known as a type. Every type has it that is a [`kube::Resource`] and can be decoded.
 pub trait Kind: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static {}
@@ -29,12 +29,12 @@ impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'sta
 pub struct KindClient<K> {
     pub(super) client: Client,
     pub(super) resource: Resource,
-    wanted: Wanted,
+    wanted: ObjectDetail,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> KindClient<K> {
-    pub(super) fn new(client: Client, resource: Resource, wanted: Wanted) -> Self {
+    pub(super) fn new(client: Client, resource: Resource, wanted: ObjectDetail) -> Self {
         Self {
             client,
             resource,
@@ -59,7 +59,11 @@ impl<K> KindClient<K> {
     }
 
     /// The objects in the cache, or nothing where the server is to be asked.
-    pub(super) async fn view(&self, namespace: &str, call: impl Fn() -> Call) -> Result<Option<View>, Error> {
+    pub(super) async fn view(
+        &self,
+        namespace: &str,
+        call: impl Fn() -> Operation,
+    ) -> Result<Option<View>, Error> {
         self.client
             .view(&self.resource, namespace, self.wanted, call)
             .await
@@ -68,13 +72,13 @@ impl<K> KindClient<K> {
     /// The media types of an object and of a list, as the server is asked for them.
     pub(super) fn forms(&self) -> [&'static str; 2] {
         match self.wanted {
-            Wanted::Whole => [JSON, JSON],
-            Wanted::Metadata => metadata::FORMS,
+            ObjectDetail::Whole => [JSON, JSON],
+            ObjectDetail::Metadata => metadata::FORMS,
         }
     }
 
-    pub(super) fn on(&self, verb: &'static str, key: &ObjectKey) -> Call {
-        Call::on(verb, &self.resource, key)
+    pub(super) fn on(&self, verb: &'static str, key: &ObjectKey) -> Operation {
+        Operation::on(verb, &self.resource, key)
     }
 
     /// Whether a key names an object: one that lacks something is found nowhere, and would be taken for that of an object
@@ -139,7 +143,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
 
     pub(super) async fn patched<T: DeserializeOwned>(
         &self,
-        call: &Call,
+        call: &Operation,
         patch: &Patch<impl Serialize>,
     ) -> Result<T, Error> {
         // kube knows the forms of patches, and says them in no other way.
@@ -161,7 +165,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     }
 
     /// An object as it is applied: it says what it is, and nothing about who manages its fields.
-    fn whole(&self, call: &Call, object: &impl Serialize) -> Result<Vec<u8>, Error> {
+    fn whole(&self, call: &Operation, object: &impl Serialize) -> Result<Vec<u8>, Error> {
         let mut value = self.said(call, object)?;
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -170,7 +174,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     }
 
     /// An object that says what it is. Lists leave that out of their items, and so may types.
-    fn said(&self, call: &Call, object: &impl Serialize) -> Result<Value, Error> {
+    fn said(&self, call: &Operation, object: &impl Serialize) -> Result<Value, Error> {
         let mut value = serde_json::to_value(object).map_err(|source| unwritable(call, source))?;
         if let Some(object) = value.as_object_mut() {
             object
@@ -232,7 +236,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
         self.patched(&call, &Patch::Apply(object)).await
     }
 
-    async fn put(&self, call: Call, object: &K) -> Result<K, Error> {
+    async fn put(&self, call: Operation, object: &K) -> Result<K, Error> {
         let body = encode(&call, &self.said(&call, object)?)?;
         let plan = Plan::of_object(Method::PUT, &call)?.carrying_json(body);
         let json = self.client.write(plan).await?;
@@ -257,7 +261,11 @@ impl<K> fmt::Debug for KindClient<K> {
 
 impl Client {
     /// The object of a call from the server, or nothing if there is none.
-    pub(super) async fn get_live(&self, call: &Call, form: &'static str) -> Result<Option<Bytes>, Error> {
+    pub(super) async fn get_live(
+        &self,
+        call: &Operation,
+        form: &'static str,
+    ) -> Result<Option<Bytes>, Error> {
         let version = &self.0.reads.resource_version;
         let plan = Plan::of_object(Method::GET, call)?.accepting(form).with_if(
             !version.is_empty(),
@@ -272,23 +280,23 @@ impl Client {
     }
 }
 
-pub(super) fn encode(call: &Call, value: &impl Serialize) -> Result<Vec<u8>, Error> {
+pub(super) fn encode(call: &Operation, value: &impl Serialize) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(value).map_err(|source| unwritable(call, source))
 }
 
-fn unwritable(call: &Call, source: serde_json::Error) -> Error {
+fn unwritable(call: &Operation, source: serde_json::Error) -> Error {
     let call = Box::new(call.clone());
     Error::Encode { call, source }
 }
 
-fn unpatchable(call: &Call, error: request::Error) -> Error {
+fn unpatchable(call: &Operation, error: request::Error) -> Error {
     match error {
         request::Error::SerializeBody(source) => unwritable(call, source),
         _ => invalid(call, "kube does not take the patch"),
     }
 }
 
-pub(super) fn unreadable(call: &Call, source: ReadError) -> Error {
+pub(super) fn unreadable(call: &Operation, source: ReadError) -> Error {
     Error::Read {
         call: Box::new(call.clone()),
         source: Box::new(source),

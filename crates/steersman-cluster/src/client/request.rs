@@ -6,7 +6,7 @@ use http::{HeaderValue, Method, Request, header};
 use kube::client::Body;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::{Call, Error};
+use crate::{Error, Operation};
 
 /// What would be taken for another part of the address.
 const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
@@ -24,7 +24,7 @@ pub(super) const JSON: &str = "application/json";
 
 /// What is asked for, and in which form.
 pub(super) struct Plan<'a> {
-    pub(super) call: &'a Call,
+    pub(super) call: &'a Operation,
     method: Method,
     path: String,
     query: Vec<(&'static str, String)>,
@@ -34,7 +34,7 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// For the objects of a namespace, or of all of them.
-    pub(super) fn of_collection(method: Method, call: &'a Call) -> Result<Self, Error> {
+    pub(super) fn of_collection(method: Method, call: &'a Operation) -> Result<Self, Error> {
         let resource = call.resource();
         let root = if resource.group().is_empty() {
             "/api"
@@ -56,7 +56,7 @@ impl<'a> Plan<'a> {
     }
 
     /// For one object, or one of its subresources.
-    pub(super) fn of_object(method: Method, call: &'a Call) -> Result<Self, Error> {
+    pub(super) fn of_object(method: Method, call: &'a Operation) -> Result<Self, Error> {
         let mut plan = Self::of_collection(method, call)?;
         plan.path = format!("{}/{}", plan.path, name(call, call.name())?);
         if !call.subresource().is_empty() {
@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
 }
 
 /// A part of a path. An empty one would turn a request about one object into one about all of them.
-fn name(call: &Call, name: &str) -> Result<String, Error> {
+fn name(call: &Operation, name: &str) -> Result<String, Error> {
     match name {
         "" => Err(invalid(call, "it has no name: set metadata.name")),
         "." | ".." => Err(invalid(call, "`.` and `..` are no names")),
@@ -123,7 +123,7 @@ fn name(call: &Call, name: &str) -> Result<String, Error> {
     }
 }
 
-pub(super) fn invalid(call: &Call, reason: &'static str) -> Error {
+pub(super) fn invalid(call: &Operation, reason: &'static str) -> Error {
     let call = Box::new(call.clone());
     Error::Invalid { call, reason }
 }
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    fn path(call: &Call) -> String {
+    fn path(call: &Operation) -> String {
         let plan = Plan::of_object(Method::GET, call).unwrap();
         plan.with("fieldManager", "a b")
             .request()
@@ -147,13 +147,13 @@ mod tests {
     #[test]
     fn addresses_are_those_of_the_api() {
         let widgets = Resource::new("example.com", "v1", "Widget", "widgets");
-        let call = Call::on("get", &widgets, &ObjectKey::new("n", "a")).subresource_of("status");
+        let call = Operation::on("get", &widgets, &ObjectKey::new("n", "a")).subresource_of("status");
         assert_eq!(
             path(&call),
             "/apis/example.com/v1/namespaces/n/widgets/a/status?fieldManager=a+b"
         );
         let nodes = Resource::new("", "v1", "Node", "nodes");
-        let call = Call::on("get", &nodes, &ObjectKey::new("", "x/y?z"));
+        let call = Operation::on("get", &nodes, &ObjectKey::new("", "x/y?z"));
         assert_eq!(path(&call), "/api/v1/nodes/x%2Fy%3Fz?fieldManager=a+b");
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn a_request_about_one_object_is_never_one_about_all() {
         let nodes = Resource::new("", "v1", "Node", "nodes");
         for name in ["", ".", ".."] {
-            let call = Call::on("delete", &nodes, &ObjectKey::new("", name));
+            let call = Operation::on("delete", &nodes, &ObjectKey::new("", name));
             assert!(Plan::of_object(Method::DELETE, &call).is_err(), "{name}");
         }
     }

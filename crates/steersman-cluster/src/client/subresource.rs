@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use steersman_core::ObjectKey;
 
 use super::{KindClient, answer, kind::encode, request::Plan};
-use crate::{Call, Error};
+use crate::{Error, Operation};
 
 impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     /// As [`Client::get_subresource`](crate::Client::get_subresource).
@@ -94,7 +94,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     async fn sent<S: DeserializeOwned>(
         &self,
         method: Method,
-        call: &Call,
+        call: &Operation,
         body: &impl Serialize,
     ) -> Result<S, Error> {
         let plan = Plan::of_object(method, call)?.carrying_json(encode(call, body)?);

@@ -8,7 +8,7 @@ use kube::{
     core::DynamicObject,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use steersman_cache::{Query, Resource, Wanted};
+use steersman_cache::{ObjectDetail, Query, Resource};
 use steersman_core::ObjectKey;
 
 use super::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
@@ -54,13 +54,13 @@ impl Client {
     /// The verbs about metadata alone.
     #[must_use]
     pub fn metadata<K: Kind>(&self) -> MetadataClient<K> {
-        MetadataClient(self.of_as(&Resource::of::<K>(), Wanted::Metadata))
+        MetadataClient(self.of_as(&Resource::of::<K>(), ObjectDetail::Metadata))
     }
 
     /// The same for a kind that is known when the program runs.
     #[must_use]
     pub fn metadata_of(&self, resource: &Resource) -> MetadataClient<DynamicObject> {
-        MetadataClient(self.of_as(resource, Wanted::Metadata))
+        MetadataClient(self.of_as(resource, ObjectDetail::Metadata))
     }
 
     /// Creates an object and gives it as the server keeps it. A namespaced one says its namespace.
@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// Applies an object on the server's side: what it says is owned by this client's
-    /// [field owner](Self::field_owner), what it said before and says no more is removed. It is created if need be.
+    /// [field owner](Self::field_manager), what it said before and says no more is removed. It is created if need be.
     ///
     /// # Errors
     /// When somebody else owns a field and this client does not [force](Self::force) it, or the server refuses in
@@ -289,6 +289,6 @@ impl Client {
     }
 
     pub(super) fn kind<K: Kind>(&self) -> KindClient<K> {
-        self.of_as(&Resource::of::<K>(), Wanted::Whole)
+        self.of_as(&Resource::of::<K>(), ObjectDetail::Whole)
     }
 }

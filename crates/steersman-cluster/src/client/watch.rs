@@ -19,7 +19,7 @@ use super::{
     KindClient, answer,
     request::{JSON, Plan},
 };
-use crate::{Call, Error, transport::Guarded};
+use crate::{Error, Operation, transport::Guarded};
 
 /// The longest event that is read.
 const EVENT_MAX: usize = 64 << 20;
@@ -28,7 +28,7 @@ const EVENT_MAX: usize = 64 << 20;
 ///
 /// It ends when the server ends it, and does not go on by itself. After an error nothing more comes.
 pub struct Watch<K> {
-    call: Call,
+    call: Operation,
     /// Nothing after the end.
     body: Option<Guarded>,
     lines: Lines,
@@ -56,7 +56,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         options: &WatchParams,
         from: &str,
     ) -> Result<Watch<K>, Error> {
-        let call = Call::within("watch", &self.resource, namespace);
+        let call = Operation::within("watch", &self.resource, namespace);
         let labels = options.label_selector.clone().unwrap_or_default();
         let fields = options.field_selector.clone().unwrap_or_default();
         let timeout = options

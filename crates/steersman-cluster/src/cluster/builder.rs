@@ -10,14 +10,14 @@ use std::{
 
 use http::HeaderValue;
 use kube::Config;
-use steersman_cache::{IndexConflict, Liveness, Surroundings};
+use steersman_cache::{IndexConflict, InformerContext, Liveness};
 use steersman_core::{Clock, Random, Spawner, TokioClock};
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{
     Cluster, ClusterName, Inner,
     config::{self, BadKubeconfig, InferError},
-    home::Home,
+    home::CacheRuntime,
     links::{Links, Server},
     settings::CacheSettings,
 };
@@ -25,7 +25,7 @@ use crate::{
     Fence, Mapper,
     presence::Presences,
     recorder::{Events, WallClock},
-    transport::{Line, Meter, Transport, Warnings},
+    transport::{Meter, SharedTransport, Transport, Warnings},
 };
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ pub struct ClusterBuilder {
     seed: Option<u64>,
     spawner: Option<Spawner>,
     user_agent: Option<String>,
-    field_owner: Option<String>,
+    field_manager: Option<String>,
     request_timeout: Duration,
 }
 
@@ -142,7 +142,7 @@ impl ClusterBuilder {
             seed: None,
             spawner: None,
             user_agent: None,
-            field_owner: None,
+            field_manager: None,
             request_timeout: REQUEST_TIMEOUT,
         }
     }
@@ -227,8 +227,8 @@ impl ClusterBuilder {
     }
 
     /// The name by which writes own what they write. Default: the name of the program.
-    pub fn field_owner(mut self, name: impl Into<String>) -> Self {
-        self.field_owner = Some(name.into());
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.field_manager = Some(name.into());
         self
     }
 
@@ -307,7 +307,7 @@ impl ClusterBuilder {
         let program = program();
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
         gate_keeper.open_until(None);
-        let line = Arc::new(Line {
+        let line = Arc::new(SharedTransport {
             clock: Arc::clone(&clock),
             random: Arc::clone(&random),
             gate,
@@ -330,7 +330,7 @@ impl ClusterBuilder {
             Some(home) => home.within(at_home),
             None => at_home(),
         }?;
-        let surroundings = Surroundings::new(
+        let surroundings = InformerContext::new(
             for_cache,
             Arc::clone(&clock),
             Arc::clone(&random),
@@ -354,7 +354,7 @@ impl ClusterBuilder {
             name,
             config: self.config,
             service: self.service,
-            field_owner: self.field_owner.unwrap_or(program).into(),
+            field_manager: self.field_manager.unwrap_or(program).into(),
             missing,
             uncached,
             gate_keeper,
@@ -374,11 +374,14 @@ impl ClusterBuilder {
 }
 
 /// Where the tasks of a cluster run: on a thread of its own, unless somebody says another place.
-fn home(cluster: &ClusterName, spawner: Option<Spawner>) -> Result<(Option<Home>, Spawner), ConnectError> {
+fn home(
+    cluster: &ClusterName,
+    spawner: Option<Spawner>,
+) -> Result<(Option<CacheRuntime>, Spawner), ConnectError> {
     if let Some(spawner) = spawner {
         return Ok((None, spawner));
     }
-    let home = Home::start(cluster).map_err(|source| ConnectError::Thread {
+    let home = CacheRuntime::start(cluster).map_err(|source| ConnectError::Thread {
         cluster: cluster.clone(),
         source,
     })?;

@@ -14,12 +14,12 @@ use super::ClusterName;
 /// A thread with a runtime of its own. It ends soon after this drops, with all tasks on it.
 ///
 /// Dropping only tells the thread to end, and does not wait: it may happen within a task, even one on that thread.
-pub(super) struct Home {
+pub(super) struct CacheRuntime {
     runtime: Handle,
     _end: oneshot::Sender<()>,
 }
 
-impl Home {
+impl CacheRuntime {
     pub(super) fn start(cluster: &ClusterName) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -52,7 +52,7 @@ impl Home {
     }
 }
 
-impl fmt::Debug for Home {
+impl fmt::Debug for CacheRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Home").finish_non_exhaustive()
     }

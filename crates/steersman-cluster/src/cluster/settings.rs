@@ -4,8 +4,8 @@
 use std::{collections::HashSet, fmt, time::Duration};
 
 use steersman_cache::{
-    Cache, CacheBuilder, Index, IndexConflict, IndexValue, InformerOptions, Missing, Resource, Scope,
-    Surroundings,
+    Cache, CacheBuilder, CacheMissPolicy, Index, IndexConflict, IndexValue, InformerContext, InformerOptions,
+    Resource, Scope,
 };
 use steersman_core::Presence;
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use crate::Kind;
 #[must_use]
 pub struct CacheSettings {
     settings: Vec<Setting>,
-    pub(super) missing: Missing,
+    pub(super) missing: CacheMissPolicy,
     pub(super) uncached: HashSet<Resource>,
 }
 
@@ -54,7 +54,7 @@ impl CacheSettings {
     }
 
     /// What a read does with a kind that has no informer yet. Default: it starts one.
-    pub fn missing(mut self, missing: Missing) -> Self {
+    pub fn missing(mut self, missing: CacheMissPolicy) -> Self {
         self.missing = missing;
         self
     }
@@ -72,7 +72,7 @@ impl CacheSettings {
 
     pub(super) fn build(
         self,
-        surroundings: Surroundings,
+        surroundings: InformerContext,
         presence: impl Fn(&Resource) -> Presence + Send + Sync + 'static,
         changes: watch::Receiver<()>,
     ) -> Result<Cache, IndexConflict> {

@@ -16,7 +16,7 @@ const MAX: usize = 1 << 16;
 /// What a server says when it says no. It is shown without the values of an object that the server repeats.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Refusal {
+pub struct ApiError {
     /// The HTTP status.
     pub code: u16,
     /// What came with it, as it came; empty if that was no Kubernetes status. It may repeat values of the object, so it does
@@ -26,7 +26,7 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
 }
 
-impl Refusal {
+impl ApiError {
     /// Reads an answer that is no success.
     pub(crate) async fn read(response: Response<Guarded>) -> Self {
         let code = response.status().as_u16();
@@ -65,7 +65,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let message = without_values(&self.status.message);
         match (message.as_str(), self.status.reason.as_str()) {
@@ -86,7 +86,7 @@ impl fmt::Display for Refusal {
 }
 
 /// Without the details, which may hold parts of an object.
-impl fmt::Debug for Refusal {
+impl fmt::Debug for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refusal")
             .field("code", &self.code)

@@ -4,9 +4,9 @@
 use std::{collections::HashMap, sync::Arc};
 
 use steersman_cache::Resource;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
-use super::{Ask, Mapping, Name};
+use super::{Mapping, Name, ResourceQuery};
 
 /// What is known, and how.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub(super) enum Source {
 /// When a question was answered last, and how.
 #[derive(Debug)]
 struct Asked {
-    at: Moment,
+    at: MonotonicTime,
     failed: bool,
     tag: Option<String>,
 }
@@ -66,7 +66,7 @@ pub(super) enum Lookup {
     Found(Arc<Mapping>),
     Unknown {
         /// When the server was asked last.
-        asked: Option<Moment>,
+        asked: Option<MonotonicTime>,
         /// Whether it may have it all the same.
         is_stale: bool,
         /// Whether it had it then, and somebody found it gone since.
@@ -90,11 +90,11 @@ impl Table {
     }
 
     /// When the server was asked about a group.
-    pub(super) fn asked(&self, group: &str) -> Option<Moment> {
+    pub(super) fn asked(&self, group: &str) -> Option<MonotonicTime> {
         Some(self.asked.get(&self.source(group))?.at)
     }
 
-    pub(super) fn look(&self, ask: &Ask) -> Lookup {
+    pub(super) fn look(&self, ask: &ResourceQuery) -> Lookup {
         let versions = self.groups.get(&ask.group).map(Vec::as_slice).unwrap_or_default();
         let is_wanted =
             |version: &&Version| ask.version.as_ref().is_none_or(|wanted| *wanted == version.name);
@@ -120,7 +120,12 @@ impl Table {
     }
 
     /// Notes what the server says. A question that failed counts as asked, so that a server in trouble has its peace.
-    pub(super) fn note<E>(&mut self, source: Source, at: Moment, answer: Result<Answer, E>) -> Result<(), E> {
+    pub(super) fn note<E>(
+        &mut self,
+        source: Source,
+        at: MonotonicTime,
+        answer: Result<Answer, E>,
+    ) -> Result<(), E> {
         let (mut tag, failed) = (self.tag(&source), answer.is_err());
         let result = answer.map(|answer| match answer {
             Answer::Same => {}
@@ -205,11 +210,11 @@ mod tests {
         let groups = vec![("example.com".to_owned(), versions)];
         let answer = Answer::All { groups, tag: None };
         table
-            .note(Source::Groups, Moment::ORIGIN, Ok::<_, Infallible>(answer))
+            .note(Source::Groups, MonotonicTime::ORIGIN, Ok::<_, Infallible>(answer))
             .unwrap();
     }
 
-    fn found(table: &Table, ask: &Ask) -> Result<String, bool> {
+    fn found(table: &Table, ask: &ResourceQuery) -> Result<String, bool> {
         match table.look(ask) {
             Lookup::Found(mapping) => Ok(mapping.resource.to_string()),
             Lookup::Unknown { is_stale, .. } => Err(is_stale),
@@ -226,7 +231,7 @@ mod tests {
                 version("v1", &["Widget", "Gadget"], false),
             ],
         );
-        let kind = |kind| Ask::kind("example.com", kind);
+        let kind = |kind| ResourceQuery::kind("example.com", kind);
         assert_eq!(found(&table, &kind("Widget")).unwrap(), "widgets.example.com/v2");
         assert_eq!(found(&table, &kind("Gadget")).unwrap(), "gadgets.example.com/v1");
         assert_eq!(
@@ -234,7 +239,7 @@ mod tests {
             "widgets.example.com/v1"
         );
         assert_eq!(
-            found(&table, &Ask::plural("example.com", "gadgets")).unwrap(),
+            found(&table, &ResourceQuery::plural("example.com", "gadgets")).unwrap(),
             "gadgets.example.com/v1"
         );
         assert_eq!(found(&table, &kind("Gadget").version("v2")), Err(false));
@@ -244,8 +249,8 @@ mod tests {
     fn guarantee_5_what_fails_takes_nothing_away() {
         let mut table = Table::default();
         let (widget, gadget) = (
-            Ask::kind("example.com", "Widget"),
-            Ask::kind("example.com", "Gadget"),
+            ResourceQuery::kind("example.com", "Widget"),
+            ResourceQuery::kind("example.com", "Gadget"),
         );
         note(&mut table, vec![version("v1", &["Widget"], false)]);
         assert_eq!(found(&table, &gadget), Err(false));
@@ -254,7 +259,9 @@ mod tests {
         assert_eq!(found(&table, &gadget), Err(true), "it may have one");
         note(&mut table, vec![version("v1", &[], false)]);
         assert_eq!(found(&table, &widget), Err(false));
-        table.note(Source::Groups, Moment::ORIGIN, Err(())).unwrap_err();
+        table
+            .note(Source::Groups, MonotonicTime::ORIGIN, Err(()))
+            .unwrap_err();
         assert_eq!(found(&table, &widget), Err(true));
     }
 
@@ -268,16 +275,16 @@ mod tests {
             ]
         };
         note(&mut table, versions());
-        let widget = Ask::kind("example.com", "Widget");
+        let widget = ResourceQuery::kind("example.com", "Widget");
         table.forget("example.com", |resource| resource.version() == "v2");
         assert_eq!(found(&table, &widget).unwrap(), "widgets.example.com/v1");
         table.forget("example.com", |resource| resource.plural() == "widgets");
-        assert!(found(&table, &Ask::kind("example.com", "Gadget")).is_ok());
+        assert!(found(&table, &ResourceQuery::kind("example.com", "Gadget")).is_ok());
         for ask in [&widget, &widget.clone().version("v2")] {
             assert!(matches!(
                 table.look(ask),
                 Lookup::Unknown {
-                    asked: Some(Moment::ORIGIN),
+                    asked: Some(MonotonicTime::ORIGIN),
                     is_stale: false,
                     is_forgotten: true,
                 }

@@ -9,19 +9,19 @@ use std::{
 
 use futures::{StreamExt, stream::BoxStream};
 use steersman_cache::Resource;
-use steersman_core::{Clock, Moment, Presence, Sighting};
+use steersman_core::{Clock, MonotonicTime, Presence, Sighting};
 
 use super::unknown;
-use crate::{Ask, Mapper, mapper::Renewed};
+use crate::{Mapper, ResourceQuery, mapper::Renewed};
 
 /// Asks in rounds, and remembers what was in the way.
 pub(super) struct Discovery {
     mapper: Mapper,
     /// When the server answered or failed to, last.
-    at: Option<Moment>,
+    at: Option<MonotonicTime>,
     /// What is in the way of whom, by group, and since when. A server that is asked group by group may answer for one of
     /// them and not for another.
-    troubles: BTreeMap<String, (Moment, Arc<str>)>,
+    troubles: BTreeMap<String, (MonotonicTime, Arc<str>)>,
     round: Option<BoxStream<'static, Renewed>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Discovery {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since {
     /// When the kind was left to discovery.
-    at: Moment,
+    at: MonotonicTime,
     /// How old an answer may have been then.
     grace: Duration,
 }
@@ -37,7 +37,7 @@ pub(super) struct Since {
 impl Since {
     /// For a kind that is left to discovery now. What is asked at an interval counts for so long. A kind that is known to
     /// be there does not go by an answer from before it was.
-    pub(super) fn now(now: Moment, told: &Sighting, interval: Duration) -> Self {
+    pub(super) fn now(now: MonotonicTime, told: &Sighting, interval: Duration) -> Self {
         let grace = if told.is_present() {
             Duration::ZERO
         } else {
@@ -46,7 +46,7 @@ impl Since {
         Self { at: now, grace }
     }
 
-    fn counts(self, answered: Moment) -> bool {
+    fn counts(self, answered: MonotonicTime) -> bool {
         answered + self.grace >= self.at
     }
 }
@@ -68,8 +68,8 @@ impl Discovery {
     }
 
     /// When to ask, at this interval.
-    pub(super) fn next(&self, interval: Duration) -> Moment {
-        self.at.map_or(Moment::default(), |at| at + interval)
+    pub(super) fn next(&self, interval: Duration) -> MonotonicTime {
+        self.at.map_or(MonotonicTime::default(), |at| at + interval)
     }
 
     pub(super) fn is_asking(&self) -> bool {
@@ -114,7 +114,7 @@ impl Discovery {
         {
             return Some((in_doubt(trouble), None));
         }
-        let ask = Ask::plural(resource.group(), resource.plural()).version(resource.version());
+        let ask = ResourceQuery::plural(resource.group(), resource.plural()).version(resource.version());
         let answered = self.mapper.asked(&ask)?;
         if !since.counts(answered) {
             return None;

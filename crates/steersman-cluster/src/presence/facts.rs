@@ -109,7 +109,7 @@ struct Defined {
 
 /// All that the two watches have told.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct PresenceIndex {
     definitions: HashMap<(String, String), Defined>,
     /// By the name of the object, since that is all that a deletion is sure to tell.
     definition_names: HashMap<String, (String, String)>,
@@ -126,7 +126,7 @@ pub(super) enum Verdict {
     Ask,
 }
 
-impl Facts {
+impl PresenceIndex {
     pub(super) fn define(&mut self, name: &str, uid: &str, definition: &Definition) {
         let spec = &definition.spec;
         let key = (spec.group.clone(), spec.names.plural.clone());
@@ -260,15 +260,15 @@ mod tests {
         serde_json::from_value(definition).unwrap()
     }
 
-    fn watched() -> Facts {
-        Facts {
+    fn watched() -> PresenceIndex {
+        PresenceIndex {
             trust_definitions: Trust::Watched,
             trust_services: Trust::Watched,
-            ..Facts::default()
+            ..PresenceIndex::default()
         }
     }
 
-    fn presence(facts: &Facts, resource: &Resource) -> Presence {
+    fn presence(facts: &PresenceIndex, resource: &Resource) -> Presence {
         match facts.judge(resource) {
             Verdict::Known(sighting) => sighting.presence,
             Verdict::Ask => panic!("{resource} is left to discovery"),
@@ -398,10 +398,13 @@ mod tests {
 
     #[test]
     fn guarantee_3_before_anything_is_known_nothing_is() {
-        assert_eq!(presence(&Facts::default(), &widgets("v1")), Presence::Unknown);
-        let lost = Facts {
+        assert_eq!(
+            presence(&PresenceIndex::default(), &widgets("v1")),
+            Presence::Unknown
+        );
+        let lost = PresenceIndex {
             trust_definitions: Trust::Lost("unreachable".into()),
-            ..Facts::default()
+            ..PresenceIndex::default()
         };
         assert_eq!(presence(&lost, &widgets("v1")), Presence::Unknown);
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// Definitions have uids, and discovery knows of none. A kind that was called present by one of them and then by the other
 /// is taken for the same, so that nothing starts anew because a permission came or went. Both say whether the objects are
 /// in namespaces, which cannot change of one definition.
-pub(super) struct Told {
+pub(super) struct PresencePublisher {
     sightings: watch::Sender<Sighting>,
     present: Option<Incarnation>,
     /// How many incarnations there were.
@@ -28,7 +28,7 @@ struct Incarnation {
     namespaced: Option<bool>,
 }
 
-impl Told {
+impl PresencePublisher {
     pub(super) fn new(sighting: Sighting) -> Self {
         Self {
             sightings: watch::Sender::new(sighting),
@@ -116,7 +116,7 @@ mod tests {
 
     /// What is told of each of these in turn.
     fn incarnations(sightings: &[(Presence, Option<&str>)]) -> Vec<Option<Arc<str>>> {
-        let mut told = Told::new(sighting(Presence::Unknown, None));
+        let mut told = PresencePublisher::new(sighting(Presence::Unknown, None));
         let tell = |(presence, uid): &(Presence, Option<&str>)| {
             told.tell(sighting(*presence, *uid), None);
             told.now().incarnation
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn guarantee_5_what_discovery_finds_with_another_scope_is_another_incarnation() {
-        let mut told = Told::new(sighting(Presence::Unknown, None));
+        let mut told = PresencePublisher::new(sighting(Presence::Unknown, None));
         let found = [Some(true), None, Some(true), Some(false)].map(|namespaced| {
             told.tell(sighting(Presence::Present, None), namespaced);
             told.now().incarnation
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn guarantee_5_a_definition_with_another_scope_than_discovery_found_is_another_incarnation() {
         for (namespaced, is_same) in [(Some(true), true), (Some(false), false)] {
-            let mut told = Told::new(sighting(Presence::Unknown, None));
+            let mut told = PresencePublisher::new(sighting(Presence::Unknown, None));
             told.tell(sighting(Presence::Present, None), Some(true));
             let found = told.now().incarnation;
             assert_eq!(told.is_of(&"1".into(), namespaced), is_same);

@@ -19,19 +19,19 @@ use k8s_openapi::{
 };
 use serde::de::DeserializeOwned;
 use steersman_cache::{
-    Event, Health, Informer, InformerOptions, Registration, Representation, Resource, Scope, StoreOptions,
-    Surroundings, Trouble,
+    Event, Health, Informer, InformerContext, InformerOptions, Registration, Representation, Resource, Scope,
+    StoreOptions, WatchError,
 };
-use steersman_core::{Clock, Moment, Presence, Sighting, Task};
+use steersman_core::{Clock, MonotonicTime, Presence, Sighting, Task};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::{
     POLL_EVERY,
     discovery::{Discovery, Since},
-    facts::{Definition, Facts, Service, Trust, Verdict},
+    facts::{Definition, PresenceIndex, Service, Trust, Verdict},
     pending,
     probe::{AT_ONCE, probe},
-    told::Told,
+    told::PresencePublisher,
 };
 use crate::Mapper;
 
@@ -45,14 +45,14 @@ pub(super) struct Tracker {
 }
 
 struct Shared {
-    facts: Mutex<Facts>,
+    facts: Mutex<PresenceIndex>,
     asked: Mutex<BTreeMap<Resource, Entry>>,
     changed: Notify,
 }
 
 /// A kind that somebody asks about.
 struct Entry {
-    told: Told,
+    told: PresencePublisher,
     /// How many ask for each interval.
     intervals: BTreeMap<Duration, usize>,
     /// Which answers of discovery count, while it is left to that.
@@ -68,7 +68,7 @@ pub(super) struct Asked {
 
 impl Tracker {
     pub(super) fn start(
-        surroundings: &Surroundings,
+        surroundings: &InformerContext,
         mapper: &Mapper,
         changes: &Arc<watch::Sender<()>>,
     ) -> Self {
@@ -120,7 +120,7 @@ impl Tracker {
     ) -> (Asked, watch::Receiver<Sighting>) {
         let mut asked = tracker.shared.asked();
         let entry = asked.entry(resource.clone()).or_insert_with(|| Entry {
-            told: Told::new(pending(resource)),
+            told: PresencePublisher::new(pending(resource)),
             intervals: BTreeMap::new(),
             left: None,
         });
@@ -193,7 +193,7 @@ impl fmt::Debug for Asked {
 }
 
 impl Shared {
-    fn facts(&self) -> MutexGuard<'_, Facts> {
+    fn facts(&self) -> MutexGuard<'_, PresenceIndex> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -204,9 +204,9 @@ impl Shared {
 
 /// Keeps the facts in step with the objects of a kind, of which only `P` is kept.
 fn watch_facts<K, P>(
-    surroundings: &Surroundings,
+    surroundings: &InformerContext,
     shared: &Arc<Shared>,
-    note: fn(&mut Facts, &str, &str, Option<&P>),
+    note: fn(&mut PresenceIndex, &str, &str, Option<&P>),
 ) -> (Informer, Registration)
 where
     K: kube::Resource<DynamicType = (), Scope: 'static>,
@@ -320,12 +320,12 @@ impl Follower {
     }
 
     /// When discovery is to be asked next, if at all.
-    fn next_question(&self, open: &Open) -> Option<Moment> {
+    fn next_question(&self, open: &Open) -> Option<MonotonicTime> {
         if open.groups.is_empty() || self.discovery.is_asking() {
             return None;
         }
         Some(match open.is_new {
-            true => Moment::default(),
+            true => MonotonicTime::default(),
             false => self.discovery.next(open.interval),
         })
     }
@@ -411,7 +411,7 @@ fn differs(now: &Health, before: &Health) -> bool {
 
 fn trust(before: &Trust, health: &Health) -> Trust {
     match health.trouble.as_deref() {
-        Some(Trouble::Forbidden { .. } | Trouble::Absent) => Trust::Closed,
+        Some(WatchError::Forbidden { .. } | WatchError::Absent) => Trust::Closed,
         // What it told is from before it was closed, and another trouble does not make it true again: only a list does.
         Some(_) if *before == Trust::Closed => Trust::Closed,
         None if *before == Trust::Closed && !health.synced => Trust::Closed,

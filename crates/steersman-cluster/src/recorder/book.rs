@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, hash::Hash, time::Duration};
 
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 /// After so much silence a series has ended.
 const SILENCE: Duration = Duration::from_secs(6 * 60);
@@ -33,13 +33,13 @@ pub(super) struct Series {
     pub(super) count: u64,
     /// Up to which count it is written.
     written: u64,
-    seen: Moment,
-    wrote: Moment,
+    seen: MonotonicTime,
+    wrote: MonotonicTime,
 }
 
 struct Room {
     left: u32,
-    since: Moment,
+    since: MonotonicTime,
 }
 
 /// What to do about an event.
@@ -65,7 +65,7 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
     }
 
     /// An event came.
-    pub(super) fn observe(&mut self, key: &K, object: &O, now: Moment) -> Step {
+    pub(super) fn observe(&mut self, key: &K, object: &O, now: MonotonicTime) -> Step {
         if let Some(series) = self.series.get_mut(key)
             && now.saturating_since(series.seen) < SILENCE
         {
@@ -86,7 +86,7 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
     }
 
     /// A new event is on the server by this name.
-    pub(super) fn created(&mut self, key: K, name: String, now: Moment) {
+    pub(super) fn created(&mut self, key: K, name: String, now: MonotonicTime) {
         if self.series.len() >= REMEMBERED {
             let oldest = self.series.iter().min_by_key(|(_, series)| series.seen);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
@@ -104,7 +104,7 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
     }
 
     /// A series is on the server up to this count. One that did not get there is not tried before the next time, either.
-    pub(super) fn updated(&mut self, key: &K, count: u64, now: Moment) {
+    pub(super) fn updated(&mut self, key: &K, count: u64, now: MonotonicTime) {
         if let Some(series) = self.series.get_mut(key) {
             series.written = series.written.max(count);
             series.wrote = now;
@@ -120,12 +120,12 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
     }
 
     /// When there is something to do next.
-    pub(super) fn next(&self) -> Option<Moment> {
+    pub(super) fn next(&self) -> Option<MonotonicTime> {
         self.series.values().map(Series::due).min()
     }
 
     /// The series that are to be written now. Those that have ended are forgotten.
-    pub(super) fn due(&mut self, now: Moment) -> Vec<(K, Series)> {
+    pub(super) fn due(&mut self, now: MonotonicTime) -> Vec<(K, Series)> {
         let due = self
             .series
             .iter()
@@ -136,7 +136,7 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
         due
     }
 
-    fn has_room(&mut self, object: &O, now: Moment) -> bool {
+    fn has_room(&mut self, object: &O, now: MonotonicTime) -> bool {
         if self.rooms.len() >= self.sweep_at {
             self.rooms.retain(|_, room| room.left_at(now).0 < BURST);
             self.sweep_at = REMEMBERED.max(self.rooms.len() * 2);
@@ -162,7 +162,7 @@ impl Series {
     }
 
     /// When it is written, or forgotten if there is nothing to write.
-    fn due(&self) -> Moment {
+    fn due(&self) -> MonotonicTime {
         if self.is_behind() {
             self.wrote + REFRESH
         } else {
@@ -173,7 +173,7 @@ impl Series {
 
 impl Room {
     /// How much is left, and since when that counts.
-    fn left_at(&self, now: Moment) -> (u32, Moment) {
+    fn left_at(&self, now: MonotonicTime) -> (u32, MonotonicTime) {
         let passed = now.saturating_since(self.since).as_nanos() / REFILL.as_nanos();
         let more = u32::try_from(passed).unwrap_or(u32::MAX);
         let left = self.left.saturating_add(more);
@@ -189,7 +189,7 @@ impl Room {
 mod tests {
     use super::*;
 
-    const START: Moment = Moment::ORIGIN;
+    const START: MonotonicTime = MonotonicTime::ORIGIN;
 
     fn book() -> Book<&'static str, &'static str> {
         Book::new()

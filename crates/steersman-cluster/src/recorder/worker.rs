@@ -22,7 +22,7 @@ use super::{
     names,
 };
 use crate::{
-    ClusterName, Fence, Refusal,
+    ApiError, ClusterName, Fence,
     transport::{SendError, Transport},
 };
 
@@ -213,7 +213,7 @@ impl Worker {
     }
 
     /// Says once of each component and code that its events are refused: what is wrong with one is wrong with the next.
-    fn tell(&mut self, component: &Arc<str>, path: &str, refusal: &Refusal) {
+    fn tell(&mut self, component: &Arc<str>, path: &str, refusal: &ApiError) {
         if refusal.is_about_a_namespace() {
             tracing::debug!(%component, path, %refusal, "an event comes after its namespace");
             return;
@@ -236,8 +236,8 @@ impl Worker {
 enum Attempt {
     Done,
     /// There is no such object, or no such place for it.
-    Gone(Refusal),
-    Refused(Refusal),
+    Gone(ApiError),
+    Refused(ApiError),
     HeldBack,
     /// It is worth another try.
     Again,
@@ -277,8 +277,8 @@ async fn write_once(transport: &Transport, method: &Method, path: &str, body: &V
             let _ = response.into_body().collect().await;
             Attempt::Again
         }
-        StatusCode::NOT_FOUND => Attempt::Gone(Refusal::read(response).await),
-        _ => Attempt::Refused(Refusal::read(response).await),
+        StatusCode::NOT_FOUND => Attempt::Gone(ApiError::read(response).await),
+        _ => Attempt::Refused(ApiError::read(response).await),
     }
 }
 

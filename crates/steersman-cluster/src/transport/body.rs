@@ -12,19 +12,19 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
 
-use super::{Pass, SendError};
+use super::{AttemptGuard, SendError};
 
 /// A body under the conditions of its attempt. Giving it up closes the connection that it comes from.
 pub(crate) struct Guarded {
     /// Nothing after it was given up.
     body: Option<Body>,
-    pass: Pass,
+    pass: AttemptGuard,
     ended: Pin<Box<dyn Future<Output = SendError> + Send>>,
     _held: Option<Arc<dyn Send + Sync>>,
 }
 
 impl Guarded {
-    pub(super) fn new(body: Body, pass: Pass, held: Option<Arc<dyn Send + Sync>>) -> Self {
+    pub(super) fn new(body: Body, pass: AttemptGuard, held: Option<Arc<dyn Send + Sync>>) -> Self {
         let conditions = pass.clone();
         Self {
             body: Some(body),

@@ -9,9 +9,9 @@ use std::{
 
 use futures::future::select_all;
 use steersman_cache::WriteGuard;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
-use super::{Line, SendError};
+use super::{SendError, SharedTransport};
 use crate::{Closed, Fence};
 
 /// The request was not answered in time.
@@ -39,21 +39,21 @@ impl Refused {
 
 /// The conditions under which an attempt starts and goes on.
 #[derive(Clone)]
-pub(crate) struct Pass {
-    line: Arc<Line>,
+pub(crate) struct AttemptGuard {
+    line: Arc<SharedTransport>,
     fences: Arc<[Fence]>,
     /// When it has to be over, and how long that was when the request began.
-    deadline: Option<(Moment, Duration)>,
+    deadline: Option<(MonotonicTime, Duration)>,
     is_read: bool,
 }
 
-impl Pass {
+impl AttemptGuard {
     /// For a read, or for a write with fences to pass.
     pub(super) fn new(
-        line: Arc<Line>,
+        line: Arc<SharedTransport>,
         is_read: bool,
         fences: &Arc<[Fence]>,
-        deadline: Option<(Moment, Duration)>,
+        deadline: Option<(MonotonicTime, Duration)>,
     ) -> Self {
         Self {
             line,
@@ -87,7 +87,7 @@ impl Pass {
     }
 
     /// How much time there is, if that is limited.
-    pub(super) fn remaining(&self, now: Moment) -> Option<Duration> {
+    pub(super) fn remaining(&self, now: MonotonicTime) -> Option<Duration> {
         let own = self.deadline.map(|(deadline, _)| deadline.saturating_since(now));
         self.fences().filter_map(Fence::remaining).chain(own).min()
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::HeaderValue;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 /// So long a token is used without looking at the file. Kubelets write a new one long before the old one ends.
 const FRESH: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ pub(crate) struct TokenFile {
 
 struct Known {
     header: HeaderValue,
-    read: Moment,
+    read: MonotonicTime,
 }
 
 /// The file with the token is of no use.
@@ -41,14 +41,14 @@ pub(crate) enum TokenError {
 }
 
 impl TokenFile {
-    pub(crate) fn read(path: PathBuf, now: Moment) -> Result<Self, TokenError> {
+    pub(crate) fn read(path: PathBuf, now: MonotonicTime) -> Result<Self, TokenError> {
         let header = read(&path)?;
         let known = Mutex::new(Known { header, read: now });
         Ok(Self { path, known })
     }
 
     /// The token as the value of a header.
-    pub(super) fn header(&self, now: Moment) -> HeaderValue {
+    pub(super) fn header(&self, now: MonotonicTime) -> HeaderValue {
         let known = self.lock();
         if now.saturating_since(known.read) < FRESH {
             return known.header.clone();
@@ -59,7 +59,7 @@ impl TokenFile {
 
     /// The token after another look at the file. If there is none, the last one is used: some remove the file after the
     /// program has started (<https://github.com/kubernetes/kubernetes/issues/68164>).
-    pub(super) fn reload(&self, now: Moment) -> HeaderValue {
+    pub(super) fn reload(&self, now: MonotonicTime) -> HeaderValue {
         let read = read(&self.path);
         let mut known = self.lock();
         known.read = now;

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steersman_cache::{InformerOptions, Scope};
 use steersman_cluster::{Cluster, ClusterBuilder};
-use steersman_core::{Moment, ObjectKey, TestClock};
+use steersman_core::{MonotonicTime, ObjectKey, TestClock};
 use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
 
 /// A cluster through a proxy, whose cache holds what is in the namespace of the test. What nobody holds goes at once.
@@ -22,7 +22,7 @@ pub fn builder(fixture: &Fixture, proxy: &FaultProxy) -> ClusterBuilder {
     let here = Scope::all().namespace(fixture.namespace());
     Cluster::builder("test")
         .config(config(fixture, proxy))
-        .field_owner("tester")
+        .field_manager("tester")
         .cache(|cache| {
             cache
                 .defaults(here, InformerOptions::default())
@@ -82,7 +82,7 @@ pub fn requests(proxy: &FaultProxy) -> Vec<Exchange> {
 }
 
 /// Waits until somebody waits for a moment up to `latest`, and says which it is.
-pub async fn next_deadline(clock: &TestClock, latest: Duration) -> Moment {
+pub async fn next_deadline(clock: &TestClock, latest: Duration) -> MonotonicTime {
     use steersman_core::Clock;
     let latest = clock.now() + latest;
     loop {

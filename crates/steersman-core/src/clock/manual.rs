@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
-use super::{Clock, Moment, Sleep};
+use super::{Clock, MonotonicTime, Sleep};
 
 /// A clock that is moved by hand, so that no test ever waits.
 ///
-/// Clones show the same time. It starts at [`Moment::ORIGIN`], and its calendar at the beginning of 2030.
+/// Clones show the same time. It starts at [`MonotonicTime::ORIGIN`], and its calendar at the beginning of 2030.
 ///
 /// ```
 /// use std::{task::{Context, Waker}, time::Duration};
@@ -35,17 +35,17 @@ const FIRST_DAY: u64 = 1_893_456_000;
 
 #[derive(Debug)]
 struct Shared {
-    now: Moment,
+    now: MonotonicTime,
     wall: SystemTime,
     /// Sleepers by deadline; the number keeps apart those with the same one and wakes them in order of arrival.
-    sleepers: BTreeMap<(Moment, u64), Waker>,
+    sleepers: BTreeMap<(MonotonicTime, u64), Waker>,
     arrivals: u64,
 }
 
 impl Default for Shared {
     fn default() -> Self {
         Self {
-            now: Moment::ORIGIN,
+            now: MonotonicTime::ORIGIN,
             wall: SystemTime::UNIX_EPOCH + Duration::from_secs(FIRST_DAY),
             sleepers: BTreeMap::new(),
             arrivals: 0,
@@ -54,7 +54,7 @@ impl Default for Shared {
 }
 
 impl TestClock {
-    /// A clock that shows [`Moment::ORIGIN`].
+    /// A clock that shows [`MonotonicTime::ORIGIN`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -67,7 +67,7 @@ impl TestClock {
     }
 
     /// Moves time and calendar on to `moment`; does nothing if that is in the past.
-    pub fn advance_to(&self, moment: Moment) {
+    pub fn advance_to(&self, moment: MonotonicTime) {
         let mut shared = self.lock();
         let now = shared.now.max(moment);
         let by = now.saturating_since(shared.now);
@@ -83,7 +83,7 @@ impl TestClock {
     }
 
     /// Moves the time on to the earliest deadline that somebody waits for, and says which that was.
-    pub fn advance_to_next(&self) -> Option<Moment> {
+    pub fn advance_to_next(&self) -> Option<MonotonicTime> {
         let deadline = self.next_deadline()?;
         self.advance_to(deadline);
         Some(deadline)
@@ -101,7 +101,7 @@ impl TestClock {
 
     /// The earliest deadline that somebody waits for.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub fn next_deadline(&self) -> Option<MonotonicTime> {
         self.lock().sleepers.keys().next().map(|(deadline, _)| *deadline)
     }
 
@@ -111,7 +111,7 @@ impl TestClock {
 }
 
 impl Clock for TestClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> MonotonicTime {
         self.lock().now
     }
 
@@ -119,7 +119,7 @@ impl Clock for TestClock {
         self.lock().wall
     }
 
-    fn sleep_until(&self, deadline: Moment) -> Sleep {
+    fn sleep_until(&self, deadline: MonotonicTime) -> Sleep {
         Box::pin(ManualSleep {
             clock: self.clone(),
             deadline,
@@ -130,7 +130,7 @@ impl Clock for TestClock {
 
 struct ManualSleep {
     clock: TestClock,
-    deadline: Moment,
+    deadline: MonotonicTime,
     arrival: Option<u64>,
 }
 
@@ -180,17 +180,17 @@ mod tests {
     fn guarantee_1_moving_to_the_past_changes_nothing() {
         let clock = TestClock::new();
         clock.advance(Duration::from_secs(2));
-        clock.advance_to(Moment::ORIGIN);
-        assert_eq!(clock.now(), Moment::ORIGIN + Duration::from_secs(2));
+        clock.advance_to(MonotonicTime::ORIGIN);
+        assert_eq!(clock.now(), MonotonicTime::ORIGIN + Duration::from_secs(2));
     }
 
     #[test]
     fn guarantee_2_a_sleep_ends_at_its_deadline_and_not_before() {
         let clock = TestClock::new();
-        let deadline = Moment::from_nanos(10);
+        let deadline = MonotonicTime::from_nanos(10);
         let mut sleep = clock.sleep_until(deadline);
         assert!(!is_ready(&mut sleep));
-        clock.advance_to(Moment::from_nanos(9));
+        clock.advance_to(MonotonicTime::from_nanos(9));
         assert!(!is_ready(&mut sleep));
         clock.advance_to(deadline);
         assert!(is_ready(&mut sleep));
@@ -199,9 +199,9 @@ mod tests {
     #[test]
     fn guarantee_3_a_dropped_sleep_is_forgotten() {
         let clock = TestClock::new();
-        let mut sleep = clock.sleep_until(Moment::from_nanos(10));
+        let mut sleep = clock.sleep_until(MonotonicTime::from_nanos(10));
         assert!(!is_ready(&mut sleep));
-        assert_eq!(clock.next_deadline(), Some(Moment::from_nanos(10)));
+        assert_eq!(clock.next_deadline(), Some(MonotonicTime::from_nanos(10)));
         drop(sleep);
         assert_eq!(clock.next_deadline(), None);
     }
@@ -211,7 +211,7 @@ mod tests {
         let mark = clock.mark();
         clock.advance(Duration::from_secs(2));
         clock.set_wall(SystemTime::UNIX_EPOCH);
-        assert_eq!(clock.now(), Moment::ORIGIN + Duration::from_secs(2));
+        assert_eq!(clock.now(), MonotonicTime::ORIGIN + Duration::from_secs(2));
         assert_eq!(mark.elapsed(&clock), Duration::from_secs(2));
     }
 
@@ -219,7 +219,7 @@ mod tests {
     fn guarantee_4_time_in_which_the_machine_is_suspended_counts() {
         let clock = TestClock::new();
         let mark = clock.mark();
-        let mut sleep = clock.sleep_until(Moment::from_nanos(10));
+        let mut sleep = clock.sleep_until(MonotonicTime::from_nanos(10));
         clock.suspend(Duration::from_secs(60));
         assert!(!is_ready(&mut sleep), "no timer counts it");
         assert_eq!(mark.elapsed(&clock), Duration::from_secs(60));

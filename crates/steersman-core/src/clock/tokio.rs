@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::{Clock, Moment, Sleep};
+use super::{Clock, MonotonicTime, Sleep};
 
 /// Real time, waited for with tokio's timer. Its origin is the moment it was made.
 ///
@@ -45,8 +45,8 @@ impl Default for TokioClock {
 }
 
 impl Clock for TokioClock {
-    fn now(&self) -> Moment {
-        Moment::ORIGIN + self.origin.elapsed()
+    fn now(&self) -> MonotonicTime {
+        MonotonicTime::ORIGIN + self.origin.elapsed()
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is where the calendar comes from")]
@@ -54,8 +54,8 @@ impl Clock for TokioClock {
         SystemTime::now()
     }
 
-    fn sleep_until(&self, deadline: Moment) -> Sleep {
-        let wait = deadline.saturating_since(Moment::ORIGIN);
+    fn sleep_until(&self, deadline: MonotonicTime) -> Sleep {
+        let wait = deadline.saturating_since(MonotonicTime::ORIGIN);
         match self.origin.checked_add(wait) {
             Some(instant) => Box::pin(tokio::time::sleep_until(instant)),
             // Centuries away, and more than the platform can express.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use steersman_core::{Clock, Moment};
+use steersman_core::{Clock, MonotonicTime};
 
 /// Maximum number of entries. An operator has few scrapers; more entries mean that a client tries tokens.
 const ENTRIES_MAX: usize = 4096;
@@ -36,7 +36,7 @@ pub(super) struct Cache<V> {
 }
 
 struct Entry<V> {
-    expires: Moment,
+    expires: MonotonicTime,
     value: V,
 }
 

@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::{body::Incoming, rt};
-use steersman_core::{Clock, Moment, Sleep};
+use steersman_core::{Clock, MonotonicTime, Sleep};
 use tokio::io::{self, AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::handler::{BodyTimeout, BoxError};
@@ -43,11 +43,11 @@ pub(super) struct HeaderTimer {
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// The client connected at this moment.
-    Connected(Moment),
+    Connected(MonotonicTime),
     /// A header started at this moment. The state stays until the response ends; hyper does not use the timer then.
-    Header(Moment),
+    Header(MonotonicTime),
     /// The connection is idle since this moment.
-    Idle(Moment),
+    Idle(MonotonicTime),
 }
 
 impl HeaderTimer {
@@ -57,7 +57,7 @@ impl HeaderTimer {
         Self { clock, state }
     }
 
-    pub(super) fn deadline(&self) -> Moment {
+    pub(super) fn deadline(&self) -> MonotonicTime {
         match *self.lock() {
             State::Connected(since) | State::Header(since) => since + HEADER_TIMEOUT,
             State::Idle(since) => since + IDLE_TIMEOUT,
@@ -104,7 +104,7 @@ impl rt::Timer for HeaderTimer {
 struct HeaderSleep {
     timer: HeaderTimer,
     /// In a mutex, because hyper requires `Sync`.
-    sleep: Mutex<Option<(Moment, Sleep)>>,
+    sleep: Mutex<Option<(MonotonicTime, Sleep)>>,
 }
 
 impl rt::Sleep for HeaderSleep {}

@@ -14,7 +14,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use steersman_core::{Clock, Moment, TestClock, TokioClock};
+use steersman_core::{Clock, MonotonicTime, TestClock, TokioClock};
 use steersman_endpoints::{HttpHandler, Routes, ServeError, Server};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -117,7 +117,7 @@ pub(crate) async fn over(
 
 /// Waits until the next deadline of the clock is this far away.
 pub(crate) async fn next_deadline_in(clock: &TestClock, after: Duration) {
-    let wanted: Moment = clock.now() + after;
+    let wanted: MonotonicTime = clock.now() + after;
     while clock.next_deadline() != Some(wanted) {
         tokio::task::yield_now().await;
     }

@@ -3,7 +3,7 @@
 
 use std::task::Waker;
 
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use super::{Entrance, State, Wakes};
 use crate::Key;
@@ -29,7 +29,7 @@ impl<K: Key> State<K> {
     }
 
     /// Ends a flight. `reset` forgets the failures; `again` puts the key back.
-    pub(crate) fn finish(&mut self, index: u32, reset: bool, again: Option<(Entrance, Moment)>) {
+    pub(crate) fn finish(&mut self, index: u32, reset: bool, again: Option<(Entrance, MonotonicTime)>) {
         self.flights.remove(&mut self.entries, index);
         self.in_flight -= 1;
         let entry = &mut self.entries[index as usize];
@@ -146,7 +146,7 @@ impl<K: Key> State<K> {
     }
 
     /// Puts in what an earlier run left, with its priority, deadline and failures.
-    pub(crate) fn restore(&mut self, status: Status<K>, hash: u64, now: Moment) -> bool {
+    pub(crate) fn restore(&mut self, status: Status<K>, hash: u64, now: MonotonicTime) -> bool {
         if self.shutdown.is_some() {
             return false;
         }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use super::State;
 use crate::Key;
@@ -12,7 +12,7 @@ use crate::entry::Place;
 use crate::inspect::{Depth, Stage, Status};
 
 impl<K: Key> State<K> {
-    pub(crate) fn depth(&self, now: Moment) -> Depth {
+    pub(crate) fn depth(&self, now: MonotonicTime) -> Depth {
         let eligible = self.schedule.eligible();
         let unfinished = u128::from(now.as_nanos()) * self.in_flight as u128;
         let oldest = self

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use steersman_core::{Moment, TestClock};
+use steersman_core::{MonotonicTime, TestClock};
 use steersman_queue::{Item, Key, Limiter, Options, Queue};
 
 /// So many seconds with every failure, so that tests can count.
 pub struct Steps;
 
 impl<K> Limiter<K> for Steps {
-    fn delay(&self, _key: &K, failures: u32, _now: Moment) -> Duration {
+    fn delay(&self, _key: &K, failures: u32, _now: MonotonicTime) -> Duration {
         seconds(u64::from(failures))
     }
 }
@@ -25,8 +25,8 @@ pub fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub fn at(seconds: u64) -> Moment {
-    Moment::ORIGIN + self::seconds(seconds)
+pub fn at(seconds: u64) -> MonotonicTime {
+    MonotonicTime::ORIGIN + self::seconds(seconds)
 }
 
 pub fn queue<K: Key>() -> (Queue<K>, TestClock) {

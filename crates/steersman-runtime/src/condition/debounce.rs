@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use steersman_core::{Clock, Moment, Presence, Sighting};
+use steersman_core::{Clock, MonotonicTime, Presence, Sighting};
 
 use super::Sightings;
 
@@ -16,7 +16,7 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
         /// Something was told that is an answer.
         is_answered: bool,
         /// What is new, and when it will have lasted.
-        pending: Option<(Sighting, Moment)>,
+        pending: Option<(Sighting, MonotonicTime)>,
     }
     let state = State {
         sightings,
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        BoxError, Condition,
+        BoxError, RunCondition,
         condition::tests::{clock, newest, told},
     };
 
@@ -128,7 +128,7 @@ mod tests {
         let (time, clock) = clock();
         let flag = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let polled = Arc::clone(&flag);
-        let condition = Condition::poll("flag", Duration::from_secs(1), move || {
+        let condition = RunCondition::poll("flag", Duration::from_secs(1), move || {
             let holds = polled.load(std::sync::atomic::Ordering::Relaxed);
             async move { Ok::<_, BoxError>(holds) }
         });
@@ -151,7 +151,7 @@ mod tests {
     fn a_change_that_lasts_is_told_also_if_its_reason_changes() {
         let (time, clock) = clock();
         let (sender, receiver) = watch::channel((Present, 0));
-        let condition = Condition::from_stream("counted", move || {
+        let condition = RunCondition::from_stream("counted", move || {
             let mut receiver = receiver.clone();
             receiver.mark_changed();
             stream::unfold(receiver, |mut receiver| async move {

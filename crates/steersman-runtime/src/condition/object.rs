@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use serde::de::DeserializeOwned;
-use steersman_cache::{Event, Held, Registration, Resource, Scope, Trouble};
+use steersman_cache::{Event, InformerHandle, Registration, Resource, Scope, WatchError};
 use steersman_cluster::{Cluster, POLL_EVERY, PresenceWatch};
 use steersman_core::{ObjectKey, Presence, Sighting};
 use tokio::sync::watch;
@@ -46,7 +46,7 @@ pub(super) fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'stat
 struct Watching {
     cluster: Cluster,
     resource: Resource,
-    informer: Held,
+    informer: InformerHandle,
     registration: Registration,
     /// What its events say. Where none comes, there is no object.
     object: watch::Receiver<Sighting>,
@@ -103,10 +103,10 @@ impl Watching {
                 return None;
             }
             let object = self.object.borrow_and_update().clone();
-            let because = |presence: Presence, trouble: &Trouble| {
+            let because = |presence: Presence, trouble: &WatchError| {
                 Sighting::new(presence, format!("{}: {trouble}", self.resource))
             };
-            let is_absent = health.trouble.as_deref() == Some(&Trouble::Absent);
+            let is_absent = health.trouble.as_deref() == Some(&WatchError::Absent);
             let sighting = match &health.trouble {
                 Some(trouble) if is_absent => Some(because(Presence::Absent, trouble)),
                 _ if self.registration.is_synced() => Some(object),

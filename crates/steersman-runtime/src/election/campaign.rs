@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc, thread};
 
-use crate::{LeadershipKeeper, Standings};
+use crate::{LeadershipKeeper, StatusRegistry};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
@@ -63,7 +63,7 @@ pub(crate) struct Circumstances {
     pub(crate) seed: u64,
     pub(crate) keeper: Arc<LeadershipKeeper>,
     pub(crate) warm: watch::Receiver<bool>,
-    pub(crate) standings: Standings,
+    pub(crate) standings: StatusRegistry,
     pub(crate) overdue: Overdue,
 }
 

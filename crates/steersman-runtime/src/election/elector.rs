@@ -9,11 +9,11 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use crate::{LeadershipKeeper, Place, Standing};
+use crate::{LeadershipKeeper, RunnableStatus, StatusHandle};
 use futures::{Stream, StreamExt};
 use kube::core::DynamicObject;
 use steersman_cluster::{Error, Fence, FenceKeeper};
-use steersman_core::{Clock, Mark, Moment, Random};
+use steersman_core::{Clock, MonotonicTime, Random, SuspendAwareTime};
 use tokio::sync::watch;
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
     follower::{Changed, Follower},
     lock::{Lock, Told},
     record::{Record, micro_time},
-    sight::{Candidate, Sight, Turn, is_of},
+    sight::{Candidate, LeaseObservation, Turn, is_of},
 };
 use crate::supervise::chain;
 
@@ -39,7 +39,7 @@ pub(super) struct Elector {
     pub(super) warm: watch::Receiver<bool>,
     pub(super) orders: watch::Receiver<Order>,
     pub(super) figures: Figures,
-    pub(super) place: Place,
+    pub(super) place: StatusHandle,
     pub(super) overdue: Overdue,
     /// What was written as the beginning of the last term, as long as the lease may say so.
     pub(super) acquired: Option<String>,
@@ -51,7 +51,7 @@ pub(super) struct Elector {
 struct Won {
     lease: DynamicObject,
     /// From before the request was sent that won it.
-    sent: Mark,
+    sent: SuspendAwareTime,
 }
 
 /// How a term ended.
@@ -112,7 +112,7 @@ impl Elector {
         }
         let terms = self.keeper.held_terms();
         let text = format!("leader work is still running {limit:?} after the lease was lost; not contending");
-        self.place.set(Standing::Degraded { reason: text.clone() });
+        self.place.set(RunnableStatus::Degraded { reason: text.clone() });
         if let Some(done) = self.vacated_until(lost + limit.saturating_mul(2)).await {
             return done;
         }
@@ -129,7 +129,7 @@ impl Elector {
     }
 
     /// Waits for the end of leader work until a moment; gives nothing if it did not end by then.
-    async fn vacated_until(&mut self, moment: Moment) -> Option<Option<Ended>> {
+    async fn vacated_until(&mut self, moment: MonotonicTime) -> Option<Option<Ended>> {
         tokio::select! {
             biased;
             () = self.keeper.vacated() => Some(None),
@@ -140,7 +140,7 @@ impl Elector {
 
     /// Waits for its turn and takes the lease; gives nothing when it is told to go.
     async fn stand(&mut self) -> Option<Won> {
-        let mut sight = Sight::default();
+        let mut sight = LeaseObservation::default();
         let mut may_watch = true;
         loop {
             let looked = tokio::select! {
@@ -179,7 +179,7 @@ impl Elector {
     }
 
     /// Follows the lease until it is this candidate's turn. False means that somebody has to look at it again.
-    async fn wait_for_turn(&mut self, sight: &mut Sight, may_watch: &mut bool) -> bool {
+    async fn wait_for_turn(&mut self, sight: &mut LeaseObservation, may_watch: &mut bool) -> bool {
         let mut watching: Option<Watching> =
             may_watch.then(|| Box::pin(self.lock.watch(sight.lease())) as Watching);
         let opened = self.clock.now();
@@ -190,7 +190,7 @@ impl Elector {
                 Turn::Take => return true,
                 Turn::Wait(until) => until,
             };
-            self.place.set(Standing::Ready);
+            self.place.set(RunnableStatus::Ready);
             self.name_leader(sight, now);
             if look_again.is_some_and(|moment| now >= moment) {
                 return false;
@@ -232,7 +232,7 @@ impl Elector {
         let (fence_keeper, fence) = Fence::new(Arc::clone(&self.clock));
         fence_keeper.open_for(self.settings.timing.renew, won.sent);
         tracing::info!(lease = %self.name(), identity = self.settings.identity, "leading");
-        self.place.set(Standing::Ready);
+        self.place.set(RunnableStatus::Ready);
         let term = Granted::new(&self.keeper, fence, &self.figures);
         let end = self.hold(&fence_keeper, won).await;
         match &end {
@@ -398,7 +398,7 @@ impl Elector {
     }
 
     /// What is written to take the lease.
-    fn claim(&mut self, sight: &Sight) -> Record {
+    fn claim(&mut self, sight: &LeaseObservation) -> Record {
         let (found, now) = (sight.record(), micro_time(self.clock.wall()));
         let is_ours = sight.is_of(&self.candidate());
         // The same in each try, as long as it is not known what became of the one before.
@@ -416,7 +416,7 @@ impl Elector {
         }
     }
 
-    fn see(&mut self, sight: &mut Sight, lease: Option<DynamicObject>) {
+    fn see(&mut self, sight: &mut LeaseObservation, lease: Option<DynamicObject>) {
         sight.see(lease, self.clock.now());
         if sight.record().holder != self.settings.identity {
             self.acquired = None;
@@ -424,7 +424,7 @@ impl Elector {
     }
 
     /// Logs who leads, once for each leader.
-    fn name_leader(&mut self, sight: &Sight, now: Moment) {
+    fn name_leader(&mut self, sight: &LeaseObservation, now: MonotonicTime) {
         let leader = sight
             .leader(now)
             .filter(|leader| self.named.as_deref() != Some(leader));
@@ -444,7 +444,7 @@ impl Elector {
     }
 
     /// Waits until the renew deadline has passed since then.
-    async fn run_out(&self, since: Mark) {
+    async fn run_out(&self, since: SuspendAwareTime) {
         loop {
             let left = self
                 .settings
@@ -460,7 +460,7 @@ impl Elector {
 
     /// Waits before it is tried again, unless told to go.
     async fn pause(&mut self) {
-        let until: Moment = self.clock.now() + self.jittered();
+        let until: MonotonicTime = self.clock.now() + self.jittered();
         tokio::select! {
             biased;
             () = excused(&mut self.orders) => {}
@@ -478,7 +478,7 @@ impl Elector {
     }
 
     fn in_trouble(&self, error: &Error) {
-        self.place.set(Standing::Degraded { reason: chain(error) });
+        self.place.set(RunnableStatus::Degraded { reason: chain(error) });
     }
 
     fn may_contend(&self) -> bool {

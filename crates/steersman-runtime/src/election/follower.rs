@@ -6,7 +6,7 @@
 
 use futures::StreamExt;
 use kube::core::DynamicObject;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use super::{
     elector::{Elector, Watching},
@@ -19,7 +19,7 @@ use crate::supervise::chain;
 pub(super) struct Follower {
     watching: Option<Watching>,
     /// When the next watch is opened; nothing if watching is forbidden.
-    opens: Option<Moment>,
+    opens: Option<MonotonicTime>,
 }
 
 /// A change of the lease that this replica did not make.
@@ -30,7 +30,7 @@ pub(super) enum Changed {
 }
 
 impl Follower {
-    pub(super) fn new(now: Moment) -> Self {
+    pub(super) fn new(now: MonotonicTime) -> Self {
         Self {
             watching: None,
             opens: Some(now),

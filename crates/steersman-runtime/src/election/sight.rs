@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kube::core::DynamicObject;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use super::record::Record;
 
@@ -13,12 +13,12 @@ use super::record::Record;
 /// That clock stands still while the machine is suspended, and does not follow the calendar. So it errs on the side of
 /// waiting too long.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct LeaseObservation {
     lease: Option<DynamicObject>,
     record: Record,
-    changed: Moment,
+    changed: MonotonicTime,
     /// Since when nobody holds it.
-    free: Option<Moment>,
+    free: Option<MonotonicTime>,
 }
 
 /// What a candidate does next.
@@ -27,7 +27,7 @@ pub(super) enum Turn {
     /// It tries to take the lease.
     Take,
     /// It waits until then, or until something is seen.
-    Wait(Moment),
+    Wait(MonotonicTime),
 }
 
 /// What a candidate knows of itself.
@@ -39,9 +39,9 @@ pub(super) struct Candidate<'a> {
     pub(super) patience: Duration,
 }
 
-impl Sight {
+impl LeaseObservation {
     /// Takes note of the lease as it is; nothing if it is not there.
-    pub(super) fn see(&mut self, lease: Option<DynamicObject>, now: Moment) {
+    pub(super) fn see(&mut self, lease: Option<DynamicObject>, now: MonotonicTime) {
         // A lease that was deleted may have a holder who does not know yet, so what it said counts until it runs out.
         if let Some(record) = lease.as_ref().map(Record::of)
             && record != self.record
@@ -61,7 +61,7 @@ impl Sight {
     }
 
     /// The holder, as long as the lease has not expired.
-    pub(super) fn leader(&self, now: Moment) -> Option<&str> {
+    pub(super) fn leader(&self, now: MonotonicTime) -> Option<&str> {
         let is_held = !self.record.holder.is_empty() && now < self.changed + self.record.duration();
         is_held.then_some(&*self.record.holder)
     }
@@ -72,7 +72,7 @@ impl Sight {
     }
 
     /// Whose turn it is.
-    pub(super) fn turn(&mut self, candidate: &Candidate<'_>, now: Moment) -> Turn {
+    pub(super) fn turn(&mut self, candidate: &Candidate<'_>, now: MonotonicTime) -> Turn {
         if self.is_of(candidate) {
             return Turn::Take;
         }
@@ -103,8 +103,8 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(15);
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    fn at(seconds: u64) -> Moment {
-        Moment::ORIGIN + Duration::from_secs(seconds)
+    fn at(seconds: u64) -> MonotonicTime {
+        MonotonicTime::ORIGIN + Duration::from_secs(seconds)
     }
 
     fn lease(holder: &str, renewed: &str) -> Option<DynamicObject> {
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn guarantee_2_a_lease_counts_from_when_it_was_seen_to_change() {
-        let mut sight = Sight::default();
+        let mut sight = LeaseObservation::default();
         // Whatever the lease says about the time.
         sight.see(lease("other", "1970-01-01T00:00:00.000000Z"), at(100));
         assert_eq!(sight.turn(&warm(), at(100)), Turn::Wait(at(115)));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn guarantee_3_a_lease_that_was_given_up_or_never_was_is_free_at_once() {
-        let mut sight = Sight::default();
+        let mut sight = LeaseObservation::default();
         assert_eq!(sight.turn(&warm(), at(1)), Turn::Take);
         sight.see(lease("other", "1"), at(2));
         assert_eq!(sight.turn(&warm(), at(2)), Turn::Wait(at(17)));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn guarantee_2_a_lease_that_was_deleted_is_held_until_it_would_have_run_out() {
-        let mut sight = Sight::default();
+        let mut sight = LeaseObservation::default();
         sight.see(lease("other", "1"), at(2));
         sight.see(None, at(3));
         assert_eq!(sight.turn(&warm(), at(3)), Turn::Wait(at(17)));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn guarantee_8_who_is_cold_leaves_it_to_others_for_a_time() {
-        let mut sight = Sight::default();
+        let mut sight = LeaseObservation::default();
         assert_eq!(sight.turn(&cold(), at(10)), Turn::Wait(at(15)));
         assert_eq!(sight.turn(&warm(), at(11)), Turn::Take);
         // Somebody was quicker, and lets it run out.
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_one_s_own_only_if_it_says_what_one_wrote() {
-        let mut sight = Sight::default();
+        let mut sight = LeaseObservation::default();
         sight.see(lease("me", "1"), at(1));
         assert_eq!(
             sight.turn(&warm(), at(1)),

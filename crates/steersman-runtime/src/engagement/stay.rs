@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 use crate::{RunContext, Stop, StopHandle, conditional::GRACE};
 
 /// The time in which a cluster has a kind, in one incarnation.
-pub(crate) struct Stay {
+pub(crate) struct KindGuard {
     end: Stop,
     clock: Arc<dyn Clock>,
     _following: Task,
 }
 
-impl Stay {
+impl KindGuard {
     /// Follows the kind. `told` hears of the end.
     pub(crate) fn follow(mut presence: PresenceWatch, cx: &RunContext, told: &Arc<Notify>) -> Self {
         let (handle, end) = StopHandle::new();

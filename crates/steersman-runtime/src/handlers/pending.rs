@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use crate::{Request, controller::Memory};
 
@@ -28,7 +28,7 @@ pub(super) struct Pending {
 /// When a handler is to be called, and how often it has failed before.
 #[derive(Clone, Copy, Debug)]
 struct Due {
-    at: Moment,
+    at: MonotonicTime,
     failures: u32,
 }
 
@@ -41,14 +41,14 @@ pub(super) enum Conclusion {
     GivenUp,
     /// It is to be called again.
     Again {
-        at: Moment,
+        at: MonotonicTime,
         failures: u32,
         is_failure: bool,
     },
 }
 
 impl Conclusion {
-    pub(super) fn again(at: Moment, failures: u32) -> Self {
+    pub(super) fn again(at: MonotonicTime, failures: u32) -> Self {
         Self::Again {
             at,
             failures,
@@ -56,7 +56,7 @@ impl Conclusion {
         }
     }
 
-    pub(super) fn failed(at: Moment, failures: u32) -> Self {
+    pub(super) fn failed(at: MonotonicTime, failures: u32) -> Self {
         Self::Again {
             at,
             failures,
@@ -80,7 +80,7 @@ impl AllPending {
     }
 
     /// Remembers what is left to do, and says when that is.
-    pub(super) fn end(&self, request: Request, pending: Pending) -> Option<Moment> {
+    pub(super) fn end(&self, request: Request, pending: Pending) -> Option<MonotonicTime> {
         let (next, mut all) = (pending.next(), self.lock());
         match next {
             Some(_) => all.insert(request, pending),
@@ -122,7 +122,7 @@ impl Pending {
     }
 
     /// Whether it is the turn of a handler, and how often it failed before.
-    pub(super) fn is_due(&self, number: u64, now: Moment) -> Option<u32> {
+    pub(super) fn is_due(&self, number: u64, now: MonotonicTime) -> Option<u32> {
         let due = self.handlers.get(&number);
         let is_due = self.everyone || due.is_some_and(|due| due.at <= now);
         is_due.then(|| due.map_or(0, |due| due.failures))
@@ -161,7 +161,7 @@ impl Pending {
     }
 
     /// When the next one is to be called, if one is.
-    pub(super) fn next(&self) -> Option<Moment> {
+    pub(super) fn next(&self) -> Option<MonotonicTime> {
         self.handlers.values().map(|due| due.at).min()
     }
 }
@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    const NOW: Moment = Moment::from_nanos(10);
-    const LATER: Moment = Moment::from_nanos(20);
+    const NOW: MonotonicTime = MonotonicTime::from_nanos(10);
+    const LATER: MonotonicTime = MonotonicTime::from_nanos(20);
 
     #[test]
     fn guarantee_6_nothing_is_left_when_all_are_content() {

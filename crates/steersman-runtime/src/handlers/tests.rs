@@ -31,7 +31,7 @@ async fn guarantee_4_handlers_know_their_controller_before_the_manager_can_run_i
         // The manager has nothing of this name yet.
         manager.add(run_fn("maps", async |_| Ok(()))).unwrap();
     });
-    assert!(matches!(added, Err(HostError::NameTaken { .. })));
+    assert!(matches!(added, Err(AddError::DuplicateName { .. })));
     let replays = *replays.unwrap().borrow();
     assert_eq!(
         replays, 1,

@@ -6,9 +6,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
-use crate::{BoxRunnable, Filling, Needs, Runnable, Unfilled};
-use steersman_cache::{Resource, Trouble};
-use steersman_core::Moment;
+use crate::{BoxRunnable, CacheSync, NotSynced, RunPolicy, Runnable};
+use steersman_cache::{Resource, WatchError};
+use steersman_core::MonotonicTime;
 
 use super::Inner;
 use steersman_endpoints::CheckError;
@@ -66,7 +66,7 @@ impl Inner {
         for informer in cluster.cache().informers() {
             let health = informer.health();
             // A kind that is not installed has nothing to sync.
-            let is_absent = health.trouble.as_deref() == Some(&Trouble::Absent);
+            let is_absent = health.trouble.as_deref() == Some(&WatchError::Absent);
             let is_done = health.synced || health.ended || is_absent;
             if !is_done && named.contains(informer.resource()) {
                 missing.insert(format!("{} (cluster {})", informer.resource(), cluster.name()));
@@ -86,22 +86,22 @@ impl Drop for Waiting<'_> {
 }
 
 /// Fills the caches that were declared, all at the same time, and waits for them as far as that makes sense.
-pub(super) async fn fill_caches(inner: &Inner, deadline: Moment) -> Filling {
+pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> CacheSync {
     // Where there is an election, those who need leadership have their caches once they lead.
     let is_contested = inner.election.is_some() || inner.own_leases.is_some();
-    let is_early = |runnable: &BoxRunnable| !is_contested || runnable.needs() != Needs::Leadership;
+    let is_early = |runnable: &BoxRunnable| !is_contested || runnable.run_policy() != RunPolicy::Leadership;
     let runnables = inner.runnables().into_iter().filter(is_early);
     let wanted = runnables.flat_map(|runnable| runnable.caches());
-    let mut filling = Filling::start(wanted, inner.surroundings.fleet());
+    let mut filling = CacheSync::start(wanted, inner.surroundings.fleet());
     let _waiting = Waiting(&inner.awaited);
     // Once for each reason, of which several kinds may have the same.
     let mut said = BTreeSet::new();
-    let missing = |Unfilled {
+    let missing = |NotSynced {
                        kind,
                        cluster,
                        reason,
                        ..
-                   }: Unfilled| {
+                   }: NotSynced| {
         let server = cluster
             .config()
             .map(|config| tracing::field::display(&config.cluster_url));

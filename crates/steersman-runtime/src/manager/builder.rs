@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{BoxError, NameTaken, Options, RunSurroundings, Standing};
+use crate::{BoxError, DuplicateCluster, Options, RunnableStatus, RuntimeContext};
 use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
-use steersman_core::{Clock, Moment, Random, Spawner, Task, TokioClock};
+use steersman_core::{Clock, MonotonicTime, Random, Spawner, Task, TokioClock};
 use steersman_endpoints::{
     BindError, CheckError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RouteError, Routes,
     Server,
@@ -43,7 +43,7 @@ pub struct ManagerBuilder {
     grace: Duration,
     barrier: Duration,
     election: Option<Election>,
-    ready_while_cold: bool,
+    ready_before_sync: bool,
     stuck_after: Option<Duration>,
     health: Option<SocketAddr>,
     metrics: Option<ServerOptions>,
@@ -63,7 +63,7 @@ pub enum BuildError {
     Connect(#[source] ConnectError),
     /// Two clusters have one name.
     #[error(transparent)]
-    Name(#[from] NameTaken),
+    Name(#[from] DuplicateCluster),
     /// The address of the probes cannot be had.
     #[error("`/healthz` and `/readyz` cannot be served")]
     Health(#[source] BindError),
@@ -102,7 +102,7 @@ impl ManagerBuilder {
             grace: Duration::from_secs(30),
             barrier: Duration::from_secs(120),
             election: None,
-            ready_while_cold: false,
+            ready_before_sync: false,
             stuck_after: None,
             health: None,
             metrics: None,
@@ -141,19 +141,19 @@ impl ManagerBuilder {
 
     /// How long everything that runs has to end. Nobody is waited for with zero, and for ever with [`Duration::MAX`].
     /// Default: 30 s.
-    pub fn grace(mut self, grace: Duration) -> Self {
+    pub fn shutdown_timeout(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
     /// How long the start waits for caches. After that, those start that have what they need. Default: 2 min.
-    pub fn barrier(mut self, limit: Duration) -> Self {
+    pub fn cache_sync_timeout(mut self, limit: Duration) -> Self {
         self.barrier = limit;
         self
     }
 
     /// Lets replicas elect the one that acts, by a lease of this name or as it is described. Default: whoever runs acts.
-    pub fn election(mut self, election: impl Into<Election>) -> Self {
+    pub fn leader_election(mut self, election: impl Into<Election>) -> Self {
         self.election = Some(election.into());
         self
     }
@@ -163,8 +163,8 @@ impl ManagerBuilder {
     ///
     /// It is for a process that serves a conversion webhook which its own lists need: the API server calls it only once it
     /// is ready. Default: `/readyz` waits for them.
-    pub fn ready_while_cold(mut self, ready: bool) -> Self {
-        self.ready_while_cold = ready;
+    pub fn ready_before_sync(mut self, ready: bool) -> Self {
+        self.ready_before_sync = ready;
         self
     }
 
@@ -224,7 +224,7 @@ impl ManagerBuilder {
             clusters.push(inferred.map_err(BuildError::Connect)?);
         }
         let default_cluster = clusters.first().map(|cluster| cluster.name().clone());
-        let surroundings = RunSurroundings::new(Arc::clone(&clock), Arc::clone(&random), spawner);
+        let surroundings = RuntimeContext::new(Arc::clone(&clock), Arc::clone(&random), spawner);
         let surroundings = surroundings
             .with_fill_limit(self.barrier)
             .with_default_cluster(default_cluster.clone());
@@ -242,7 +242,7 @@ impl ManagerBuilder {
             .as_ref()
             .map(|election| election.settings.identity.clone());
         surroundings
-            .standings()
+            .statuses()
             .set_replica(&replica.unwrap_or_else(crate::election::host));
         let (own_leases, election) = match election {
             Some(election) if election.settings.per_runnable => (Some(election.settings), None),
@@ -272,13 +272,13 @@ impl ManagerBuilder {
         let awaited = Awaited::default();
         let caches = Caches::default();
         own_checks(&readyz, &surroundings, &caches, &warmth);
-        if self.ready_while_cold {
+        if self.ready_before_sync {
             for check in ["caches", "runnables", "warm"] {
                 readyz.hide(check);
             }
         }
         if let Some(limit) = self.stuck_after {
-            let stuck = Stuck::new(limit, &clock, surroundings.standings(), &awaited);
+            let stuck = Stuck::new(limit, &clock, surroundings.statuses(), &awaited);
             registered.extend(healthz.add_sync("stuck", move || stuck.check()));
         }
         let mut routes = Routes::new();
@@ -321,13 +321,13 @@ pub(crate) struct Contested {
 }
 
 /// `/readyz` says who is not ready, and why, without anybody having to ask for it.
-fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, caches: &Caches, warmth: &Arc<Warmth>) {
-    let standings = surroundings.standings().clone();
+fn own_checks(readyz: &Checks, surroundings: &Arc<RuntimeContext>, caches: &Caches, warmth: &Arc<Warmth>) {
+    let standings = surroundings.statuses().clone();
     let running = readyz.add_sync("runnables", move || {
         let all = standings.all();
         let not_ready: Vec<String> = all
             .iter()
-            .filter(|(_, standing)| !Standing::is_ready(standing))
+            .filter(|(_, standing)| !RunnableStatus::is_ready(standing))
             .map(|(name, standing)| format!("{name}: {standing}"))
             .collect();
         if not_ready.is_empty() {
@@ -349,8 +349,8 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RunSurroundings>, caches: &Cac
 
 /// How each cluster, kind and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
 /// that can be reached, and what needs it is red by itself.
-fn add_details(readyz: &Checks, surroundings: &RunSurroundings) {
-    let (fleet, standings) = (surroundings.fleet().clone(), surroundings.standings().clone());
+fn add_details(readyz: &Checks, surroundings: &RuntimeContext) {
+    let (fleet, standings) = (surroundings.fleet().clone(), surroundings.statuses().clone());
     readyz.add_details(move || {
         let clusters = fleet.all_and_leaving().into_iter();
         let clusters = clusters.flat_map(|cluster| {
@@ -468,7 +468,7 @@ impl Serving {
     }
 
     /// Ends them: those last, who are asked how the others end.
-    pub(super) async fn end(self, deadline: Moment, clock: &Arc<dyn Clock>) {
+    pub(super) async fn end(self, deadline: MonotonicTime, clock: &Arc<dyn Clock>) {
         self.end.send_replace(true);
         let mut late = clock.sleep_until(deadline);
         for (ended, task) in self.serving {

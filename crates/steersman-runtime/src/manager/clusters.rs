@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::{Departure, HostError, Runnable};
+use crate::{AddError, ClusterRemoval, Runnable};
 use steersman_cluster::{Client, Cluster, ClusterName};
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use super::{Inner, Manager, Registry, State, last_events};
 
@@ -26,16 +26,16 @@ impl Manager {
     ///
     /// # Errors
     /// When the manager was made without one, or it was removed.
-    pub fn cluster(&self) -> Result<Cluster, HostError> {
-        let name = self.0.default_cluster.as_ref().ok_or(HostError::NoCluster)?;
-        self.0.surroundings.fleet().get(name).ok_or(HostError::NoCluster)
+    pub fn cluster(&self) -> Result<Cluster, AddError> {
+        let name = self.0.default_cluster.as_ref().ok_or(AddError::NoCluster)?;
+        self.0.surroundings.fleet().get(name).ok_or(AddError::NoCluster)
     }
 
     /// The client of that cluster.
     ///
     /// # Errors
     /// When there is none.
-    pub fn client(&self) -> Result<Client, HostError> {
+    pub fn client(&self) -> Result<Client, AddError> {
         Ok(self.cluster()?.client())
     }
 
@@ -50,11 +50,11 @@ impl Manager {
     ///
     /// # Errors
     /// When there is one of this name, or the manager is stopping.
-    pub fn add_cluster(&self, cluster: Cluster) -> Result<(), HostError> {
+    pub fn add_cluster(&self, cluster: Cluster) -> Result<(), AddError> {
         let registry = self.0.lock();
         if matches!(registry.state, State::Stopping) {
             let name = cluster.name().to_string();
-            return Err(HostError::Stopping { name });
+            return Err(AddError::Stopping { name });
         }
         self.0.surroundings.fleet().insert(cluster)?;
         drop(registry);
@@ -90,7 +90,7 @@ impl Manager {
 }
 
 /// Closes a cluster that has departed, when it drops.
-struct Departing(Departure);
+struct Departing(ClusterRemoval);
 
 impl Drop for Departing {
     fn drop(&mut self) {
@@ -102,7 +102,7 @@ impl Drop for Departing {
 impl Inner {
     /// Takes a cluster out, and lets those go that cannot do without it. Who comes for another cluster of its name comes
     /// after both.
-    fn depart(&self, cluster: &ClusterName, deadline: Moment) -> Option<Departure> {
+    fn depart(&self, cluster: &ClusterName, deadline: MonotonicTime) -> Option<ClusterRemoval> {
         let mut registry = self.lock();
         let departure = self.surroundings.fleet().depart(cluster)?;
         let Registry {

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use crate::{Fleet, RunSurroundings, Standing, Standings};
+use crate::{ClusterSet, RunnableStatus, RuntimeContext, StatusRegistry};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder},
@@ -15,17 +15,17 @@ use steersman_cluster::{Cluster, ClusterState, EventCounts, RequestCount};
 use steersman_core::Presence;
 
 /// Makes them part of what is exposed.
-pub(super) fn register(surroundings: &Arc<RunSurroundings>, registry: &mut Registry) {
+pub(super) fn register(surroundings: &Arc<RuntimeContext>, registry: &mut Registry) {
     registry.register_collector(Box::new(Collected {
         fleet: surroundings.fleet().clone(),
-        standings: surroundings.standings().clone(),
+        standings: surroundings.statuses().clone(),
     }));
 }
 
 #[derive(Debug)]
 struct Collected {
-    fleet: Fleet,
-    standings: Standings,
+    fleet: ClusterSet,
+    standings: StatusRegistry,
 }
 
 /// A figure of an informer: its name, what it means, whether it only grows, and where it is.
@@ -175,7 +175,7 @@ impl Collector for Collected {
         requests(&clusters, &mut encoder)?;
         events(&clusters, &mut encoder)?;
         presences(&clusters, &mut encoder)?;
-        self.standings(&mut encoder)
+        self.statuses(&mut encoder)
     }
 }
 
@@ -202,16 +202,16 @@ impl Collected {
         Ok(())
     }
 
-    fn standings(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn statuses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "How a runnable stands: 1 for the state it is in";
         let mut metric =
             encoder.encode_descriptor("steersman_runnable_state", help, None, MetricType::Gauge)?;
         for (name, standing) in self.standings.all() {
             let state = match standing {
-                Standing::Ready => "ready",
-                Standing::Dormant { .. } => "dormant",
-                Standing::Impaired { .. } => "impaired",
-                Standing::Degraded { .. } => "degraded",
+                RunnableStatus::Ready => "ready",
+                RunnableStatus::Dormant { .. } => "dormant",
+                RunnableStatus::Impaired { .. } => "impaired",
+                RunnableStatus::Degraded { .. } => "degraded",
                 _ => "waiting",
             };
             let labels = [("name", name.as_str()), ("state", state)];

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Clock, Moment};
+use steersman_core::{Clock, MonotonicTime};
 
 /// They get no more time than this: what comes after them, such as giving the lease up, matters more.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// Lets the events of clusters be written, for half of the time that is left at most.
-pub(super) async fn write(clusters: &[Cluster], clock: &Arc<dyn Clock>, deadline: Moment) {
+pub(super) async fn write(clusters: &[Cluster], clock: &Arc<dyn Clock>, deadline: MonotonicTime) {
     write_within(PATIENCE, clusters, clock, deadline).await;
 }
 
@@ -26,7 +26,7 @@ pub(super) async fn write_before_release(
     clusters: &[Cluster],
     lease: &ClusterName,
     clock: &Arc<dyn Clock>,
-    deadline: Moment,
+    deadline: MonotonicTime,
 ) {
     let (here, elsewhere): (Vec<_>, Vec<_>) = clusters
         .iter()
@@ -38,7 +38,12 @@ pub(super) async fn write_before_release(
     );
 }
 
-async fn write_within(patience: Duration, clusters: &[Cluster], clock: &Arc<dyn Clock>, deadline: Moment) {
+async fn write_within(
+    patience: Duration,
+    clusters: &[Cluster],
+    clock: &Arc<dyn Clock>,
+    deadline: MonotonicTime,
+) {
     let now = clock.now();
     let time = patience.min(deadline.saturating_since(now) / 2);
     tokio::select! {

@@ -7,11 +7,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    BoxError, BoxRunnable, Leadership, LeadershipKeeper, Needs, RunContext, Runnable, Standing, Standings,
-    Term, Wanted, run_filled,
+    BoxError, BoxRunnable, CacheRequirement, Leadership, LeadershipKeeper, RunContext, RunPolicy, Runnable,
+    RunnableStatus, StatusRegistry, Term, run_synced,
 };
 use steersman_cluster::ClusterName;
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 use steersman_endpoints::{MetricsRegistry, RegistrationGuard};
 use tokio::sync::watch;
 
@@ -26,7 +26,7 @@ pub(super) struct OwnLease {
     inner: BoxRunnable,
     settings: Settings,
     figures: Figures,
-    standings: Standings,
+    standings: StatusRegistry,
     overdue: Overdue,
     leads: Leads,
     _registered: RegistrationGuard,
@@ -73,7 +73,7 @@ impl OwnLease {
     pub(super) fn new(
         inner: BoxRunnable,
         settings: &Settings,
-        (standings, overdue): (&Standings, &Overdue),
+        (standings, overdue): (&StatusRegistry, &Overdue),
         metrics: &MetricsRegistry,
         leads: &Leads,
     ) -> Self {
@@ -93,7 +93,7 @@ impl OwnLease {
     fn contest(&self, cx: &RunContext) -> Result<(Contest<'_>, Listed<'_>), RunError> {
         let (keeper, leadership) = LeadershipKeeper::new();
         let keeper = Arc::new(keeper);
-        let (warm, is_warm) = watch::channel(self.inner.needs() != Needs::WarmUp);
+        let (warm, is_warm) = watch::channel(self.inner.run_policy() != RunPolicy::WarmUp);
         let circumstances = Circumstances {
             clock: Arc::clone(cx.clock()),
             seed: cx.random().next_u64(),
@@ -126,14 +126,14 @@ impl Runnable for OwnLease {
     }
 
     /// As what is wrapped: where nobody else contends it starts at once, and in the order that others expect.
-    fn needs(&self) -> Needs {
-        self.inner.needs()
+    fn run_policy(&self) -> RunPolicy {
+        self.inner.run_policy()
     }
 
     /// What waits for its lease has its caches once it leads.
-    fn caches(&self) -> Vec<Wanted> {
-        match self.inner.needs() {
-            Needs::Leadership => Vec::new(),
+    fn caches(&self) -> Vec<CacheRequirement> {
+        match self.inner.run_policy() {
+            RunPolicy::Leadership => Vec::new(),
             _ => self.inner.caches(),
         }
     }
@@ -148,8 +148,8 @@ impl Runnable for OwnLease {
 
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let (mut contest, _listed) = self.contest(&cx)?;
-        let result = match self.inner.needs() {
-            Needs::WarmUp => contest.run_warm().await,
+        let result = match self.inner.run_policy() {
+            RunPolicy::WarmUp => contest.run_warm().await,
             _ => contest.run_while_leading().await,
         };
         contest.finish().await;
@@ -189,7 +189,7 @@ impl Contest<'_> {
     /// Runs it whenever it leads, until it ends by itself or is told to.
     async fn run_while_leading(&mut self) -> Result<(), BoxError> {
         loop {
-            self.cx.stand(Standing::Dormant {
+            self.cx.set_status(RunnableStatus::Dormant {
                 reason: format!("the lease `{}` is not held", self.own.settings.lease),
             });
             let term = tokio::select! {
@@ -211,7 +211,7 @@ impl Contest<'_> {
         let deadline = child.clock().now() + child.fill_limit();
         let (name, stop) = (self.own.inner.name(), self.cx.stop());
         let running = async {
-            let result = run_filled(&self.own.inner, child.clone(), deadline).await;
+            let result = run_synced(&self.own.inner, child.clone(), deadline).await;
             match result {
                 Err(error) if term.is_spent() => {
                     tracing::warn!(name, error = %chain(&*error), "failed after it stopped leading");
@@ -239,7 +239,7 @@ impl Contest<'_> {
     async fn finish(self) {
         self.campaign.abstain();
         self.keeper.revoke();
-        let deadline = self.cx.stop().deadline().unwrap_or(Moment::ORIGIN);
+        let deadline = self.cx.stop().deadline().unwrap_or(MonotonicTime::ORIGIN);
         let is_vacated = tokio::select! {
             biased;
             () = self.keeper.vacated() => true,

@@ -3,9 +3,9 @@
 
 use std::{future::Future, pin::pin, sync::Arc};
 
-use crate::{Leadership, LeadershipKeeper, Needs, Runnable, Stop, StopHandle, Term};
+use crate::{Leadership, LeadershipKeeper, RunPolicy, Runnable, Stop, StopHandle, Term};
 use steersman_cluster::{Cluster, Fence};
-use steersman_core::Moment;
+use steersman_core::MonotonicTime;
 
 use super::{Inner, RunError, State, barrier, last_events};
 use crate::{
@@ -88,7 +88,7 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
         seed: election.seed,
         keeper: Arc::clone(keeper),
         warm: inner.warmth.is_warm(),
-        standings: inner.surroundings.standings().clone(),
+        standings: inner.surroundings.statuses().clone(),
         overdue: inner.overdue.clone(),
     };
     let campaign = Campaign::start(&election.settings, &election.figures, circumstances);
@@ -107,8 +107,8 @@ async fn work(
     let deadline = clock.now() + inner.barrier;
     let due = (stop, deadline);
     // Caches wait for its first step, which waits for what an earlier run has left of it.
-    supervisor.rid_of(Needs::NoCaches).await;
-    start_phase(inner, supervisor, Needs::NoCaches, (leadership, None), due).await;
+    supervisor.rid_of(RunPolicy::NoCaches).await;
+    start_phase(inner, supervisor, RunPolicy::NoCaches, (leadership, None), due).await;
     let filling = tokio::select! {
         biased;
         failure = failed(supervisor) => return Err(failure),
@@ -185,7 +185,7 @@ async fn turn(leadership: &Leadership, term: Option<&Term>) {
 async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
     let now = inner.surroundings.clock().now();
     // Nobody is late who has no time.
-    let _none = supervisor.stop(now, |needs| needs == Needs::Leadership).await;
+    let _none = supervisor.stop(now, |needs| needs == RunPolicy::Leadership).await;
 }
 
 /// Starts what should run and does not, one phase after the other.
@@ -194,9 +194,14 @@ async fn start_due(
     supervisor: &mut Supervisor,
     turn: (&Leadership, Option<&Term>),
     // Caches that they want are waited for until then.
-    due: (&Stop, Moment),
+    due: (&Stop, MonotonicTime),
 ) {
-    let phases = [Needs::NoCaches, Needs::Nothing, Needs::WarmUp, Needs::Leadership];
+    let phases = [
+        RunPolicy::NoCaches,
+        RunPolicy::Nothing,
+        RunPolicy::WarmUp,
+        RunPolicy::Leadership,
+    ];
     for phase in phases {
         start_phase(inner, supervisor, phase, turn, due).await;
     }
@@ -205,19 +210,19 @@ async fn start_due(
 async fn start_phase(
     inner: &Inner,
     supervisor: &mut Supervisor,
-    phase: Needs,
+    phase: RunPolicy,
     (leadership, term): (&Leadership, Option<&Term>),
-    due: (&Stop, Moment),
+    due: (&Stop, MonotonicTime),
 ) {
     let runnables = inner.runnables();
-    for runnable in runnables.iter().filter(|runnable| runnable.needs() == phase) {
+    for runnable in runnables.iter().filter(|runnable| runnable.run_policy() == phase) {
         match (phase, term) {
             // Whoever leads.
-            (Needs::NoCaches | Needs::Nothing, _) => {
+            (RunPolicy::NoCaches | RunPolicy::Nothing, _) => {
                 supervisor.start(runnable, (&Leadership::always(), None), due);
             }
-            (Needs::Leadership, None) => {}
-            (Needs::Leadership, Some(term)) => {
+            (RunPolicy::Leadership, None) => {}
+            (RunPolicy::Leadership, Some(term)) => {
                 supervisor.start(runnable, (leadership, Some(term.clone())), due);
             }
             _ => supervisor.start(runnable, (leadership, None), due),
@@ -231,10 +236,10 @@ async fn wind_down(
     inner: &Inner,
     (keeper, campaign): (&LeadershipKeeper, Option<Campaign>),
     supervisor: &mut Supervisor,
-    deadline: Moment,
+    deadline: MonotonicTime,
 ) -> Vec<String> {
     // What warms up works as a leader, too, as long as this replica is one.
-    let leads = |needs| matches!(needs, Needs::Leadership | Needs::WarmUp);
+    let leads = |needs| matches!(needs, RunPolicy::Leadership | RunPolicy::WarmUp);
     let mut unfinished = supervisor.stop(deadline, leads).await;
     keeper.revoke();
     let clock = inner.surroundings.clock();
@@ -262,7 +267,11 @@ async fn wind_down(
             }
         }
     }
-    unfinished.extend(supervisor.stop(deadline, |needs| needs != Needs::NoCaches).await);
+    unfinished.extend(
+        supervisor
+            .stop(deadline, |needs| needs != RunPolicy::NoCaches)
+            .await,
+    );
     // All that used caches has let go of them.
     let clusters = fleet.all();
     clusters.iter().for_each(Cluster::end_idle);

@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use crate::Standings;
-use steersman_core::{Clock, Moment};
+use crate::StatusRegistry;
+use steersman_core::{Clock, MonotonicTime};
 
 use super::barrier::Awaited;
 use steersman_endpoints::CheckError;
@@ -17,16 +17,16 @@ use steersman_endpoints::CheckError;
 pub(super) struct Stuck {
     limit: Duration,
     clock: Arc<dyn Clock>,
-    standings: Standings,
+    standings: StatusRegistry,
     awaited: Awaited,
-    since: Mutex<BTreeMap<String, Moment>>,
+    since: Mutex<BTreeMap<String, MonotonicTime>>,
 }
 
 impl Stuck {
     pub(super) fn new(
         limit: Duration,
         clock: &Arc<dyn Clock>,
-        standings: &Standings,
+        standings: &StatusRegistry,
         awaited: &Awaited,
     ) -> Self {
         Self {

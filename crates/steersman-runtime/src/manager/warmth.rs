@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Needs, Runnable, Standing};
+use crate::{RunPolicy, Runnable, RunnableStatus};
 use tokio::sync::watch;
 
 use super::Inner;
@@ -55,14 +55,14 @@ impl Warmth {
     /// Keeps it true for as long as a run lasts.
     pub(super) async fn keep(&self, inner: &Inner) {
         let (mut added, mut filled) = (inner.changed.subscribe(), self.filled.subscribe());
-        let standings = inner.surroundings.standings();
+        let standings = inner.surroundings.statuses();
         loop {
             added.mark_unchanged();
             let is_filled = *filled.borrow_and_update();
             let settled = standings.settled();
             let mut warming = warming(inner);
             warming.retain(|name| !settled.contains(name));
-            let missing = |all: &BTreeMap<String, Standing>| match is_filled {
+            let missing = |all: &BTreeMap<String, RunnableStatus>| match is_filled {
                 true => not_ready(&warming, all),
                 false => Some("caches are being filled".to_owned()),
             };
@@ -90,13 +90,13 @@ impl Warmth {
 fn warming(inner: &Inner) -> BTreeSet<String> {
     let runnables = inner.runnables().into_iter();
     runnables
-        .filter(|runnable| runnable.needs() == Needs::WarmUp)
+        .filter(|runnable| runnable.run_policy() == RunPolicy::WarmUp)
         .map(|runnable| runnable.name().to_owned())
         .collect()
 }
 
 /// Who of them is not ready, and why.
-fn not_ready(warming: &BTreeSet<String>, all: &BTreeMap<String, Standing>) -> Option<String> {
+fn not_ready(warming: &BTreeSet<String>, all: &BTreeMap<String, RunnableStatus>) -> Option<String> {
     let waiting = warming.iter().filter_map(|name| match all.get(name) {
         Some(standing) if standing.is_ready() => None,
         Some(standing) => Some(format!("{name}: {standing}")),

@@ -11,7 +11,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_queue::Add;
 
-use crate::{RequestKey, source::Intake};
+use crate::{RequestKey, source::EnqueueSink};
 
 /// Number of deleted objects of a cluster whose keys a standby replica keeps. The leader reconciles them meanwhile; the last
 /// ones are kept for the case that it fails before it does.
@@ -106,7 +106,7 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         key: ObjectKey,
-        intake: &Intake<R>,
+        intake: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         let oldest = self.deletions(cluster, |deletions| deletions.push(key));
@@ -119,7 +119,7 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         key: ObjectKey,
-        intake: &Intake<R>,
+        intake: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         // After the key was enqueued, so that either this or the deletion of the object sees that it is missing.
@@ -139,7 +139,7 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         oldest: Option<ObjectKey>,
-        intake: &Intake<R>,
+        intake: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         let Some(key) = oldest else { return };

@@ -2,14 +2,14 @@
 //! What follows for a controller from how its sources stand.
 
 use crate::{
-    ControllerError, RequestKey, Standing,
+    ControllerError, RequestKey, RunnableStatus,
     controller::Plan,
     source::{AnySource, SourceState},
 };
 
 /// How all sources together stand.
 #[derive(Default)]
-pub(super) struct Verdict {
+pub(super) struct SourceSummary {
     /// The names of those that have not enqueued what is there.
     waiting: Vec<String>,
     /// Whether one of them waits for the default cluster, and not only for others.
@@ -31,7 +31,7 @@ pub(super) struct Known {
     is_everywhere: bool,
 }
 
-impl Verdict {
+impl SourceSummary {
     /// Whether something has to be waited for before anything is worked on. What depends on a cluster that is not the default
     /// one, and is late, holds up nothing else: reconciles that read from it fail and are retried when it is in sync.
     pub(super) fn is_held_up(&self, is_late: bool) -> bool {
@@ -60,7 +60,7 @@ impl Verdict {
     }
 
     /// Trouble elsewhere holds readiness until everything was in sync once, or had its time.
-    pub(super) fn standing(&self, is_late: bool) -> Standing {
+    pub(super) fn standing(&self, is_late: bool) -> RunnableStatus {
         let (waits, troubles) = (!self.waiting.is_empty(), self.all_troubles());
         let has_trouble = !troubles.is_empty();
         let reason = match has_trouble {
@@ -72,12 +72,12 @@ impl Verdict {
             false => waits && has_trouble,
         };
         match (waits, has_trouble) {
-            _ if is_degraded || !self.troubles.is_empty() => Standing::Degraded { reason },
-            (false, false) => Standing::Ready,
-            (true, false) if !is_late => Standing::Waiting {
+            _ if is_degraded || !self.troubles.is_empty() => RunnableStatus::Degraded { reason },
+            (false, false) => RunnableStatus::Ready,
+            (true, false) if !is_late => RunnableStatus::Waiting {
                 on: self.waiting.clone(),
             },
-            _ => Standing::Impaired { reason },
+            _ => RunnableStatus::Impaired { reason },
         }
     }
 
@@ -104,8 +104,8 @@ impl Known {
     }
 }
 
-pub(super) fn judge(sources: &[Known], states: &[SourceState]) -> Verdict {
-    let mut verdict = Verdict::default();
+pub(super) fn judge(sources: &[Known], states: &[SourceState]) -> SourceSummary {
+    let mut verdict = SourceSummary::default();
     for (source, state) in sources.iter().zip(states) {
         if !state.has_been_ready() {
             verdict.waiting.push(source.name.clone());

@@ -27,7 +27,7 @@ use steersman_queue::{Add, Added, Item, Options, Queue, Shutdown};
 use crate::{RequestKey, fleet::Member};
 
 /// Where keys go: into the queue, or before the gate of a cluster that is not in sync yet.
-pub(crate) struct Intake<R: RequestKey> {
+pub(crate) struct EnqueueSink<R: RequestKey> {
     queue: Queue<R>,
     gate: Option<Arc<Gate<R>>>,
 }
@@ -55,7 +55,7 @@ struct Watched<R: RequestKey> {
     missing: BTreeSet<usize>,
 }
 
-impl<R: RequestKey> Intake<R> {
+impl<R: RequestKey> EnqueueSink<R> {
     pub(crate) fn queue(&self) -> &Queue<R> {
         &self.queue
     }
@@ -133,21 +133,21 @@ impl<R: RequestKey> Gates<R> {
     }
 
     /// Straight into the queue.
-    pub(super) fn ungated(&self) -> Intake<R> {
-        Intake {
+    pub(super) fn ungated(&self) -> EnqueueSink<R> {
+        EnqueueSink {
             queue: self.queue.clone(),
             gate: None,
         }
     }
 
     /// Where the keys of a cluster go.
-    pub(super) fn intake(&self, member: &Member) -> Intake<R> {
+    pub(super) fn intake(&self, member: &Member) -> EnqueueSink<R> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = gates.entry(member.number()).or_insert_with(|| Watched {
             gate: Arc::new(Gate::new(&self.clock)),
             missing: self.sources.clone(),
         });
-        Intake {
+        EnqueueSink {
             gate: Some(Arc::clone(&watched.gate)),
             ..self.ungated()
         }
@@ -199,14 +199,14 @@ mod tests {
     };
 
     /// An intake with a closed gate.
-    fn gated(queue: &Queue<Request>, clock: &Arc<dyn Clock>) -> Intake<Request> {
-        Intake {
+    fn gated(queue: &Queue<Request>, clock: &Arc<dyn Clock>) -> EnqueueSink<Request> {
+        EnqueueSink {
             queue: queue.clone(),
             gate: Some(Arc::new(Gate::new(clock))),
         }
     }
 
-    fn waiting(intake: &Intake<Request>) -> usize {
+    fn waiting(intake: &EnqueueSink<Request>) -> usize {
         intake.gate.as_ref().unwrap().waiting.depth().warm()
     }
 
@@ -215,7 +215,7 @@ mod tests {
         Primary::new(&Arc::<Primaries>::default(), to_request, None)
     }
 
-    fn delete(primary: &Primary<Request>, cluster: &str, number: usize, intake: &Intake<Request>) {
+    fn delete(primary: &Primary<Request>, cluster: &str, number: usize, intake: &EnqueueSink<Request>) {
         let (cluster, key) = (
             ClusterName::from(cluster),
             ObjectKey::new("ns", &format!("job-{number}")),
@@ -245,7 +245,7 @@ mod tests {
         (0..1500).for_each(|number| delete(&primary, "b", number, &b));
         assert_eq!((waiting(&a), waiting(&b)), (DELETIONS_MAX, DELETIONS_MAX));
         let first = |cluster: &str| Request::new(cluster.into(), ObjectKey::new("ns", "job-500"));
-        let has = |intake: &Intake<Request>, key: &Request| {
+        let has = |intake: &EnqueueSink<Request>, key: &Request| {
             intake.gate.as_ref().unwrap().waiting.status(key).is_some()
         };
         assert!(has(&a, &first("a")) && has(&b, &first("b")));

@@ -8,14 +8,16 @@ use std::{
     time::Duration,
 };
 
-use steersman_cache::{Event, Health, Held, Object, Query, Registration, Resource, Scope, Trouble};
+use steersman_cache::{
+    Event, Health, InformerHandle, Object, Query, Registration, Resource, Scope, WatchError,
+};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{ObjectKey, Presence, Sighting};
 use tokio::sync::watch;
 
-use super::{Intake, Primary, SourceContext, SourceState, Wishes};
+use super::{EnqueueSink, Primary, SourceContext, SourceOptions, SourceState};
 use crate::{
-    Enqueue, Handler, Kind, Occurrence, RequestKey, Wanted,
+    CacheRequirement, Enqueue, Handler, Kind, ObjectEvent, RequestKey,
     engagement::is_over,
     kind::{ClusterChoice, WhenAbsent},
     owner::Showing,
@@ -33,7 +35,7 @@ pub(crate) struct KindSource<R: RequestKey> {
     gone: Option<Gone>,
 }
 
-type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &Intake<R>) + Send + Sync>;
+type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &EnqueueSink<R>) + Send + Sync>;
 
 /// Is told of an object that is gone.
 pub(crate) type Gone = Arc<dyn Fn(&ClusterName, &ObjectKey) + Send + Sync>;
@@ -61,8 +63,8 @@ impl<R: RequestKey> KindSource<R> {
             presence,
             ..
         } = kind;
-        let on_event = move |event: &Event, cluster: &ClusterName, intake: &Intake<R>| {
-            let occurrence = Occurrence::<T>::new(event, cluster);
+        let on_event = move |event: &Event, cluster: &ClusterName, intake: &EnqueueSink<R>| {
+            let occurrence = ObjectEvent::<T>::new(event, cluster);
             let judged = catch_unwind(AssertUnwindSafe(|| {
                 predicates.iter().all(|predicate| predicate.admits(&occurrence))
             }));
@@ -152,8 +154,8 @@ impl<R: RequestKey> KindSource<R> {
     pub(super) async fn watch(
         &self,
         cluster: &Cluster,
-        intake: &Arc<Intake<R>>,
-        wishes: &Wishes,
+        intake: &Arc<EnqueueSink<R>>,
+        wishes: &SourceOptions,
         report: impl Fn(SourceState) + Send + Sync,
     ) {
         if self.spec.waits() {
@@ -172,8 +174,8 @@ impl<R: RequestKey> KindSource<R> {
     async fn watch_while_present(
         &self,
         cluster: &Cluster,
-        intake: &Arc<Intake<R>>,
-        wishes: &Wishes,
+        intake: &Arc<EnqueueSink<R>>,
+        wishes: &SourceOptions,
         report: &(impl Fn(SourceState) + Send + Sync),
     ) {
         let mut presence = cluster.presence(&self.spec.resource, wishes.poll_every);
@@ -234,7 +236,7 @@ impl<R: RequestKey> KindSource<R> {
         sighting: &Sighting,
         said: &mut Option<(Presence, Option<Arc<str>>)>,
         cluster: &Cluster,
-        intake: &Intake<R>,
+        intake: &EnqueueSink<R>,
     ) {
         let now = (sighting.presence, sighting.incarnation.clone());
         if said.replace(now.clone()).as_ref() == Some(&now) {
@@ -253,7 +255,7 @@ impl<R: RequestKey> KindSource<R> {
     fn teller(
         &self,
         cluster: &Cluster,
-        intake: &Arc<Intake<R>>,
+        intake: &Arc<EnqueueSink<R>>,
     ) -> impl Fn(&Event) + Send + Sync + 'static + use<R> {
         let (intake, name) = (Arc::clone(intake), cluster.name().clone());
         let (on_event, primary) = (Arc::clone(&self.on_event), self.primary.clone());
@@ -274,8 +276,8 @@ impl<R: RequestKey> KindSource<R> {
     async fn watch_present<T>(
         &self,
         cluster: &Cluster,
-        intake: &Arc<Intake<R>>,
-        wishes: &Wishes,
+        intake: &Arc<EnqueueSink<R>>,
+        wishes: &SourceOptions,
         report: &(impl Fn(SourceState) + Send + Sync),
         (over, before): (impl Future<Output = T> + Send, &mut Vec<Arc<Object>>),
     ) -> Option<T> {
@@ -330,7 +332,7 @@ async fn tell_of_the_gone(objects: Vec<Arc<Object>>, handle: impl Fn(&Event) + S
 
 /// Says how an informer stands, until somebody ends it.
 async fn follow(
-    informer: &Held,
+    informer: &InformerHandle,
     registration: &Registration,
     may_be_absent: bool,
     report: &(impl Fn(SourceState) + Send + Sync),
@@ -366,7 +368,7 @@ async fn note_sync(showing: Option<&Showing>, registration: &Registration) {
 /// Tells of what became of the objects that there were before, once the informer is in sync.
 async fn make_up(
     before: &mut Vec<Arc<Object>>,
-    informer: &Held,
+    informer: &InformerHandle,
     registration: &Registration,
     handle: &(impl Fn(&Event) + Send + Sync),
 ) {
@@ -393,7 +395,7 @@ async fn make_up(
 /// Tells again what is there, whenever that is asked for.
 async fn replay(
     replays: &mut watch::Receiver<u64>,
-    informer: &Held,
+    informer: &InformerHandle,
     registration: &Registration,
     handle: &(impl Fn(&Event) + Send + Sync),
 ) {
@@ -417,16 +419,16 @@ fn state_of(
     health: &Health,
     registration: &Registration,
     may_be_absent: bool,
-    informer: &Held,
+    informer: &InformerHandle,
 ) -> SourceState {
     match &health.trouble {
         // The watch may tell of it sooner than those who follow whether the kind is there.
-        Some(trouble) if may_be_absent && **trouble == Trouble::Absent => SourceState::Dormant {
+        Some(trouble) if may_be_absent && **trouble == WatchError::Absent => SourceState::Dormant {
             reason: format!("{}: {trouble}", informer.resource()),
         },
         Some(trouble) => SourceState::Trouble {
             reason: format!("{}: {trouble}", informer.resource()),
-            absent: **trouble == Trouble::Absent,
+            absent: **trouble == WatchError::Absent,
             was_ready: registration.is_synced(),
         },
         None if registration.is_synced() => SourceState::Ready,
@@ -447,8 +449,8 @@ impl KindSpec {
 
     /// What of the kind is wanted, by those whose own cluster this is. Where it may be absent, that is looked at at this
     /// interval.
-    pub(crate) fn wanted(&self, home: &Cluster, poll_every: Duration) -> Wanted {
-        let wanted = Wanted::of(
+    pub(crate) fn wanted(&self, home: &Cluster, poll_every: Duration) -> CacheRequirement {
+        let wanted = CacheRequirement::of(
             self.cluster(home).cloned(),
             self.resource.clone(),
             self.scope.clone(),

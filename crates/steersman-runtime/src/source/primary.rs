@@ -6,7 +6,7 @@ use std::sync::Arc;
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
-use super::Intake;
+use super::EnqueueSink;
 use crate::{RequestKey, controller::Memory, owner::Primaries};
 
 /// Makes the key of an object.
@@ -35,7 +35,7 @@ impl<R: RequestKey> Primary<R> {
     }
 
     /// An object was deleted. A new object of the same name starts without its failures.
-    pub(super) fn gone(&self, cluster: &ClusterName, key: ObjectKey, intake: &Intake<R>) {
+    pub(super) fn gone(&self, cluster: &ClusterName, key: ObjectKey, intake: &EnqueueSink<R>) {
         let request = (self.to_request)(cluster, key.clone());
         intake.queue().forget(&request);
         if let Some(memory) = &self.memory {
@@ -46,7 +46,7 @@ impl<R: RequestKey> Primary<R> {
     }
 
     /// The kind has gone from a cluster, and all keys with it.
-    pub(super) fn left(&self, cluster: &ClusterName, intake: &Intake<R>) {
+    pub(super) fn left(&self, cluster: &ClusterName, intake: &EnqueueSink<R>) {
         let is_meant = |key: &R| key.cluster() == Some(cluster);
         intake.purge(is_meant);
         self.objects.forget_deletions(cluster);
@@ -67,11 +67,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        Enqueue, Handler, Occurrence, Request, controller_of, handler::PrimaryObject, owner::DELETIONS_MAX,
+        Enqueue, Handler, ObjectEvent, Request, controller_of, handler::PrimaryObject, owner::DELETIONS_MAX,
         source::Gates,
     };
 
-    fn queue(options: Options<Request>) -> (Queue<Request>, Intake<Request>) {
+    fn queue(options: Options<Request>) -> (Queue<Request>, EnqueueSink<Request>) {
         let clock = Arc::new(TestClock::new());
         let queue = Queue::new(clock.clone(), options);
         let intake = Gates::new(queue.clone(), clock, BTreeSet::new()).ungated();
@@ -124,10 +124,10 @@ mod tests {
         }
     }
 
-    fn dispatch(handler: &impl Handler<Object, Request>, event: &Event, intake: &Intake<Request>) {
+    fn dispatch(handler: &impl Handler<Object, Request>, event: &Event, intake: &EnqueueSink<Request>) {
         let cluster = ClusterName::default();
         let mut enqueue = Enqueue::of_change(intake, &cluster, false);
-        handler.handle(&Occurrence::new(event, &cluster), &mut enqueue);
+        handler.handle(&ObjectEvent::new(event, &cluster), &mut enqueue);
     }
 
     // R77, D3

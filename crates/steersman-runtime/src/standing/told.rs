@@ -12,7 +12,7 @@ use std::{sync::PoisonError, time::Duration};
 
 use steersman_core::Task;
 
-use super::{Board, Inner, Place, Standing};
+use super::{Board, Inner, RunnableStatus, StatusHandle};
 
 /// How long something is in a worse state before that is worth a warning.
 const WARN_AFTER: Duration = Duration::from_secs(5);
@@ -43,18 +43,18 @@ struct Fields {
 }
 
 impl Phase {
-    fn of(standing: &Standing) -> Option<Self> {
+    fn of(standing: &RunnableStatus) -> Option<Self> {
         match standing {
-            Standing::Waiting { .. } => None,
-            Standing::Ready => Some(Self::Ready),
-            Standing::Dormant { .. } => Some(Self::Dormant),
-            Standing::Impaired { .. } => Some(Self::Impaired),
-            Standing::Degraded { .. } => Some(Self::Degraded),
+            RunnableStatus::Waiting { .. } => None,
+            RunnableStatus::Ready => Some(Self::Ready),
+            RunnableStatus::Dormant { .. } => Some(Self::Dormant),
+            RunnableStatus::Impaired { .. } => Some(Self::Impaired),
+            RunnableStatus::Degraded { .. } => Some(Self::Degraded),
         }
     }
 }
 
-impl Place {
+impl StatusHandle {
     /// Sets the cluster that it works on, for the log. Only the first call counts.
     pub fn set_cluster(&self, name: &str) {
         let _ = self.cluster.set(name.to_owned());
@@ -77,7 +77,7 @@ impl Place {
         );
     }
 
-    pub(super) fn tell(&self, board: &mut Board, standing: &Standing) {
+    pub(super) fn tell(&self, board: &mut Board, standing: &RunnableStatus) {
         let told = board.told.entry(self.number).or_default();
         let phase = Phase::of(standing);
         let is_trouble = matches!(phase, Some(Phase::Impaired | Phase::Degraded));
@@ -144,17 +144,17 @@ impl Inner {
 }
 
 impl Fields {
-    fn log(&self, standing: &Standing, is_news: bool) {
+    fn log(&self, standing: &RunnableStatus, is_news: bool) {
         let Self {
             name,
             cluster,
             replica,
         } = self;
         match standing {
-            Standing::Degraded { reason } if is_news => {
+            RunnableStatus::Degraded { reason } if is_news => {
                 tracing::warn!(name, cluster, replica, reason, "degraded");
             }
-            Standing::Impaired { reason } if is_news => {
+            RunnableStatus::Impaired { reason } if is_news => {
                 tracing::warn!(name, cluster, replica, reason, "impaired");
             }
             standing if is_news => tracing::info!(name, cluster, replica, "{standing}"),

@@ -5,7 +5,7 @@ use std::{pin::pin, time::Duration};
 
 use crate::{BoxError, Leadership, RunContext};
 use steersman_cluster::Closed;
-use steersman_core::{Clock, Moment};
+use steersman_core::{Clock, MonotonicTime};
 
 use super::chain;
 
@@ -50,7 +50,7 @@ async fn noting_losses<T>(
     leadership: &Leadership,
     clock: &dyn Clock,
     run: impl Future<Output = T>,
-) -> (T, Option<Moment>) {
+) -> (T, Option<MonotonicTime>) {
     let (mut run, mut lost) = (pin!(run), None);
     let mut ended = leadership.ended_terms();
     loop {
@@ -76,7 +76,7 @@ async fn noting_losses<T>(
 fn is_explained(
     leadership: &Leadership,
     clock: &dyn Clock,
-    lost: Option<Moment>,
+    lost: Option<MonotonicTime>,
     error: &(dyn std::error::Error + 'static),
 ) -> bool {
     if leadership.try_term().is_some_and(|term| term.is_spent()) {

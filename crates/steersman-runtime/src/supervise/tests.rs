@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{LeadershipKeeper, RunFn, Standing, run_fn};
+use crate::{LeadershipKeeper, RunFn, RunnableStatus, run_fn};
 use steersman_cluster::Fence;
 use steersman_core::{Random, Spawner, TestClock};
 use tokio::sync::oneshot;
@@ -12,7 +12,7 @@ use super::*;
 
 struct Stage {
     clock: TestClock,
-    surroundings: Arc<RunSurroundings>,
+    surroundings: Arc<RuntimeContext>,
     supervisor: Supervisor,
     stop: Stop,
     _handle: StopHandle,
@@ -22,7 +22,7 @@ impl Stage {
     fn new() -> Self {
         let (clock, random) = (TestClock::new(), Arc::new(Random::from_seed(7)));
         let shared = Arc::new(clock.clone());
-        let surroundings = Arc::new(RunSurroundings::new(shared, random, Spawner::current()));
+        let surroundings = Arc::new(RuntimeContext::new(shared, random, Spawner::current()));
         let (handle, stop) = StopHandle::new();
         Self {
             clock,
@@ -33,7 +33,7 @@ impl Stage {
         }
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> MonotonicTime {
         self.surroundings.clock().now()
     }
 
@@ -57,7 +57,7 @@ where
     Fut: Future<Output = Result<(), BoxError>> + Send,
     RunFn<F>: Runnable,
 {
-    BoxRunnable::new(run_fn("one", function).needing(Needs::WarmUp))
+    BoxRunnable::new(run_fn("one", function).needing(RunPolicy::WarmUp))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,11 +90,11 @@ async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begi
     assert_eq!(*begun.borrow(), 1);
     go_on.send(()).unwrap();
     begun.wait_for(|runs| *runs == 2).await.unwrap();
-    let is_ready = |all: &BTreeMap<String, Standing>| all.get("one") == Some(&Standing::Ready);
-    stage.surroundings.standings().when(is_ready).await;
+    let is_ready = |all: &BTreeMap<String, RunnableStatus>| all.get("one") == Some(&RunnableStatus::Ready);
+    stage.surroundings.statuses().when(is_ready).await;
     stage
         .supervisor
-        .stop(Moment::from_nanos(u64::MAX), |_| true)
+        .stop(MonotonicTime::from_nanos(u64::MAX), |_| true)
         .await;
 }
 
@@ -114,7 +114,7 @@ async fn guarantee_2_a_leader_that_fails_because_its_term_is_over_is_no_failure(
             Err("held back".into())
         }
     };
-    let careless = BoxRunnable::new(run_fn("one", careless).needing(Needs::Leadership));
+    let careless = BoxRunnable::new(run_fn("one", careless).needing(RunPolicy::Leadership));
     stage.start(&careless, (&leadership, leadership.try_term()));
     stage.supervisor.begun().await;
     fence_keeper.close("the time is up");
@@ -262,10 +262,10 @@ async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_sto
 async fn guarantee_3_a_warm_up_that_has_ended_well_stands_as_ready_until_it_is_let_go() {
     let mut stage = Stage::new();
     stage.start(&runnable(async |_| Ok(())), (&Leadership::always(), None));
-    let standings = stage.surroundings.standings().clone();
+    let standings = stage.surroundings.statuses().clone();
     standings.when_settled(|settled| settled.contains("one")).await;
     stage.supervisor.begun().await;
-    assert_eq!(standings.of("one"), Some(Standing::Ready));
+    assert_eq!(standings.of("one"), Some(RunnableStatus::Ready));
     let now = stage.now();
     stage.supervisor.stop(now, |_| true).await;
     assert!(standings.all().is_empty() && standings.settled().is_empty());

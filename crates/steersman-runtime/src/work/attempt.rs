@@ -8,11 +8,11 @@ use steersman_core::{Action, Next};
 use steersman_queue::{Finished, Item, Outcome};
 use tracing::{Instrument, field::debug};
 
-use super::Outfit;
+use super::WorkerPool;
 use crate::{
     BoxError, Context, RequestKey,
     context::Circumstances,
-    engagement::Engagement,
+    engagement::ClusterSession,
     handlers::HandlersFailed,
     hot_loop::Slowed,
     metrics::{Ended, Series},
@@ -35,7 +35,7 @@ enum Result {
     Dismissed,
 }
 
-impl<R: RequestKey> Outfit<R> {
+impl<R: RequestKey> WorkerPool<R> {
     /// Works on one key.
     pub(super) async fn work(&self, item: Item<R>) {
         let plan = &self.plan;
@@ -109,7 +109,7 @@ impl<R: RequestKey> Outfit<R> {
         item.finish(Outcome::postpone(slowed.delay));
     }
 
-    async fn reconcile(&self, key: R, cx: Context, engagement: &Engagement) -> Result {
+    async fn reconcile(&self, key: R, cx: Context, engagement: &ClusterSession) -> Result {
         // Within a future, so that a panic before its first step is one of the reconcile, too.
         let reconciling = AssertUnwindSafe(async { self.plan.reconciler.call(key, cx).await }).catch_unwind();
         let limited = async {

@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt};
 
 use steersman_queue::{Stage, Status};
 
-use super::Outfit;
+use super::WorkerPool;
 use crate::RequestKey;
 
 /// So many keys are named in one log line.
@@ -14,7 +14,7 @@ const NAMED_MAX: usize = 10;
 /// The keys of a log line.
 pub(super) struct Keys<'a, R>(pub(super) &'a [Status<R>]);
 
-impl<R: RequestKey> Outfit<R> {
+impl<R: RequestKey> WorkerPool<R> {
     /// Logs each reconcile that takes longer than the limit, and counts those that do. Never ends.
     pub(crate) async fn watch_long_running(&self) {
         let (Some(limit), Some(series)) = (self.plan.options.warn_limit(), self.plan.series.get()) else {

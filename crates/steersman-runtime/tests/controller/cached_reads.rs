@@ -15,8 +15,8 @@ use steersman_cache::{Query, Resource, Scope};
 use steersman_cluster::{Client, Fence};
 use steersman_core::{Action, Clock, ObjectKey, TestClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, LeadershipKeeper, Reconciler, Request, Runnable, kind, metadata,
-    reconcile_fn, related,
+    BoxError, Context, Controller, LeadershipKeeper, Reconciler, Request, Runnable, kind, map_fn, metadata,
+    reconcile_fn,
 };
 use steersman_testing::{
     Fixture,
@@ -74,7 +74,7 @@ impl Seen {
 /// Every Secret is about the ConfigMap `map`.
 fn about_the_map(fixture: &Fixture) -> impl steersman_runtime::Handler<Secret, Request> + use<> {
     let map = key(fixture, "map");
-    related(move |_: &Secret| Some(map.clone()))
+    map_fn(move |_: &Secret| Some(map.clone()))
 }
 
 /// How many informers of Secrets there are.

@@ -12,8 +12,8 @@ use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Action, ObjectKey, Sighting};
 use steersman_runtime::{
-    Builder, Context, Controller, Options, Reconciler, Request, RequestKey, Standing, dynamic, kind,
-    reconcile_fn, related_header, same_object,
+    Builder, Context, Controller, Options, Reconciler, Request, RequestKey, RunnableStatus, dynamic, kind,
+    map_metadata, reconcile_fn, same_object,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -163,8 +163,8 @@ async fn one_of_which_it_is_not_known_yet_whether_it_has_the_kind_is_no_trouble(
     stage.stands("widgets", |is| is == "ready").await;
     let (proxy, b) = joining(&fixture, "b").await;
     let held = proxy.inject(Matching::any().path("customresourcedefinitions"), Fault::stall());
-    let standings = stage.surroundings.standings();
-    let degraded = standings.when(|all| !all.values().all(Standing::is_ready));
+    let standings = stage.surroundings.statuses();
+    let degraded = standings.when(|all| !all.values().all(RunnableStatus::is_ready));
     let joined = async {
         stage.surroundings.fleet().insert(b.clone()).unwrap();
         held.hit().await;
@@ -193,7 +193,7 @@ async fn a_strict_controller_waits_until_it_is_known_whether_an_optional_kind_is
     let controller = Controller::of::<ConfigMap>("maps")
         .watches(
             dynamic(missing).optional(),
-            related_header(|widget| Some(widget.key())),
+            map_metadata(|widget| Some(widget.key())),
         )
         .options(Options::new().strict(true))
         .build(&stage.cluster, calls.only());

@@ -17,7 +17,8 @@ use steersman_core::{
     Random, Sighting, Spawner, Task, TestClock,
 };
 use steersman_runtime::{
-    Condition, Conditional, Leadership, RunContext, RunSurroundings, Runnable, Standing, StopHandle, run_fn,
+    Conditional, Leadership, RunCondition, RunContext, Runnable, RunnableStatus, RuntimeContext, StopHandle,
+    run_fn,
 };
 use steersman_testing::{
     Fixture,
@@ -42,7 +43,7 @@ enum Ending {
 struct Scene {
     clock: TestClock,
     sightings: Arc<watch::Sender<Sighting>>,
-    surroundings: Arc<RunSurroundings>,
+    surroundings: Arc<RuntimeContext>,
     /// How often it began, and how often it ended.
     runs: Arc<watch::Sender<(u32, u32)>>,
     task: Task,
@@ -63,7 +64,7 @@ impl Scene {
         let sightings = Arc::new(watch::Sender::new(Sighting::new(Unknown, "it begins")));
         let runs = Arc::new(watch::Sender::default());
         let (told, counted) = (Arc::clone(&sightings), Arc::clone(&runs));
-        let condition = Condition::from_stream("told", move || {
+        let condition = RunCondition::from_stream("told", move || {
             let mut told = told.subscribe();
             told.mark_changed();
             stream::unfold(told, |mut told| async move {
@@ -92,9 +93,9 @@ impl Scene {
                 }
             }
         });
-        let conditional = Conditional::new(task, condition).grace(Duration::from_secs(3));
+        let conditional = Conditional::new(task, condition).shutdown_timeout(Duration::from_secs(3));
         let clock = TestClock::new();
-        let surroundings = RunSurroundings::new(
+        let surroundings = RuntimeContext::new(
             Arc::new(clock.clone()),
             Arc::new(Random::from_seed(7)),
             Spawner::current(),
@@ -124,19 +125,19 @@ impl Scene {
     }
 
     async fn stands(&self, so: &str) {
-        let is_so = |standing: &Standing| standing.to_string().contains(so);
-        let standings = self.surroundings.standings();
+        let is_so = |standing: &RunnableStatus| standing.to_string().contains(so);
+        let standings = self.surroundings.statuses();
         standings.when(|all| all.get("task").is_some_and(is_so)).await;
     }
 
     /// What is told is heard, and changes nothing.
     async fn changes_nothing(&self, presence: Presence) {
-        let before = (self.surroundings.standings().of("task"), *self.runs.borrow());
+        let before = (self.surroundings.statuses().of("task"), *self.runs.borrow());
         for number in 0..3 {
             self.tell(presence, &format!("once more, {number}"));
             let_go_on().await;
         }
-        let after = (self.surroundings.standings().of("task"), *self.runs.borrow());
+        let after = (self.surroundings.statuses().of("task"), *self.runs.borrow());
         assert_eq!(after, before);
     }
 }
@@ -221,13 +222,13 @@ async fn guarantee_3_another_incarnation_is_noticed_also_if_nothing_ran_when_it_
         Sighting::new(Present, "the first").incarnation("1"),
     ));
     let told = Arc::clone(&sightings);
-    let condition = Condition::from_stream("told", move || {
+    let condition = RunCondition::from_stream("told", move || {
         let sighting = told.borrow().clone();
         stream::iter([sighting]).chain(stream::pending())
     });
     let conditional = Conditional::new(Forgetful(Arc::clone(&forgotten)), condition);
     let run_once = async || {
-        let surroundings = Arc::new(RunSurroundings::new(
+        let surroundings = Arc::new(RuntimeContext::new(
             Arc::new(TestClock::new()),
             Arc::new(Random::from_seed(7)),
             Spawner::current(),
@@ -236,7 +237,7 @@ async fn guarantee_3_another_incarnation_is_noticed_also_if_nothing_ran_when_it_
         let cx = surroundings.context("forgetful", Leadership::always(), stop);
         let stop_when_ready = async {
             surroundings
-                .standings()
+                .statuses()
                 .when(|all| all.get("forgetful").is_some_and(|is| is.to_string() == "ready"))
                 .await;
             handle.stop_by(surroundings.clock().now());
@@ -377,7 +378,7 @@ async fn an_object_that_cannot_be_decoded_is_not_taken_for_a_missing_one(fixture
         .await
         .unwrap();
     let has_seven = |numbers: &Numbers| numbers.data.values().any(|number| *number == 7);
-    let condition = Condition::object_is(&stage.cluster, key(&fixture, "numbers"), has_seven);
+    let condition = RunCondition::object_is(&stage.cluster, key(&fixture, "numbers"), has_seven);
     let mut sightings = condition.watch(&stage.clock);
     let first = sightings.next().await.unwrap();
     assert_eq!(first.presence, Unknown, "{first}");
@@ -393,7 +394,7 @@ async fn an_object_that_cannot_be_decoded_is_not_taken_for_a_missing_one(fixture
 async fn a_condition_on_an_object_follows_whether_it_is_there(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
-    let condition = Condition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
+    let condition = RunCondition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
     let mut sightings = condition.watch(&stage.clock);
     for _ in 0..2 {
         assert!(sightings.next().await.unwrap().is_absent());
@@ -417,7 +418,7 @@ async fn an_object_of_an_absent_kind_is_absent_and_not_asked_for_again(fixture: 
     let clock = TestClock::new();
     let builder = cluster_through(&fixture, &proxy, "default");
     let stage = Stage::of(builder, Arc::new(clock.clone())).await;
-    let condition = Condition::object_exists::<Missing>(&stage.cluster, key(&fixture, "one"));
+    let condition = RunCondition::object_exists::<Missing>(&stage.cluster, key(&fixture, "one"));
     let mut sightings = condition.watch(&stage.clock);
     let first = sightings.next().await.unwrap();
     assert!(first.is_absent() && first.reason.contains("missings"), "{first}");
@@ -457,7 +458,7 @@ async fn an_object_that_may_not_be_read_is_not_taken_for_a_missing_one(fixture: 
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let refused = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(403));
-    let condition = Condition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
+    let condition = RunCondition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
     let mut sightings = condition.watch(&stage.clock);
     let first = sightings.next().await.unwrap();
     assert_eq!(first.presence, Unknown, "{first}");
@@ -486,7 +487,7 @@ async fn an_object_that_may_not_be_read_is_not_taken_for_a_missing_one(fixture: 
 #[steersman_testing::test]
 async fn a_condition_on_a_kind_says_whether_it_is_installed(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
-    let first_known = async |condition: Condition| {
+    let first_known = async |condition: RunCondition| {
         let mut sightings = condition.watch(&stage.clock);
         loop {
             let sighting = sightings.next().await.unwrap();
@@ -497,13 +498,13 @@ async fn a_condition_on_a_kind_says_whether_it_is_installed(fixture: Fixture) {
     };
     let cluster = &stage.cluster;
     assert_eq!(
-        first_known(Condition::installed::<ConfigMap>(cluster)).await,
+        first_known(RunCondition::installed::<ConfigMap>(cluster)).await,
         Present
     );
     assert_eq!(
-        first_known(Condition::installed::<Missing>(cluster)).await,
+        first_known(RunCondition::installed::<Missing>(cluster)).await,
         Absent
     );
-    let either = Condition::installed::<Missing>(cluster).or(!Condition::installed::<Missing>(cluster));
+    let either = RunCondition::installed::<Missing>(cluster).or(!RunCondition::installed::<Missing>(cluster));
     assert_eq!(first_known(either).await, Present);
 }

@@ -22,7 +22,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::{Action, TestClock};
 use steersman_queue::Backoff;
 use steersman_runtime::{
-    BoxError, Context, Controller, HandlerTaken, Handlers, Handling, LOW_PRIORITY, Options, Request,
+    BoxError, Context, Controller, DuplicateHandler, Handlers, Handling, LOW_PRIORITY, Options, Request,
     retry_after, terminal,
 };
 use steersman_testing::Fixture;
@@ -328,7 +328,7 @@ async fn guarantee_4_one_that_comes_late_is_called_for_every_object_and_one_that
     let taken = handlers.add("late", |_: Request, _: Map, _: Context| async {
         Ok::<_, BoxError>(Action::await_change())
     });
-    let HandlerTaken { name, .. } = taken.unwrap_err();
+    let DuplicateHandler { name, .. } = taken.unwrap_err();
     assert_eq!(name, "late");
     drop(early);
     let before = calls.count("early:a");

@@ -24,7 +24,7 @@ use serde_json::json;
 use steersman_core::{Action, ObjectKey};
 use steersman_runtime::{
     BoxError, Context, Controller, Handlers, LeadershipKeeper, ObjectReconciler, Options, Request,
-    Undecodable, kind, related,
+    Undecodable, kind, map_fn,
 };
 use steersman_testing::{Fixture, eventually};
 use support::{Calls, GRACE, Stage, config_map, delete, key, let_go_on, object, until};
@@ -83,7 +83,7 @@ impl ObjectReconciler<ConfigMap> for Keeper {
         Ok(Action::await_change())
     }
 
-    async fn gone(&self, key: ObjectKey, _cx: Context) -> Result<Action, BoxError> {
+    async fn on_deleted(&self, key: ObjectKey, _cx: Context) -> Result<Action, BoxError> {
         self.tell("gone", key.name());
         let left = self.failures.load(Ordering::SeqCst);
         if left > 0 {
@@ -114,7 +114,9 @@ async fn one_that_is_gone_is_told_of_until_that_succeeds(fixture: Fixture) {
     let make = |stage: &Stage, keeper: &Keeper, forgotten: &Arc<Mutex<Vec<_>>>| {
         let forgotten = Arc::clone(forgotten);
         Controller::of::<ConfigMap>("maps")
-            .when_gone(move |cluster, key| forgotten.lock().unwrap().push((cluster.clone(), key.clone())))
+            .on_deleted_everywhere(move |cluster, key| {
+                forgotten.lock().unwrap().push((cluster.clone(), key.clone()))
+            })
             .build(&stage.cluster, keeper.clone())
     };
     let controller = make(&stage, &keeper, &forgotten);
@@ -275,7 +277,7 @@ async fn an_object_that_cannot_be_read_is_an_error_of_its_own_reconcile(fixture:
             }
         })
     };
-    let mapping = related(|numbered: &Numbered| {
+    let mapping = map_fn(|numbered: &Numbered| {
         let namespace = numbered.metadata.namespace.as_deref()?;
         Some(ObjectKey::new(
             namespace,
@@ -397,7 +399,7 @@ impl ObjectReconciler<Numbered> for Releasing {
         Ok(Action::await_change())
     }
 
-    async fn gone(&self, key: ObjectKey, _cx: Context) -> Result<Action, BoxError> {
+    async fn on_deleted(&self, key: ObjectKey, _cx: Context) -> Result<Action, BoxError> {
         self.0.tell("gone", key.name());
         Ok(Action::await_change())
     }

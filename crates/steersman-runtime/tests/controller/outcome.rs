@@ -16,7 +16,7 @@ use std::{
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cluster::ClusterName;
-use steersman_core::{Action, Clock, Moment, ObjectKey, TestClock};
+use steersman_core::{Action, Clock, MonotonicTime, ObjectKey, TestClock};
 use steersman_queue::{Add, Backoff, Limiter, Stage as Place};
 use steersman_runtime::{BoxError, Controller, ControllerError, Options, terminal};
 use steersman_testing::{
@@ -220,7 +220,7 @@ async fn failures_are_counted_until_a_success_and_others_do_not_wait(fixture: Fi
 struct Steady;
 
 impl<K> Limiter<K> for Steady {
-    fn delay(&self, _: &K, _: u32, _: Moment) -> Duration {
+    fn delay(&self, _: &K, _: u32, _: MonotonicTime) -> Duration {
         Duration::from_secs(7)
     }
 }

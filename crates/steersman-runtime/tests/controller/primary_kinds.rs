@@ -61,7 +61,7 @@ impl ObjectReconciler<DynamicObject> for Cleaner {
         Ok(Action::await_change())
     }
 
-    async fn gone(&self, key: ObjectKey, _cx: Context) -> Result<Action, BoxError> {
+    async fn on_deleted(&self, key: ObjectKey, _cx: Context) -> Result<Action, BoxError> {
         self.0.note("gone", key.name());
         Ok(Action::await_change())
     }

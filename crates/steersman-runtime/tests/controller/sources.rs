@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use serde_json::{Value, json};
 use steersman_cache::{Event, Resource};
 use steersman_cluster::Client;
-use steersman_core::{Action, Moment, ObjectKey, TestClock};
+use steersman_core::{Action, MonotonicTime, ObjectKey, TestClock};
 use steersman_runtime::{
-    Controller, LOW_PRIORITY, Occurrence, Predicate, Request, channel, dynamic, every, generation_changed,
-    handle_fn, kind, labels_changed, metadata, object_is, projection, related, related_header,
+    Controller, LOW_PRIORITY, ObjectEvent, Predicate, Request, channel, dynamic, every, generation_changed,
+    handle_fn, kind, labels_changed, map_fn, map_metadata, metadata, object_is, projection,
     resource_version_changed, stream,
 };
 use steersman_testing::{
@@ -317,7 +317,7 @@ async fn a_kind_can_be_watched_as_a_projection_of_it(fixture: Fixture) {
     let of_projection = Controller::of_kind("primary", projection::<ConfigMap, Addressed>().when(loud))
         .build(&stage.cluster, primary.only());
     let to = fixture.namespace().to_owned();
-    let mapping = related(move |map: &Addressed| {
+    let mapping = map_fn(move |map: &Addressed| {
         let value = map.data.get("value").cloned();
         value.map(|value| ObjectKey::new(&to, &value))
     });
@@ -355,7 +355,7 @@ async fn a_kind_can_be_watched_as_a_projection_of_it(fixture: Fixture) {
 async fn a_change_that_a_predicate_panics_over_passes_and_is_counted(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let calls = Calls::new();
-    let fragile = Predicate::<ConfigMap>::new(|occurrence: &Occurrence<'_, ConfigMap>| {
+    let fragile = Predicate::<ConfigMap>::new(|occurrence: &ObjectEvent<'_, ConfigMap>| {
         assert!(occurrence.object().name() != "strange", "out of order");
         occurrence.object().name() == "wanted"
     });
@@ -417,7 +417,7 @@ async fn a_mapping_sees_what_an_object_was_also_if_nobody_saw_it_go(fixture: Fix
     let unknown = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let one = {
         let unknown = Arc::clone(&unknown);
-        let noting = Predicate::<Secret>::new(move |occurrence: &Occurrence<'_, Secret>| {
+        let noting = Predicate::<Secret>::new(move |occurrence: &ObjectEvent<'_, Secret>| {
             if let Event::Deleted {
                 object,
                 final_state_known: false,
@@ -428,10 +428,10 @@ async fn a_mapping_sees_what_an_object_was_also_if_nobody_saw_it_go(fixture: Fix
             true
         });
         Controller::named("typed")
-            .watches(kind::<Secret>().when(noting), related(by_label))
+            .watches(kind::<Secret>().when(noting), map_fn(by_label))
             .build(&stage.cluster, typed.only::<Request>())
     };
-    let by_header = related_header(|object: &steersman_cache::Object| {
+    let by_header = map_metadata(|object: &steersman_cache::Object| {
         let map = object.label("map")?.into_owned();
         Some(ObjectKey::new(object.namespace(), &map))
     });
@@ -485,7 +485,7 @@ async fn an_object_that_was_created_and_deleted_unseen_wakes_its_controller(fixt
     let stage = Stage::through(&fixture, &proxy).await;
     let calls = Calls::new();
     let controller = Controller::named("typed")
-        .watches(kind::<Secret>(), related(by_label))
+        .watches(kind::<Secret>(), map_fn(by_label))
         .build(&stage.cluster, calls.only::<Request>());
     let running = stage.run(&controller);
     let direct = support::cluster_builder(&fixture, "direct")
@@ -519,7 +519,7 @@ async fn a_predicate_is_for_its_own_watch_only(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     let calls = Calls::new();
-    let same = related(|secret: &Secret| {
+    let same = map_fn(|secret: &Secret| {
         let namespace = secret.metadata.namespace.as_deref()?;
         Some(ObjectKey::new(namespace, secret.metadata.name.as_deref()?))
     });
@@ -673,7 +673,7 @@ async fn a_timer_comes_at_once_and_then_at_its_interval(fixture: Fixture) {
 
 /// Waits until the timer waits for its next time, and nothing else does for anything before that.
 async fn sleeps(clock: &TestClock, controller: &Controller<ObjectKey>, next: u64) {
-    let next = Moment::ORIGIN + Duration::from_secs(next);
+    let next = MonotonicTime::ORIGIN + Duration::from_secs(next);
     until(|| controller.depth().in_flight() == 0 && clock.next_deadline() == Some(next)).await;
     let_go_on().await;
 }

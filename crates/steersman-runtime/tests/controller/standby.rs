@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 use steersman_cluster::Fence;
 use steersman_core::{ObjectKey, Random, Spawner, TestClock};
-use steersman_runtime::{Controller, LeadershipKeeper, Request, RunSurroundings, kind, stream};
+use steersman_runtime::{Controller, LeadershipKeeper, Request, RuntimeContext, kind, stream};
 use steersman_testing::Fixture;
 use support::{Calls, GRACE, Stage, cluster_builder, config_map, key, let_go_on, object, until};
 
@@ -121,7 +121,7 @@ async fn a_reconcile_takes_as_long_as_the_clock_of_its_cluster_says(fixture: Fix
     // That of what runs the controller counts from long before.
     let clock = TestClock::new();
     clock.advance(Duration::from_secs(86_400));
-    let surroundings = RunSurroundings::new(
+    let surroundings = RuntimeContext::new(
         Arc::new(clock),
         Arc::new(Random::from_seed(7)),
         Spawner::current(),

@@ -20,7 +20,7 @@ use steersman_cluster::{Fence, FenceKeeper};
 use steersman_core::{Action, ObjectKey};
 use steersman_runtime::{
     Controller, Leadership, LeadershipKeeper, Options, Request, RequestKey, Source, SourceContext, kind,
-    related_header,
+    map_metadata,
 };
 use steersman_testing::Fixture;
 use tokio::sync::{Mutex, watch};
@@ -170,7 +170,7 @@ async fn guarantee_9_every_object_of_every_kind_is_enqueued_again_after_a_lost_t
     let controller = Controller::of::<ConfigMap>("maps")
         .watches(
             kind::<Secret>(),
-            related_header(|secret| {
+            map_metadata(|secret| {
                 (secret.name() == "s").then(|| ObjectKey::new(secret.namespace(), "of-secret"))
             }),
         )

@@ -13,8 +13,8 @@ use steersman_cluster::Cluster;
 use steersman_core::{Presence, Sighting, TestClock};
 use steersman_endpoints::{Checks, Routes, Server};
 use steersman_runtime::{
-    BoxError, Condition, Conditional, Controller, Manager, ManagerBuilder, Needs, RunContext, RunError,
-    Runnable, Standing, Wanted, dynamic, run_fn,
+    BoxError, CacheRequirement, Conditional, Controller, Manager, ManagerBuilder, RunCondition, RunContext,
+    RunError, RunPolicy, Runnable, RunnableStatus, dynamic, run_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -29,15 +29,18 @@ use support::{HERE, get};
 const FAR_AWAY: Duration = Duration::from_secs(3600);
 
 fn patient(cluster: Cluster) -> ManagerBuilder {
-    Manager::builder().cluster(cluster).barrier(FAR_AWAY).health(HERE)
+    Manager::builder()
+        .cluster(cluster)
+        .cache_sync_timeout(FAR_AWAY)
+        .health(HERE)
 }
 
 /// Says when it runs.
 fn task(name: &str, steps: &Steps) -> impl Runnable {
-    needing(Needs::Nothing, name, steps)
+    needing(RunPolicy::Nothing, name, steps)
 }
 
-fn needing(needs: Needs, name: &str, steps: &Steps) -> impl Runnable {
+fn needing(needs: RunPolicy, name: &str, steps: &Steps) -> impl Runnable {
     let (steps, called) = (steps.clone(), name.to_owned());
     let run = move |cx: RunContext| {
         steps.add(called.clone());
@@ -50,8 +53,8 @@ fn needing(needs: Needs, name: &str, steps: &Steps) -> impl Runnable {
 }
 
 async fn ready(manager: &Manager, name: &str) {
-    let is_ready = |standing: &Standing| *standing == Standing::Ready;
-    let standings = manager.standings();
+    let is_ready = |standing: &RunnableStatus| *standing == RunnableStatus::Ready;
+    let standings = manager.statuses();
     standings.when(|all| all.get(name).is_some_and(is_ready)).await;
 }
 
@@ -90,7 +93,7 @@ async fn guarantee_2_a_kind_that_may_be_absent_and_is_not_holds_the_start(fixtur
         stall.hit().await;
         assert!(waiting(&manager).await.contains(&widgets.resource.to_string()));
         let_go_on().await;
-        assert!(steps.all().is_empty() && manager.standings().all().is_empty());
+        assert!(steps.all().is_empty() && manager.statuses().all().is_empty());
         drop(stall);
         steps.saw("plain").await;
         ready(&manager, "widgets").await;
@@ -142,7 +145,7 @@ fn webhook() -> (SocketAddr, impl Runnable) {
             Ok::<(), BoxError>(server?.serve(stop).await?)
         }
     });
-    (address, serving.needing(Needs::NoCaches))
+    (address, serving.needing(RunPolicy::NoCaches))
 }
 
 // R49, R93
@@ -154,8 +157,8 @@ async fn guarantee_1_a_list_may_need_a_webhook_of_this_process_which_is_called_o
     elected::create_map(&fixture, "a").await;
     for is_warm in [false, true] {
         let manager = patient(cluster_through(&fixture, &proxy, "default").await)
-            .election(elected::steady(&fixture, &format!("warm-{is_warm}")))
-            .ready_while_cold(true)
+            .leader_election(elected::steady(&fixture, &format!("warm-{is_warm}")))
+            .ready_before_sync(true)
             .build()
             .await
             .unwrap();
@@ -190,7 +193,9 @@ async fn guarantee_1_what_a_cluster_asks_is_there_before_caches_and_after_them(f
         .add_to(&manager, Log::new())
         .unwrap();
     let (steps, seen) = (Steps::new(), Arc::clone(&proxy));
-    manager.add(needing(Needs::NoCaches, "webhook", &steps)).unwrap();
+    manager
+        .add(needing(RunPolicy::NoCaches, "webhook", &steps))
+        .unwrap();
     // Nothing is read by the time that this one is there.
     let first = run_fn("looks", move |cx: RunContext| {
         assert!(seen.exchanges().is_empty());
@@ -202,7 +207,7 @@ async fn guarantee_1_what_a_cluster_asks_is_there_before_caches_and_after_them(f
             Ok(())
         }
     });
-    manager.add(first.needing(Needs::NoCaches)).unwrap();
+    manager.add(first.needing(RunPolicy::NoCaches)).unwrap();
     manager.add(task("plain", &steps)).unwrap();
     let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
     let running = run(&manager);
@@ -232,7 +237,7 @@ async fn guarantee_3_a_webhook_that_fails_ends_a_run_whose_caches_are_not_filled
             Err::<(), BoxError>("its port is gone".into())
         }
     });
-    manager.add(webhook.needing(Needs::NoCaches)).unwrap();
+    manager.add(webhook.needing(RunPolicy::NoCaches)).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
     assert!(
         matches!(&error, RunError::Runnable { name, .. } if name == "webhook"),
@@ -261,9 +266,9 @@ async fn guarantee_2_what_is_absent_or_cannot_be_told_does_not_hold_the_start(fi
     manager.add(task("plain", &steps)).unwrap();
     let running = run(&manager);
     steps.saw("plain").await;
-    let standings = manager.standings();
+    let standings = manager.statuses();
     standings
-        .when(|all| matches!(all.get("near"), Some(Standing::Dormant { .. })))
+        .when(|all| matches!(all.get("near"), Some(RunnableStatus::Dormant { .. })))
         .await;
     running.stop().await.unwrap();
 }
@@ -324,9 +329,9 @@ impl Runnable for Reading {
         "reading"
     }
 
-    fn caches(&self) -> Vec<Wanted> {
+    fn caches(&self) -> Vec<CacheRequirement> {
         let maps = Resource::of::<ConfigMap>();
-        vec![Wanted::new(self.cluster.clone(), maps, None)]
+        vec![CacheRequirement::new(self.cluster.clone(), maps, None)]
     }
 
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
@@ -354,9 +359,9 @@ async fn what_is_added_later_begins_when_its_caches_are_filled_and_nobody_else_w
     let (reading, steps) = (Reading::new(&cluster), Steps::new());
     manager.add(reading.clone()).unwrap();
     stall.hit().await;
-    let standings = manager.standings();
+    let standings = manager.statuses();
     let names_it =
-        |standing: &Standing| standing.to_string() == "waiting for configmaps/v1 (cluster default)";
+        |standing: &RunnableStatus| standing.to_string() == "waiting for configmaps/v1 (cluster default)";
     standings
         .when(|all| all.get("reading").is_some_and(names_it))
         .await;
@@ -377,7 +382,11 @@ async fn what_needs_leadership_has_its_caches_when_it_leads(fixture: Fixture) {
     ];
     for election in elections {
         let cluster = cluster(&fixture).await;
-        let manager = patient(cluster.clone()).election(election).build().await.unwrap();
+        let manager = patient(cluster.clone())
+            .leader_election(election)
+            .build()
+            .await
+            .unwrap();
         let reading = Reading::new(&cluster);
         manager.add(reading.clone()).unwrap();
         let running = run(&manager);
@@ -392,7 +401,7 @@ async fn what_runs_on_a_condition_has_its_caches_when_the_condition_holds(fixtur
     let cluster = cluster(&fixture).await;
     let manager = patient(cluster.clone()).build().await.unwrap();
     let reading = Reading::new(&cluster);
-    let holds = Condition::from_stream("it is time", || {
+    let holds = RunCondition::from_stream("it is time", || {
         stream::iter([Sighting::new(Presence::Present, "it is")])
     });
     manager.add(Conditional::new(reading.clone(), holds)).unwrap();
@@ -406,7 +415,11 @@ async fn what_runs_on_a_condition_has_its_caches_when_the_condition_holds(fixtur
 async fn a_stop_is_heard_by_who_waits_for_its_caches(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
-    let manager = patient(cluster.clone()).grace(FAR_AWAY).build().await.unwrap();
+    let manager = patient(cluster.clone())
+        .shutdown_timeout(FAR_AWAY)
+        .build()
+        .await
+        .unwrap();
     let running = run(&manager);
     manager.elected().await;
     let stall = stalled_maps(&proxy);
@@ -425,11 +438,11 @@ impl Runnable for Farewell {
         "farewell"
     }
 
-    fn needs(&self) -> Needs {
-        Needs::Nothing
+    fn run_policy(&self) -> RunPolicy {
+        RunPolicy::Nothing
     }
 
-    fn caches(&self) -> Vec<Wanted> {
+    fn caches(&self) -> Vec<CacheRequirement> {
         self.0.caches()
     }
 

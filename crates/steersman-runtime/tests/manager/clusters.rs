@@ -12,7 +12,8 @@ use steersman_cache::Resource;
 use steersman_cluster::{ClusterName, ClusterState};
 use steersman_core::{Action, ObjectKey};
 use steersman_runtime::{
-    BoxError, Context, Controller, Manager, Needs, Request, RunContext, Runnable, Standing, reconcile_fn,
+    BoxError, Context, Controller, Manager, Request, RunContext, RunPolicy, Runnable, RunnableStatus,
+    reconcile_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -104,7 +105,7 @@ async fn in_two_clusters(
     let manager = Manager::builder()
         .cluster(cluster_through(fixture, near, "near").await)
         .cluster(cluster_through(fixture, far, "far").await)
-        .barrier(Duration::ZERO)
+        .cache_sync_timeout(Duration::ZERO)
         .health(HERE)
         .metrics(|server| server.address(HERE))
         .build()
@@ -131,7 +132,7 @@ async fn readyz_is(manager: &Manager, status: u16) -> String {
 }
 
 async fn is_impaired(manager: &Manager, cluster: &str) {
-    let impaired = |standing: &Standing| matches!(standing, Standing::Impaired { .. });
+    let impaired = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Impaired { .. });
     managed::stands(manager, "everywhere", impaired).await;
     let body = readyz_is(manager, 200).await;
     let lines = || body.lines();
@@ -151,7 +152,7 @@ async fn a_spoke_cluster_that_is_away_does_not_make_a_replica_unready(fixture: F
     let (near, far) = (fixture.proxy().await, fixture.proxy().await);
     let manager = in_two_clusters(&fixture, (&near, &far), Duration::from_secs(120)).await;
     let running = run(&manager);
-    let is_ready = |standing: &Standing| *standing == Standing::Ready;
+    let is_ready = |standing: &RunnableStatus| *standing == RunnableStatus::Ready;
     managed::stands(&manager, "everywhere", is_ready).await;
     readyz_is(&manager, 200).await;
     let unplugged = far.unplug();
@@ -175,7 +176,7 @@ async fn a_spoke_cluster_holds_readiness_until_the_sync_timeout(fixture: Fixture
     let _unplugged = far.unplug();
     let manager = in_two_clusters(&fixture, (&near, &far), Duration::from_secs(120)).await;
     let running = run(&manager);
-    let is_degraded = |standing: &Standing| matches!(standing, Standing::Degraded { .. });
+    let is_degraded = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Degraded { .. });
     managed::stands(&manager, "everywhere", is_degraded).await;
     let (status, body) = readyz(&manager).await;
     assert_eq!(status, 500, "{body}");
@@ -217,8 +218,8 @@ async fn a_cluster_is_seen_to_drain_until_it_is_removed(fixture: Fixture) {
         .add_to(&manager, reconciler)
         .unwrap();
     let running = run(&manager);
-    let is_ready = |standing: &Standing| *standing == Standing::Ready;
-    let standings = manager.standings();
+    let is_ready = |standing: &RunnableStatus| *standing == RunnableStatus::Ready;
+    let standings = manager.statuses();
     standings
         .when(|all| all.get("everywhere").is_some_and(is_ready))
         .await;
@@ -254,8 +255,8 @@ impl Runnable for Reader {
         "reader"
     }
 
-    fn needs(&self) -> Needs {
-        Needs::Nothing
+    fn run_policy(&self) -> RunPolicy {
+        RunPolicy::Nothing
     }
 
     fn clusters(&self) -> Vec<ClusterName> {

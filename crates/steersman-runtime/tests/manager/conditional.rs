@@ -12,8 +12,8 @@ use serde_json::json;
 use steersman_cluster::{Client, POLL_EVERY};
 use steersman_core::{Clock, TokioClock};
 use steersman_runtime::{
-    Condition, Conditional, Controller, Manager, RunContext, RunError, Standing, dynamic, related_header,
-    run_fn,
+    Conditional, Controller, Manager, RunCondition, RunContext, RunError, RunnableStatus, dynamic,
+    map_metadata, run_fn,
 };
 use steersman_testing::{Fixture, proxy::Exchange};
 use tokio::sync::watch;
@@ -152,8 +152,8 @@ async fn a_kind_is_present_until_its_last_finalizer_is_removed(fixture: Fixture)
     scene.kind.begin_uninstall().await;
     // The server deletes the object, which its finalizer holds; the controller hears of it, because it still runs.
     scene.seen.saw("one").await;
-    let standing = scene.manager.standings().of("widgets");
-    assert_eq!(standing, Some(Standing::Ready));
+    let standing = scene.manager.statuses().of("widgets");
+    assert_eq!(standing, Some(RunnableStatus::Ready));
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     objects.patch(&scene.kind.key("one"), &release).await.unwrap();
     scene.dormant().await;
@@ -167,7 +167,7 @@ async fn a_controller_works_without_an_optional_kind_and_watches_it_once_it_is_t
     let client = cluster.live();
     let manager = manager_of(cluster).await;
     let (gadgets, log) = (TestKind::new(&fixture, "Gadget"), Log::new());
-    let of_gadget = related_header(|gadget| Some(gadget.key()));
+    let of_gadget = map_metadata(|gadget| Some(gadget.key()));
     Controller::of::<ConfigMap>("maps")
         .watches(dynamic(gadgets.resource.clone()).optional(), of_gadget)
         .add_to(&manager, log.clone())
@@ -230,7 +230,7 @@ async fn any_runnable_hangs_on_any_condition(fixture: Fixture) {
         }
     });
     let is_on = |map: &ConfigMap| map.data.as_ref().is_some_and(|data| data["value"] == "on");
-    let flag = |name: &str| Condition::object_is(&cluster, key(&fixture, name), is_on);
+    let flag = |name: &str| RunCondition::object_is(&cluster, key(&fixture, name), is_on);
     let nested = Conditional::new(Conditional::new(task, flag("inner")), flag("outer"));
     manager.add(nested).unwrap();
     let running = run(&manager);

@@ -18,7 +18,9 @@ use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, DeleteOptions};
 use steersman_core::{Action, Random};
-use steersman_runtime::{BoxError, Context, Controller, Manager, Reconciler, Request, Standing, dynamic};
+use steersman_runtime::{
+    BoxError, Context, Controller, Manager, Reconciler, Request, RunnableStatus, dynamic,
+};
 use steersman_testing::{
     Fixture, ServerKind,
     proxy::{Exchange, Fault, Matching},
@@ -48,7 +50,7 @@ async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: 
     let client = cluster(&fixture).await.live();
     let manager = Manager::builder()
         .cluster(watched)
-        .election(elected::steady(&fixture, "one"))
+        .leader_election(elected::steady(&fixture, "one"))
         .build()
         .await
         .unwrap();
@@ -185,7 +187,7 @@ async fn a_gate_that_closes_lets_go_only_of_its_own_share(fixture: Fixture) {
     Controller::of::<ConfigMap>("gated")
         .watches(
             dynamic(gadgets.resource.clone()).when_installed(),
-            steersman_runtime::related_header(|gadget| Some(gadget.key())),
+            steersman_runtime::map_metadata(|gadget| Some(gadget.key())),
         )
         .add_to(&manager, gated.clone())
         .unwrap();
@@ -399,7 +401,7 @@ async fn a_broken_api_service_stops_nothing(fixture: Fixture) {
         widgets.apply(&client, &name).await;
         seen.saw(&name).await;
     }
-    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+    assert_eq!(manager.statuses().of("widgets"), Some(RunnableStatus::Ready));
     widgets.uninstall().await;
     stands(&manager, "widgets", is_dormant).await;
     widgets.install().await;

@@ -13,11 +13,11 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman_cache::{Informer, Trouble};
+use steersman_cache::{Informer, WatchError};
 use steersman_cluster::Cluster;
 use steersman_core::{Action, Clock, Sighting, TestClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, Manager, Request, dynamic, reconcile_fn, related_header,
+    BoxError, Context, Controller, Manager, Request, dynamic, map_metadata, reconcile_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -40,7 +40,7 @@ fn of_maps(manager: &Manager, widgets: &TestKind) -> Log {
     Controller::of::<ConfigMap>("maps")
         .watches(
             dynamic(widgets.resource.clone()).optional(),
-            related_header(|widget| Some(widget.key())),
+            map_metadata(|widget| Some(widget.key())),
         )
         .add_to(manager, log.clone())
         .unwrap();
@@ -110,7 +110,7 @@ async fn what_is_remembered_of_objects_is_forgotten_when_they_go_with_their_kind
     Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .on_every_cluster()
         .when_installed()
-        .when_gone(move |_, key| told.lock().unwrap().push(key.name().to_owned()))
+        .on_deleted_everywhere(move |_, key| told.lock().unwrap().push(key.name().to_owned()))
         .add_to(&manager, seen.clone())
         .unwrap();
     let running = run(&manager);
@@ -172,7 +172,7 @@ async fn a_kind_that_a_reconciler_reads_costs_nothing_while_it_is_gone_and_is_ba
     Controller::of::<ConfigMap>("maps")
         .watches(
             dynamic(widgets.resource.clone()).optional(),
-            related_header(|widget| Some(widget.key())),
+            map_metadata(|widget| Some(widget.key())),
         )
         .add_to(&manager, reconciler)
         .unwrap();
@@ -188,7 +188,7 @@ async fn a_kind_that_a_reconciler_reads_costs_nothing_while_it_is_gone_and_is_ba
             widgets.uninstall().await;
             let of_widgets = |informer: &Informer| *informer.resource() == widgets.resource;
             let is_refused =
-                |informer: &Informer| informer.health().trouble.as_deref() == Some(&Trouble::Absent);
+                |informer: &Informer| informer.health().trouble.as_deref() == Some(&WatchError::Absent);
             let mut presence = watched.presence(&widgets.resource, Duration::from_secs(3600));
             presence.when(Sighting::is_absent).await;
             until(|| {

@@ -9,7 +9,9 @@ use std::{sync::Arc, time::Duration};
 use steersman_cache::Resource;
 use steersman_cluster::Cluster;
 use steersman_core::{Action, Sighting};
-use steersman_runtime::{BoxError, Context, Controller, Reconciler, Request, Standing, dynamic, retry_after};
+use steersman_runtime::{
+    BoxError, Context, Controller, Reconciler, Request, RunnableStatus, dynamic, retry_after,
+};
 use steersman_testing::Fixture;
 use tokio::sync::watch;
 
@@ -141,7 +143,7 @@ async fn a_kind_that_is_replaced_between_two_polls_begins_anew_object_by_object(
 
     assert_eq!(watched.presences(), known, "somebody has noticed");
     // The watch of before has ended, which is a trouble until the list after it is complete.
-    until(|| manager.standings().of("widgets") == Some(Standing::Ready)).await;
+    until(|| manager.statuses().of("widgets") == Some(RunnableStatus::Ready)).await;
     assert!(
         found[2..].iter().all(|one| one.uid.is_none() || is_new(one)),
         "a former object: {found:#?}"

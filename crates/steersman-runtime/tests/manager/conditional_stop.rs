@@ -13,8 +13,8 @@ use steersman_cache::Resource;
 use steersman_cluster::{Cluster, POLL_EVERY};
 use steersman_core::{Action, Presence, Sighting, TestClock};
 use steersman_runtime::{
-    BoxError, Condition, Conditional, Context, Controller, Manager, Reconciler, Request, Standing, dynamic,
-    reconcile_fn, related_header,
+    BoxError, Conditional, Context, Controller, Manager, Reconciler, Request, RunCondition, RunnableStatus,
+    dynamic, map_metadata, reconcile_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -141,8 +141,9 @@ async fn what_is_in_flight_when_its_kind_goes_ends_within_the_grace_period_or_is
     let controller = Controller::of_kind("widgets", dynamic(widgets.resource.clone()))
         .workers(2)
         .build(&watched, moody.clone());
-    let installed = Condition::present(&watched, widgets.resource.clone(), POLL_EVERY);
-    let conditional = Conditional::new(controller.clone(), installed).grace(Duration::from_secs(2));
+    let installed = RunCondition::present(&watched, widgets.resource.clone(), POLL_EVERY);
+    let conditional =
+        Conditional::new(controller.clone(), installed).shutdown_timeout(Duration::from_secs(2));
     manager.add(conditional).unwrap();
     let running = run(&manager);
     widgets.install().await;
@@ -254,7 +255,7 @@ async fn a_discovery_that_fails_changes_nothing_for_those_that_run_and_those_tha
         .when_installed()
         .watches(
             dynamic(extras.resource.clone()).optional(),
-            related_header(|extra| Some(extra.key())),
+            map_metadata(|extra| Some(extra.key())),
         )
         .poll_every(Duration::from_millis(50))
         .add_to(&manager, seen.clone())
@@ -284,8 +285,8 @@ async fn a_discovery_that_fails_changes_nothing_for_those_that_run_and_those_tha
         widgets.apply(&client, &name).await;
         seen.saw(&name).await;
         assert!(is_ready(&manager).await);
-        assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
-        assert!(is_dormant(&manager.standings().of("gadgets").unwrap()));
+        assert_eq!(manager.statuses().of("widgets"), Some(RunnableStatus::Ready));
+        assert!(is_dormant(&manager.statuses().of("gadgets").unwrap()));
     }
     drop(broken);
     gadgets.install().await;
@@ -346,7 +347,7 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
     let services: Api<APIService> = Api::all(admin.clone());
     services.create(&PostParams::default(), &broken).await.unwrap();
     until(|| presence(&watched, &things) == Presence::Unknown).await;
-    assert!(is_dormant(&manager.standings().of("things").unwrap()));
+    assert!(is_dormant(&manager.statuses().of("things").unwrap()));
     assert!(is_ready(&manager).await);
     // The rest is told as before.
     assert_eq!(presence(&watched, &widgets.resource), Presence::Present);
@@ -392,7 +393,7 @@ async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
         })
         .await;
     let_go_on().await;
-    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+    assert_eq!(manager.statuses().of("widgets"), Some(RunnableStatus::Ready));
 
     // What comes back before anybody asked is the same kind for all that is known, and has other objects.
     widgets.install().await;

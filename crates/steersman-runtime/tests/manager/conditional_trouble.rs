@@ -13,7 +13,7 @@ use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{Client, Cluster};
 use steersman_endpoints::Exposition;
-use steersman_runtime::{Controller, Manager, Standing, dynamic};
+use steersman_runtime::{Controller, Manager, RunnableStatus, dynamic};
 use steersman_testing::{
     FaultProxy, Fixture,
     proxy::{Cut, Exchange, Fault, Matching},
@@ -27,8 +27,8 @@ use managed::{
 const GROUP: &str = "apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions";
 
-fn is_degraded(standing: &Standing) -> bool {
-    matches!(standing, Standing::Degraded { .. })
+fn is_degraded(standing: &RunnableStatus) -> bool {
+    matches!(standing, RunnableStatus::Degraded { .. })
 }
 
 /// How often the widgets were listed or watched anew.
@@ -159,8 +159,8 @@ async fn a_server_that_fails_after_a_permission_went_stops_nothing_that_polling_
     widgets.apply(&client, "two").await;
     seen.saw("two").await;
     assert_eq!(watches_of_widgets(&proxy.exchanges()), 1, "it was started anew");
-    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
-    let standing = manager.standings().of("gadgets").unwrap();
+    assert_eq!(manager.statuses().of("widgets"), Some(RunnableStatus::Ready));
+    let standing = manager.statuses().of("gadgets").unwrap();
     assert!(is_dormant(&standing), "{standing}");
     running.stop().await.unwrap();
 }
@@ -196,7 +196,7 @@ async fn each_cluster_is_worked_on_while_it_has_the_kind(fixture: Fixture) {
     there.install().await;
     there.apply(&clients[1], "there").await;
     seen.saw("there").await;
-    stands(&manager, "widgets", Standing::is_ready).await;
+    stands(&manager, "widgets", RunnableStatus::is_ready).await;
     assert_eq!(watches_of_widgets(&proxy.exchanges()), 0);
     for cycle in 0..3 {
         here.install().await;
@@ -213,7 +213,7 @@ async fn each_cluster_is_worked_on_while_it_has_the_kind(fixture: Fixture) {
         let name = format!("there-{cycle}");
         there.apply(&clients[1], &name).await;
         seen.saw(&name).await;
-        assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+        assert_eq!(manager.statuses().of("widgets"), Some(RunnableStatus::Ready));
     }
     running.stop().await.unwrap();
 }
@@ -277,14 +277,14 @@ async fn a_kind_whose_objects_cannot_be_converted_is_present_and_in_trouble(fixt
     convert_by_webhook(&client, &widgets, &proxy, true).await;
     let running = run(&manager);
     stands(&manager, "widgets", is_degraded).await;
-    let Some(Standing::Degraded { reason }) = manager.standings().of("widgets") else {
-        panic!("{:?}", manager.standings().of("widgets"));
+    let Some(RunnableStatus::Degraded { reason }) = manager.statuses().of("widgets") else {
+        panic!("{:?}", manager.statuses().of("widgets"));
     };
     assert!(reason.contains(&widgets.resource.to_string()), "{reason}");
     other_works("a").await;
     convert_by_webhook(&client, &widgets, &proxy, false).await;
     seen.saw("one").await;
-    stands(&manager, "widgets", Standing::is_ready).await;
+    stands(&manager, "widgets", RunnableStatus::is_ready).await;
 
     // While it runs: it keeps running with what it has, and goes on when they can be converted again.
     convert_by_webhook(&client, &widgets, &proxy, true).await;
@@ -294,7 +294,7 @@ async fn a_kind_whose_objects_cannot_be_converted_is_present_and_in_trouble(fixt
     assert!(seen.seen().iter().all(|(name, _)| name == "one"));
     convert_by_webhook(&client, &widgets, &proxy, false).await;
     seen.saw("two").await;
-    stands(&manager, "widgets", Standing::is_ready).await;
+    stands(&manager, "widgets", RunnableStatus::is_ready).await;
     running.stop().await.unwrap();
 }
 
@@ -338,7 +338,7 @@ async fn a_kind_that_comes_back_with_another_scope_is_followed_in_that(fixture: 
             tokio::task::yield_now().await;
         }
         let uid = seen.saw("one").await;
-        stands(&manager, "widgets", Standing::is_ready).await;
+        stands(&manager, "widgets", RunnableStatus::is_ready).await;
         // Who owns something is found by a key that has a namespace or has none.
         seen.clear();
         let child = owned(&fixture, &widgets, &format!("child-{round}"), &uid);
@@ -377,7 +377,7 @@ async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: 
     let running = run(&manager);
 
     // From the start: nothing runs, and whoever asks is told why.
-    let is_waiting = |standing: &Standing| standing.to_string().contains("cannot be told");
+    let is_waiting = |standing: &RunnableStatus| standing.to_string().contains("cannot be told");
     stands(&manager, "widgets", is_waiting).await;
     let (status, body) = probe(&manager, "/readyz").await;
     assert_eq!(status, 500);
@@ -405,7 +405,7 @@ async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: 
     broken.hit().await;
     widgets.apply(&client, "two").await;
     seen.saw("two").await;
-    assert_eq!(manager.standings().of("widgets"), Some(Standing::Ready));
+    assert_eq!(manager.statuses().of("widgets"), Some(RunnableStatus::Ready));
     assert_eq!(watches_of_widgets(&proxy.exchanges()), 1);
     drop(broken);
 
@@ -443,7 +443,7 @@ async fn a_standby_warms_up_for_a_kind_that_is_installed_meanwhile(fixture: Fixt
     elected::occupy(&fixture, 60).await;
     let manager = Manager::builder()
         .cluster(watched)
-        .election(elected::steady(&fixture, "one"))
+        .leader_election(elected::steady(&fixture, "one"))
         .build()
         .await
         .unwrap();
@@ -459,7 +459,7 @@ async fn a_standby_warms_up_for_a_kind_that_is_installed_meanwhile(fixture: Fixt
         stands(&manager, "widgets", is_dormant).await;
         widgets.install().await;
         widgets.apply(&client, "one").await;
-        stands(&manager, "widgets", |standing| *standing == Standing::Ready).await;
+        stands(&manager, "widgets", |standing| *standing == RunnableStatus::Ready).await;
         proxy
             .wait_for(|all| (opened_watches(all) == install).then_some(()))
             .await;

@@ -15,7 +15,7 @@ use serde_json::json;
 use steersman_apiserver::ApiServer;
 use steersman_core::Spawner;
 use steersman_runtime::{
-    BoxError, Controller, Election, Manager, Needs, OnLoss, RunContext, RunError, Standing, run_fn,
+    BoxError, Controller, Election, Manager, OnLoss, RunContext, RunError, RunPolicy, RunnableStatus, run_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -24,7 +24,7 @@ use steersman_testing::{
 use tokio::sync::watch;
 
 /// A runnable that counts its runs, and how many of them last.
-fn counted(name: &str, needs: Needs) -> (impl steersman_runtime::Runnable, watch::Receiver<(u32, u32)>) {
+fn counted(name: &str, needs: RunPolicy) -> (impl steersman_runtime::Runnable, watch::Receiver<(u32, u32)>) {
     let (sender, counts) = watch::channel((0, 0));
     let sender = Arc::new(sender);
     let runnable = run_fn(name, move |cx: RunContext| {
@@ -104,8 +104,8 @@ async fn what_needs_leadership_runs_in_one_replica_and_the_rest_in_all(fixture: 
     let mut managers = Vec::new();
     for name in ["one", "two"] {
         let replica = Replica::new(&fixture, &proxy, steady(&fixture, name), name, |builder| builder).await;
-        let (leader, leads) = counted("leader", Needs::Leadership);
-        let (always, runs) = counted("always", Needs::Nothing);
+        let (leader, leads) = counted("leader", RunPolicy::Leadership);
+        let (always, runs) = counted("always", RunPolicy::Nothing);
         replica.manager.add(leader).unwrap();
         replica.manager.add(always).unwrap();
         runnings.push(replica.run());
@@ -147,7 +147,7 @@ async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_comes_back(fi
         builder
     })
     .await;
-    let (leader, mut leads) = counted("leader", Needs::Leadership);
+    let (leader, mut leads) = counted("leader", RunPolicy::Leadership);
     one.manager.add(leader).unwrap();
     let log = managed::Log::new();
     Controller::of::<ConfigMap>("maps")
@@ -194,7 +194,7 @@ async fn guarantee_5_a_run_ends_with_an_error_if_that_is_the_policy(fixture: Fix
     let proxy = fixture.proxy().await;
     let election = steady(&fixture, "one").on_loss(OnLoss::Exit);
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
-    let (leader, leads) = counted("leader", Needs::Leadership);
+    let (leader, leads) = counted("leader", RunPolicy::Leadership);
     one.manager.add(leader).unwrap();
     let running = one.run();
     leads.clone().wait_for(|counts| *counts == (1, 1)).await.unwrap();
@@ -239,7 +239,7 @@ async fn guarantee_6_the_lease_is_not_given_up_before_the_work_has_ended(fixture
     one.manager.add(slow).unwrap();
     let mut running = one.run();
     one.manager.elected().await;
-    managed::stands(&one.manager, "slow", Standing::is_ready).await;
+    managed::stands(&one.manager, "slow", RunnableStatus::is_ready).await;
     running.tell();
     ends.wait_for(|ending| *ending).await.unwrap();
     // It goes on to renew while it ends.
@@ -257,7 +257,7 @@ async fn guarantee_6_the_lease_of_one_who_does_not_end_runs_out(fixture: Fixture
     let proxy = fixture.proxy().await;
     let grace = Duration::from_millis(300);
     let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", |builder| {
-        builder.grace(grace)
+        builder.shutdown_timeout(grace)
     })
     .await;
     // It does not even end when it is cancelled.
@@ -273,7 +273,7 @@ async fn guarantee_6_the_lease_of_one_who_does_not_end_runs_out(fixture: Fixture
     one.manager.add(deaf).unwrap();
     let mut running = one.run();
     one.manager.elected().await;
-    managed::stands(&one.manager, "deaf", Standing::is_ready).await;
+    managed::stands(&one.manager, "deaf", RunnableStatus::is_ready).await;
     running.tell();
     let error = running.ended().await.unwrap_err();
     assert!(
@@ -289,7 +289,7 @@ async fn guarantee_6_work_that_is_ending_does_not_outlive_a_lease_that_is_lost(f
     let proxy = fixture.proxy().await;
     let one = Replica::new(&fixture, &proxy, short(&fixture, "one"), "one", |builder| {
         // Nobody lives to see the end of it.
-        builder.grace(Duration::from_secs(3600))
+        builder.shutdown_timeout(Duration::from_secs(3600))
     })
     .await;
     let slow = run_fn("slow", async |cx: RunContext| {
@@ -299,7 +299,7 @@ async fn guarantee_6_work_that_is_ending_does_not_outlive_a_lease_that_is_lost(f
     one.manager.add(slow).unwrap();
     let mut running = one.run();
     one.manager.elected().await;
-    managed::stands(&one.manager, "slow", Standing::is_ready).await;
+    managed::stands(&one.manager, "slow", RunnableStatus::is_ready).await;
     let stall = proxy.inject(Matching::method("PUT").path("/leases"), Fault::stall());
     stall.hit().await;
     running.tell();
@@ -311,7 +311,10 @@ async fn unanswered(fixture: &Fixture, proxy: &FaultProxy, grace: Duration) -> (
     let election = steady(fixture, "one")
         .lease_duration(Duration::from_secs(6000))
         .renew_deadline(Duration::from_secs(4000));
-    let one = Replica::new(fixture, proxy, election, "one", |builder| builder.grace(grace)).await;
+    let one = Replica::new(fixture, proxy, election, "one", |builder| {
+        builder.shutdown_timeout(grace)
+    })
+    .await;
     let running = one.run();
     one.manager.elected().await;
     let renewal = Matching::method("PUT").path("/leases").first(1);
@@ -343,7 +346,7 @@ async fn guarantee_7_a_lease_that_is_won_while_the_run_ends_starts_nothing(fixtu
         builder
     })
     .await;
-    let (leader, leads) = counted("leader", Needs::Leadership);
+    let (leader, leads) = counted("leader", RunPolicy::Leadership);
     one.manager.add(leader).unwrap();
     let stall = proxy.inject(Matching::method("POST").path("/leases"), Fault::stall());
     let mut running = one.run();
@@ -554,13 +557,13 @@ async fn a_lease_that_may_not_be_read_is_named_in_readiness(fixture: Fixture) {
     let running = one.run();
     let name = format!("lease {}/{LEASE}", fixture.namespace());
     until(async || {
-        let standing = one.manager.standings().of(&name);
-        matches!(standing, Some(Standing::Degraded { reason }) if reason.contains("cannot get leases"))
+        let standing = one.manager.statuses().of(&name);
+        matches!(standing, Some(RunnableStatus::Degraded { reason }) if reason.contains("cannot get leases"))
     })
     .await;
     drop(forbidden);
     one.manager.elected().await;
-    assert_eq!(one.manager.standings().of(&name), Some(Standing::Ready));
+    assert_eq!(one.manager.statuses().of(&name), Some(RunnableStatus::Ready));
     running.stop().await.unwrap();
 }
 
@@ -605,7 +608,7 @@ async fn the_election_says_who_asks() {
         .spawner(Spawner::current());
     let manager = Manager::builder()
         .cluster(cluster)
-        .election(election)
+        .leader_election(election)
         .build()
         .await
         .unwrap();
@@ -622,7 +625,7 @@ async fn an_election_that_cannot_be_held_is_refused_with_what_to_do() {
     let of = |election: Election| async move {
         let built = Manager::builder()
             .without_cluster()
-            .election(election)
+            .leader_election(election)
             .build()
             .await;
         built.unwrap_err().to_string()
@@ -645,7 +648,11 @@ async fn an_election_that_cannot_be_held_is_refused_with_what_to_do() {
 #[steersman_testing::test]
 async fn without_a_namespace_and_outside_of_a_pod_it_says_what_to_do(fixture: Fixture) {
     let cluster = managed::cluster(&fixture).await;
-    let built = Manager::builder().cluster(cluster).election("web").build().await;
+    let built = Manager::builder()
+        .cluster(cluster)
+        .leader_election("web")
+        .build()
+        .await;
     assert_eq!(
         built.unwrap_err().to_string(),
         "it is not known in which namespace the lease `web` is: run in a Pod, or say it with `Election::namespace`"
@@ -660,15 +667,15 @@ async fn a_namespace_that_is_missing_is_named_and_tried_at_the_retry_period(fixt
     let election = steady(&fixture, "one").namespace(&missing);
     let manager = Manager::builder()
         .cluster(cluster)
-        .election(election)
+        .leader_election(election)
         .build()
         .await
         .unwrap();
     let running = managed::run(&manager);
     let named = format!("namespaces \"{missing}\" not found");
     let lease = format!("lease {missing}/{LEASE}");
-    let is_named = |standing: &Standing| standing.to_string().contains(&named);
-    let standings = manager.standings();
+    let is_named = |standing: &RunnableStatus| standing.to_string().contains(&named);
+    let standings = manager.statuses();
     standings.when(|all| all.get(&lease).is_some_and(is_named)).await;
     let made = |all: &[Exchange]| {
         let made = all
@@ -689,7 +696,7 @@ async fn a_namespace_that_is_missing_is_named_and_tried_at_the_retry_period(fixt
     let namespace = serde_json::from_value(json!({"metadata": {"name": missing}})).unwrap();
     namespaces.create(&Default::default(), &namespace).await.unwrap();
     manager.elected().await;
-    assert_eq!(standings.of(&lease), Some(Standing::Ready));
+    assert_eq!(standings.of(&lease), Some(RunnableStatus::Ready));
     running.stop().await.unwrap();
     namespaces
         .delete(&missing, &DeleteParams::default())

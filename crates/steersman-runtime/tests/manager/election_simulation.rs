@@ -20,7 +20,7 @@ use simulated::{Faults, LEASE, Ledger, Network};
 use steersman_apiserver::{ApiServer, clock::ManualClock};
 use steersman_cluster::Cluster;
 use steersman_core::{Clock, ObjectKey, Random, Spawner, TestClock};
-use steersman_runtime::{BoxError, Election, Manager, Needs, RunContext, run_fn};
+use steersman_runtime::{BoxError, Election, Manager, RunContext, RunPolicy, run_fn};
 use tokio::sync::watch;
 
 const STEP: Duration = Duration::from_millis(100);
@@ -125,10 +125,10 @@ impl World {
             .spawner(Spawner::current());
         let manager = Manager::builder()
             .cluster(cluster.clone())
-            .election(election)
+            .leader_election(election)
             .clock(shared)
             .seed(seed)
-            .grace(Duration::from_secs(2))
+            .shutdown_timeout(Duration::from_secs(2))
             .build()
             .await
             .unwrap();
@@ -305,7 +305,7 @@ fn writer(cluster: Cluster) -> impl steersman_runtime::Runnable {
                     _ = cx.stop().requested() => break,
                     term = cx.leadership().term() => term,
                 };
-                let client = cx.fenced(&cluster.client()).field_owner("writer").force();
+                let client = cx.fenced(&cluster.client()).field_manager("writer").force();
                 while !term.is_over() && !cx.stop().is_requested() {
                     number += 1;
                     let map = json!({"data": {"number": number.to_string()}});
@@ -321,7 +321,7 @@ fn writer(cluster: Cluster) -> impl steersman_runtime::Runnable {
             Ok::<(), BoxError>(())
         }
     });
-    write.needing(Needs::WarmUp)
+    write.needing(RunPolicy::WarmUp)
 }
 
 /// Waits until nobody has anything to do: tokio's own clock, on which nobody else waits, moves only then.

@@ -12,7 +12,9 @@ use kube::Api;
 use managed::{cluster, config_map, manager_of, run};
 use steersman_cluster::{Cluster, ClusterName, EventType, Fence, Recorder};
 use steersman_core::{Clock, TestClock};
-use steersman_runtime::{BoxError, Election, Manager, ManagerBuilder, Needs, RunContext, Runnable, run_fn};
+use steersman_runtime::{
+    BoxError, Election, Manager, ManagerBuilder, RunContext, RunPolicy, Runnable, run_fn,
+};
 use steersman_testing::Fixture;
 use tokio::sync::watch;
 
@@ -34,7 +36,11 @@ async fn written(fixture: &Fixture) -> usize {
 }
 
 /// Something that records when it is stopped, and says when it runs.
-fn last_words(fixture: &Fixture, cluster: &Cluster, needs: Needs) -> (impl Runnable, watch::Receiver<bool>) {
+fn last_words(
+    fixture: &Fixture,
+    cluster: &Cluster,
+    needs: RunPolicy,
+) -> (impl Runnable, watch::Receiver<bool>) {
     let (runs, is_running) = watch::channel(false);
     let (cluster, map) = (cluster.clone(), config_map(fixture, "a", "1"));
     let run = move |cx: RunContext| {
@@ -61,11 +67,11 @@ fn unhurried(cluster: Cluster) -> ManagerBuilder {
         .clock(Arc::new(TestClock::new()))
 }
 
-async fn stopped(fixture: &Fixture, election: Option<Election>, needs: Needs) -> usize {
+async fn stopped(fixture: &Fixture, election: Option<Election>, needs: RunPolicy) -> usize {
     let cluster = cluster(fixture).await;
     let mut builder = unhurried(cluster.clone());
     if let Some(election) = election {
-        builder = builder.election(election);
+        builder = builder.leader_election(election);
     }
     let manager = builder.build().await.unwrap();
     let (runnable, mut is_running) = last_words(fixture, &cluster, needs);
@@ -81,24 +87,30 @@ async fn stopped(fixture: &Fixture, election: Option<Election>, needs: Needs) ->
 // R55
 #[steersman_testing::test]
 async fn guarantee_10_what_is_recorded_at_the_end_is_written(fixture: Fixture) {
-    assert_eq!(stopped(&fixture, None, Needs::Leadership).await, MANY);
+    assert_eq!(stopped(&fixture, None, RunPolicy::Leadership).await, MANY);
 }
 
 #[steersman_testing::test]
 async fn guarantee_10_also_by_what_ends_last(fixture: Fixture) {
-    assert_eq!(stopped(&fixture, None, Needs::NoCaches).await, MANY);
+    assert_eq!(stopped(&fixture, None, RunPolicy::NoCaches).await, MANY);
 }
 
 #[steersman_testing::test]
 async fn guarantee_10_a_leader_holds_its_lease_until_its_events_are_written(fixture: Fixture) {
     let election = steady(&fixture, "a");
-    assert_eq!(stopped(&fixture, Some(election), Needs::Leadership).await, MANY);
+    assert_eq!(
+        stopped(&fixture, Some(election), RunPolicy::Leadership).await,
+        MANY
+    );
 }
 
 #[steersman_testing::test]
 async fn guarantee_10_also_one_with_a_lease_of_its_own(fixture: Fixture) {
     let election = steady(&fixture, "a").per_runnable();
-    assert_eq!(stopped(&fixture, Some(election), Needs::Leadership).await, MANY);
+    assert_eq!(
+        stopped(&fixture, Some(election), RunPolicy::Leadership).await,
+        MANY
+    );
 }
 
 #[steersman_testing::test]
@@ -121,7 +133,7 @@ async fn guarantee_10_a_server_that_takes_none_does_not_hold_up_the_end(fixture:
     let cluster = managed::cluster_through(&fixture, &proxy, "default").await;
     let manager = Manager::builder()
         .cluster(cluster.clone())
-        .grace(Duration::from_secs(2))
+        .shutdown_timeout(Duration::from_secs(2))
         .build()
         .await
         .unwrap();
@@ -142,7 +154,7 @@ async fn guarantee_10_a_lease_is_given_up_before_a_cluster_elsewhere_takes_its_e
     let manager = Manager::builder()
         .cluster(near)
         .cluster(far.clone())
-        .election(steady(&fixture, "a").cold_patience(Duration::ZERO))
+        .leader_election(steady(&fixture, "a").cold_patience(Duration::ZERO))
         .clock(Arc::new(clock.clone()))
         .build()
         .await

@@ -14,7 +14,7 @@ use serde_json::json;
 use steersman_cluster::{Cluster, EventType};
 use steersman_core::{Action, Clock, ObjectKey, Spawner, TestClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, Election, Manager, Needs, OnLoss, Reconciler, Request, RunContext,
+    BoxError, Context, Controller, Election, Manager, OnLoss, Reconciler, Request, RunContext, RunPolicy,
     Runnable, run_fn,
 };
 use steersman_testing::{
@@ -136,7 +136,7 @@ async fn candidate(
         .retry_period(Duration::from_secs(2));
     let manager = Manager::builder()
         .cluster(cluster.clone())
-        .election(more(election));
+        .leader_election(more(election));
     let manager = manager.clock(Arc::new(clock.clone())).health(support::HERE);
     let manager = manager.build().await.unwrap();
     let replica = Replica {
@@ -199,7 +199,7 @@ async fn guarantee_1_a_machine_that_was_suspended_writes_nothing_when_it_wakes_u
 fn careless(
     cluster: &Cluster,
     key: ObjectKey,
-    needs: Needs,
+    needs: RunPolicy,
     told: watch::Receiver<u32>,
 ) -> (impl Runnable, watch::Receiver<(u32, u32)>) {
     struct Lasting(Arc<watch::Sender<(u32, u32)>>);
@@ -240,7 +240,11 @@ fn careless(
 }
 
 /// Shows that a leader which fails because it may not write any more is no reason to end the run.
-async fn goes_on_after_a_suspend(fixture: &Fixture, needs: Needs, more: impl FnOnce(Election) -> Election) {
+async fn goes_on_after_a_suspend(
+    fixture: &Fixture,
+    needs: RunPolicy,
+    more: impl FnOnce(Election) -> Election,
+) {
     let (clock, _proxy, replica) = candidate(fixture, more).await;
     let (tell, told) = watch::channel(0);
     let (runnable, mut counts) = careless(&replica.cluster, managed::key(fixture, "a"), needs, told);
@@ -275,25 +279,25 @@ async fn goes_on_after_a_suspend(fixture: &Fixture, needs: Needs, more: impl FnO
 async fn guarantee_5_a_leader_that_fails_because_it_may_not_write_runs_again_in_the_next_term(
     fixture: Fixture,
 ) {
-    goes_on_after_a_suspend(&fixture, Needs::Leadership, |election| election).await;
+    goes_on_after_a_suspend(&fixture, RunPolicy::Leadership, |election| election).await;
 }
 
 // R68, R177
 #[steersman_testing::test]
 async fn guarantee_5_so_it_does_with_a_lease_of_its_own(fixture: Fixture) {
-    goes_on_after_a_suspend(&fixture, Needs::Leadership, Election::per_runnable).await;
+    goes_on_after_a_suspend(&fixture, RunPolicy::Leadership, Election::per_runnable).await;
 }
 
 // R68, R177, D14
 #[steersman_testing::test]
 async fn guarantee_5_a_warm_up_runnable_that_fails_because_it_is_fenced_runs_again(fixture: Fixture) {
-    goes_on_after_a_suspend(&fixture, Needs::WarmUp, |election| election).await;
+    goes_on_after_a_suspend(&fixture, RunPolicy::WarmUp, |election| election).await;
 }
 
 // R68, R177, D14
 #[steersman_testing::test]
 async fn guarantee_5_a_fenced_warm_up_runnable_with_a_lease_of_its_own_runs_again(fixture: Fixture) {
-    goes_on_after_a_suspend(&fixture, Needs::WarmUp, Election::per_runnable).await;
+    goes_on_after_a_suspend(&fixture, RunPolicy::WarmUp, Election::per_runnable).await;
 }
 
 /// A warm-up runnable that takes a term and does not let it go when it ends, but only when it is told to, or has to stop.
@@ -313,7 +317,7 @@ fn deaf(let_go: watch::Receiver<bool>) -> impl Runnable {
             Ok(())
         }
     });
-    run.needing(Needs::WarmUp)
+    run.needing(RunPolicy::WarmUp)
 }
 
 const STEP_DOWN: Duration = Duration::from_secs(30);
@@ -570,7 +574,7 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
             let cluster = steersman_cluster::Cluster::new(config).unwrap();
             let manager = Manager::builder()
                 .cluster(cluster)
-                .election(election)
+                .leader_election(election)
                 .build()
                 .await
                 .unwrap();

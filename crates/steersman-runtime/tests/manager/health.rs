@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use super::support;
-use steersman_runtime::{BoxError, Manager, Needs, RunContext, Standing, run_fn};
+use steersman_runtime::{BoxError, Manager, RunContext, RunPolicy, RunnableStatus, run_fn};
 use support::{HERE, get};
 
 // R65, R66
@@ -20,10 +20,10 @@ async fn verbose_readiness_lists_the_status_of_runnables_below_the_checks() {
         cx.stop().requested().await;
         Ok(())
     });
-    manager.add(sweeper.needing(Needs::Nothing)).unwrap();
+    manager.add(sweeper.needing(RunPolicy::Nothing)).unwrap();
     let run = manager.run_until(async {
-        let is_ready = |standing: &Standing| *standing == Standing::Ready;
-        let standings = manager.standings();
+        let is_ready = |standing: &RunnableStatus| *standing == RunnableStatus::Ready;
+        let standings = manager.statuses();
         standings
             .when(|all| all.get("sweeper").is_some_and(is_ready))
             .await;

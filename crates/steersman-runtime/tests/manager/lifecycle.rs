@@ -17,8 +17,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cluster::{ClusterName, DeleteOptions};
 use steersman_core::{Action, Clock, TestClock};
 use steersman_runtime::{
-    BoxError, Controller, HostError, Manager, Needs, RunContext, RunError, RunFn, Runnable, Standing,
-    reconcile_fn, run_fn,
+    AddError, BoxError, Controller, Manager, RunContext, RunError, RunFn, RunPolicy, Runnable,
+    RunnableStatus, reconcile_fn, run_fn,
 };
 use steersman_testing::{
     Fixture,
@@ -57,7 +57,7 @@ async fn what_is_there_what_comes_and_what_goes_is_reconciled(fixture: Fixture) 
 fn task(
     name: &str,
     steps: &Steps,
-    needs: Needs,
+    needs: RunPolicy,
 ) -> RunFn<
     impl Fn(RunContext) -> futures::future::BoxFuture<'static, Result<(), BoxError>> + Send + Sync + 'static,
 > {
@@ -84,11 +84,11 @@ async fn without_cluster() -> Manager {
 async fn a_manager_without_a_cluster_runs_what_needs_none_and_says_what_is_missing_to_others() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("plain", &steps, Needs::Leadership)).unwrap();
+    manager.add(task("plain", &steps, RunPolicy::Leadership)).unwrap();
     let error = Controller::of::<ConfigMap>("maps")
         .add_to(&manager, Log::new())
         .unwrap_err();
-    assert_eq!(error, HostError::NoCluster);
+    assert_eq!(error, AddError::NoCluster);
     assert_eq!(
         error.to_string(),
         "there is no cluster: give the manager one, or say which one is meant with `on(&cluster)`"
@@ -121,7 +121,7 @@ async fn the_first_cluster_is_that_of_those_who_name_none(fixture: Fixture) {
 
     let twice = managed::cluster_builder(&fixture, "b").build().await.unwrap();
     let error = manager.add_cluster(twice).unwrap_err();
-    assert!(matches!(error, HostError::ClusterTaken(_)), "{error}");
+    assert!(matches!(error, AddError::DuplicateCluster(_)), "{error}");
     let other = managed::cluster_builder(&fixture, "c").build().await.unwrap();
     let stranger = Controller::of::<ConfigMap>("stranger").on(&other);
     assert_eq!(
@@ -135,10 +135,14 @@ async fn the_first_cluster_is_that_of_those_who_name_none(fixture: Fixture) {
 async fn guarantee_1_what_needs_leadership_starts_last_and_ends_first() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("a-leader", &steps, Needs::Leadership)).unwrap();
-    manager.add(task("b-warm", &steps, Needs::WarmUp)).unwrap();
-    manager.add(task("c-always", &steps, Needs::Nothing)).unwrap();
-    manager.add(task("b-webhook", &steps, Needs::NoCaches)).unwrap();
+    manager
+        .add(task("a-leader", &steps, RunPolicy::Leadership))
+        .unwrap();
+    manager.add(task("b-warm", &steps, RunPolicy::WarmUp)).unwrap();
+    manager.add(task("c-always", &steps, RunPolicy::Nothing)).unwrap();
+    manager
+        .add(task("b-webhook", &steps, RunPolicy::NoCaches))
+        .unwrap();
     // It takes its time to end, and the others are told only after that.
     let (go_on, ending) = (Arc::new(Notify::new()), steps.clone());
     let slow = {
@@ -181,7 +185,7 @@ async fn guarantee_1_what_needs_leadership_starts_last_and_ends_first() {
 async fn guarantee_3_what_fails_ends_the_run_with_its_name_and_error() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("good", &steps, Needs::Nothing)).unwrap();
+    manager.add(task("good", &steps, RunPolicy::Nothing)).unwrap();
     let bad = run_fn("bad", async |_: RunContext| Err("not feeling like that".into()));
     manager.add(bad).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
@@ -227,7 +231,7 @@ fn guarantee_3_an_endpoint_that_ends_ends_the_run() {
             .await
             .unwrap();
         let steps = Steps::new();
-        manager.add(task("good", &steps, Needs::Nothing)).unwrap();
+        manager.add(task("good", &steps, RunPolicy::Nothing)).unwrap();
         let error = manager.run_until(std::future::pending()).await.unwrap_err();
         assert!(matches!(error, RunError::Endpoint(_)), "{error:?}");
         let all = steps.all();
@@ -244,10 +248,10 @@ async fn one_that_ends_by_itself_is_done_and_the_others_go_on() {
     let manager = without_cluster().await;
     let steps = Steps::new();
     manager.add(run_fn("once", async |_: RunContext| Ok(()))).unwrap();
-    manager.add(task("good", &steps, Needs::Nothing)).unwrap();
+    manager.add(task("good", &steps, RunPolicy::Nothing)).unwrap();
     let running = run(&manager);
     steps.saw("good starts").await;
-    manager.standings().when(|all| !all.contains_key("once")).await;
+    manager.statuses().when(|all| !all.contains_key("once")).await;
     running.stop().await.unwrap();
 }
 
@@ -255,7 +259,7 @@ async fn one_that_ends_by_itself_is_done_and_the_others_go_on() {
 async fn one_who_is_to_stop_at_once_starts_nothing() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("task", &steps, Needs::Nothing)).unwrap();
+    manager.add(task("task", &steps, RunPolicy::Nothing)).unwrap();
     manager.run_until(std::future::ready(())).await.unwrap();
     assert!(steps.all().is_empty());
 }
@@ -265,7 +269,9 @@ async fn one_who_is_to_stop_at_once_starts_nothing() {
 async fn guarantee_4_a_runnable_is_taken_in_before_and_while_it_runs_and_not_while_it_stops() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("before", &steps, Needs::Leadership)).unwrap();
+    manager
+        .add(task("before", &steps, RunPolicy::Leadership))
+        .unwrap();
     let (told, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let slow = {
         let (told, go_on) = (Arc::clone(&told), Arc::clone(&go_on));
@@ -282,21 +288,23 @@ async fn guarantee_4_a_runnable_is_taken_in_before_and_while_it_runs_and_not_whi
     manager.add(slow).unwrap();
     let mut running = run(&manager);
     steps.saw("before starts").await;
-    for needs in [Needs::Nothing, Needs::WarmUp, Needs::Leadership] {
+    for needs in [RunPolicy::Nothing, RunPolicy::WarmUp, RunPolicy::Leadership] {
         let name = format!("{needs:?}");
         manager.add(task(&name, &steps, needs)).unwrap();
         steps.saw(&format!("{name} starts")).await;
     }
-    let error = manager.add(task("before", &steps, Needs::Nothing)).unwrap_err();
+    let error = manager
+        .add(task("before", &steps, RunPolicy::Nothing))
+        .unwrap_err();
     assert_eq!(
         error,
-        HostError::NameTaken {
+        AddError::DuplicateName {
             name: "before".to_owned()
         }
     );
     running.tell();
     told.notified().await;
-    let error = manager.add(task("late", &steps, Needs::Nothing)).unwrap_err();
+    let error = manager.add(task("late", &steps, RunPolicy::Nothing)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "`late` is not taken in, because the manager is stopping"
@@ -304,7 +312,7 @@ async fn guarantee_4_a_runnable_is_taken_in_before_and_while_it_runs_and_not_whi
     go_on.notify_one();
     running.ended().await.unwrap();
     // Afterwards it is as before.
-    manager.add(task("late", &steps, Needs::Nothing)).unwrap();
+    manager.add(task("late", &steps, RunPolicy::Nothing)).unwrap();
     go_on.notify_one();
     let running = run(&manager);
     steps.saw("late starts").await;
@@ -335,14 +343,14 @@ async fn guarantee_4_no_cluster_is_taken_in_while_it_stops() {
     };
     manager.add(slow).unwrap();
     let mut running = run(&manager);
-    until(|| manager.standings().of("slow") == Some(Standing::Ready)).await;
+    until(|| manager.statuses().of("slow") == Some(RunnableStatus::Ready)).await;
     running.tell();
     told.notified().await;
     let late = steersman_cluster::Cluster::builder("late")
         .config(config())
         .build();
     let error = manager.add_cluster(late.await.unwrap()).unwrap_err();
-    assert!(matches!(error, HostError::Stopping { .. }), "{error}");
+    assert!(matches!(error, AddError::Stopping { .. }), "{error}");
     go_on.notify_one();
     running.ended().await.unwrap();
 }
@@ -353,7 +361,7 @@ async fn reluctant(grace: Duration) -> (TestClock, Manager, Arc<Notify>) {
     let manager = Manager::builder()
         .without_cluster()
         .clock(Arc::new(clock.clone()))
-        .grace(grace)
+        .shutdown_timeout(grace)
         .build()
         .await
         .unwrap();
@@ -378,9 +386,11 @@ async fn reluctant(grace: Duration) -> (TestClock, Manager, Arc<Notify>) {
 async fn guarantee_5_who_does_not_end_in_time_is_named() {
     let (clock, manager, told) = reluctant(Duration::from_secs(30)).await;
     let steps = Steps::new();
-    manager.add(task("prompt", &steps, Needs::Leadership)).unwrap();
+    manager
+        .add(task("prompt", &steps, RunPolicy::Leadership))
+        .unwrap();
     let mut running = run(&manager);
-    until(|| manager.standings().of("reluctant") == Some(Standing::Ready)).await;
+    until(|| manager.statuses().of("reluctant") == Some(RunnableStatus::Ready)).await;
     running.tell();
     told.notified().await;
     clock.advance(Duration::from_secs(30));
@@ -392,7 +402,7 @@ async fn guarantee_5_who_does_not_end_in_time_is_named() {
     assert!(std::error::Error::source(&error).is_none());
     // It was cancelled, and the next run is as the first.
     let mut running = run(&manager);
-    until(|| manager.standings().of("reluctant") == Some(Standing::Ready)).await;
+    until(|| manager.statuses().of("reluctant") == Some(RunnableStatus::Ready)).await;
     running.tell();
     told.notified().await;
     clock.advance(Duration::from_secs(30));
@@ -423,7 +433,7 @@ async fn guarantee_5_the_failure_and_who_is_late_are_both_told() {
 async fn without_grace_nobody_is_waited_for() {
     let (_clock, manager, _told) = reluctant(Duration::ZERO).await;
     let running = run(&manager);
-    until(|| manager.standings().of("reluctant") == Some(Standing::Ready)).await;
+    until(|| manager.statuses().of("reluctant") == Some(RunnableStatus::Ready)).await;
     running.stop().await.unwrap();
 }
 
@@ -431,7 +441,7 @@ async fn without_grace_nobody_is_waited_for() {
 async fn with_endless_grace_everybody_is_waited_for() {
     let (clock, manager, told) = reluctant(Duration::MAX).await;
     let mut running = run(&manager);
-    until(|| manager.standings().of("reluctant") == Some(Standing::Ready)).await;
+    until(|| manager.statuses().of("reluctant") == Some(RunnableStatus::Ready)).await;
     running.tell();
     told.notified().await;
     let_go_on().await;
@@ -447,7 +457,7 @@ async fn with_endless_grace_everybody_is_waited_for() {
 async fn guarantee_6_a_second_run_at_the_same_time_is_refused() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("task", &steps, Needs::Nothing)).unwrap();
+    manager.add(task("task", &steps, RunPolicy::Nothing)).unwrap();
     let running = run(&manager);
     steps.saw("task starts").await;
     let error = manager.run_until(std::future::pending()).await.unwrap_err();
@@ -459,12 +469,12 @@ async fn guarantee_6_a_second_run_at_the_same_time_is_refused() {
 async fn dropping_a_run_cancels_everything_and_another_can_follow() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("task", &steps, Needs::Nothing)).unwrap();
+    manager.add(task("task", &steps, RunPolicy::Nothing)).unwrap();
     for _ in 0..3 {
         let running = run(&manager);
         steps.saw("task starts").await;
         drop(running);
-        until(|| manager.standings().all().is_empty()).await;
+        until(|| manager.statuses().all().is_empty()).await;
         steps.clear();
     }
 }
@@ -519,7 +529,7 @@ async fn guarantee_9_what_is_disabled_by_name_does_not_run(fixture: Fixture) {
         .await
         .unwrap();
     let (maps, secrets) = (Log::new(), Log::new());
-    type Constructor = fn(&Manager, &Log) -> Result<(), HostError>;
+    type Constructor = fn(&Manager, &Log) -> Result<(), AddError>;
     let constructors: [(Constructor, &Log); 2] = [
         (
             |manager, log| {
@@ -540,7 +550,7 @@ async fn guarantee_9_what_is_disabled_by_name_does_not_run(fixture: Fixture) {
         add(&manager, log).unwrap();
     }
     let taken = constructors[1].0(&manager, &secrets).unwrap_err();
-    assert!(matches!(taken, HostError::NameTaken { .. }));
+    assert!(matches!(taken, AddError::DuplicateName { .. }));
     let running = run(&manager);
     manager
         .client()
@@ -572,7 +582,7 @@ async fn guarantee_8_the_name_of_what_is_disabled_is_free_when_its_cluster_is_re
                 .add_to(&manager, Log::new())
         };
         add().unwrap();
-        assert!(matches!(add().unwrap_err(), HostError::NameTaken { .. }));
+        assert!(matches!(add().unwrap_err(), AddError::DuplicateName { .. }));
         manager.remove_cluster(&"b".into(), Duration::ZERO).await.unwrap();
     }
 }
@@ -618,7 +628,7 @@ async fn guarantee_8_a_cluster_that_is_removed_takes_those_along_who_cannot_do_w
         assert!(removed.as_mut().now_or_never().is_none());
         // Others do not wait for that.
         let other = format!("other-{time}");
-        manager.add(task(&other, &steps, Needs::Nothing)).unwrap();
+        manager.add(task(&other, &steps, RunPolicy::Nothing)).unwrap();
         steps.saw(&format!("{other} starts")).await;
         go_on.notify_one();
         removed.await.unwrap();
@@ -632,7 +642,7 @@ async fn guarantee_8_a_cluster_that_is_removed_takes_those_along_who_cannot_do_w
             .unwrap_err();
         assert!(error.is_fenced());
         // Its name is free, for a controller of the next cluster of that name.
-        manager.standings().when(|all| !all.contains_key("on-b")).await;
+        manager.statuses().when(|all| !all.contains_key("on-b")).await;
     }
     assert!(manager.remove_cluster(&name, grace).await.is_err(), "it is gone");
     running.stop().await.unwrap();
@@ -761,6 +771,6 @@ fn a_runnable_leads_unless_it_says_otherwise() {
             Ok(())
         }
     }
-    assert_eq!(Plain.needs(), Needs::Leadership);
+    assert_eq!(Plain.run_policy(), RunPolicy::Leadership);
     assert!(Plain.caches().is_empty() && Plain.clusters().is_empty());
 }

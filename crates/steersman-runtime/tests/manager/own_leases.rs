@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 };
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use steersman_runtime::{BoxError, Controller, Needs, RunContext, Runnable, Standing, run_fn};
+use steersman_runtime::{BoxError, Controller, RunContext, RunPolicy, Runnable, RunnableStatus, run_fn};
 use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
@@ -43,7 +43,10 @@ async fn replica(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> (Replica,
         cx.stop().requested().await;
         Ok::<_, BoxError>(())
     });
-    replica.manager.add(everywhere.needing(Needs::Nothing)).unwrap();
+    replica
+        .manager
+        .add(everywhere.needing(RunPolicy::Nothing))
+        .unwrap();
     (replica, runs)
 }
 
@@ -138,7 +141,7 @@ async fn a_leader_task_that_is_done_is_ready_also_if_it_never_said_so(fixture: F
     replica.manager.add(Silent).unwrap();
     let running = replica.run();
     managed::stands(&replica.manager, "silent", |standing| {
-        *standing == Standing::Ready
+        *standing == RunnableStatus::Ready
     })
     .await;
     running.stop().await.unwrap();
@@ -183,8 +186,8 @@ async fn guarantee_10_who_loses_the_lease_of_one_goes_on_with_the_others(fixture
     let watches = one.watches(&proxy).len();
     assert_eq!(holder(&fixture, TICKER).await.as_deref(), Some("one"));
     assert!(one.manager.leads("ticker") && *ticks.borrow() == 1);
-    let standing = one.manager.standings().of("maps");
-    assert_eq!(standing, Some(Standing::Ready), "it stays warm");
+    let standing = one.manager.statuses().of("maps");
+    assert_eq!(standing, Some(RunnableStatus::Ready), "it stays warm");
 
     // The other one too, and both come back.
     give(&fixture, TICKER, "another").await;
@@ -224,7 +227,7 @@ async fn replicas_share_the_work_and_take_over_what_is_given_up(fixture: Fixture
     ticks_of_one.wait_for(|runs| *runs == 1).await.unwrap();
     let (two, mut ticks_of_two) = replica(&fixture, &proxy, "two").await;
     let running_two = two.run();
-    until(async || two.manager.standings().of("maps") == Some(Standing::Ready)).await;
+    until(async || two.manager.statuses().of("maps") == Some(RunnableStatus::Ready)).await;
     // One is left with the half of it.
     give(&fixture, MAPS, "two").await;
     until(async || !one.manager.leads("maps")).await;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steersman_core::ObjectKey;
-use steersman_runtime::{Controller, Manager, Needs, RunContext, Runnable, kind, related, run_fn};
+use steersman_runtime::{Controller, Manager, RunContext, RunPolicy, Runnable, kind, map_fn, run_fn};
 use steersman_testing::Fixture;
 use tokio::sync::watch;
 
@@ -37,7 +37,7 @@ async fn who_waits_for_an_election_hears_of_one_in_a_later_run() {
 
 /// Notes how often it has begun. The first time it holds its thread, so that it cannot be cancelled until `go_on` says so.
 fn deaf_at_first(
-    needs: Needs,
+    needs: RunPolicy,
     begun: &Arc<watch::Sender<usize>>,
 ) -> (impl Runnable, std::sync::mpsc::Sender<()>) {
     let (go_on, blocked) = std::sync::mpsc::channel::<()>();
@@ -69,7 +69,7 @@ async fn cancelled_in_its_midst(manager: &Manager, begun: &watch::Sender<usize>)
 async fn guarantee_6_what_a_cancelled_run_leaves_behind_is_gone_before_the_next_runs_it_again() {
     let manager = without_cluster().await;
     let (begun, steps) = (Arc::new(watch::Sender::new(0)), Steps::new());
-    let (deaf, go_on) = deaf_at_first(Needs::Nothing, &begun);
+    let (deaf, go_on) = deaf_at_first(RunPolicy::Nothing, &begun);
     manager.add(deaf).unwrap();
     cancelled_in_its_midst(&manager, &begun).await;
     // What needs leadership starts when all others have made their first step, or wait for what is left of them.
@@ -91,7 +91,7 @@ async fn guarantee_6_what_a_cancelled_run_leaves_behind_is_gone_before_the_next_
 async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has_left_it_behind() {
     let manager = without_cluster().await;
     let (begun, steps) = (Arc::new(watch::Sender::new(0)), Steps::new());
-    let (deaf, go_on) = deaf_at_first(Needs::NoCaches, &begun);
+    let (deaf, go_on) = deaf_at_first(RunPolicy::NoCaches, &begun);
     manager.add(deaf).unwrap();
     cancelled_in_its_midst(&manager, &begun).await;
     let seen = Arc::clone(&begun);
@@ -101,7 +101,7 @@ async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has
         noted.add("caches are filled");
         async { Ok(()) }
     });
-    manager.add(after_caches.needing(Needs::Nothing)).unwrap();
+    manager.add(after_caches.needing(RunPolicy::Nothing)).unwrap();
     let running = run(&manager);
     let_go_on().await;
     go_on.send(()).unwrap();
@@ -119,7 +119,7 @@ async fn a_dropped_manager_closes_all_connections_although_a_handler_holds_its_c
     let client = manager.client().unwrap();
     client.create(&config_map(&fixture, "map", "1")).await.unwrap();
     let log = Log::new();
-    let mapping = related(move |secret: &Secret| {
+    let mapping = map_fn(move |secret: &Secret| {
         let namespace = secret.metadata.namespace.as_deref()?;
         Some(ObjectKey::new(namespace, cluster.name().as_str()))
     });

@@ -15,8 +15,8 @@ use steersman_cache::{Resource, Scope};
 use steersman_cluster::Cluster;
 use steersman_core::TestClock;
 use steersman_runtime::{
-    BoxError, Controller, Manager, ManagerBuilder, Needs, RunContext, Runnable, Standing, Wanted, handle_fn,
-    kind, run_fn,
+    BoxError, CacheRequirement, Controller, Manager, ManagerBuilder, RunContext, RunPolicy, Runnable,
+    RunnableStatus, handle_fn, kind, run_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -52,7 +52,7 @@ impl Pair {
 }
 
 /// Says when it runs.
-fn task(name: &str, steps: &Steps, needs: Needs) -> impl Runnable {
+fn task(name: &str, steps: &Steps, needs: RunPolicy) -> impl Runnable {
     let (steps, called) = (steps.clone(), name.to_owned());
     let run = move |cx: RunContext| {
         steps.add(called.clone());
@@ -76,7 +76,7 @@ async fn nothing_runs_before_every_cache_that_was_declared_is_in_sync(fixture: F
     let pair = Pair::new(&fixture).await;
     let manager = pair.builder.build().await.unwrap();
     let (steps, log) = (Steps::new(), Log::new());
-    for needs in [Needs::Nothing, Needs::WarmUp, Needs::Leadership] {
+    for needs in [RunPolicy::Nothing, RunPolicy::WarmUp, RunPolicy::Leadership] {
         manager.add(task(&format!("{needs:?}"), &steps, needs)).unwrap();
     }
     Controller::of::<ConfigMap>("near")
@@ -156,13 +156,13 @@ async fn when_the_limit_has_passed_the_rest_starts_without_what_is_not_in_sync(f
     let manager = Manager::builder()
         .cluster(stalled)
         .clock(Arc::new(clock.clone()))
-        .barrier(Duration::from_secs(20))
+        .cache_sync_timeout(Duration::from_secs(20))
         .health(HERE)
         .build()
         .await
         .unwrap();
     let (steps, free, held) = (Steps::new(), Log::new(), Log::new());
-    manager.add(task("plain", &steps, Needs::Nothing)).unwrap();
+    manager.add(task("plain", &steps, RunPolicy::Nothing)).unwrap();
     Controller::of::<ConfigMap>("free")
         .add_to(&manager, free.clone())
         .unwrap();
@@ -191,8 +191,8 @@ async fn when_the_limit_has_passed_the_rest_starts_without_what_is_not_in_sync(f
     steps.saw("plain").await;
     free.saw("a", Some("1")).await;
     assert!(held.entries().is_empty());
-    let is_named = |standing: &Standing| standing.to_string().contains("secrets/v1");
-    let standings = manager.standings();
+    let is_named = |standing: &RunnableStatus| standing.to_string().contains("secrets/v1");
+    let standings = manager.statuses();
     standings.when(|all| all.get("held").is_some_and(is_named)).await;
     running.stop().await.unwrap();
 }
@@ -231,14 +231,14 @@ async fn what_is_known_to_be_forbidden_or_out_of_reach_is_not_waited_for(fixture
     ];
     for (name, reason) in expected {
         let is_named = |text: &str| text.starts_with("degraded: ") && text.contains(reason);
-        let standings = manager.standings();
+        let standings = manager.statuses();
         standings
             .when(|all| all.get(name).is_some_and(|is| is_named(&is.to_string())))
             .await;
         let (status, body) = readyz(&manager).await;
         assert!(status == 500 && body.contains(reason), "{body}");
     }
-    assert_eq!(manager.standings().of("maps").unwrap().to_string(), "ready");
+    assert_eq!(manager.statuses().of("maps").unwrap().to_string(), "ready");
     // A cache that is not in sync is not called so. After the start only the default cluster counts.
     let caches = get(manager.addresses().health.unwrap(), "/readyz/caches").await;
     assert_eq!(caches.status, 500);
@@ -258,9 +258,9 @@ impl Runnable for Reading {
         "reading"
     }
 
-    fn caches(&self) -> Vec<Wanted> {
+    fn caches(&self) -> Vec<CacheRequirement> {
         let maps = Resource::of::<ConfigMap>();
-        vec![Wanted::new(self.cluster.clone(), maps, None)]
+        vec![CacheRequirement::new(self.cluster.clone(), maps, None)]
     }
 
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
@@ -342,7 +342,7 @@ async fn checks_of_ones_own_are_beside_those_of_the_manager(fixture: Fixture) {
     assert!(status == 500 && body.contains("[-]upstream failed"), "{body}");
     drop((live, ready));
     until_ready_lacks(&manager, "upstream").await;
-    until(|| manager.standings().all().is_empty()).await;
+    until(|| manager.statuses().all().is_empty()).await;
     while readyz(&manager).await.0 != 200 {}
     running.stop().await.unwrap();
 }
@@ -373,7 +373,7 @@ async fn endpoints_answer_until_everything_else_has_ended(fixture: Fixture) {
             }
         })
     };
-    manager.add(asking.needing(Needs::Nothing)).unwrap();
+    manager.add(asking.needing(RunPolicy::Nothing)).unwrap();
     for _ in 0..2 {
         let running = run(&manager);
         steps.saw("runs").await;
@@ -391,7 +391,7 @@ async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: F
     let pair = Pair::new(&fixture).await;
     let manager = pair
         .builder
-        .election(elected::steady(&fixture, "one"))
+        .leader_election(elected::steady(&fixture, "one"))
         .metrics(|server| server.address(HERE))
         .build()
         .await

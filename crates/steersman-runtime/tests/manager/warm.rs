@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::DeleteParams;
 use managed::Log;
 use steersman_runtime::{
-    Addresses, BoxError, Controller, Election, Manager, ManagerBuilder, Needs, Options, RunContext, RunError,
-    Standing, run_fn,
+    Addresses, BoxError, Controller, Election, Manager, ManagerBuilder, Options, RunContext, RunError,
+    RunPolicy, RunnableStatus, run_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -141,7 +141,7 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
     let said = Arc::new(said);
     // In an order that is not that of the phases.
     let names = ["leader", "warm", "always"].map(|name| format!("{name} of {}", fixture.namespace()));
-    let needs = [Needs::Leadership, Needs::WarmUp, Needs::Nothing];
+    let needs = [RunPolicy::Leadership, RunPolicy::WarmUp, RunPolicy::Nothing];
     for (name, needs) in names.iter().zip(needs) {
         let said = Arc::clone(&said);
         let runnable = run_fn(name, move |cx: RunContext| {
@@ -149,7 +149,7 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
             async move {
                 said.send_modify(|said| said.push((needs, "runs")));
                 cx.ready();
-                if needs == Needs::WarmUp {
+                if needs == RunPolicy::WarmUp {
                     let term = cx.leadership().term().await;
                     said.send_modify(|said| said.push((needs, "acts")));
                     drop(term);
@@ -168,7 +168,7 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
         heard
             .borrow()
             .iter()
-            .all(|said| *said != (Needs::Leadership, "runs"))
+            .all(|said| *said != (RunPolicy::Leadership, "runs"))
     );
     leases(&fixture)
         .delete(elected::LEASE, &DeleteParams::default())
@@ -179,7 +179,7 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
     let free = serde_json::from_value(free).unwrap();
     leases(&fixture).create(&Default::default(), &free).await.unwrap();
     heard.wait_for(|said| said.len() == 4).await.unwrap();
-    for said in [(Needs::WarmUp, "acts"), (Needs::Leadership, "runs")] {
+    for said in [(RunPolicy::WarmUp, "acts"), (RunPolicy::Leadership, "runs")] {
         assert!(heard.borrow()[2..].contains(&said));
     }
     let log = String::from_utf8_lossy(&log.lock().unwrap()).into_owned();
@@ -195,7 +195,7 @@ async fn readiness_waits_for_warmth_and_names_the_kind_while_the_process_is_heal
     let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
     let barrier = Duration::from_millis(100);
     let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", |builder| {
-        probed(builder).barrier(barrier)
+        probed(builder).cache_sync_timeout(barrier)
     })
     .await;
     Controller::of::<ConfigMap>("maps")
@@ -241,7 +241,7 @@ async fn readiness_can_leave_warmth_out_for_those_whom_their_own_lists_need(fixt
     let proxy = fixture.proxy().await;
     let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
     let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", |builder| {
-        probed(builder).ready_while_cold(true)
+        probed(builder).ready_before_sync(true)
     })
     .await;
     Controller::of::<ConfigMap>("maps")
@@ -344,7 +344,7 @@ async fn a_cluster_that_stalls_or_refuses_past_the_sync_timeout_leaves_the_repli
         // Nobody lives to see the end of its patience.
         let election = steady(&fixture, name).cold_patience(Duration::from_secs(3600));
         let one = Replica::new(&fixture, &proxy, election, name, |builder| {
-            probed(builder).barrier(Duration::from_millis(100))
+            probed(builder).cache_sync_timeout(Duration::from_millis(100))
         })
         .await;
         let far = managed::cluster_through(&fixture, &far_proxy, "far").await;
@@ -385,7 +385,7 @@ where
             then(cx).await
         }
     });
-    one.manager.add(runnable.needing(Needs::WarmUp)).unwrap();
+    one.manager.add(runnable.needing(RunPolicy::WarmUp)).unwrap();
     go_on
 }
 
@@ -400,7 +400,7 @@ async fn is_cold_until(fixture: &Fixture, warming: impl FnOnce(&Replica) -> watc
     until(async || {
         let (status, body) = probe(&addresses, "/readyz/warm").await;
         assert_eq!(status, 500, "{body}");
-        body.contains("loader: waiting for its start") && one.manager.standings().of("loader").is_some()
+        body.contains("loader: waiting for its start") && one.manager.statuses().of("loader").is_some()
     })
     .await;
     // It has seen that the lease is free.
@@ -444,7 +444,7 @@ async fn what_needs_no_leadership_works_at_once_and_each_controller_can_differ_f
     create_map(&fixture, "a").await;
     occupy(&fixture, 3600).await;
     let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", |builder| {
-        builder.controllers(Options::new().needs(Needs::WarmUp))
+        builder.controllers(Options::new().run_policy(RunPolicy::WarmUp))
     })
     .await;
     let (always, cold) = (Log::new(), Log::new());
@@ -453,7 +453,7 @@ async fn what_needs_no_leadership_works_at_once_and_each_controller_can_differ_f
         .add_to(&one.manager, always.clone())
         .unwrap();
     Controller::of::<Secret>("cold")
-        .options(Options::new().needs(Needs::Leadership))
+        .options(Options::new().run_policy(RunPolicy::Leadership))
         .add_to(&one.manager, cold.clone())
         .unwrap();
     Controller::of::<ConfigMap>("maps")
@@ -503,7 +503,7 @@ async fn a_lease_that_is_won_during_a_list_holds_up_only_those_who_need_it(fixtu
     let stall = proxy.inject(Matching::method("GET").path("/secrets"), Fault::stall());
     let election = steady(&fixture, "one").cold_patience(Duration::ZERO);
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| {
-        builder.barrier(Duration::from_millis(100))
+        builder.cache_sync_timeout(Duration::from_millis(100))
     })
     .await;
     let (maps, secrets) = (Log::new(), watch::Sender::new(0));
@@ -533,8 +533,8 @@ async fn a_lease_that_is_won_during_a_list_holds_up_only_those_who_need_it(fixtu
     held_by(&fixture, "one").await;
     maps.saw("a", Some("1")).await;
     assert!(matches!(
-        one.manager.standings().of("secrets"),
-        Some(Standing::Waiting { .. })
+        one.manager.statuses().of("secrets"),
+        Some(RunnableStatus::Waiting { .. })
     ));
     assert_eq!(*secrets.borrow(), 0);
     drop(stall);

@@ -118,7 +118,7 @@ async fn a_streamed_list_that_breaks_is_tried_again_as_a_stream() {
     ];
     let scene = Scene::start(ReflectorOptions::default(), script);
     assert_eq!(scene.told().await, ["begin", "listed a", "abandon"]);
-    assert!(matches!(scene.trouble(), Some(Trouble::Unreachable { .. })));
+    assert!(matches!(scene.trouble(), Some(WatchError::Unreachable { .. })));
     scene.wait().await;
     assert_eq!(scene.told().await, ["begin", "listed a", "end 6"]);
     assert_eq!(scene.trouble(), None);

@@ -11,7 +11,10 @@ async fn guarantee_5_retry_after_is_obeyed() {
     };
     let scene = Scene::start(paged(), [busy, list(&[], 1, ""), watch_of(&[], End::Never)]);
     scene.settle().await;
-    assert!(matches!(scene.trouble(), Some(Trouble::Busy { code: 429, .. })));
+    assert!(matches!(
+        scene.trouble(),
+        Some(WatchError::Busy { code: 429, .. })
+    ));
     assert_eq!(scene.wait().await, Duration::from_secs(17));
     assert_eq!(scene.told().await, ["begin", "abandon", "begin", "end 1"]);
 }
@@ -27,16 +30,16 @@ async fn guarantee_4_trouble_has_a_name_and_ends() {
     ];
     let scene = Scene::start(paged(), script);
     scene.settle().await;
-    assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    assert_eq!(scene.trouble(), Some(WatchError::Absent));
     scene.wait().await;
     assert_eq!(
         scene.trouble(),
-        Some(Trouble::Forbidden {
+        Some(WatchError::Forbidden {
             reason: "no 403".to_owned()
         })
     );
     scene.wait().await;
-    assert!(matches!(scene.trouble(), Some(Trouble::Undecodable { .. })));
+    assert!(matches!(scene.trouble(), Some(WatchError::Undecodable { .. })));
     assert!(!scene.health.borrow().synced);
     scene.wait().await;
     assert_eq!(scene.trouble(), None);
@@ -48,7 +51,7 @@ async fn guarantee_4_a_kind_is_not_absent_while_its_objects_are_told_of() {
     let begun = watch_of(&[event("ADDED", "a", 6)], End::Never);
     let scene = Scene::start(ReflectorOptions::default(), [refusal(404), begun]);
     scene.settle().await;
-    assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    assert_eq!(scene.trouble(), Some(WatchError::Absent));
     scene.wait().await;
     assert_eq!(scene.told().await, ["begin", "abandon", "begin", "listed a"]);
     assert_eq!(scene.trouble(), None);
@@ -74,7 +77,7 @@ async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when
     assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
     // D5
-    assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    assert_eq!(scene.trouble(), Some(WatchError::Absent));
     assert!(!scene.health.borrow().absent, "it is known to be there");
     assert_eq!(scene.told().await, Vec::<String>::new(), "nobody else says so");
     scene.requests();
@@ -106,7 +109,7 @@ async fn a_synced_kind_that_the_server_does_not_find_is_asked_for_again_within_s
     let scene = Scene::start(paged(), script.into_iter().chain((0..8).map(|_| refusal(404))));
     assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
-    assert_eq!(scene.trouble(), Some(Trouble::Absent));
+    assert_eq!(scene.trouble(), Some(WatchError::Absent));
     for _ in 0..6 {
         let waited = scene.wait().await;
         assert!(waited <= Duration::from_secs(3), "{waited:?}");
@@ -161,7 +164,7 @@ async fn guarantee_7_a_panic_is_trouble_with_a_name_and_a_list_makes_up_for_it()
         scene.told().await,
         ["begin", "end 9", "changed poison", "abandon"]
     );
-    assert_eq!(scene.trouble(), Some(Trouble::Panicked));
+    assert_eq!(scene.trouble(), Some(WatchError::Panicked));
     scene.wait().await;
     assert_eq!(scene.told().await, ["begin", "listed a", "end 12"]);
     assert_eq!(scene.trouble(), None);
@@ -186,8 +189,8 @@ async fn guarantee_8_only_an_api_server_says_that_a_kind_is_absent() {
         let scene = Scene::start(paged(), [answer(404, body)]);
         scene.settle().await;
         let trouble = scene.trouble().unwrap();
-        assert_eq!(trouble == Trouble::Absent, is_absent, "{body}: {trouble}");
-        let is_refused = matches!(trouble, Trouble::Refused { code: 404, .. });
+        assert_eq!(trouble == WatchError::Absent, is_absent, "{body}: {trouble}");
+        let is_refused = matches!(trouble, WatchError::Refused { code: 404, .. });
         assert_eq!(is_refused, !is_absent, "{body}: {trouble}");
     }
 }
@@ -221,7 +224,7 @@ async fn guarantee_9_an_answer_that_is_not_a_list_is_trouble() {
         );
         let trouble = scene.trouble();
         assert!(
-            matches!(trouble, Some(Trouble::Undecodable { .. })),
+            matches!(trouble, Some(WatchError::Undecodable { .. })),
             "{body}: {trouble:?}"
         );
         scene.wait().await;
@@ -253,7 +256,7 @@ async fn guarantee_8_one_404_does_not_make_a_kind_absent_that_was_there() {
     let scene = Scene::start(paged(), script);
     scene.settle().await;
     let is_absent = || scene.health.borrow().absent;
-    assert_eq!((scene.trouble(), is_absent()), (Some(Trouble::Absent), false));
+    assert_eq!((scene.trouble(), is_absent()), (Some(WatchError::Absent), false));
     scene.wait().await;
     assert!(!is_absent(), "a second answer may come from the same gateway");
     scene.wait().await;

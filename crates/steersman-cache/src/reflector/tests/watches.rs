@@ -18,14 +18,14 @@ async fn a_server_that_ends_every_watch_at_once_is_given_time() {
 }
 
 /// What comes to nothing, with the name of the trouble: the watch is not opened again without a pause.
-async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&Trouble) -> bool) {
+async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&WatchError) -> bool) {
     let scene = Scene::start(paged(), [list(&[], 5, ""), answer]);
     assert_eq!(scene.told().await.last().unwrap(), "end 5", "{name}");
     assert_eq!(scene.requests().len(), 2, "{name}");
     let trouble = scene.trouble();
     assert!(trouble.as_ref().is_some_and(is_expected), "{name}: {trouble:?}");
     // Where something may have been missed, a list is next.
-    if !matches!(trouble, Some(Trouble::Unreachable { .. })) {
+    if !matches!(trouble, Some(WatchError::Unreachable { .. })) {
         scene.then(list(&[], 6, ""));
     }
     scene.then(watch_of(&[], End::Never));
@@ -37,7 +37,7 @@ async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&Trouble)
 #[tokio::test]
 async fn guarantee_5_a_watch_of_rubbish_is_trouble_once_and_given_time() {
     let page = "<html>\n<body>\n<h1>It works!</h1>\n</body>\n</html>\n";
-    let is_undecodable = |trouble: &Trouble| matches!(trouble, Trouble::Undecodable { .. });
+    let is_undecodable = |trouble: &WatchError| matches!(trouble, WatchError::Undecodable { .. });
     assert_given_time("a page", answer(200, page), is_undecodable).await;
     let page = Answer {
         end: End::Never,
@@ -64,7 +64,7 @@ async fn guarantee_5_a_watch_of_rubbish_is_trouble_once_and_given_time() {
 
 #[tokio::test]
 async fn guarantee_5_a_watch_that_tells_nothing_new_and_ends_is_given_time() {
-    let is_unreachable = |trouble: &Trouble| matches!(trouble, Trouble::Unreachable { .. });
+    let is_unreachable = |trouble: &WatchError| matches!(trouble, WatchError::Unreachable { .. });
     let known = watch_of(&[bookmark(5, false)], End::Good);
     let scene = Scene::start(paged(), [list(&[], 5, ""), known]);
     assert_eq!(scene.told().await, ["begin", "end 5", "progressed 5"]);
@@ -110,7 +110,7 @@ async fn guarantee_4_a_watch_that_goes_silent_is_trouble_and_goes_on_where_it_wa
         waited += scene.wait().await;
     }
     assert_eq!(waited, limit);
-    assert_eq!(scene.trouble(), Some(Trouble::Silent { limit }));
+    assert_eq!(scene.trouble(), Some(WatchError::Silent { limit }));
     assert!(scene.health.borrow().synced, "what is known stays");
     scene.then(watch_of(&[event("ADDED", "b", 7)], End::Never));
     scene.wait().await;

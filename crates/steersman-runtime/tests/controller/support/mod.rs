@@ -14,8 +14,8 @@ use steersman_cache::{InformerOptions, Scope};
 use steersman_cluster::{Client, Cluster, ClusterBuilder, DeleteOptions};
 use steersman_core::{Action, Clock, ObjectKey, Random, Spawner, TestClock, TokioClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, Leadership, Reconciler, RequestKey, RunContext, RunSurroundings,
-    RunningController, Standing, Stop, StopHandle, reconcile_fn,
+    BoxError, Context, Controller, Leadership, Reconciler, RequestKey, RunContext, RunnableStatus,
+    RunningController, RuntimeContext, Stop, StopHandle, reconcile_fn,
 };
 use steersman_testing::{FaultProxy, Fixture};
 use tokio::sync::watch;
@@ -28,7 +28,7 @@ pub const GRACE: Duration = Duration::from_secs(30);
 pub struct Stage {
     pub cluster: Cluster,
     pub clock: Arc<dyn Clock>,
-    pub surroundings: Arc<RunSurroundings>,
+    pub surroundings: Arc<RuntimeContext>,
     stop: Stop,
     _handle: StopHandle,
 }
@@ -55,7 +55,7 @@ impl Stage {
     pub async fn of(builder: ClusterBuilder, clock: Arc<dyn Clock>) -> Self {
         let cluster = builder.clock(Arc::clone(&clock)).build().await.unwrap();
         let random = Arc::new(Random::from_seed(7));
-        let surroundings = RunSurroundings::new(Arc::clone(&clock), random, Spawner::current());
+        let surroundings = RuntimeContext::new(Arc::clone(&clock), random, Spawner::current());
         let surroundings = Arc::new(surroundings);
         surroundings.fleet().insert(cluster.clone()).unwrap();
         let (handle, stop) = StopHandle::new();
@@ -84,11 +84,11 @@ impl Stage {
     /// Waits until the one of this name stands so, and says how.
     pub async fn stands(&self, name: &str, condition: impl Fn(&str) -> bool) -> String {
         let mut found = String::new();
-        let look = |all: &BTreeMap<String, Standing>| {
+        let look = |all: &BTreeMap<String, RunnableStatus>| {
             found = all.get(name).map(ToString::to_string).unwrap_or_default();
             condition(&found)
         };
-        self.surroundings.standings().when(look).await;
+        self.surroundings.statuses().when(look).await;
         found
     }
 

@@ -81,7 +81,9 @@ impl Replica {
     ) -> Self {
         let identity = user(fixture, name).await;
         let cluster = cluster_of(fixture, proxy, &identity);
-        let builder = Manager::builder().cluster(cluster.clone()).election(election);
+        let builder = Manager::builder()
+            .cluster(cluster.clone())
+            .leader_election(election);
         Self {
             manager: more(builder).build().await.unwrap(),
             cluster,

@@ -11,7 +11,7 @@ use serde_json::json;
 use steersman_cache::{InformerOptions, Scope};
 use steersman_cluster::{Cluster, ClusterBuilder};
 use steersman_core::{Action, ObjectKey, Spawner, Task};
-use steersman_runtime::{BoxError, Context, Manager, Reconciler, Request, RunError, Standing};
+use steersman_runtime::{BoxError, Context, Manager, Reconciler, Request, RunError, RunnableStatus};
 use steersman_testing::{FaultProxy, Fixture};
 use tokio::sync::{oneshot, watch};
 
@@ -47,15 +47,15 @@ pub async fn manager_of(cluster: Cluster) -> Manager {
 }
 
 /// Waits until a runnable stands so.
-pub async fn stands(manager: &Manager, name: &str, so: impl Fn(&Standing) -> bool) {
+pub async fn stands(manager: &Manager, name: &str, so: impl Fn(&RunnableStatus) -> bool) {
     manager
-        .standings()
+        .statuses()
         .when(|all| all.get(name).is_some_and(&so))
         .await;
 }
 
-pub fn is_dormant(standing: &Standing) -> bool {
-    matches!(standing, Standing::Dormant { .. })
+pub fn is_dormant(standing: &RunnableStatus) -> bool {
+    matches!(standing, RunnableStatus::Dormant { .. })
 }
 
 pub fn config_map(fixture: &Fixture, name: &str, value: &str) -> ConfigMap {

@@ -173,7 +173,7 @@ pub fn be_a_replica() {
             .retry_period(RETRY);
         let manager = Manager::builder()
             .cluster(cluster)
-            .election(election)
+            .leader_election(election)
             .build()
             .await
             .unwrap();
@@ -182,9 +182,12 @@ pub fn be_a_replica() {
             .add_to(&manager, Sign(text("name")))
             .unwrap();
         let follow = async {
-            let standings = manager.standings();
+            let standings = manager.statuses();
             standings
-                .when(|all| all.get("maps").is_some_and(steersman_runtime::Standing::is_ready))
+                .when(|all| {
+                    all.get("maps")
+                        .is_some_and(steersman_runtime::RunnableStatus::is_ready)
+                })
                 .await;
             say("warm");
             loop {

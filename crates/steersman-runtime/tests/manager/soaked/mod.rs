@@ -220,7 +220,7 @@ impl Replica {
             .renew_deadline(RENEW_DEADLINE)
             .retry_period(RETRY_PERIOD);
         let cluster = cluster_of(round.fixture, &self.proxy, &self.identity);
-        let builder = Manager::builder().cluster(cluster).election(election);
+        let builder = Manager::builder().cluster(cluster).leader_election(election);
         let manager = builder.build().await.unwrap();
         Controller::of::<ConfigMap>("soak")
             .warm()
@@ -270,7 +270,7 @@ impl Replica {
     /// How it stands, what its queue holds, and its last requests other than renewals.
     fn describe(&self) -> String {
         let manager = self.running.as_ref().map(|(_, manager)| manager);
-        let standings = manager.map(|manager| manager.standings().all());
+        let standings = manager.map(|manager| manager.statuses().all());
         let metrics = manager.map(|manager| manager.metrics().encode(Exposition::Text));
         let metrics = metrics.unwrap_or_default();
         let figures = metrics.lines().filter(|line| {
