@@ -9,7 +9,7 @@
 //! 5. A decoded value is shared: while somebody holds it, the same is given out again.
 
 mod decoded;
-mod making;
+mod parse;
 mod reason;
 mod sharing;
 

@@ -31,8 +31,8 @@
 //! [`ClusterBuilder::spawner`] names another place. Requests of clients run where they are made.
 
 mod builder;
+mod cache_runtime;
 mod config;
-mod home;
 mod links;
 mod plugin;
 mod settings;
@@ -57,7 +57,7 @@ pub use self::{
     settings::CacheSettings,
     state::ClusterState,
 };
-use self::{home::CacheRuntime, links::Server};
+use self::{cache_runtime::CacheRuntime, links::Server};
 use crate::{
     Client, EventCounts, Fence, FenceKeeper, Mapper, Recorder, RequestCount,
     presence::Presences,

@@ -27,9 +27,9 @@
 //! 8. When the last who asks is gone, the watches close.
 
 mod discovery;
-mod facts;
+mod index;
 mod probe;
-mod told;
+mod publisher;
 mod tracker;
 
 use std::{

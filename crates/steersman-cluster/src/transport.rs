@@ -18,9 +18,9 @@
 //! 4. Every attempt is counted, by the code of its answer.
 //! 5. No content of a request or an answer is logged.
 
+mod attempt_guard;
 mod body;
 mod meter;
-mod pass;
 mod retry;
 mod token;
 mod warnings;
@@ -44,13 +44,13 @@ use tower_service::Service;
 use self::retry::Tries;
 pub(crate) use self::warnings::Warnings;
 pub(crate) use self::{
+    attempt_guard::AttemptGuard,
     body::Guarded,
     meter::{Contact, Meter},
-    pass::AttemptGuard,
     retry::{is_unsent, retry_after},
     token::{TokenError, TokenFile},
 };
-pub use self::{meter::RequestCount, pass::TimedOut};
+pub use self::{attempt_guard::TimedOut, meter::RequestCount};
 use crate::{Closed, Fence};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -11,7 +11,9 @@ use std::{
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
-use crate::{ClusterSet, Metrics, Stop, StopHandle, engagement::ClusterSession, fleet::ClusterGuard};
+use crate::{
+    ClusterSet, Metrics, Stop, StopHandle, cluster_session::ClusterSession, cluster_set::ClusterGuard,
+};
 
 /// The clients and the circumstances of one reconcile. It is owned and cheap to clone.
 #[derive(Clone)]

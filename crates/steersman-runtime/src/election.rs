@@ -63,9 +63,9 @@ mod elector;
 mod follower;
 mod identity;
 mod lock;
+mod observation;
 mod overdue;
 mod record;
-mod sight;
 
 use std::{collections::BTreeMap, io, time::Duration};
 

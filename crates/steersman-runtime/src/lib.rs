@@ -18,17 +18,15 @@
 
 mod add_error;
 mod builder;
+mod cache_sync;
 mod cached_reads;
-mod condition;
+mod cluster_session;
+mod cluster_set;
 mod conditional;
 mod context;
 mod controller;
 mod disable;
 mod election;
-mod engagement;
-mod fatal;
-mod filling;
-mod fleet;
 mod handler;
 mod handlers;
 mod hot_loop;
@@ -36,11 +34,12 @@ mod kind;
 mod leadership;
 mod log_level;
 mod logging;
+mod main_error;
 mod manager;
 mod metrics;
 mod namespaced;
+mod object_event;
 mod object_reconciler;
-mod occurrence;
 mod options;
 mod owner;
 mod predicate;
@@ -48,28 +47,27 @@ mod reconciler;
 mod request;
 mod reviews;
 mod run;
+mod run_condition;
 mod run_context;
 mod runnable;
 mod signals;
 mod source;
-mod standing;
+mod status;
 mod stop;
 mod supervise;
 pub mod testing;
 mod undecodable;
-mod work;
+mod worker;
 
 pub use add_error::AddError;
 pub use builder::{Builder, NoPrimary};
-pub use condition::RunCondition;
+pub use cache_sync::{CacheRequirement, CacheSync, NotSynced, run_synced};
+pub use cluster_set::{ClusterRemoval, ClusterSet, DuplicateCluster};
 pub use conditional::Conditional;
 pub use context::Context;
 pub use controller::{Controller, ControllerError, RunningController};
 pub use disable::disabled_by_args;
 pub use election::{Election, ElectionError, OnLoss};
-pub use fatal::MainError;
-pub use filling::{CacheRequirement, CacheSync, NotSynced, run_synced};
-pub use fleet::{ClusterRemoval, ClusterSet, DuplicateCluster};
 pub use handler::{
     Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, MapFn, MapMetadata, SameObject, handle_fn, map_fn,
     map_metadata, same_object,
@@ -79,12 +77,13 @@ pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
 pub use leadership::{Leadership, LeadershipKeeper, Term};
 pub use log_level::LogLevel;
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
+pub use main_error::MainError;
 pub use manager::{Addresses, BuildError, Manager, ManagerBuilder, RemoveError, RunError};
 pub use metrics::Metrics;
+pub use object_event::ObjectEvent;
 pub use object_reconciler::{
     AnyReconciler, ByKey, ByObject, KnownPrimary, ObjectReconciler, PrimaryKind, Reconciles,
 };
-pub use occurrence::ObjectEvent;
 pub use options::Options;
 pub use owner::{Owners, controller_of, owners_of};
 pub use predicate::{
@@ -97,12 +96,13 @@ pub use reconciler::{
 };
 pub use request::{Request, RequestKey};
 pub use reviews::send_reviews;
+pub use run_condition::RunCondition;
 pub use run_context::{RunContext, RuntimeContext};
 pub use runnable::{BoxRunnable, RunFn, RunPolicy, Runnable, run_fn};
 pub use signals::{InstallError, Signal, Signals};
 pub use source::{
     Channel, Sender, Source, SourceContext, SourceState, Stream, Timer, channel, every, stream,
 };
-pub use standing::{RunnableStatus, StatusHandle, StatusRegistry};
+pub use status::{RunnableStatus, StatusHandle, StatusRegistry};
 pub use stop::{Stop, StopHandle};
 pub use undecodable::Undecodable;

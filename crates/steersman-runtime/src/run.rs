@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a controller: sources first, then leadership, then workers.
 
-mod verdict;
+mod summary;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -11,14 +11,14 @@ use steersman_cluster::ResourceQuery;
 use steersman_core::{MonotonicTime, Sleep, Task};
 use tokio::sync::watch;
 
-use self::verdict::{Known, SourceSummary, judge};
+use self::summary::{Known, SourceSummary, judge};
 use crate::{
     ControllerError, RequestKey, RunContext, Term,
     cached_reads::CachedReads,
     controller::Plan,
     namespaced::Namespaced,
     source::{AnySource, Gates, Reporter, SourceContext, SourceOptions, SourceState},
-    work::{WorkerPool, Workers, message},
+    worker::{WorkerPool, Workers, message},
 };
 
 /// How long to wait until something is tried again that a source needs to begin.

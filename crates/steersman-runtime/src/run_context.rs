@@ -7,7 +7,7 @@ use steersman_cluster::{Client, ClusterName, Fence};
 use steersman_core::{Clock, Random, Spawner};
 
 use crate::{
-    ClusterSet, Leadership, Metrics, RunnableStatus, StatusRegistry, Stop, StopHandle, standing::StatusHandle,
+    ClusterSet, Leadership, Metrics, RunnableStatus, StatusRegistry, Stop, StopHandle, status::StatusHandle,
 };
 
 /// Time, chance, tasks, clusters, leadership and the end, as they are for one run. Cloning it copies pointers.

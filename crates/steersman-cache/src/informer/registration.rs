@@ -11,7 +11,7 @@ use steersman_core::{Clock, Random, Task};
 use tokio::sync::watch;
 
 use super::{Event, dispatch::Dispatch, stats::HandlerFigures};
-use crate::scaled::scaled;
+use crate::jitter::scaled;
 
 /// Turns events into something else, quickly. Closures implement it.
 pub trait Handler: Send + Sync + 'static {

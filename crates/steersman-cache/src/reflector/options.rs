@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::scaled::scaled;
+use crate::jitter::scaled;
 
 /// How a reflector lists and watches. The default suits every server.
 #[derive(Clone, Debug, PartialEq, Eq)]

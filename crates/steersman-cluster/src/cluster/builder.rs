@@ -16,8 +16,8 @@ use tokio::{runtime::Handle, sync::watch};
 
 use super::{
     Cluster, ClusterName, Inner,
+    cache_runtime::CacheRuntime,
     config::{self, BadKubeconfig, InferError},
-    home::CacheRuntime,
     links::{Links, Server},
     settings::CacheSettings,
 };

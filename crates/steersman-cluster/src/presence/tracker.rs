@@ -28,10 +28,10 @@ use tokio::sync::{Notify, Semaphore, watch};
 use super::{
     POLL_EVERY,
     discovery::{Discovery, Since},
-    facts::{Definition, PresenceIndex, Service, Trust, Verdict},
+    index::{Definition, PresenceIndex, Service, Trust, Verdict},
     pending,
     probe::{AT_ONCE, probe},
-    told::PresencePublisher,
+    publisher::PresencePublisher,
 };
 use crate::Mapper;
 

@@ -21,8 +21,8 @@ use super::{
     campaign::{Ended, Order},
     follower::{Changed, Follower},
     lock::{Lock, Told},
+    observation::{Candidate, LeaseObservation, Turn, is_of},
     record::{Record, micro_time},
-    sight::{Candidate, LeaseObservation, Turn, is_of},
 };
 use crate::supervise::chain;
 

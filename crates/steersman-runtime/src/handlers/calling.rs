@@ -18,7 +18,7 @@ use crate::{
     controller::Memory,
     metrics::Ended,
     reconciler::{Chain, is_terminal, requested_delay, retry_after, unsynced},
-    work::{is_quiet, message},
+    worker::{is_quiet, message},
 };
 
 /// The handlers as a reconciler of one controller.

@@ -10,7 +10,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::Task;
 
 use super::{KindSource, Reporter, SourceContext, SourceState};
-use crate::{RequestKey, fleet::Member, run_context::Hub};
+use crate::{RequestKey, cluster_set::Member, run_context::Hub};
 
 /// Watches in every cluster. Each goes on alone: one that is slow or in trouble holds up its own keys only.
 pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceContext<R>) {

@@ -24,7 +24,7 @@ use futures::FutureExt;
 use steersman_core::Clock;
 use steersman_queue::{Add, Added, Item, Options, Queue, Shutdown};
 
-use crate::{RequestKey, fleet::Member};
+use crate::{RequestKey, cluster_set::Member};
 
 /// Where keys go: into the queue, or before the gate of a cluster that is not in sync yet.
 pub(crate) struct EnqueueSink<R: RequestKey> {

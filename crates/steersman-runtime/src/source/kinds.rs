@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::{EnqueueSink, Primary, SourceContext, SourceOptions, SourceState};
 use crate::{
     CacheRequirement, Enqueue, Handler, Kind, ObjectEvent, RequestKey,
-    engagement::is_over,
+    cluster_session::is_over,
     kind::{ClusterChoice, WhenAbsent},
     owner::Showing,
 };

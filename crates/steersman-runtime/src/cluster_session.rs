@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of a controller as it works on one cluster.
 
-mod stay;
+mod kind_guard;
 
 use std::{
     collections::BTreeMap,
@@ -12,9 +12,9 @@ use std::{
 
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, RecordedEvent, Recorder};
 
-pub(crate) use self::stay::{KindGuard, is_over};
+pub(crate) use self::kind_guard::{KindGuard, is_over};
 use crate::{
-    ClusterSet, Metrics, Stop, cached_reads::CachedReads, fleet::ClusterGuard, hot_loop::note_write,
+    ClusterSet, Metrics, Stop, cached_reads::CachedReads, cluster_set::ClusterGuard, hot_loop::note_write,
 };
 
 /// What all reconciles of one run in one cluster share.

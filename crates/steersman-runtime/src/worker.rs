@@ -37,9 +37,9 @@ use self::long_running::Keys;
 use crate::{
     ClusterSet, ControllerError, RequestKey, RunContext, Term,
     cached_reads::CachedReads,
+    cluster_session::{ClusterSession, KindGuard},
+    cluster_set::ClusterGuard,
     controller::Plan,
-    engagement::{ClusterSession, KindGuard},
-    fleet::ClusterGuard,
     hot_loop::HotLoops,
     kind::WhenAbsent,
     source::Gates,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How those that run stand, for readiness and for people.
 
-mod told;
+mod status_log;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
 use steersman_core::{Clock, Spawner};
 use tokio::sync::watch;
 
-use self::told::Told;
+use self::status_log::Told;
 
 /// How something that runs stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use tracing::{Instrument, field::debug};
 use super::WorkerPool;
 use crate::{
     BoxError, Context, RequestKey,
+    cluster_session::ClusterSession,
     context::Circumstances,
-    engagement::ClusterSession,
     handlers::HandlersFailed,
     hot_loop::Slowed,
     metrics::{Ended, Series},

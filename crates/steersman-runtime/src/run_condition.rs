@@ -16,7 +16,7 @@ use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, ObjectKey, Presence, Sighting};
 
 use self::{debounce::debounce, object::watch_object};
-use crate::{BoxError, KnownKind, filling::Installed, reconciler::Chain, source::INTERVAL_MIN};
+use crate::{BoxError, KnownKind, cache_sync::Installed, reconciler::Chain, source::INTERVAL_MIN};
 
 /// Says whether something should run. It is cheap to clone.
 ///

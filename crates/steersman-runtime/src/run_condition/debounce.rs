@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::{
         BoxError, RunCondition,
-        condition::tests::{clock, newest, told},
+        run_condition::tests::{clock, newest, told},
     };
 
     #[test]
