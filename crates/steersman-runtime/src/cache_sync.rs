@@ -139,12 +139,12 @@ impl CacheRequirement {
 
 /// Caches that are filled, as long as it is held.
 #[derive(Debug)]
-pub struct CacheSync(Vec<Part>);
+pub(crate) struct CacheSync(Vec<Part>);
 
 /// A cache that cannot be filled at the moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct NotSynced {
+pub(crate) struct NotSynced {
     /// Of which kind.
     pub kind: Resource,
     /// Where.
@@ -165,7 +165,7 @@ struct Part {
 impl CacheSync {
     /// Begins to fill what is wanted.
     #[must_use]
-    pub fn start(wanted: impl IntoIterator<Item = CacheRequirement>, fleet: &ClusterSet) -> Self {
+    pub(crate) fn start(wanted: impl IntoIterator<Item = CacheRequirement>, fleet: &ClusterSet) -> Self {
         Self(
             wanted
                 .into_iter()
@@ -179,7 +179,11 @@ impl CacheSync {
     ///
     /// # Cancel safety
     /// It can be dropped at any time, and be called again.
-    pub async fn filled(&mut self, mut told: impl FnMut(Vec<String>), mut missing: impl FnMut(NotSynced)) {
+    pub(crate) async fn filled(
+        &mut self,
+        mut told: impl FnMut(Vec<String>),
+        mut missing: impl FnMut(NotSynced),
+    ) {
         let mut waiting: Vec<Option<String>> = self.0.iter().map(|part| Some(part.name())).collect();
         let settling = self.0.iter_mut().enumerate().map(|(number, part)| async move {
             let reason = part.settle().await;
@@ -260,14 +264,17 @@ impl Part {
 ///
 /// # Cancel safety
 /// As that of what runs.
-pub async fn run_synced(
+pub(crate) async fn run_synced(
     runnable: &impl Runnable,
     cx: RunContext,
     deadline: MonotonicTime,
 ) -> Result<(), BoxError> {
     let named = runnable.clusters();
-    let _visits: Vec<_> = named.iter().filter_map(|name| cx.fleet().visit(name)).collect();
-    let mut filling = CacheSync::start(runnable.caches(), cx.fleet());
+    let _visits: Vec<_> = named
+        .iter()
+        .filter_map(|name| cx.clusters().visit(name))
+        .collect();
+    let mut filling = CacheSync::start(runnable.caches(), cx.clusters());
     if cx.clock().now() < deadline {
         let told = |on: Vec<String>| {
             if !on.is_empty() {

@@ -148,10 +148,10 @@ impl CachedReads {
 
     /// Reports how the undeclared informers stand, and tells of recoveries, for as long as the run lasts.
     pub(crate) async fn follow(&self, cx: &RunContext, reporter: &Reporter) {
-        let mut members = cx.fleet().subscribe();
+        let mut members = cx.clusters().subscribe();
         let (mut warned, mut was_readable) = (BTreeSet::new(), BTreeSet::new());
         loop {
-            self.dismiss_absent(cx.fleet());
+            self.dismiss_absent(cx.clusters());
             let opened = self.opened();
             self.warn(&opened, &mut warned);
             let known: Vec<Known> = opened

@@ -61,8 +61,8 @@ mod worker;
 
 pub use add_error::AddError;
 pub use builder::{Builder, NoPrimary};
-pub use cache_sync::{CacheRequirement, CacheSync, NotSynced, run_synced};
-pub use cluster_set::{ClusterRemoval, ClusterSet, DuplicateCluster};
+pub use cache_sync::CacheRequirement;
+pub use cluster_set::DuplicateCluster;
 pub use conditional::Conditional;
 pub use context::Context;
 pub use controller::{Controller, ControllerError, RunningController};
@@ -74,7 +74,7 @@ pub use handler::{
 };
 pub use handlers::{DuplicateHandler, Handlers, Handling};
 pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
-pub use leadership::{Leadership, LeadershipKeeper, Term};
+pub use leadership::{Leadership, Term};
 pub use log_level::LogLevel;
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
 pub use main_error::MainError;
@@ -97,12 +97,19 @@ pub use reconciler::{
 pub use request::{Request, RequestKey};
 pub use reviews::send_reviews;
 pub use run_condition::RunCondition;
-pub use run_context::{RunContext, RuntimeContext};
-pub use runnable::{BoxRunnable, RunFn, RunPolicy, Runnable, run_fn};
+pub use run_context::RunContext;
+pub use runnable::{RunFn, RunPolicy, Runnable, run_fn};
 pub use signals::{InstallError, Signal, Signals};
 pub use source::{
     Channel, Sender, Source, SourceContext, SourceState, Stream, Timer, channel, every, stream,
 };
-pub use status::{RunnableStatus, StatusHandle, StatusRegistry};
+pub use status::{RunnableStatus, StatusRegistry};
 pub use stop::{Stop, StopHandle};
 pub use undecodable::Undecodable;
+
+pub(crate) use cache_sync::{CacheSync, NotSynced, run_synced};
+pub(crate) use cluster_set::{ClusterRemoval, ClusterSet};
+pub(crate) use leadership::LeadershipKeeper;
+pub(crate) use run_context::RuntimeContext;
+pub(crate) use runnable::BoxRunnable;
+pub(crate) use status::StatusHandle;

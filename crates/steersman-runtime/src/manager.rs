@@ -262,7 +262,7 @@ impl Manager {
         // What was let go while nothing ran does not concern this run.
         self.0.take_dismissed();
         let _over = Over(&self.0);
-        for cluster in self.0.surroundings.fleet().all() {
+        for cluster in self.0.surroundings.clusters().all() {
             let server = cluster
                 .config()
                 .map(|config| tracing::field::display(&config.cluster_url));
@@ -347,7 +347,7 @@ impl Manager {
         if registry.runnables.contains_key(&name) || registry.disabled.contains_key(&name) {
             return Err(AddError::DuplicateName { name });
         }
-        let fleet = self.0.surroundings.fleet();
+        let fleet = self.0.surroundings.clusters();
         if let Some(cluster) = runnable
             .clusters()
             .into_iter()
@@ -370,7 +370,7 @@ impl Manager {
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manager")
-            .field("clusters", self.0.surroundings.fleet())
+            .field("clusters", self.0.surroundings.clusters())
             .field("runnables", &self.0.lock().runnables.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }

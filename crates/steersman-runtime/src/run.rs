@@ -76,7 +76,7 @@ async fn lead<R: RequestKey>(
 ) -> Option<Result<(), ControllerError>> {
     let outfit = Arc::new(WorkerPool::new((plan, reads), cx, term.clone(), &sources.gates));
     // Before anybody works on one of them, so that none goes unnoticed.
-    let mut members = cx.fleet().subscribe();
+    let mut members = cx.clusters().subscribe();
     let mut recoveries = reads.recoveries();
     let workers = Workers::start(plan, cx, &outfit);
     let mut long_running = std::pin::pin!(outfit.watch_long_running());
@@ -272,7 +272,7 @@ async fn learn_scope<R: RequestKey>(
     let primary = plan.sources.first().and_then(AnySource::kind);
     let place = primary.and_then(|kind| kind.cluster(&plan.home));
     while namespaced.get().is_none() {
-        let clusters = place.map_or_else(|| cx.fleet().all(), |place| vec![place.clone()]);
+        let clusters = place.map_or_else(|| cx.clusters().all(), |place| vec![place.clone()]);
         let mut reason = "there is no cluster to ask".to_owned();
         for cluster in clusters {
             match cluster.mapper().resolve(&ask).await {

@@ -3,11 +3,12 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use steersman_cluster::{Client, ClusterName, Fence};
-use steersman_core::{Clock, Random, Spawner};
+use steersman_cluster::{Client, Cluster, ClusterName, Fence};
+use steersman_core::{Clock, Random, Spawner, TokioClock};
 
 use crate::{
-    ClusterSet, Leadership, Metrics, RunnableStatus, StatusRegistry, Stop, StopHandle, status::StatusHandle,
+    ClusterSet, DuplicateCluster, Leadership, Metrics, RunnableStatus, StatusRegistry, Stop, StopHandle,
+    status::StatusHandle,
 };
 
 /// Time, chance, tasks, clusters, leadership and the end, as they are for one run. Cloning it copies pointers.
@@ -25,7 +26,7 @@ pub struct RuntimeContext {
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
     spawner: Spawner,
-    fleet: ClusterSet,
+    clusters: ClusterSet,
     metrics: Metrics,
     standings: StatusRegistry,
     fill_limit: Duration,
@@ -60,7 +61,7 @@ impl RuntimeContext {
             clock,
             random,
             spawner,
-            fleet: ClusterSet::new(),
+            clusters: ClusterSet::new(),
             metrics: Metrics::new(),
             fill_limit: FILL_LIMIT,
             hub: Hub::default(),
@@ -88,8 +89,8 @@ impl RuntimeContext {
 
     /// The clusters.
     #[must_use]
-    pub fn fleet(&self) -> &ClusterSet {
-        &self.fleet
+    pub fn clusters(&self) -> &ClusterSet {
+        &self.clusters
     }
 
     /// The clock.
@@ -129,6 +130,40 @@ impl RuntimeContext {
 }
 
 impl RunContext {
+    /// A context for a run outside of a manager: in real time, on the caller's runtime, with these clusters, and leading.
+    /// The run ends when the handle stops it or is dropped.
+    ///
+    /// ```no_run
+    /// # use steersman_cluster::Cluster;
+    /// # use steersman_runtime::{BoxError, Controller, RunContext};
+    /// # async fn example(web: Controller, cluster: Cluster) -> Result<(), BoxError> {
+    /// let (_handle, cx) = RunContext::standalone("web", [cluster])?;
+    /// web.spawn(&cx).ended().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When two clusters have the same name.
+    ///
+    /// # Panics
+    /// When there is no tokio runtime.
+    pub fn standalone(
+        name: &str,
+        clusters: impl IntoIterator<Item = Cluster>,
+    ) -> Result<(StopHandle, Self), DuplicateCluster> {
+        let clock = Arc::new(TokioClock::new());
+        let runtime = RuntimeContext::new(clock, Arc::new(Random::by_chance()), Spawner::current());
+        for cluster in clusters {
+            runtime.clusters.insert(cluster)?;
+        }
+        let (handle, stop) = StopHandle::new();
+        Ok((
+            handle,
+            Arc::new(runtime).context(name, Leadership::always(), stop),
+        ))
+    }
+
     /// Whether and by when to end.
     #[must_use]
     pub fn stop(&self) -> &Stop {
@@ -154,10 +189,14 @@ impl RunContext {
         client.fenced(fence)
     }
 
-    /// The clusters.
+    /// The cluster of this name, if the manager has it.
     #[must_use]
-    pub fn fleet(&self) -> &ClusterSet {
-        &self.surroundings.fleet
+    pub fn cluster(&self, name: &ClusterName) -> Option<Cluster> {
+        self.clusters().get(name)
+    }
+
+    pub(crate) fn clusters(&self) -> &ClusterSet {
+        &self.surroundings.clusters
     }
 
     /// The clock.

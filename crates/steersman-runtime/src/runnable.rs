@@ -84,7 +84,7 @@ pub enum RunPolicy {
 
 /// A runnable whose type is not known any more. Clones are the same one.
 #[derive(Clone)]
-pub struct BoxRunnable(Arc<dyn Erased>);
+pub(crate) struct BoxRunnable(Arc<dyn Erased>);
 
 type Running<'a> = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send + 'a>>;
 
@@ -130,7 +130,7 @@ impl<T: Runnable> Erased for T {
 
 impl BoxRunnable {
     /// Forgets the type of a runnable.
-    pub fn new(runnable: impl Runnable) -> Self {
+    pub(crate) fn new(runnable: impl Runnable) -> Self {
         Self(Arc::new(runnable))
     }
 }

@@ -177,7 +177,7 @@ impl<R: RequestKey> SourceContext<R> {
             intake: Arc::new(gates.ungated()),
             gates: Arc::clone(gates),
             home: home.clone(),
-            fleet: cx.fleet().clone(),
+            fleet: cx.clusters().clone(),
             hub: cx.hub().clone(),
             clock: Arc::clone(cx.clock()),
             spawner: cx.spawner().clone(),
@@ -192,7 +192,7 @@ impl<R: RequestKey> SourceContext<R> {
         Enqueue::plain(&self.intake, self.home.name())
     }
 
-    pub(crate) fn fleet(&self) -> &ClusterSet {
+    pub(crate) fn clusters(&self) -> &ClusterSet {
         &self.fleet
     }
 

@@ -96,7 +96,7 @@ struct Board {
 
 /// The place of one on the board. Dropping it takes it off. One whose name was taken by another since says nothing more.
 #[derive(Debug)]
-pub struct StatusHandle {
+pub(crate) struct StatusHandle {
     name: String,
     number: u64,
     board: StatusRegistry,
@@ -125,7 +125,7 @@ impl StatusRegistry {
     }
 
     /// A place for one of this name, which waits for nothing in particular yet.
-    pub fn place(&self, name: &str) -> StatusHandle {
+    pub(crate) fn place(&self, name: &str) -> StatusHandle {
         let mut board = self.lock();
         board.taken += 1;
         let place = StatusHandle {
@@ -192,7 +192,7 @@ impl StatusRegistry {
 
 impl StatusHandle {
     /// Says how it stands, and logs a change of the state.
-    pub fn set(&self, standing: RunnableStatus) {
+    pub(crate) fn set(&self, standing: RunnableStatus) {
         let mut board = self.board.lock();
         if !self.is_own(&board) {
             return;

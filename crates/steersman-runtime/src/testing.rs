@@ -58,6 +58,12 @@ use tower::service_fn;
 pub use self::write::Write;
 use self::write::Writes;
 use crate::{AnyReconciler, BoxError, Context, KnownPrimary, Request, reconciler::Chain};
+/// For tests of controllers without a manager, with leadership that the test grants and revokes.
+pub use crate::{
+    cluster_set::{ClusterRemoval, ClusterSet},
+    leadership::LeadershipKeeper,
+    run_context::RuntimeContext,
+};
 
 /// A server to which reconcilers are let one at a time.
 #[derive(Debug)]

@@ -91,7 +91,7 @@ impl<R: RequestKey> WorkerPool<R> {
             reads: Arc::clone(reads),
             gates: Arc::clone(gates),
             cx: cx.clone(),
-            fleet: cx.fleet().clone(),
+            fleet: cx.clusters().clone(),
             clock: Arc::clone(cx.clock()),
             random: Arc::clone(cx.random()),
             engagements: RwLock::default(),

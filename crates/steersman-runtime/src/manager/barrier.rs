@@ -53,7 +53,7 @@ impl Inner {
     fn unsynced_caches(&self) -> BTreeSet<String> {
         let mut missing: BTreeSet<String> = self.awaited.all().into_iter().collect();
         let default_cluster = self.default_cluster.as_ref();
-        let Some(cluster) = default_cluster.and_then(|name| self.surroundings.fleet().get(name)) else {
+        let Some(cluster) = default_cluster.and_then(|name| self.surroundings.clusters().get(name)) else {
             return missing;
         };
         let named: Vec<Resource> = self
@@ -92,7 +92,7 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
     let is_early = |runnable: &BoxRunnable| !is_contested || runnable.run_policy() != RunPolicy::Leadership;
     let runnables = inner.runnables().into_iter().filter(is_early);
     let wanted = runnables.flat_map(|runnable| runnable.caches());
-    let mut filling = CacheSync::start(wanted, inner.surroundings.fleet());
+    let mut filling = CacheSync::start(wanted, inner.surroundings.clusters());
     let _waiting = Waiting(&inner.awaited);
     // Once for each reason, of which several kinds may have the same.
     let mut said = BTreeSet::new();

@@ -249,7 +249,7 @@ impl ManagerBuilder {
             election => (None, election),
         };
         for cluster in clusters {
-            surroundings.fleet().insert(cluster)?;
+            surroundings.clusters().insert(cluster)?;
         }
         let (healthz, readyz, metrics) = (Checks::new(), Checks::new(), MetricsRegistry::new());
         let mut registered = vec![
@@ -350,7 +350,7 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RuntimeContext>, caches: &Cach
 /// How each cluster, kind and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
 /// that can be reached, and what needs it is red by itself.
 fn add_details(readyz: &Checks, surroundings: &RuntimeContext) {
-    let (fleet, standings) = (surroundings.fleet().clone(), surroundings.statuses().clone());
+    let (fleet, standings) = (surroundings.clusters().clone(), surroundings.statuses().clone());
     readyz.add_details(move || {
         let clusters = fleet.all_and_leaving().into_iter();
         let clusters = clusters.flat_map(|cluster| {

@@ -28,7 +28,11 @@ impl Manager {
     /// When the manager was made without one, or it was removed.
     pub fn cluster(&self) -> Result<Cluster, AddError> {
         let name = self.0.default_cluster.as_ref().ok_or(AddError::NoCluster)?;
-        self.0.surroundings.fleet().get(name).ok_or(AddError::NoCluster)
+        self.0
+            .surroundings
+            .clusters()
+            .get(name)
+            .ok_or(AddError::NoCluster)
     }
 
     /// The client of that cluster.
@@ -42,7 +46,7 @@ impl Manager {
     /// The cluster of this name.
     #[must_use]
     pub fn cluster_named(&self, name: &ClusterName) -> Option<Cluster> {
-        self.0.surroundings.fleet().get(name)
+        self.0.surroundings.clusters().get(name)
     }
 
     /// Takes a cluster in. Controllers that work on every cluster begin with it at once. When the manager stops, what
@@ -56,7 +60,7 @@ impl Manager {
             let name = cluster.name().to_string();
             return Err(AddError::Stopping { name });
         }
-        self.0.surroundings.fleet().insert(cluster)?;
+        self.0.surroundings.clusters().insert(cluster)?;
         drop(registry);
         self.0.changed.send_replace(());
         Ok(())
@@ -104,7 +108,7 @@ impl Inner {
     /// after both.
     fn depart(&self, cluster: &ClusterName, deadline: MonotonicTime) -> Option<ClusterRemoval> {
         let mut registry = self.lock();
-        let departure = self.surroundings.fleet().depart(cluster)?;
+        let departure = self.surroundings.clusters().depart(cluster)?;
         let Registry {
             runnables,
             disabled,

@@ -17,7 +17,7 @@ use steersman_core::Presence;
 /// Makes them part of what is exposed.
 pub(super) fn register(surroundings: &Arc<RuntimeContext>, registry: &mut Registry) {
     registry.register_collector(Box::new(Collected {
-        fleet: surroundings.fleet().clone(),
+        fleet: surroundings.clusters().clone(),
         standings: surroundings.statuses().clone(),
     }));
 }

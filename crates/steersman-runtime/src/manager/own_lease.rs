@@ -246,7 +246,7 @@ impl Contest<'_> {
             () = self.cx.clock().sleep_until(deadline) => false,
         };
         // Nobody writes them once the lease is given up.
-        let (clusters, lease) = (self.cx.fleet().all(), self.own.settings.cluster());
+        let (clusters, lease) = (self.cx.clusters().all(), self.own.settings.cluster());
         last_events::write_before_release(&clusters, lease, self.cx.clock(), deadline).await;
         self.campaign
             .resign(is_vacated && self.own.settings.release)

@@ -248,7 +248,7 @@ async fn wind_down(
         () = keeper.vacated() => true,
         () = clock.sleep_until(deadline) => false,
     };
-    let fleet = inner.surroundings.fleet();
+    let fleet = inner.surroundings.clusters();
     if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
         // Nobody writes them once the lease is given up.
         let lease = election.settings.cluster();

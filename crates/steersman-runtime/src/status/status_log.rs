@@ -56,7 +56,7 @@ impl Phase {
 
 impl StatusHandle {
     /// Sets the cluster that it works on, for the log. Only the first call counts.
-    pub fn set_cluster(&self, name: &str) {
+    pub(crate) fn set_cluster(&self, name: &str) {
         let _ = self.cluster.set(name.to_owned());
     }
 

@@ -15,8 +15,8 @@ use steersman_cache::{Query, Resource, Scope};
 use steersman_cluster::{Client, Fence};
 use steersman_core::{Action, Clock, ObjectKey, TestClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, LeadershipKeeper, Reconciler, Request, Runnable, kind, map_fn, metadata,
-    reconcile_fn,
+    BoxError, Context, Controller, Reconciler, Request, Runnable, kind, map_fn, metadata, reconcile_fn,
+    testing::LeadershipKeeper,
 };
 use steersman_testing::{
     Fixture,

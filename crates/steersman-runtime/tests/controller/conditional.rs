@@ -17,8 +17,8 @@ use steersman_core::{
     Random, Sighting, Spawner, Task, TestClock,
 };
 use steersman_runtime::{
-    Conditional, Leadership, RunCondition, RunContext, Runnable, RunnableStatus, RuntimeContext, StopHandle,
-    run_fn,
+    Conditional, Leadership, RunCondition, RunContext, Runnable, RunnableStatus, StopHandle, run_fn,
+    testing::RuntimeContext,
 };
 use steersman_testing::{
     Fixture,

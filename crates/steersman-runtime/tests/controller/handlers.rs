@@ -540,7 +540,7 @@ async fn guarantee_6_the_series_of_a_handler_go_with_the_last_controller_of_thei
 #[steersman_testing::test]
 async fn guarantee_6_a_cluster_that_comes_back_begins_anew(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
-    let fleet = stage.surroundings.fleet().clone();
+    let fleet = stage.surroundings.clusters().clone();
     let (handlers, calls) = (Handlers::new(), Calls::new());
     let failing = |_, cx: Context, time| async move {
         match (cx.cluster().name().as_str(), time) {

@@ -23,8 +23,8 @@ use serde::Deserialize;
 use serde_json::json;
 use steersman_core::{Action, ObjectKey};
 use steersman_runtime::{
-    BoxError, Context, Controller, Handlers, LeadershipKeeper, ObjectReconciler, Options, Request,
-    Undecodable, kind, map_fn,
+    BoxError, Context, Controller, Handlers, ObjectReconciler, Options, Request, Undecodable, kind, map_fn,
+    testing::LeadershipKeeper,
 };
 use steersman_testing::{Fixture, eventually};
 use support::{Calls, GRACE, Stage, config_map, delete, key, let_go_on, object, until};

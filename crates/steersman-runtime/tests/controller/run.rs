@@ -26,8 +26,8 @@ use steersman_cluster::Fence;
 use steersman_core::{Action, Clock, ObjectKey};
 use steersman_queue::Add;
 use steersman_runtime::{
-    Context, Controller, ControllerError, LeadershipKeeper, Options, Request, RequestKey, RunContext,
-    RunningController, Source, SourceContext, dynamic, handle_fn, kind,
+    Context, Controller, ControllerError, Options, Request, RequestKey, RunContext, RunningController,
+    Source, SourceContext, dynamic, handle_fn, kind, testing::LeadershipKeeper,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -516,7 +516,7 @@ async fn every_client_of_a_context_passes_the_fence_of_its_term(fixture: Fixture
         .build()
         .await
         .unwrap();
-    stage.surroundings.fleet().insert(other).unwrap();
+    stage.surroundings.clusters().insert(other).unwrap();
     let (calls, go_on) = (Calls::new(), Arc::new(Notify::new()));
     let reconciler = {
         let go_on = Arc::clone(&go_on);

@@ -10,7 +10,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 use steersman_cluster::Fence;
 use steersman_core::{ObjectKey, Random, Spawner, TestClock};
-use steersman_runtime::{Controller, LeadershipKeeper, Request, RuntimeContext, kind, stream};
+use steersman_runtime::{
+    Controller, Request, kind, stream,
+    testing::{LeadershipKeeper, RuntimeContext},
+};
 use steersman_testing::Fixture;
 use support::{Calls, GRACE, Stage, cluster_builder, config_map, key, let_go_on, object, until};
 
@@ -98,7 +101,7 @@ async fn a_cluster_that_goes_takes_its_keys_along(fixture: Fixture) {
         .create(&config_map(&fixture, "a", "1"))
         .await
         .unwrap();
-    let fleet = stage.surroundings.fleet();
+    let fleet = stage.surroundings.clusters();
     let b = cluster_builder(&fixture, "b").build().await.unwrap();
     fleet.insert(b).unwrap();
     let controller = Controller::of::<ConfigMap>("maps")
@@ -126,7 +129,7 @@ async fn a_reconcile_takes_as_long_as_the_clock_of_its_cluster_says(fixture: Fix
         Arc::new(Random::from_seed(7)),
         Spawner::current(),
     );
-    surroundings.fleet().insert(stage.cluster.clone()).unwrap();
+    surroundings.clusters().insert(stage.cluster.clone()).unwrap();
     stage.surroundings = Arc::new(surroundings);
     let calls = Calls::new();
     let controller = Controller::<Request>::named("keys").build(&stage.cluster, calls.only());

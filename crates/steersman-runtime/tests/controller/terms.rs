@@ -19,8 +19,8 @@ use serde_json::json;
 use steersman_cluster::{Fence, FenceKeeper};
 use steersman_core::{Action, ObjectKey};
 use steersman_runtime::{
-    Controller, Leadership, LeadershipKeeper, Options, Request, RequestKey, Source, SourceContext, kind,
-    map_metadata,
+    Controller, Leadership, Options, Request, RequestKey, Source, SourceContext, kind, map_metadata,
+    testing::LeadershipKeeper,
 };
 use steersman_testing::Fixture;
 use tokio::sync::{Mutex, watch};

@@ -264,7 +264,7 @@ impl Runnable for Reader {
     }
 
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
-        let far = cx.fleet().get(&"far".into()).ok_or("it is named")?;
+        let far = cx.cluster(&"far".into()).ok_or("it is named")?;
         cx.ready();
         self.steps.add("begun");
         cx.stop().requested().await;

@@ -15,7 +15,7 @@ use steersman_cluster::{Client, Cluster, ClusterBuilder, DeleteOptions};
 use steersman_core::{Action, Clock, ObjectKey, Random, Spawner, TestClock, TokioClock};
 use steersman_runtime::{
     BoxError, Context, Controller, Leadership, Reconciler, RequestKey, RunContext, RunnableStatus,
-    RunningController, RuntimeContext, Stop, StopHandle, reconcile_fn,
+    RunningController, Stop, StopHandle, reconcile_fn, testing::RuntimeContext,
 };
 use steersman_testing::{FaultProxy, Fixture};
 use tokio::sync::watch;
@@ -57,7 +57,7 @@ impl Stage {
         let random = Arc::new(Random::from_seed(7));
         let surroundings = RuntimeContext::new(Arc::clone(&clock), random, Spawner::current());
         let surroundings = Arc::new(surroundings);
-        surroundings.fleet().insert(cluster.clone()).unwrap();
+        surroundings.clusters().insert(cluster.clone()).unwrap();
         let (handle, stop) = StopHandle::new();
         Self {
             cluster,
