@@ -311,6 +311,12 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
+    /// Field manager of the writes of this controller; see [`Options::field_manager`]. Default: its name.
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.options = self.options.field_manager(name);
+        self
+    }
+
     /// How it works. What is not set there stays as it is.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options.or(&self.options);

@@ -22,6 +22,7 @@ pub(crate) struct ClusterSession {
     pub(crate) controller: Arc<str>,
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
+    field_manager: Arc<str>,
     pub(crate) recorder: Recorder,
     pub(crate) stop: Stop,
     pub(crate) metrics: Metrics,
@@ -43,7 +44,7 @@ pub(crate) struct ClusterSession {
 impl ClusterSession {
     /// The visit tells that the cluster is one of the fleet's, and is that of this very cluster.
     pub(crate) fn new(
-        controller: &str,
+        (controller, field_manager): (&str, &str),
         (cluster, visit): (&Cluster, Option<ClusterGuard>),
         reads: Option<Arc<CachedReads>>,
         fence: Option<Fence>,
@@ -52,7 +53,8 @@ impl ClusterSession {
     ) -> Self {
         Self {
             controller: controller.into(),
-            client: reading(cluster, reads.as_deref(), fence.as_ref()),
+            client: client_of_run(cluster, reads.as_deref(), fence.as_ref(), field_manager),
+            field_manager: field_manager.into(),
             recorder: match &fence {
                 Some(fence) => cluster.recorder(controller).fenced(fence.clone()),
                 None => cluster.recorder(controller),
@@ -147,7 +149,12 @@ impl ClusterSession {
         let known = guests.get(name).filter(|(number, _)| *number == member.number());
         let client = match known {
             Some((_, client)) => client.clone(),
-            None => reading(member.cluster(), self.reads.as_deref(), self.fence.as_ref()),
+            None => client_of_run(
+                member.cluster(),
+                self.reads.as_deref(),
+                self.fence.as_ref(),
+                &self.field_manager,
+            ),
         };
         guests.insert(name.clone(), (member.number(), client.clone()));
         drop(guests);
@@ -164,13 +171,20 @@ impl ClusterSession {
     }
 }
 
-/// A client for reconciles: it reads for this run, and its writes pass the fence and are counted.
-fn reading(cluster: &Cluster, reads: Option<&CachedReads>, fence: Option<&Fence>) -> Client {
+/// A client for reconciles: it reads for this run, writes as the field manager of the controller, and its writes pass the fence
+/// and are counted.
+fn client_of_run(
+    cluster: &Cluster,
+    reads: Option<&CachedReads>,
+    fence: Option<&Fence>,
+    field_manager: &str,
+) -> Client {
     let client = match reads {
         Some(reads) => reads.client(cluster),
         None => cluster.client().for_run(),
     }
-    .observed(note_write);
+    .observed(note_write)
+    .field_manager(field_manager);
     match fence {
         Some(fence) => client.fenced(fence.clone()),
         None => client,

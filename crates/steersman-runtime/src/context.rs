@@ -198,7 +198,14 @@ fn alone(cluster: &Cluster) -> (StopHandle, ClusterSession) {
     let fleet = ClusterSet::new();
     // An empty fleet has no cluster of this name.
     let _ = fleet.insert(cluster.clone());
-    let engagement = ClusterSession::new("standalone", (cluster, None), None, None, fleet, stop);
+    let engagement = ClusterSession::new(
+        ("standalone", "standalone"),
+        (cluster, None),
+        None,
+        None,
+        fleet,
+        stop,
+    );
     (handle, engagement)
 }
 

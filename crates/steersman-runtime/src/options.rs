@@ -27,6 +27,7 @@ pub struct Options {
     recover_panics: Option<bool>,
     drain: Option<bool>,
     poll_every: Option<Duration>,
+    field_manager: Option<String>,
 }
 
 impl Options {
@@ -104,6 +105,13 @@ impl Options {
         self
     }
 
+    /// Field manager of the writes of the controller. Default: the name of the controller. Choose one that does not change: fields
+    /// that were applied under another name stay as they are.
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.field_manager = Some(name.into());
+        self
+    }
+
     /// What is not set here is taken from there.
     pub fn or(self, defaults: &Self) -> Self {
         Self {
@@ -117,7 +125,12 @@ impl Options {
             recover_panics: self.recover_panics.or(defaults.recover_panics),
             drain: self.drain.or(defaults.drain),
             poll_every: self.poll_every.or(defaults.poll_every),
+            field_manager: self.field_manager.or_else(|| defaults.field_manager.clone()),
         }
+    }
+
+    pub(crate) fn field_manager_of<'a>(&'a self, controller: &'a str) -> &'a str {
+        self.field_manager.as_deref().unwrap_or(controller)
     }
 
     pub(crate) fn worker_count(&self) -> usize {

@@ -196,9 +196,16 @@ impl<R: RequestKey> WorkerPool<R> {
         let fleet = self.fleet.clone();
         let stop = cx.stop().joined(self.term.stop());
         let reads = Some(Arc::clone(&self.reads));
-        let mut engagement = ClusterSession::new(&plan.name, (cluster, visit), reads, fence, fleet, stop)
-            .counted(cx.metrics().clone(), plan.options.recovers_panics())
-            .limited(plan.handler_limit());
+        let mut engagement = ClusterSession::new(
+            (&plan.name, plan.options.field_manager_of(&plan.name)),
+            (cluster, visit),
+            reads,
+            fence,
+            fleet,
+            stop,
+        )
+        .counted(cx.metrics().clone(), plan.options.recovers_panics())
+        .limited(plan.handler_limit());
         if let Some(kind) = plan.passing_kind(cluster) {
             let presence = cluster.presence(&kind.resource, plan.options.polled_every());
             // A key that changed while it was worked on is handed out once more before it is taken out of the queue.

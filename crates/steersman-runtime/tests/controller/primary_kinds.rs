@@ -146,3 +146,48 @@ async fn an_object_reconciler_of_metadata_fetches_nothing_else(fixture: Fixture)
     delete::<ConfigMap>(&stage.live(), &key(&fixture, "a")).await;
     running.stop(GRACE).await.unwrap();
 }
+
+/// Applies a label to each map.
+struct Labeller;
+
+impl ObjectReconciler<ConfigMap> for Labeller {
+    type Error = BoxError;
+
+    async fn reconcile(&self, map: Arc<ConfigMap>, cx: Context) -> Result<Action, BoxError> {
+        let label = json!({
+            "metadata": {"name": map.metadata.name, "namespace": map.metadata.namespace, "labels": {"seen": "true"}},
+        });
+        cx.client().apply(&object::<ConfigMap>(label)).await?;
+        Ok(Action::await_change())
+    }
+}
+
+#[steersman_testing::test]
+async fn writes_as_a_field_manager_that_is_named_after_the_controller(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let client = stage.live();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    for (controller, expected) in [
+        (Controller::of::<ConfigMap>("maps"), "maps"),
+        (
+            Controller::of::<ConfigMap>("other").field_manager("example.com/labels"),
+            "example.com/labels",
+        ),
+    ] {
+        let controller = controller.build(&stage.cluster, Labeller);
+        let running = stage.run(&controller);
+        eventually("the label is applied", async || {
+            let map = client
+                .get_required::<ConfigMap>(&key(&fixture, "a"))
+                .await
+                .unwrap();
+            let mut managers = map.metadata.managed_fields.iter().flatten();
+            let is_applied = |operation: &Option<String>| operation.as_deref() == Some("Apply");
+            managers
+                .find(|one| one.manager.as_deref() == Some(expected) && is_applied(&one.operation))
+                .map(|_| ())
+        })
+        .await;
+        running.stop(GRACE).await.unwrap();
+    }
+}

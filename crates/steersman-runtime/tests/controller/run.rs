@@ -713,3 +713,23 @@ async fn a_worker_that_breaks_outside_of_a_reconcile_goes_on(fixture: Fixture) {
     );
     running.stop(GRACE).await.unwrap();
 }
+
+#[steersman_testing::test]
+async fn runs_without_a_manager(fixture: Fixture) {
+    let stage = Stage::new(&fixture).await;
+    let calls = Calls::new();
+    let controller = Controller::of::<ConfigMap>("alone").build(&stage.cluster, calls.only());
+    stage
+        .live()
+        .create(&config_map(&fixture, "a", "1"))
+        .await
+        .unwrap();
+    let (handle, cx) = RunContext::standalone("alone", [stage.cluster.clone()]).unwrap();
+    let running = controller.spawn(&cx);
+    until(|| calls.count("a") >= 1).await;
+    assert!(cx.cluster(stage.cluster.name()).is_some() && cx.cluster(&"other".into()).is_none());
+    drop(handle);
+    running.ended().await.unwrap();
+    let twice = RunContext::standalone("alone", [stage.cluster.clone(), stage.cluster.clone()]);
+    assert!(twice.is_err());
+}
