@@ -25,7 +25,13 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
     let old = old.as_ref();
     let mut errors = Errors(errors);
     match (target.resource.group.as_str(), target.resource.plural.as_str()) {
-        ("", "pods") if target.subresource.is_empty() => pod::check(old, &whole, &mut errors),
+        ("", "pods") => match (target.subresource.as_str(), old) {
+            ("", old) => pod::check(old, &whole, &mut errors),
+            (subresource @ ("ephemeralcontainers" | "resize"), Some(old)) => {
+                pod::check_subresource(subresource, old, &whole, &mut errors)
+            }
+            _ => {}
+        },
         ("", "configmaps") => settings::config_map(old, &whole, &mut errors),
         ("", "secrets") => settings::secret(old, &whole, &mut errors),
         ("", "services") => network::service(old, &whole, &mut errors),
