@@ -35,6 +35,7 @@ use crate::{
     store::{Retention, Store},
     warning,
     workloads::{self, Workloads},
+    write::admission::priority,
 };
 
 /// How long a request waits for a revision that is yet to come.
@@ -92,6 +93,7 @@ impl ApiServer {
         let mut cx = Context {
             state: &mut state,
             now: self.inner.clock.now(),
+            warnings: Vec::new(),
         };
         background::expiry::expire(&mut cx);
         workloads::wake(&mut cx);
@@ -147,6 +149,7 @@ impl Default for Builder {
                 rbac: false,
                 garbage_collection: true,
                 namespace_deletion: true,
+                quota_usage: true,
                 immediate: true,
             },
             retention: Retention {
@@ -195,6 +198,13 @@ impl Builder {
     /// Whether namespaces that are deleted are emptied and removed. The default is yes.
     pub fn namespace_deletion(mut self, on: bool) -> Self {
         self.settings.namespace_deletion = on;
+        self
+    }
+
+    /// Whether the server fills in the status of ResourceQuotas, as the controller manager does. The default is yes. If not, quotas
+    /// limit nothing until their status is written.
+    pub fn quota_usage(mut self, on: bool) -> Self {
+        self.settings.quota_usage = on;
         self
     }
 
@@ -253,6 +263,7 @@ impl Builder {
         furnish(&mut Context {
             state: &mut state,
             now: self.clock.now(),
+            warnings: Vec::new(),
         });
         let revisions = watch::Sender::new(state.store.revision());
         ApiServer {
@@ -294,6 +305,7 @@ fn furnish(cx: &mut Context<'_>) {
         "status": {"loadBalancer": {}},
     });
     cx.plant("", "services", "default", "kubernetes", service);
+    priority::plant(cx);
     apiservice::plant(cx);
     if cx.state.settings.rbac {
         rbac::plant(cx);
@@ -328,6 +340,7 @@ impl Inner {
         let mut cx = Context {
             state: &mut state,
             now: self.clock.now(),
+            warnings: Vec::new(),
         };
         workloads::wake(&mut cx);
         if cx.state.settings.immediate {
@@ -373,6 +386,7 @@ impl Inner {
             let mut cx = Context {
                 state: &mut state,
                 now: self.clock.now(),
+                warnings: Vec::new(),
             };
             auth::authenticate(&mut cx, call)
         };
@@ -439,13 +453,17 @@ impl Inner {
         let mut cx = Context {
             state: &mut state,
             now: self.clock.now(),
+            warnings: Vec::new(),
         };
         background::expiry::expire(&mut cx);
         workloads::wake(&mut cx);
         if race {
             fault::race(&mut cx, call);
         }
-        let reply = handler::dispatch(&mut cx, call);
+        let mut reply = handler::dispatch(&mut cx, call);
+        if let Ok(reply) = &mut reply {
+            reply.warnings.append(&mut cx.warnings);
+        }
         if cx.state.settings.immediate {
             while background::step(&mut cx) {}
         }

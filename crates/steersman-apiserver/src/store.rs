@@ -164,6 +164,19 @@ impl Store {
             .flat_map(|kind| &kind.objects)
     }
 
+    /// The objects of one namespace.
+    pub(crate) fn within(&self, storage: StorageId, namespace: &str) -> impl Iterator<Item = &Arc<Stored>> {
+        let prefix = format!("{namespace}/");
+        // The character after the slash ends the range.
+        let end = format!("{namespace}0");
+        let kind = self.kinds.get(storage.0).into_iter();
+        kind.flat_map(move |kind| {
+            let bounds = (Bound::Included(prefix.as_str()), Bound::Excluded(end.as_str()));
+            kind.objects.range::<str, _>(bounds).collect::<Vec<_>>()
+        })
+        .map(|(_, stored)| stored)
+    }
+
     pub(crate) fn len(&self, storage: StorageId) -> usize {
         self.kinds.get(storage.0).map_or(0, |kind| kind.objects.len())
     }

@@ -44,6 +44,7 @@ pub(crate) fn insert(
         ..target.clone()
     };
     admission::check_create(cx, &named)?;
+    admission::change_new(cx, &named, &mut object)?;
     prepare(cx, &named, &mut object);
     kinds::prepare_create(cx, &named, &mut object)?;
     let generated = !name.is_empty() && metadata_of(&object).get("generateName").is_some();
@@ -58,6 +59,7 @@ pub(crate) fn insert(
     if !errors.is_empty() {
         return Err(Failure::invalid(resource.qualified_kind(), &name, &errors));
     }
+    let charges = admission::check_write(cx, &named, None, &object)?;
     if !options.dry_run {
         let revision = take_revision(&mut object);
         let is_post = target.name.is_empty();
@@ -81,7 +83,9 @@ pub(crate) fn insert(
     if options.dry_run {
         return Ok(Written::Transient(Box::new(object)));
     }
-    Ok(Written::Stored(cx.put(resource, &named.key(), object)))
+    let stored = cx.put(resource, &named.key(), object);
+    admission::quota::charge(cx, charges);
+    Ok(Written::Stored(stored))
 }
 
 /// Takes the revision out of a new object; zero if it has none that is a number.

@@ -4,6 +4,7 @@
 //! The conversations `pods`, `workloads`, `networks` and `settings` show each of them.
 
 mod event;
+mod limits;
 mod network;
 mod pod;
 mod settings;
@@ -32,6 +33,10 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
             }
             _ => {}
         },
+        ("", "limitranges") => limits::limit_range(&whole, &mut errors),
+        ("", "resourcequotas") if target.subresource == "status" => limits::quota_status(&whole, &mut errors),
+        ("", "resourcequotas") => limits::quota(old, &whole, &mut errors),
+        ("scheduling.k8s.io", "priorityclasses") => limits::priority_class(old, &whole, &mut errors),
         ("", "configmaps") => settings::config_map(old, &whole, &mut errors),
         ("", "secrets") => settings::secret(old, &whole, &mut errors),
         ("", "services") => network::service(old, &whole, &mut errors),

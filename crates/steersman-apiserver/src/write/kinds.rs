@@ -41,7 +41,7 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
     } else if is(target, "apps", "daemonsets") {
         count_template(None, object);
     } else if is(target, "", "pods") {
-        admit_pod(object);
+        tolerate_lost_nodes(object);
     } else if is(target, "", "nodes") {
         let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
         if let Some(Value::Object(spec)) = object.get_mut("spec")
@@ -143,17 +143,6 @@ fn count_template(old: Option<&Object>, object: &mut Object) {
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
         annotations[COUNT] = json!(count.to_string());
     }
-}
-
-/// What the admission plugins of the real server add to pods.
-fn admit_pod(object: &mut Object) {
-    let Some(Value::Object(spec)) = object.get_mut("spec") else {
-        return;
-    };
-    spec.entry("priority").or_insert(json!(0));
-    spec.entry("preemptionPolicy")
-        .or_insert(json!("PreemptLowerPriority"));
-    tolerate_lost_nodes(object);
 }
 
 /// Gives a Pod five minutes on a node that is lost, unless it says otherwise.
@@ -340,7 +329,7 @@ pub(crate) fn reset_status(target: &Target, object: &mut Object, now: &Value) {
 }
 
 /// How a pod is treated when its node runs short.
-pub(super) fn service_class(object: &Object) -> &'static str {
+pub(crate) fn service_class(object: &Object) -> &'static str {
     let containers: Vec<Value> = ["initContainers", "containers"]
         .iter()
         .filter_map(|list| at(object, &["spec", list])?.as_array().cloned())
@@ -453,7 +442,7 @@ pub(crate) fn validate(
             crd::validate::check(cx, old, object, errors)
         }
         ("", "namespaces") if target.subresource == "status" => namespace_phase(object, errors),
-        ("", "pods") => checks::check(target, old, object, errors),
+        ("", "pods" | "resourcequotas") => checks::check(target, old, object, errors),
         _ if target.subresource.is_empty() => checks::check(target, old, object, errors),
         _ => {}
     }
