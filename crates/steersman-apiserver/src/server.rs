@@ -256,6 +256,7 @@ impl Builder {
             counter: 0,
             owners: background::collect::Owners::default(),
             expiry: background::expiry::Expiry::default(),
+            compaction: crate::store::compaction::Compaction::default(),
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
             world: workloads::World::new(self.workloads),
@@ -455,6 +456,8 @@ impl Inner {
             now: self.clock.now(),
             warnings: Vec::new(),
         };
+        let revision = cx.state.store.revision();
+        cx.state.compaction.advance(cx.now, revision);
         background::expiry::expire(&mut cx);
         workloads::wake(&mut cx);
         if race {
@@ -517,6 +520,9 @@ impl Inner {
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        if reply.code == StatusCode::NO_CONTENT {
+            response.headers_mut().remove(header::CONTENT_TYPE);
         }
         for (name, value) in reply.headers {
             if let Ok(value) = HeaderValue::from_str(&value) {

@@ -46,6 +46,7 @@ pub(crate) struct State {
     pub(crate) counter: u64,
     pub(crate) owners: crate::background::collect::Owners,
     pub(crate) expiry: crate::background::expiry::Expiry,
+    pub(crate) compaction: crate::store::compaction::Compaction,
     /// Under which uid and generation each definition is served.
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,

@@ -10,6 +10,7 @@
 //! Objects are kept without `apiVersion` and `kind`: these depend on the version that a client asks for and are
 //! spliced in when an object is written out.
 
+pub(crate) mod compaction;
 mod stored;
 
 use std::{
