@@ -7,6 +7,8 @@ pub(crate) mod quota;
 mod security;
 mod usage;
 
+use http::StatusCode;
+
 use crate::{
     handler::Target,
     state::Context,
@@ -54,8 +56,19 @@ pub(crate) fn check_write(
 /// Namespaces that the server cannot do without.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Objects are created only in namespaces that exist and are not going away.
+/// Objects are created only in namespaces that exist and are not going away, and only if the server heeds them.
 pub(crate) fn check_create(cx: &Context<'_>, target: &Target) -> Result<()> {
+    let is_policy = target.resource.group == "admissionregistration.k8s.io"
+        && target.resource.plural.starts_with("mutatingadmissionpolic");
+    if is_policy {
+        let message =
+            "this server cannot evaluate MutatingAdmissionPolicies: its CEL library cannot construct objects";
+        return Err(Failure::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "NotImplemented",
+            message,
+        ));
+    }
     if let Some(custom) = &target.resource.custom
         && custom.terminating
     {
