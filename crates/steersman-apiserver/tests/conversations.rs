@@ -214,7 +214,7 @@ macro_rules! conversations {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
-    apply builtins creation custom_objects custom_watches definitions deletion events last_applied limit_ranges limits lists networks objects
+    apply builtins creation custom_objects custom_watches default_classes definitions deletion events last_applied limit_ranges limits lists networks objects
     ownership patches pod_changes pod_security pods priorities quotas reviews routes scales server services settings subresources tables tokens watches workloads
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether a write is let in, and what the server adds to it: the admission plugins that kube-apiserver enables by default.
 
+mod classes;
 mod limits;
 pub(crate) mod priority;
 pub(crate) mod quota;
@@ -26,6 +27,10 @@ pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object)
     if target.resource.is("", "pods") {
         limits::set_defaults(cx, target, object);
         priority::admit_pod(cx, target, object)?;
+    } else if target.resource.is("", "persistentvolumeclaims") {
+        classes::of_claim(cx, object);
+    } else if target.resource.is("networking.k8s.io", "ingresses") {
+        classes::of_ingress(cx, object);
     }
     Ok(())
 }
@@ -48,6 +53,9 @@ pub(crate) fn check_write(
     }
     if resource.is("scheduling.k8s.io", "priorityclasses") {
         priority::check_class(cx, target, old.is_none(), object)?;
+    }
+    if old.is_none() && resource.is("networking.k8s.io", "ingresses") {
+        classes::warn_of_annotation(cx, object);
     }
     security::check(cx, target, old, object)?;
     quota::check(cx, target, old, object)
