@@ -5,9 +5,14 @@ pub(crate) mod authorize;
 pub(crate) mod rbac;
 pub(crate) mod token;
 
-use std::{collections::HashMap, time::SystemTime};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::SystemTime,
+};
 
 use serde_json::{Value, json};
+
+use token::{Bound, Claims, ISSUER};
 
 use crate::{
     handler::Call,
@@ -21,6 +26,8 @@ pub struct Identity {
     name: String,
     uid: String,
     groups: Vec<String>,
+    /// What else is known, such as the Pod that a token belongs to.
+    extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Identity {
@@ -31,6 +38,7 @@ impl Identity {
             name: name.into(),
             uid: String::new(),
             groups: vec!["system:authenticated".to_owned()],
+            extra: BTreeMap::new(),
         }
     }
 
@@ -62,6 +70,7 @@ impl Identity {
             name: "system:anonymous".to_owned(),
             uid: String::new(),
             groups: vec!["system:unauthenticated".to_owned()],
+            extra: BTreeMap::new(),
         }
     }
 
@@ -77,6 +86,7 @@ impl Identity {
             name: format!("system:serviceaccount:{namespace}:{name}"),
             uid: String::new(),
             groups: groups.to_vec(),
+            extra: BTreeMap::new(),
         }
     }
 
@@ -97,6 +107,7 @@ impl Identity {
             name: name.to_owned(),
             uid: String::new(),
             groups,
+            extra: BTreeMap::new(),
         }
     }
 
@@ -110,6 +121,9 @@ impl Identity {
         }
         if !self.groups.is_empty() {
             info["groups"] = json!(self.groups);
+        }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
         }
         info
     }
@@ -142,8 +156,9 @@ pub(crate) fn authenticate(cx: &mut Context<'_>, call: &Call) -> Result<Identity
                 .or_else(|| header.strip_prefix("bearer "))
                 .map(str::trim);
             token
-                .and_then(|token| identify(cx, token))
+                .and_then(|token| identify(cx, token, &[ISSUER.to_owned()]).ok())
                 .ok_or_else(Failure::unauthorized)?
+                .0
         }
     };
     let Some(other) = text("impersonate-user") else {
@@ -200,20 +215,112 @@ fn impersonate(
     Ok(Identity::of(other, groups))
 }
 
-/// Whose token this is.
-pub(crate) fn identify(cx: &Context<'_>, token: &str) -> Option<Identity> {
+/// Finds out whose token this is, and for which of the requested audiences it is good.
+///
+/// # Errors
+/// The text of the real server.
+pub(crate) fn identify(
+    cx: &Context<'_>,
+    token: &str,
+    requested: &[String],
+) -> std::result::Result<(Identity, Vec<String>), String> {
+    const UNKNOWN: &str = "invalid bearer token";
+    let common = |audiences: &[String]| -> Vec<String> {
+        let both = requested.iter().filter(|audience| audiences.contains(audience));
+        both.cloned().collect()
+    };
     if let Some(identity) = cx.state.authenticator.tokens.get(token) {
-        return Some(identity.clone());
+        // Such tokens name no audience; they are for this server.
+        let audiences = common(&[ISSUER.to_owned()]);
+        return if audiences.is_empty() {
+            Err(UNKNOWN.to_owned())
+        } else {
+            Ok((identity.clone(), audiences))
+        };
     }
-    let account = cx.state.signer.verify(token, cx.now)?;
-    // A token dies with its account, and does not serve a later one of the same name.
-    let stored = cx.find(
-        "",
-        "serviceaccounts",
-        &format!("{}/{}", account.namespace, account.name),
-    )?;
-    (stored.text("uid") == account.uid)
-        .then(|| Identity::service_account(&account.namespace, &account.name).uid(account.uid))
+    let claims = cx.state.signer.verify(token, cx.now).ok_or(UNKNOWN)?;
+    let audiences = common(&claims.audiences);
+    let identity = if audiences.is_empty() {
+        let list = |audiences: &[String]| {
+            let quoted: Vec<String> = audiences.iter().map(|audience| format!("{audience:?}")).collect();
+            format!("[{}]", quoted.join(" "))
+        };
+        Err(format!(
+            "token audiences {} is invalid for the target audiences {}",
+            list(&claims.audiences),
+            list(requested)
+        ))
+    } else {
+        holder(cx, claims)
+    };
+    identity
+        .map(|identity| (identity, audiences))
+        .map_err(|why| format!("[{UNKNOWN}, {why}]"))
+}
+
+/// The account that a token belongs to, if it still exists, and the object that the token is bound to with it.
+fn holder(cx: &Context<'_>, claims: Claims) -> std::result::Result<Identity, String> {
+    if claims.has_expired {
+        return Err("service account token has expired".to_owned());
+    }
+    let account = claims.account;
+    let key = format!("{}/{}", account.namespace, account.name);
+    let stored = cx
+        .find("", "serviceaccounts", &key)
+        .ok_or_else(|| format!("serviceaccounts {:?} not found", account.name))?;
+    let uid = stored.text("uid");
+    if uid != account.uid {
+        // A token does not serve a later account of the same name.
+        return Err(format!(
+            "service account UID ({uid}) does not match claim ({})",
+            account.uid
+        ));
+    }
+    let mut identity = Identity::service_account(&account.namespace, &account.name).uid(account.uid.clone());
+    let mut know = |key: &str, value: &str| {
+        let key = format!("authentication.kubernetes.io/{key}");
+        identity.extra.insert(key, vec![value.to_owned()]);
+    };
+    know("credential-id", &format!("JTI={}", claims.id));
+    if let Some((name, uid)) = &account.node {
+        know("node-name", name);
+        if !uid.is_empty() {
+            know("node-uid", uid);
+        }
+    }
+    if let Some(bound) = &account.bound {
+        check_bound(cx, &account.namespace, bound)?;
+        let kind = bound.resource.trim_end_matches('s');
+        if kind != "secret" {
+            know(&format!("{kind}-name"), &bound.name);
+            know(&format!("{kind}-uid"), &bound.uid);
+        }
+    }
+    Ok(identity)
+}
+
+fn check_bound(cx: &Context<'_>, namespace: &str, bound: &Bound) -> std::result::Result<(), String> {
+    let invalidated = || "service account token has been invalidated".to_owned();
+    let resource = cx
+        .state
+        .registry
+        .find("", &bound.resource)
+        .ok_or_else(invalidated)?;
+    let key = resource.key(namespace, &bound.name);
+    let stored = cx
+        .state
+        .store
+        .get(resource.storage, &key)
+        .ok_or_else(invalidated)?;
+    let uid = stored.text("uid");
+    if uid == bound.uid {
+        return Ok(());
+    }
+    let claim = bound.resource.trim_end_matches('s');
+    Err(format!(
+        "{claim} UID ({uid}) does not match service account {claim} ref claim ({})",
+        bound.uid
+    ))
 }
 
 /// Seconds since 1970.

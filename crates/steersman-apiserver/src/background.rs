@@ -23,6 +23,7 @@ use crate::{
     state::Context,
     store::{StorageId, Stored},
     workloads,
+    write::admission::quota,
 };
 
 /// One piece of work.
@@ -40,6 +41,8 @@ pub(crate) enum Work {
     Owner(StorageId, Arc<str>),
     /// An owner is gone.
     Gone(String),
+    /// What the quotas of a namespace limit may be used by more or less than before.
+    Quota(String),
     /// A claim or volume is being deleted, and may be used no more.
     Protected(StorageId, Arc<str>),
     /// A workload, or what it is made of, was written or is due.
@@ -59,6 +62,7 @@ pub(crate) fn step(cx: &mut Context<'_>) -> bool {
         Work::Owner(storage, key) => collect::owner(cx, storage, &key),
         Work::Gone(uid) => collect::gone(cx, &uid),
         Work::Protected(storage, key) => protection::advance(cx, storage, &key),
+        Work::Quota(namespace) => quota::recount(cx, &namespace),
         Work::Workload(storage, key) => workloads::advance(cx, storage, &key),
     }
     true
@@ -85,6 +89,10 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
         push(cx, Work::Namespace(key.to_owned()));
     }
     workloads::note(cx, resource, key, &stored);
+    // Objects that are created are charged at once; Pods give back what they use when they end.
+    if resource.is("", "resourcequotas") || resource.is("", "pods") {
+        note_usage(cx, resource, key);
+    }
     let key: Arc<str> = Arc::from(key);
     let owned = cx.state.owners.note(resource.storage, &key, Some(&stored));
     if !cx.state.settings.garbage_collection {
@@ -100,6 +108,17 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
             .any(|name| matches!(*name, "orphan" | "foregroundDeletion"))
     {
         push(cx, Work::Owner(resource.storage, key));
+    }
+}
+
+/// Has the quotas of an object's namespace counted anew, if there are any.
+fn note_usage(cx: &mut Context<'_>, resource: &Resource, key: &str) {
+    if !cx.state.settings.quota_usage || !resource.namespaced {
+        return;
+    }
+    let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+    if cx.in_namespace("", "resourcequotas", namespace).next().is_some() {
+        push(cx, Work::Quota(namespace.to_owned()));
     }
 }
 
@@ -125,6 +144,7 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
         push(cx, Work::Namespace(namespace));
     }
     workloads::note(cx, resource, key, removed);
+    note_usage(cx, resource, key);
     let key: Arc<str> = Arc::from(key);
     cx.state.owners.note(resource.storage, &key, None);
     if cx.state.settings.garbage_collection {

@@ -28,8 +28,11 @@ fn with_room<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK / 2, STACK, work)
 }
 
-/// What is wrong with the size of a rule.
+/// Why a rule is refused before it is compiled: for its size, or because it constructs objects, at which the evaluator panics.
 fn excess(rule: &str) -> Option<String> {
+    if constructs_objects(rule) {
+        return Some("object construction such as `Object{}` is not supported here".to_owned());
+    }
     let (mut depth, mut deepest, mut conditions, mut operators) = (0_usize, 0, 0, 0);
     let (mut last, mut code) = (' ', String::new());
     let mut characters = rule.chars();
@@ -71,6 +74,36 @@ fn excess(rule: &str) -> Option<String> {
         return Some(format!("expression recursion limit exceeded: {NESTING}"));
     }
     (operators > OPERATORS).then(|| format!("expression has more than {OPERATORS} operators"))
+}
+
+/// True if a name stands before a brace, as in `Object{a: 1}`. Maps have none.
+fn constructs_objects(rule: &str) -> bool {
+    let (mut word, mut has_ended) = (String::new(), false);
+    let mut characters = rule.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\'' | '"' => {
+                let is_raw = matches!(word.as_str(), "r" | "R" | "br" | "bR" | "Br" | "BR");
+                while let Some(inner) = characters.next().filter(|inner| *inner != character) {
+                    if inner == '\\' && !is_raw {
+                        characters.next();
+                    }
+                }
+                word.clear();
+            }
+            '{' if !word.is_empty() && word != "in" => return true,
+            _ if character.is_whitespace() => has_ended = true,
+            _ if character.is_alphanumeric() || character == '_' => {
+                if has_ended {
+                    word.clear();
+                }
+                has_ended = false;
+                word.push(character);
+            }
+            _ => word.clear(),
+        }
+    }
+    false
 }
 
 /// The compiled rules of one schema.
@@ -132,6 +165,13 @@ pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldErr
         }
         if let Some(excess) = excess(text) {
             let message = format!("compilation failed: {excess}");
+            errors.push(FieldError::invalid(at, &Value::from(text), &message));
+            continue;
+        }
+        let expression = rule.get("messageExpression").and_then(Value::as_str);
+        if let Some((text, excess)) = expression.and_then(|text| Some((text, excess(text)?))) {
+            let at = format!("{path}.x-kubernetes-validations[{index}].messageExpression");
+            let message = format!("messageExpression compilation failed: {excess}");
             errors.push(FieldError::invalid(at, &Value::from(text), &message));
             continue;
         }
@@ -201,4 +241,24 @@ fn find<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
         };
     }
     Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_and_texts_are_no_objects() {
+        for map in [
+            "{'a': 1}['a'] == 1",
+            "self.a in {'b': 1}",
+            "self.a == 'Object{}'",
+            "[{'a': 1}].size() > 0",
+        ] {
+            assert!(!constructs_objects(map), "{map}");
+        }
+        for object in ["Object{a: 1}.a == 1", "a.b.C {}", "x in Y{z: 1}"] {
+            assert!(constructs_objects(object), "{object}");
+        }
+    }
 }

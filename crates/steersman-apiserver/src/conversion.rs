@@ -66,6 +66,20 @@ pub(crate) fn to_storage(resource: &Resource, version: usize, object: &mut Objec
     autoscaler_from_v1(object);
 }
 
+/// Renames a field by which objects are selected, such as `regarding.name`, to its name in the stored form.
+pub(crate) fn field_to_storage(resource: &Resource, field: &mut String) {
+    if !resource.is("events.k8s.io", "events") {
+        return;
+    }
+    let (first, rest) = match field.split_once('.') {
+        Some((first, rest)) => (first, format!(".{rest}")),
+        None => (field.as_str(), String::new()),
+    };
+    if let Some((core, _)) = EVENT_FIELDS.iter().find(|(_, new)| *new == first) {
+        *field = format!("{core}{rest}");
+    }
+}
+
 fn rename(object: &mut Object, from: &str, to: &str) {
     if let Some(value) = object.remove(from) {
         object.insert(to.to_owned(), value);

@@ -4,10 +4,13 @@
 //! Everything here runs under the server's lock and waits for nothing; what has to wait (watches, reads of a revision
 //! that is yet to come) is handed back as a plan.
 
+mod components;
 pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;
 pub(crate) mod discovery;
+mod health;
+mod logs;
 pub(crate) mod negotiate;
 pub(crate) mod openapi;
 pub(crate) mod options;
@@ -204,27 +207,13 @@ fn other(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     match path {
         "/version" => Ok(Reply::json(StatusCode::OK, &discovery::version())),
         "" => Ok(Reply::json(StatusCode::OK, &discovery::paths(cx))),
-        "/healthz" | "/livez" | "/readyz" => Ok(health(path, call)),
-        "/healthz/ping" | "/livez/ping" | "/readyz/ping" => Ok(Reply::text("ok")),
         "/openapi/v2" => Ok(openapi::version_2(call)),
         "/openapi/v3" => Ok(openapi::index(cx)),
         _ => match path.strip_prefix("/openapi/v3/") {
             Some(path) => openapi::document(cx, call, path),
-            None => Err(Failure::unknown_path()),
+            None => health::answer(path, call).unwrap_or_else(|| Err(Failure::unknown_path())),
         },
     }
-}
-
-fn health(path: &str, call: &Call) -> Reply {
-    if call.query.get("verbose").is_none() {
-        return Reply::text("ok");
-    }
-    let text = format!("[+]ping ok\n{} check passed\n", path.trim_start_matches('/'));
-    let mut reply = Reply::bytes(StatusCode::OK, Bytes::from(text));
-    reply
-        .headers
-        .push(("content-type", "text/plain; charset=utf-8".to_owned()));
-    reply
 }
 
 fn resource(cx: &mut Context<'_>, call: &Call, path: &ResourcePath) -> Result<Reply> {
@@ -323,6 +312,9 @@ fn main(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -> Resul
     if review::is_review(target) {
         return review::create(cx, call, target);
     }
+    if target.resource.is("", "componentstatuses") {
+        return components::answer(target, verb);
+    }
     match verb {
         Verb::Get => read::get(cx, call, target),
         Verb::List => read::list(cx, call, target),
@@ -352,6 +344,7 @@ fn subresource(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -
         ("token", Verb::Create) => special::token_request(cx, call, target),
         ("eviction", Verb::Create) => special::evict(cx, call, target),
         ("binding", Verb::Create) => special::bind(cx, call, target),
+        ("log", Verb::Get) => logs::read(cx, call, target),
         (sub, _) if builtin::NEEDS_KUBELET.contains(&sub) => Err(special::not_implemented(cx, target)),
         (_, Verb::Get) => read::get(cx, call, target),
         (_, Verb::Update) => update::update(cx, call, target),

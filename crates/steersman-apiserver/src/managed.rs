@@ -312,15 +312,61 @@ pub(crate) fn on_apply(
         return Err(Failure::unclassified("an apply must give an object"));
     };
     put(&mut object, managers.encode());
+    if manager == "kubectl" {
+        refresh_last_applied(target, &mut object, config);
+    }
     Ok(object)
+}
+
+/// The annotation in which client-side apply keeps its last configuration.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The size of all annotations of an object.
+const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
+
+/// Keeps the annotation of client-side apply in step with what kubectl applies on the server's side, so that a later
+/// client-side apply knows which fields to remove. An object without the annotation does not get one.
+fn refresh_last_applied(target: &Target, object: &mut Object, config: Value) {
+    let Some(annotations) = object
+        .get_mut("metadata")
+        .and_then(|metadata| metadata.get_mut("annotations")?.as_object_mut())
+    else {
+        return;
+    };
+    let is_filled = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    if !annotations.get(LAST_APPLIED).is_some_and(is_filled) {
+        return;
+    }
+    let Value::Object(mut config) = config else {
+        return;
+    };
+    config.insert("apiVersion".to_owned(), Value::from(target.api_version()));
+    config.insert("kind".to_owned(), Value::from(target.resource.kind.clone()));
+    if let Some(Value::Object(given)) = config
+        .get_mut("metadata")
+        .and_then(|metadata| metadata.get_mut("annotations"))
+    {
+        given.remove(LAST_APPLIED);
+    }
+    // As Go's encoder writes it.
+    let text = Value::Object(config)
+        .to_string()
+        .replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029");
+    annotations.insert(LAST_APPLIED.to_owned(), Value::from(text + "\n"));
+    let size = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
+    if annotations.iter().map(size).sum::<usize>() > ANNOTATIONS_BYTES_MAX {
+        annotations.remove(LAST_APPLIED);
+    }
 }
 
 /// The fields that the last client-side apply of kubectl set and that have kept their values since.
 fn last_applied(live: &Object, before: &Typed<'_>) -> Option<FieldSet> {
     let annotations = metadata_of(live).get("annotations")?;
-    let text = annotations
-        .get("kubectl.kubernetes.io/last-applied-configuration")?
-        .as_str()?;
+    let text = annotations.get(LAST_APPLIED)?.as_str()?;
     let mut config: Object = serde_json::from_str(text).ok()?;
     config.remove("apiVersion");
     config.remove("kind");

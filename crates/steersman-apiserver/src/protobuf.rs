@@ -221,8 +221,36 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     Ok(unwrapped(short, object))
 }
 
+/// Fields of schemas that Go writes even if they are empty, because they are no pointers.
+///
+/// Decoding drops the zero values of all other kinds by their schema. A schema within `items`, `additionalProperties`
+/// and the like is of any type there, so it has to be dropped here.
+const WRITTEN_IF_EMPTY: [&str; 17] = [
+    "$schema",
+    "description",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "fieldPath",
+    "format",
+    "id",
+    "message",
+    "messageExpression",
+    "nullable",
+    "pattern",
+    "rule",
+    "title",
+    "type",
+    "uniqueItems",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+];
+
 /// Go types that are no structs have a message around them.
 fn unwrapped(short: &str, mut object: Map<String, Value>) -> Value {
+    if matches!(short, "JSONSchemaProps" | "ValidationRule") {
+        let is_zero = |value: &Value| *value == "" || *value == false;
+        object.retain(|name, value| !(WRITTEN_IF_EMPTY.contains(&name.as_str()) && is_zero(value)));
+    }
     let alternatives: &[&str] = match short {
         "ExtraValue" | "Verbs" => &["items"],
         "JSONSchemaPropsOrArray" => &["schema", "jSONSchemas"],

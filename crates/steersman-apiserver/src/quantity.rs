@@ -3,6 +3,8 @@
 //!
 //! Written by hand: the known crates parse quantities for arithmetic and do not keep Go's choice of suffix.
 
+pub(crate) mod amount;
+
 /// Scales of the decimal suffixes, as powers of ten.
 const DECIMAL: [(&str, i32); 10] = [
     ("n", -9),

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    names,
+    conversion, names,
     resource::{Resource, Version, at},
     store::{Object, Stored, metadata_of},
 };
@@ -348,10 +348,7 @@ impl FieldRequirement {
     fn matches(&self, object: &Object) -> bool {
         let path: Vec<&str> = self.field.split('.').collect();
         let actual = match at(object, &path) {
-            _ if self.field == "source" => at(object, &["source", "component"])
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
+            _ if self.field == "source" => event_source(object).to_owned(),
             _ if self.field == "status.successful" => {
                 at(object, &["status", "succeeded"]).map_or_else(|| "0".to_owned(), ToString::to_string)
             }
@@ -361,6 +358,16 @@ impl FieldRequirement {
         };
         (actual == self.value) != self.negated
     }
+}
+
+/// The component that reports an event, in the field of old or in the new one.
+fn event_source(object: &Object) -> &str {
+    let fields: [&[&str]; 2] = [&["source", "component"], &["reportingComponent"]];
+    let texts = fields.iter().filter_map(|path| at(object, path)?.as_str());
+    texts
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .unwrap_or_default()
 }
 
 /// What a selectable field counts as where it is not there.
@@ -381,9 +388,10 @@ pub(crate) fn parse_fields(
     resource: &Resource,
     version: &Version,
 ) -> Result<Vec<FieldRequirement>, String> {
-    let requirements = field_requirements(text)?;
-    for requirement in &requirements {
+    let mut requirements = field_requirements(text)?;
+    for requirement in &mut requirements {
         check_selectable(&requirement.field, resource, version)?;
+        conversion::field_to_storage(resource, &mut requirement.field);
     }
     Ok(requirements)
 }

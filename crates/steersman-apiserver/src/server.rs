@@ -35,6 +35,7 @@ use crate::{
     store::{Retention, Store},
     warning,
     workloads::{self, Workloads},
+    write::admission::priority,
 };
 
 /// How long a request waits for a revision that is yet to come.
@@ -92,6 +93,7 @@ impl ApiServer {
         let mut cx = Context {
             state: &mut state,
             now: self.inner.clock.now(),
+            warnings: Vec::new(),
         };
         background::expiry::expire(&mut cx);
         workloads::wake(&mut cx);
@@ -147,6 +149,7 @@ impl Default for Builder {
                 rbac: false,
                 garbage_collection: true,
                 namespace_deletion: true,
+                quota_usage: true,
                 immediate: true,
             },
             retention: Retention {
@@ -198,6 +201,13 @@ impl Builder {
         self
     }
 
+    /// Whether the server fills in the status of ResourceQuotas, as the controller manager does. The default is yes. If not, quotas
+    /// limit nothing until their status is written.
+    pub fn quota_usage(mut self, on: bool) -> Self {
+        self.settings.quota_usage = on;
+        self
+    }
+
     /// Pretends to run workloads: Pods become ready, and all that is made of Pods with them. The default is not to.
     pub fn workloads(mut self, workloads: Workloads) -> Self {
         self.workloads = Some(workloads);
@@ -246,6 +256,7 @@ impl Builder {
             counter: 0,
             owners: background::collect::Owners::default(),
             expiry: background::expiry::Expiry::default(),
+            compaction: crate::store::compaction::Compaction::default(),
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
             world: workloads::World::new(self.workloads),
@@ -253,6 +264,7 @@ impl Builder {
         furnish(&mut Context {
             state: &mut state,
             now: self.clock.now(),
+            warnings: Vec::new(),
         });
         let revisions = watch::Sender::new(state.store.revision());
         ApiServer {
@@ -294,6 +306,7 @@ fn furnish(cx: &mut Context<'_>) {
         "status": {"loadBalancer": {}},
     });
     cx.plant("", "services", "default", "kubernetes", service);
+    priority::plant(cx);
     apiservice::plant(cx);
     if cx.state.settings.rbac {
         rbac::plant(cx);
@@ -328,6 +341,7 @@ impl Inner {
         let mut cx = Context {
             state: &mut state,
             now: self.clock.now(),
+            warnings: Vec::new(),
         };
         workloads::wake(&mut cx);
         if cx.state.settings.immediate {
@@ -373,6 +387,7 @@ impl Inner {
             let mut cx = Context {
                 state: &mut state,
                 now: self.clock.now(),
+                warnings: Vec::new(),
             };
             auth::authenticate(&mut cx, call)
         };
@@ -439,13 +454,19 @@ impl Inner {
         let mut cx = Context {
             state: &mut state,
             now: self.clock.now(),
+            warnings: Vec::new(),
         };
+        let revision = cx.state.store.revision();
+        cx.state.compaction.advance(cx.now, revision);
         background::expiry::expire(&mut cx);
         workloads::wake(&mut cx);
         if race {
             fault::race(&mut cx, call);
         }
-        let reply = handler::dispatch(&mut cx, call);
+        let mut reply = handler::dispatch(&mut cx, call);
+        if let Ok(reply) = &mut reply {
+            reply.warnings.append(&mut cx.warnings);
+        }
         if cx.state.settings.immediate {
             while background::step(&mut cx) {}
         }
@@ -499,6 +520,9 @@ impl Inner {
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        if reply.code == StatusCode::NO_CONTENT {
+            response.headers_mut().remove(header::CONTENT_TYPE);
         }
         for (name, value) in reply.headers {
             if let Ok(value) = HeaderValue::from_str(&value) {

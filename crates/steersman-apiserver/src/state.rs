@@ -25,6 +25,7 @@ pub(crate) struct Settings {
     pub(crate) rbac: bool,
     pub(crate) garbage_collection: bool,
     pub(crate) namespace_deletion: bool,
+    pub(crate) quota_usage: bool,
     /// Background work is done as soon as a write calls for it.
     pub(crate) immediate: bool,
 }
@@ -45,6 +46,7 @@ pub(crate) struct State {
     pub(crate) counter: u64,
     pub(crate) owners: crate::background::collect::Owners,
     pub(crate) expiry: crate::background::expiry::Expiry,
+    pub(crate) compaction: crate::store::compaction::Compaction,
     /// Under which uid and generation each definition is served.
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,
@@ -63,6 +65,8 @@ impl State {
 pub(crate) struct Context<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) now: SystemTime,
+    /// Warnings of admission plugins for the client.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Context<'_> {
@@ -105,6 +109,20 @@ impl Context<'_> {
             .into_iter()
             .flat_map(|storage| self.state.store.all(storage))
             .map(|(_, stored)| stored)
+    }
+
+    /// The objects of a built-in kind in one namespace.
+    pub(crate) fn in_namespace(
+        &self,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+    ) -> impl Iterator<Item = &Arc<Stored>> {
+        let resource = self.state.registry.find(group, plural);
+        let storage = resource.map(|resource| resource.storage);
+        storage
+            .into_iter()
+            .flat_map(move |storage| self.state.store.within(storage, namespace))
     }
 
     /// Stores an object that the server itself makes; metadata is filled in.

@@ -10,6 +10,7 @@
 //! Objects are kept without `apiVersion` and `kind`: these depend on the version that a client asks for and are
 //! spliced in when an object is written out.
 
+pub(crate) mod compaction;
 mod stored;
 
 use std::{
@@ -162,6 +163,19 @@ impl Store {
             .get(storage.0)
             .into_iter()
             .flat_map(|kind| &kind.objects)
+    }
+
+    /// The objects of one namespace.
+    pub(crate) fn within(&self, storage: StorageId, namespace: &str) -> impl Iterator<Item = &Arc<Stored>> {
+        let prefix = format!("{namespace}/");
+        // The character after the slash ends the range.
+        let end = format!("{namespace}0");
+        let kind = self.kinds.get(storage.0).into_iter();
+        kind.flat_map(move |kind| {
+            let bounds = (Bound::Included(prefix.as_str()), Bound::Excluded(end.as_str()));
+            kind.objects.range::<str, _>(bounds).collect::<Vec<_>>()
+        })
+        .map(|(_, stored)| stored)
     }
 
     pub(crate) fn len(&self, storage: StorageId) -> usize {

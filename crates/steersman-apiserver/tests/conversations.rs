@@ -50,13 +50,15 @@ impl Server {
         SERVER.get_or_init(start).await.as_ref().map(Server::Real)
     }
 
-    async fn send(&self, user: &str, raw: Raw) -> Answer {
+    async fn send(&self, user: &str, token: &str, raw: Raw) -> Answer {
+        let known = format!("{user}-token");
+        let sent = if token.is_empty() { &known } else { token };
         match self {
-            Self::Embedded(server) => raw.token(&format!("{user}-token")).send(server).await,
+            Self::Embedded(server) => raw.token(sent).send(server).await,
             Self::Real(server) => {
-                let identity = match user {
-                    "admin" => server.admin().clone(),
-                    _ => Identity::new(user, format!("{user}-token")),
+                let identity = match (user, token) {
+                    ("admin", "") => server.admin().clone(),
+                    _ => Identity::new(user, sent),
                 };
                 let client = server.endpoint().client(&identity).unwrap();
                 raw.send_by(&client).await
@@ -138,7 +140,8 @@ async fn answers(name: &str, server: &Server) -> Vec<Value> {
             raw = raw.header(name, value);
         }
         let raw = raw.body(&substitute(&step.body, &bodies));
-        let answer = server.send(&step.user, raw).await;
+        let token = substitute(&step.token, &bodies);
+        let answer = server.send(&step.user, &token, raw).await;
         let mut headers: Vec<Value> = ["content-type", "retry-after", "warning"]
             .into_iter()
             .flat_map(|name| {
@@ -211,8 +214,8 @@ macro_rules! conversations {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
-    apply builtins custom_objects custom_watches definitions deletion limits lists networks objects ownership patches pods reviews
-    routes scales services settings subresources tables watches workloads
+    apply builtins creation custom_objects custom_watches default_classes definitions deletion events last_applied limit_ranges limits lists networks objects
+    ownership patches pod_changes pod_security pods priorities quotas reviews routes scales server services settings subresources tables tokens watches workloads
 }
 
 #[test]

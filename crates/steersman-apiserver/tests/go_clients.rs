@@ -23,6 +23,7 @@ deployment defaults: RollingUpdate, Always
 scaled to 5
 not found: true
 discovered: true
+definition is stored as sent: true
 informer: added first
 informer: added second
 informer: changed second

@@ -400,3 +400,57 @@ async fn expressions_of_any_depth_are_survived() {
     assert!(raw.body(&yaml).send(&server).await.code < 500);
     check_usable(&server).await;
 }
+
+#[tokio::test]
+async fn rules_that_cannot_be_evaluated_are_refused_or_fail_the_object() {
+    let server = builder().build();
+    let rules = [
+        "Object{spec: Object.spec{a: 1}} == self",
+        "Widget{a: 1}.a == 1",
+        "authorizer.group('').resource('pods').check('get').allowed()",
+        "cel.bind(x, self.a, x == 1)",
+        "[3, 1].sortBy(e, e)[0] == 1",
+        "self.all(k, v, v == 1)",
+        "google.protobuf.Timestamp{seconds: 1} == timestamp('1970-01-01T00:00:01Z')",
+        "[1].transformList(i, v, i)[0] == 0",
+    ];
+    for (index, rule) in rules.iter().enumerate() {
+        let (group, path) = (
+            format!("g{index}.example.com"),
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        );
+        let schema = json!({
+            "type": "object",
+            "properties": {"spec": {
+                "type": "object", "properties": {"a": {"type": "integer"}}, "x-kubernetes-validations": [{"rule": rule}],
+            }},
+        });
+        let definition = json!({
+            "metadata": {"name": format!("widgets.{group}")},
+            "spec": {
+                "group": group, "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            },
+        });
+        let defined = Raw::new("POST", path).json(&definition).send(&server).await;
+        assert!(matches!(defined.code, 201 | 422), "{rule}: {}", defined.body);
+        if defined.code == 422 {
+            continue;
+        }
+        let object = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "w"}, "spec": {"a": 1}});
+        let widgets = format!("/apis/{group}/v1/namespaces/default/widgets");
+        let created = Raw::new("POST", &widgets).json(&object).send(&server).await;
+        assert_eq!(created.code, 422, "{rule}: {}", created.body);
+    }
+}
+
+#[tokio::test]
+async fn mutating_admission_policies_are_refused() {
+    let server = builder().build();
+    for plural in ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"] {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
+        let policy = json!({"metadata": {"name": "p"}, "spec": {}});
+        let answer = Raw::new("POST", &path).json(&policy).send(&server).await;
+        assert_eq!(answer.code, 501, "{}", answer.body);
+    }
+}

@@ -30,6 +30,7 @@ impl EmbeddedServer {
             .token(admin.token(), identity)
             .garbage_collection(controllers)
             .namespace_deletion(controllers)
+            .quota_usage(controllers)
             .build();
         let listener = server.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let endpoint = Endpoint::new(listener.url(), listener.ca_pem());

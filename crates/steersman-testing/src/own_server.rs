@@ -36,7 +36,7 @@ pub struct OwnServerOptions {
 }
 
 impl OwnServerOptions {
-    /// With garbage collection and namespace deletion.
+    /// With garbage collection, namespace deletion and the usage of quotas.
     pub fn controllers(mut self) -> Self {
         self.controllers = true;
         self

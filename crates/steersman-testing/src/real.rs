@@ -82,7 +82,7 @@ impl Builder {
         self
     }
 
-    /// Also starts `kube-controller-manager`, with garbage collection and namespace deletion.
+    /// Also starts `kube-controller-manager`, with garbage collection, namespace deletion and the usage of quotas.
     pub fn controller_manager(mut self) -> Self {
         self.controller_manager = true;
         self
@@ -382,6 +382,7 @@ fn apiserver_flags(address: SocketAddr, extra: Vec<String>) -> Vec<String> {
         "--service-account-signing-key-file=service-account.key",
         // Without a controller manager no namespace gets its default service account, and Pods would be refused.
         "--disable-admission-plugins=ServiceAccount",
+        "--allow-privileged=true",
         "--service-cluster-ip-range=10.0.0.0/24",
     ]
     .map(str::to_owned)
@@ -400,7 +401,7 @@ fn controller_manager_flags() -> Vec<String> {
         "--use-service-account-credentials=false",
         "--leader-elect=false",
         "--secure-port=0",
-        "--controllers=garbage-collector-controller,namespace-controller",
+        "--controllers=garbage-collector-controller,namespace-controller,resourcequota-controller",
     ]
     .map(str::to_owned)
     .to_vec()

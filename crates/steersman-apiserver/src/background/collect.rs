@@ -10,6 +10,8 @@
 //! 6. An owner that was seen to go is gone, whether its kind is still served or not.
 //! 7. An owner of a kind that is not served, and that was not seen to go, is taken to be there; its dependents are looked
 //!    at again as soon as the kind is served.
+//! 8. Objects that own each other in a circle and are deleted in the foreground are removed: the object that closes the
+//!    circle stops blocking its owners.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -202,9 +204,7 @@ fn classify(cx: &Context<'_>, dependent: &Stored, reference: &Value) -> Owner {
         &resource.key(&namespace, text_of(reference, "name")),
     ) {
         Some(owner) if owner.text("uid") == text_of(reference, "uid") => {
-            let foreground =
-                owner.is_deleting() && finalizers(&owner.object()).contains(&"foregroundDeletion");
-            if foreground && reference.get("blockOwnerDeletion") == Some(&json!(true)) {
+            if is_deleted_in_foreground(owner) && reference.get("blockOwnerDeletion") == Some(&json!(true)) {
                 Owner::Waiting
             } else {
                 Owner::Solid
@@ -276,6 +276,9 @@ pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     } else {
         Propagation::Background
     };
+    if kinds.contains(&Owner::Waiting) && closes_circle(cx, &uid) {
+        unblock(cx, &resource, key, &stored);
+    }
     let target = Target::of(&resource, &stored);
     let options = DeleteOptions {
         propagation: Some(propagation),
@@ -284,6 +287,34 @@ pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     };
     // It cannot fail: nothing happens between looking and deleting.
     let _ = remove(cx, &target, &options);
+}
+
+/// True if one of the object's dependents is itself deleted in the foreground, and so waits for this object.
+///
+/// As in the real collector this may be true without a circle; the object is then deleted without blocking its owners.
+fn closes_circle(cx: &Context<'_>, uid: &str) -> bool {
+    let dependents = cx.state.owners.dependents(uid).into_iter();
+    dependents
+        .filter_map(|(storage, key)| cx.state.store.get(storage, &key))
+        .any(|stored| is_deleted_in_foreground(stored))
+}
+
+fn is_deleted_in_foreground(stored: &Stored) -> bool {
+    stored.is_deleting() && finalizers(&stored.object()).contains(&"foregroundDeletion")
+}
+
+/// Lets an object block none of its owners.
+fn unblock(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored) {
+    let mut references = references(&stored.object());
+    for reference in &mut references {
+        if reference.get("blockOwnerDeletion") == Some(&json!(true)) {
+            reference["blockOwnerDeletion"] = json!(false);
+        }
+    }
+    put_references(cx, resource, key, stored, references);
+    for owner in waiting_owners(cx, stored) {
+        super::push(cx, owner);
+    }
 }
 
 fn put_references(

@@ -44,15 +44,7 @@ pub(crate) fn insert(
         ..target.clone()
     };
     admission::check_create(cx, &named)?;
-    if metadata_of(&object)
-        .get("resourceVersion")
-        .and_then(Value::as_str)
-        .is_some_and(|version| !version.is_empty())
-    {
-        return Err(Failure::unclassified(
-            "resourceVersion should not be set on objects to be created",
-        ));
-    }
+    admission::change_new(cx, &named, &mut object)?;
     prepare(cx, &named, &mut object);
     kinds::prepare_create(cx, &named, &mut object)?;
     let generated = !name.is_empty() && metadata_of(&object).get("generateName").is_some();
@@ -66,6 +58,16 @@ pub(crate) fn insert(
     validation::check_create(cx, &named, &object, &mut errors);
     if !errors.is_empty() {
         return Err(Failure::invalid(resource.qualified_kind(), &name, &errors));
+    }
+    let charges = admission::check_write(cx, &named, None, &object)?;
+    if !options.dry_run {
+        let revision = take_revision(&mut object);
+        let is_post = target.name.is_empty();
+        if is_post && revision != 0 {
+            return Err(Failure::unclassified(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
     }
     if let Some(existing) = cx.state.store.get(resource.storage, &named.key()) {
         if generated && target.name.is_empty() && metadata_of(&object).get("generateName").is_some() {
@@ -81,7 +83,21 @@ pub(crate) fn insert(
     if options.dry_run {
         return Ok(Written::Transient(Box::new(object)));
     }
-    Ok(Written::Stored(cx.put(resource, &named.key(), object)))
+    let stored = cx.put(resource, &named.key(), object);
+    admission::quota::charge(cx, charges);
+    Ok(Written::Stored(stored))
+}
+
+/// Takes the revision out of a new object; zero if it has none that is a number.
+///
+/// The real server looks at it where it stores the object: an invalid object and a dry run do not get there, and objects
+/// that an update or an apply creates take another way.
+fn take_revision(object: &mut Object) -> u64 {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    let given = metadata.and_then(|metadata| metadata.remove("resourceVersion"));
+    given
+        .and_then(|given| given.as_str()?.parse().ok())
+        .unwrap_or_default()
 }
 
 /// Settles name and namespace; the name is empty if there is none.
@@ -154,7 +170,7 @@ fn prepare(cx: &mut Context<'_>, target: &Target, object: &mut Object) {
         if custom {
             object.remove("status");
         } else {
-            kinds::reset_status(target, object);
+            kinds::reset_status(target, object, &now);
         }
     }
     let generation = target.resource.strategy.generation;

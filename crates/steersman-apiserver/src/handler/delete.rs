@@ -193,7 +193,11 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
     let grace = kinds::grace_period(target, &old, options);
     let kept = !finalizers(&object).is_empty() || grace > 0 || kinds::stays_when_deleted(target, &object);
     if !kept {
-        // What is answered is the object as it was, but for a grace period that is cut short.
+        if kinds::is_graceful(target) {
+            return Ok(Deleted::Gone(Box::new(take_gracefully(
+                cx, target, object, deleting, options,
+            ))));
+        }
         let mut gone = take(cx, target, &existing, options);
         if let (true, Some(Value::Object(metadata))) = (deleting, gone.get_mut("metadata")) {
             metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
@@ -229,6 +233,27 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
 }
 
 /// Removes an object, unless it is only tried; what it was, under the revision of its end.
+/// Removes an object of a kind that can be deleted gracefully. As the real server does, it is first marked, which watches
+/// see as a change, and then removed.
+fn take_gracefully(
+    cx: &mut Context<'_>,
+    target: &Target,
+    mut object: Object,
+    deleting: bool,
+    options: &DeleteOptions,
+) -> Object {
+    if !deleting {
+        mark(cx, target, &mut object, 0);
+    } else if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+    }
+    if options.dry_run {
+        return object;
+    }
+    let marked = cx.put(&target.resource, &target.key(), object);
+    take(cx, target, &marked, options)
+}
+
 fn take(cx: &mut Context<'_>, target: &Target, existing: &Stored, options: &DeleteOptions) -> Object {
     let mut gone = Object::clone(&existing.object());
     if !options.dry_run {

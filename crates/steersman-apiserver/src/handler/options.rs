@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The options of lists and watches, and continue tokens.
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _, alphabet,
+    engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -269,6 +272,10 @@ fn duration_error(text: &str) -> Option<String> {
     (sum > LONGEST).then(|| INVALID.to_owned())
 }
 
+/// As Go decodes it: bits that are left over are not looked at.
+const LENIENT: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+
 /// Where a list goes on.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Continue {
@@ -309,8 +316,9 @@ impl Continue {
             ))
         };
         let illegal = |byte: u8| !byte.is_ascii_alphanumeric() && !matches!(byte, b'-' | b'_');
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| {
-            let at = token.bytes().position(illegal).unwrap_or(token.len());
+        let bytes = LENIENT.decode(token).map_err(|_| {
+            // What is wrong with legal characters only is a last one too many.
+            let at = token.bytes().position(illegal).unwrap_or(token.len() / 4 * 4);
             refused(format!("illegal base64 data at input byte {at}"))
         })?;
         #[derive(Deserialize)]

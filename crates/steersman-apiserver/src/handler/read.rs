@@ -67,7 +67,12 @@ pub(crate) fn list(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
         }
         _ => store.revision(),
     };
-    match (store.readable(revision), &token) {
+    let readable = if cx.state.compaction.has_expired(revision) {
+        Err(Unreadable::Compacted)
+    } else {
+        store.readable(revision)
+    };
+    match (readable, &token) {
         (Ok(()), _) => {}
         (Err(Unreadable::Future), _) => return Ok(Reply::content(Content::Wait(revision))),
         (Err(Unreadable::Compacted), None) => {

@@ -51,7 +51,7 @@ pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
             }
             managed::on_update(cx, target, None, &mut object, &options.manager);
             let status = match plural {
-                "tokenreviews" => token(cx, &spec),
+                "tokenreviews" => token(cx, &spec)?,
                 _ => access(cx, call, target, &spec)?,
             };
             object.insert("status".to_owned(), status);
@@ -66,12 +66,28 @@ pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     .warned(warnings))
 }
 
-fn token(cx: &Context<'_>, spec: &Value) -> Value {
+fn token(cx: &Context<'_>, spec: &Value) -> Result<Value> {
     let token = spec.get("token").and_then(Value::as_str).unwrap_or_default();
-    match auth::identify(cx, token) {
-        Some(identity) => json!({"authenticated": true, "user": identity.info(), "audiences": [ISSUER]}),
-        None => json!({"user": {}, "error": "invalid bearer token"}),
+    if token.is_empty() {
+        let message = "token is required for TokenReview in authentication";
+        return Err(Failure::bad_request(message));
     }
+    let given = spec.get("audiences").and_then(Value::as_array);
+    let mut requested: Vec<String> = given
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    if requested.is_empty() {
+        requested.push(ISSUER.to_owned());
+    }
+    Ok(match auth::identify(cx, token, &requested) {
+        Ok((identity, audiences)) => {
+            json!({"authenticated": true, "user": identity.info(), "audiences": audiences})
+        }
+        Err(error) => json!({"user": {}, "error": error}),
+    })
 }
 
 fn access(cx: &Context<'_>, call: &Call, target: &Target, spec: &Value) -> Result<Value> {

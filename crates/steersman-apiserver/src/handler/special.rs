@@ -12,7 +12,7 @@ use super::{
     update::replace,
 };
 use crate::{
-    auth::token::{Account, ISSUER},
+    auth::token::{Account, BOUND_KINDS, Bound, ISSUER},
     clock::rfc3339,
     managed,
     resource::at,
@@ -31,6 +31,24 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
         .cloned()
         .ok_or_else(|| target.not_found())?;
     let uid = stored.text("uid");
+    let invalid = |name: &str, error: FieldError| {
+        let kind = Qualified {
+            group: "authentication.k8s.io",
+            name: "TokenRequest",
+        };
+        Failure::invalid(kind, name, &[error])
+    };
+    for (field, own) in [("name", &target.name), ("namespace", &target.namespace)] {
+        let given = body
+            .pointer(&format!("/metadata/{field}"))
+            .and_then(Value::as_str);
+        if given.is_some_and(|given| !given.is_empty() && given != own) {
+            let detail = format!("must match the service account {field} if specified");
+            let path = format!("metadata.{field}");
+            let error = FieldError::invalid(path, &json!(given), &detail);
+            return Err(invalid(&target.name, error));
+        }
+    }
     let seconds = body
         .pointer("/spec/expirationSeconds")
         .and_then(Value::as_u64)
@@ -42,24 +60,20 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
             "may not specify a duration larger than 2^32 seconds"
         };
         let error = FieldError::invalid("spec.expirationSeconds", &json!(seconds), detail);
-        return Err(Failure::invalid(
-            Qualified {
-                group: "authentication.k8s.io",
-                name: "TokenRequest",
-            },
-            "",
-            &[error],
-        ));
+        return Err(invalid("", error));
     }
     let audiences = match body.pointer("/spec/audiences") {
         Some(Value::Array(audiences)) if !audiences.is_empty() => json!(audiences),
         _ => json!([ISSUER]),
     };
     let expires = cx.now + Duration::from_secs(seconds);
+    let bound = bound_object(cx, target, &body)?;
     let account = Account {
         namespace: target.namespace.clone(),
         name: target.name.clone(),
         uid: uid.clone(),
+        node: node_of(cx, bound.as_ref(), &target.namespace),
+        bound,
     };
     let id = cx.state.random.uid();
     let token = cx.state.signer.sign(&account, &audiences, &id, cx.now, expires);
@@ -73,7 +87,8 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
         "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference},
         "status": {"token": token, "expirationTimestamp": rfc3339(expires)},
     });
-    let sent = json!({"spec": body.get("spec")});
+    let mut sent = json!({"spec": body.get("spec").cloned().unwrap_or_else(|| json!({}))});
+    sent["spec"]["expirationSeconds"] = json!(seconds);
     if let Some(managed) = managed::of_new(
         "io.k8s.api.authentication.v1.TokenRequest",
         &sent,
@@ -85,6 +100,63 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
         reply["metadata"]["managedFields"] = managed;
     }
     Ok(Reply::json(StatusCode::CREATED, &reply))
+}
+
+/// The object that a token is asked to be bound to.
+fn bound_object(cx: &Context<'_>, target: &Target, body: &Value) -> Result<Option<Bound>> {
+    let Some(reference) = body
+        .pointer("/spec/boundObjectRef")
+        .filter(|reference| reference.is_object())
+    else {
+        return Ok(None);
+    };
+    let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let resource = cx.state.registry.find_kind(group, kind).filter(|resource| {
+        let plural = resource.plural.as_str();
+        group.is_empty() && BOUND_KINDS.iter().any(|(known, _)| *known == plural)
+    });
+    let Some(resource) = resource else {
+        return Err(Failure::bad_request(format!(
+            "cannot bind token to object of type {group}/{version}, Kind={kind}"
+        )));
+    };
+    let name = text("name").to_owned();
+    let key = resource.key(&target.namespace, &name);
+    let stored = cx.state.store.get(resource.storage, &key);
+    let stored = stored.ok_or_else(|| Failure::not_found(resource.qualified(), &name))?;
+    let object = stored.object();
+    let account = at(&object, &["spec", "serviceAccountName"]).and_then(Value::as_str);
+    if kind == "Pod" && account.unwrap_or_default() != target.name {
+        return Err(Failure::bad_request(format!(
+            "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+            target.name
+        )));
+    }
+    let (uid, wanted) = (stored.text("uid"), text("uid"));
+    if !wanted.is_empty() && wanted != uid {
+        let why = format!(
+            "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
+        let of = Qualified {
+            group: "",
+            name: kind,
+        };
+        return Err(Failure::conflict(of, &name, &why));
+    }
+    let resource = resource.plural.clone();
+    Ok(Some(Bound { resource, name, uid }))
+}
+
+/// Name and uid of the node of the Pod that a token is bound to; the uid is empty if the node does not exist.
+fn node_of(cx: &Context<'_>, bound: Option<&Bound>, namespace: &str) -> Option<(String, String)> {
+    let bound = bound.filter(|bound| bound.resource == "pods")?;
+    let pod = cx.find("", "pods", &format!("{namespace}/{}", bound.name))?;
+    let object = pod.object();
+    let name = at(&object, &["spec", "nodeName"])?.as_str()?;
+    let uid = cx.find("", "nodes", name).map(|node| node.text("uid"));
+    Some((name.to_owned(), uid.unwrap_or_default()))
 }
 
 /// Evicts a pod, unless a disruption budget forbids it.
@@ -198,6 +270,18 @@ pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
         .unwrap_or_default();
     if !bound.is_empty() {
         let why = format!("pod {} is already assigned to node {bound:?}", target.name);
+        return Err(Failure::conflict(
+            Qualified {
+                group: "",
+                name: "pods/binding",
+            },
+            &target.name,
+            &why,
+        ));
+    }
+    let gates = at(&object, &["spec", "schedulingGates"]).and_then(Value::as_array);
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        let why = format!("pod {} has non-empty .spec.schedulingGates", target.name);
         return Err(Failure::conflict(
             Qualified {
                 group: "",

@@ -13,7 +13,7 @@ use crate::{
     state::Context,
     status::{Failure, FieldError, Result},
     store::{Object, Stored, metadata_of},
-    write::{kinds, validation},
+    write::{admission, kinds, validation},
 };
 
 /// Answers a PUT.
@@ -112,6 +112,7 @@ pub(crate) fn replace(
     if !errors.is_empty() {
         return Err(Failure::invalid(resource.qualified_kind(), &target.name, &errors));
     }
+    let charges = admission::check_write(cx, target, Some(&old), &object)?;
     stamp(&mut object, existing.revision);
     managed::ignore_timestamps(&old, &mut object);
     if is_done_for(target, &object) {
@@ -126,7 +127,9 @@ pub(crate) fn replace(
     if dry_run {
         return Ok(Written::Transient(Box::new(object)));
     }
-    Ok(Written::Stored(cx.put(resource, &target.key(), object)))
+    let stored = cx.put(resource, &target.key(), object);
+    admission::quota::charge(cx, charges);
+    Ok(Written::Stored(stored))
 }
 
 /// Notes the revision that an object is of.
@@ -259,6 +262,10 @@ fn set_managed(object: &mut Object, managed: Option<Value>) {
 /// Generation counts changes of everything but metadata, and status where it is a subresource.
 fn count_generation(target: &Target, old: &Object, object: &mut Object) {
     if !target.resource.strategy.generation || target.subresource == "binding" {
+        return;
+    }
+    // Their generation is set once.
+    if target.resource.is("scheduling.k8s.io", "priorityclasses") {
         return;
     }
     let skip_status = target.version().has_status();

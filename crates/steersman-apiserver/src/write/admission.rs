@@ -1,17 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a write is let in: namespaces must exist and live, some may not be deleted.
+//! Whether a write is let in, and what the server adds to it: the admission plugins that kube-apiserver enables by default.
+
+mod classes;
+mod limits;
+pub(crate) mod priority;
+pub(crate) mod quota;
+mod security;
+mod usage;
+
+use http::StatusCode;
 
 use crate::{
     handler::Target,
     state::Context,
     status::{Failure, Qualified, Result},
+    store::Object,
 };
+
+/// The refusal of a plugin.
+fn forbidden(target: &Target, why: &str) -> Failure {
+    Failure::forbidden(target.resource.qualified(), &target.name, why)
+}
+
+/// Lets plugins change a new object, before it is validated.
+pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
+    if target.resource.is("", "pods") {
+        limits::set_defaults(cx, target, object);
+        priority::admit_pod(cx, target, object)?;
+    } else if target.resource.is("", "persistentvolumeclaims") {
+        classes::of_claim(cx, object);
+    } else if target.resource.is("networking.k8s.io", "ingresses") {
+        classes::of_ingress(cx, object);
+    }
+    Ok(())
+}
+
+/// Lets plugins refuse an object that is valid; what it uses of quotas is charged once it is stored.
+pub(crate) fn check_write(
+    cx: &mut Context<'_>,
+    target: &Target,
+    old: Option<&Object>,
+    object: &Object,
+) -> Result<quota::Charges> {
+    let resource = &target.resource;
+    let is_limited = match target.subresource.as_str() {
+        "" => resource.is("", "persistentvolumeclaims") || resource.is("", "pods") && old.is_none(),
+        "resize" => resource.is("", "pods"),
+        _ => false,
+    };
+    if is_limited {
+        limits::check(cx, target, object)?;
+    }
+    if resource.is("scheduling.k8s.io", "priorityclasses") {
+        priority::check_class(cx, target, old.is_none(), object)?;
+    }
+    if old.is_none() && resource.is("networking.k8s.io", "ingresses") {
+        classes::warn_of_annotation(cx, object);
+    }
+    security::check(cx, target, old, object)?;
+    quota::check(cx, target, old, object)
+}
 
 /// Namespaces that the server cannot do without.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Objects are created only in namespaces that exist and are not going away.
+/// Objects are created only in namespaces that exist and are not going away, and only if the server heeds them.
 pub(crate) fn check_create(cx: &Context<'_>, target: &Target) -> Result<()> {
+    let is_policy = target.resource.group == "admissionregistration.k8s.io"
+        && target.resource.plural.starts_with("mutatingadmissionpolic");
+    if is_policy {
+        let message =
+            "this server cannot evaluate MutatingAdmissionPolicies: its CEL library cannot construct objects";
+        return Err(Failure::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "NotImplemented",
+            message,
+        ));
+    }
     if let Some(custom) = &target.resource.custom
         && custom.terminating
     {
@@ -51,8 +116,15 @@ pub(crate) fn check_create(cx: &Context<'_>, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Some namespaces stay.
+/// Some namespaces and priority classes stay.
 pub(crate) fn check_delete(target: &Target) -> Result<()> {
+    let is_system = || priority::SYSTEM.iter().any(|(name, _, _)| *name == target.name);
+    if target.resource.is("scheduling.k8s.io", "priorityclasses") && is_system() {
+        return Err(forbidden(
+            target,
+            "this is a system priority class and cannot be deleted",
+        ));
+    }
     if target.resource.is("", "namespaces") && IMMORTAL.contains(&target.name.as_str()) {
         return Err(Failure::forbidden(
             target.resource.qualified(),

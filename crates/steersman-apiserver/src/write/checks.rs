@@ -4,6 +4,7 @@
 //! The conversations `pods`, `workloads`, `networks` and `settings` show each of them.
 
 mod event;
+mod limits;
 mod network;
 mod pod;
 mod settings;
@@ -25,7 +26,17 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
     let old = old.as_ref();
     let mut errors = Errors(errors);
     match (target.resource.group.as_str(), target.resource.plural.as_str()) {
-        ("", "pods") if target.subresource.is_empty() => pod::check(old, &whole, &mut errors),
+        ("", "pods") => match (target.subresource.as_str(), old) {
+            ("", old) => pod::check(old, &whole, &mut errors),
+            (subresource @ ("ephemeralcontainers" | "resize"), Some(old)) => {
+                pod::check_subresource(subresource, old, &whole, &mut errors)
+            }
+            _ => {}
+        },
+        ("", "limitranges") => limits::limit_range(&whole, &mut errors),
+        ("", "resourcequotas") if target.subresource == "status" => limits::quota_status(&whole, &mut errors),
+        ("", "resourcequotas") => limits::quota(old, &whole, &mut errors),
+        ("scheduling.k8s.io", "priorityclasses") => limits::priority_class(old, &whole, &mut errors),
         ("", "configmaps") => settings::config_map(old, &whole, &mut errors),
         ("", "secrets") => settings::secret(old, &whole, &mut errors),
         ("", "services") => network::service(old, &whole, &mut errors),

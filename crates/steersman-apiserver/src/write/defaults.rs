@@ -206,7 +206,7 @@ fn pod_spec(spec: &mut Object) {
         }
         (None, None) => {}
     }
-    for containers in ["containers", "initContainers"] {
+    for containers in ["containers", "initContainers", "ephemeralContainers"] {
         each(spec, containers, container);
     }
     each(spec, "volumes", |volume| {

@@ -41,7 +41,7 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
     } else if is(target, "apps", "daemonsets") {
         count_template(None, object);
     } else if is(target, "", "pods") {
-        admit_pod(object);
+        tolerate_lost_nodes(object);
     } else if is(target, "", "nodes") {
         let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
         if let Some(Value::Object(spec)) = object.get_mut("spec")
@@ -145,14 +145,11 @@ fn count_template(old: Option<&Object>, object: &mut Object) {
     }
 }
 
-/// What the admission plugins of the real server add to pods.
-fn admit_pod(object: &mut Object) {
+/// Gives a Pod five minutes on a node that is lost, unless it says otherwise.
+fn tolerate_lost_nodes(object: &mut Object) {
     let Some(Value::Object(spec)) = object.get_mut("spec") else {
         return;
     };
-    spec.entry("priority").or_insert(json!(0));
-    spec.entry("preemptionPolicy")
-        .or_insert(json!("PreemptLowerPriority"));
     let Value::Array(tolerations) = spec.entry("tolerations").or_insert_with(|| json!([])) else {
         return;
     };
@@ -210,6 +207,13 @@ pub(crate) fn prepare_update(
         }
     } else if is(target, "apps", "daemonsets") {
         count_template(Some(old), object);
+    } else if is(target, "", "pods") && target.subresource.is_empty() {
+        keep(old, object, &["priority", "preemptionPolicy"]);
+        tolerate_lost_nodes(object);
+    } else if is(target, "", "pods") && target.subresource == "ephemeralcontainers" {
+        only_part(old, object, &["ephemeralContainers"]);
+    } else if is(target, "", "pods") && target.subresource == "resize" {
+        resize(old, object);
     } else if is(target, "", "services") && target.subresource.is_empty() {
         keep(
             old,
@@ -222,6 +226,61 @@ pub(crate) fn prepare_update(
         crd::prepare_update(old, object);
     }
     Ok(())
+}
+
+/// Leaves of an update only some fields of its spec.
+fn only_part(old: &Object, object: &mut Object, fields: &[&str]) {
+    let mut spec = old.get("spec").cloned().unwrap_or_else(|| json!({}));
+    if let Value::Object(spec) = &mut spec {
+        for field in fields {
+            match at(object, &["spec", field]).cloned() {
+                Some(value) => spec.insert((*field).to_owned(), value),
+                None => spec.remove(*field),
+            };
+        }
+    }
+    object.insert("spec".to_owned(), spec);
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let before = metadata_of(old).get(field).cloned();
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            match before {
+                Some(value) => metadata.insert(field.to_owned(), value),
+                None => metadata.remove(field),
+            };
+        }
+    }
+}
+
+/// Leaves of a resize the resources of containers. Containers that are not the same are left to validation.
+fn resize(old: &Object, object: &mut Object) {
+    let lists = ["containers", "initContainers"];
+    let containers = |object: &Object, list: &str| -> Vec<Value> {
+        let items = at(object, &["spec", list]).and_then(Value::as_array);
+        items.cloned().unwrap_or_default()
+    };
+    let count = |object: &Object| lists.map(|list| containers(object, list).len());
+    if count(old) != count(object) {
+        return;
+    }
+    let new = lists.map(|list| containers(object, list));
+    only_part(old, object, &["resources"]);
+    for (list, new) in lists.into_iter().zip(new) {
+        let mut merged = containers(old, list);
+        let same = merged
+            .iter()
+            .zip(&new)
+            .all(|(old, new)| old["name"] == new["name"]);
+        for (container, new) in merged.iter_mut().zip(&new).filter(|_| same) {
+            for field in ["resources", "resizePolicy"] {
+                if let (Value::Object(container), Some(value)) = (&mut *container, new.get(field)) {
+                    container.insert(field.to_owned(), value.clone());
+                }
+            }
+        }
+        if !new.is_empty() {
+            object["spec"][list] = Value::Array(if same { merged } else { new });
+        }
+    }
 }
 
 /// Fields of the spec that a client may leave out of an update.
@@ -239,7 +298,7 @@ fn keep(old: &Object, object: &mut Object, fields: &[&str]) {
 }
 
 /// Empties the status of a new object, as Go writes an empty one.
-pub(crate) fn reset_status(target: &Target, object: &mut Object) {
+pub(crate) fn reset_status(target: &Target, object: &mut Object, now: &Value) {
     let schema = target.version().schema.resolved();
     let Some(property) = schema.properties.get("status") else {
         return;
@@ -259,11 +318,18 @@ pub(crate) fn reset_status(target: &Target, object: &mut Object) {
             "status".to_owned(),
             json!({"phase": "Pending", "qosClass": class}),
         );
+        let gates = at(object, &["spec", "schedulingGates"]).and_then(Value::as_array);
+        if gates.is_some_and(|gates| !gates.is_empty()) {
+            object["status"]["conditions"] = json!([{
+                "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": now,
+                "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }]);
+        }
     }
 }
 
 /// How a pod is treated when its node runs short.
-fn service_class(object: &Object) -> &'static str {
+pub(crate) fn service_class(object: &Object) -> &'static str {
     let containers: Vec<Value> = ["initContainers", "containers"]
         .iter()
         .filter_map(|list| at(object, &["spec", list])?.as_array().cloned())
@@ -376,6 +442,7 @@ pub(crate) fn validate(
             crd::validate::check(cx, old, object, errors)
         }
         ("", "namespaces") if target.subresource == "status" => namespace_phase(object, errors),
+        ("", "pods" | "resourcequotas") => checks::check(target, old, object, errors),
         _ if target.subresource.is_empty() => checks::check(target, old, object, errors),
         _ => {}
     }

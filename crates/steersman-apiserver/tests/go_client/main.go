@@ -13,6 +13,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,7 +53,7 @@ func main() {
 }
 
 func run(ctx context.Context, config *rest.Config, namespace string) error {
-	steps := []func(context.Context, *rest.Config, string) error{typed, informer, election, manager}
+	steps := []func(context.Context, *rest.Config, string) error{typed, definition, informer, election, manager}
 	for _, step := range steps {
 		if err := step(ctx, config, namespace); err != nil {
 			return err
@@ -135,6 +138,47 @@ func typed(ctx context.Context, config *rest.Config, namespace string) error {
 	}
 	done("discovered: %v", len(resources) > 20)
 	return nil
+}
+
+// A definition whose schema has arrays, maps and rules, sent as protobuf.
+func definition(ctx context.Context, config *rest.Config, namespace string) error {
+	config = rest.CopyConfig(config)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	clients, err := apiextensions.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	group := namespace + ".example.com"
+	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
+	zero := int64(0)
+	kept := true
+	schema := &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+		"list": {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"name": {Type: "string", MinLength: &zero}},
+			XValidations: apiextensionsv1.ValidationRules{{Rule: "self.name != 'x'"}},
+		}}},
+		"map":    {Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &text}},
+		"number": {XIntOrString: true},
+		"any":    {Type: "object", XPreserveUnknownFields: &kept},
+	}}
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "gadgets." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Singular: "gadget", Kind: "Gadget", ListKind: "GadgetList"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
+			}},
+		},
+	}
+	crds := clients.ApiextensionsV1().CustomResourceDefinitions()
+	made, err := crds.Create(ctx, crd, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	same := equality.Semantic.DeepEqual(made.Spec.Versions[0].Schema, crd.Spec.Versions[0].Schema)
+	done("definition is stored as sent: %v", same)
+	return crds.Delete(ctx, crd.Name, metav1.DeleteOptions{})
 }
 
 // A shared informer sees an object come, change and go.

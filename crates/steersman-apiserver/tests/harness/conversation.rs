@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Conversations with API servers: their text form, and what makes two of them the same.
 //!
-//! A conversation is a list of steps that begin with `== title`. A step has directives (`@as USER`; `@loose`, if
-//! revisions say nothing; for a real server only, `@wait SECONDS` and `@second` before the request), a request line, headers, an empty line and a body. `{{title:/pointer}}`
+//! A conversation is a list of steps that begin with `== title`. A step has directives (`@as USER`; `@token TOKEN`, to
+//! send that token in the place of a user's; `@loose`, if revisions say nothing; for a real server only, `@wait SECONDS` and `@second` before the request), a request line, headers, an empty line and a body. `{{title:/pointer}}`
 //! stands for a value in the answer to an earlier step.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 pub(crate) struct Step {
     pub(crate) title: String,
     pub(crate) user: String,
+    /// The bearer token that is sent in the place of the user's; empty for the user's.
+    pub(crate) token: String,
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
@@ -45,6 +47,8 @@ fn step(block: &str) -> Step {
     while let Some(line) = lines.next_if(|line| line.starts_with(['@', '#'])) {
         if let Some(user) = line.strip_prefix("@as ") {
             step.user = user.trim().to_owned();
+        } else if let Some(token) = line.strip_prefix("@token ") {
+            step.token = token.trim().to_owned();
         } else if line.trim() == "@loose" {
             step.is_loose = true;
         } else if line.trim() == "@second" {
@@ -178,6 +182,7 @@ fn normalize_text(text: &str, key: &str, ranks: &Ranks) -> String {
         "cells" if is_age(text) => return "<age>".to_owned(),
         "cells" if text.starts_with("10.") => return "<address>".to_owned(),
         "storageVersionHash" => return text.to_owned(),
+        _ if text.starts_with("JTI=") => return "JTI=<uid>".to_owned(),
         "token" if text.len() > 100 => return "<token>".to_owned(),
         _ => {}
     }

@@ -31,13 +31,14 @@ impl Clock for Frozen {
     }
 }
 
-/// A server with RBAC that leaves garbage and namespaces alone, as kube-apiserver without its controllers.
+/// A server with RBAC that leaves garbage, namespaces and the status of quotas alone, as kube-apiserver without its controllers.
 pub(crate) fn server_without_controllers() -> ApiServer {
     builder()
         .clock(Frozen)
         .rbac(true)
         .garbage_collection(false)
         .namespace_deletion(false)
+        .quota_usage(false)
         .build()
 }
 

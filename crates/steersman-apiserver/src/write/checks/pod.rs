@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pods and their templates.
 
+mod changes;
+
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::{Errors, fields, is_empty, items, text};
-use crate::{quantity, status::FieldError};
-
-/// What a Pod may change of its spec.
-const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+use crate::{quantity, status::FieldError, write::kinds};
 
 /// Sources of volumes, in the order in which the real server looks for them.
 const SOURCES: [&str; 12] = [
@@ -29,48 +28,27 @@ const SOURCES: [&str; 12] = [
 
 /// Checks a Pod.
 pub(super) fn check(old: Option<&Value>, pod: &Value, errors: &mut Errors<'_>) {
-    if let Some(old) = old {
-        changes(&old["spec"], &pod["spec"], errors);
-        return;
-    }
     spec("spec", &pod["spec"], errors);
+    let gated = items(&pod["spec"], "schedulingGates", "").next().is_some();
+    match old {
+        Some(old) => changes::check(&old["spec"], &pod["spec"], errors),
+        None if gated && !text(&pod["spec"], "nodeName").is_empty() => {
+            let detail = "cannot be set until all schedulingGates have been cleared";
+            errors.push(FieldError::forbidden("spec.nodeName", detail));
+        }
+        None => {}
+    }
 }
 
-/// A Pod may change little once it is there.
-fn changes(old: &Value, new: &Value, errors: &mut Errors<'_>) {
-    let fixed = |spec: &Value| {
-        let mut spec = spec.clone();
-        for list in ["containers", "initContainers"] {
-            for container in spec
-                .get_mut(list)
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
-            {
-                container["image"] = Value::Null;
-            }
-        }
-        if let Value::Object(fields) = &mut spec {
-            for field in [
-                "activeDeadlineSeconds",
-                "tolerations",
-                "schedulingGates",
-                "nodeName",
-            ] {
-                fields.remove(field);
-            }
-        }
-        spec
-    };
-    for list in ["containers", "initContainers"] {
-        for (path, container) in items(new, list, &format!("spec.{list}")) {
-            if text(container, "image").is_empty() {
-                errors.required(&format!("{path}.image"));
-            }
-        }
-    }
-    if fixed(old) != fixed(new) {
-        errors.push(FieldError::forbidden("spec", MUTABLE));
+/// Checks a Pod whose ephemeral containers or resources are changed by their subresource.
+pub(super) fn check_subresource(subresource: &str, old: &Value, pod: &Value, errors: &mut Errors<'_>) {
+    spec("spec", &pod["spec"], errors);
+    if subresource == "ephemeralcontainers" {
+        changes::ephemeral(&old["spec"], &pod["spec"], errors);
+    } else {
+        let class = text(&old["status"], "qosClass").to_owned();
+        let now = pod.as_object().map_or("", kinds::service_class);
+        changes::resize(&old["spec"], &pod["spec"], (&class, now), errors);
     }
 }
 
