@@ -24,7 +24,7 @@ use crate::{Stop, StopHandle};
 /// ```
 /// # futures::executor::block_on(async {
 /// use steersman_cluster::Fence;
-/// use steersman_runtime::LeadershipKeeper;
+/// use steersman_runtime::testing::LeadershipKeeper;
 ///
 /// let (keeper, leadership) = LeadershipKeeper::new();
 /// keeper.grant(Fence::open());

@@ -69,7 +69,7 @@ impl Manager {
     /// Lets a cluster go: it gets no new work and its keys are forgotten; what is in flight has `grace` to end and is
     /// then cancelled; its watches close, and its clients refuse. Runnables that cannot do without it, such as controllers
     /// whose own cluster it is, are stopped and let go, so that their names are free. In flight are reconciles of its keys,
-    /// those of others that have its [client](steersman_runtime::Context::client_of), and runnables that
+    /// those of others that have its [client](crate::Context::client_of), and runnables that
     /// [name](Runnable::clusters) it. Of others who hold a client of it nobody knows.
     ///
     /// # Errors
