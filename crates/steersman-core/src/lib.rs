@@ -13,6 +13,7 @@ mod action;
 mod clock;
 mod error_chain;
 mod key;
+mod panic_message;
 mod presence;
 mod random;
 #[cfg(feature = "tokio")]
@@ -24,6 +25,7 @@ pub use clock::TokioClock;
 pub use clock::{Clock, MonotonicTime, Sleep, SuspendAwareTime, TestClock};
 pub use error_chain::error_chain;
 pub use key::{InvalidKey, ObjectKey};
+pub use panic_message::panic_message;
 pub use presence::{Presence, Sighting};
 pub use random::Random;
 #[cfg(feature = "tokio")]

@@ -23,11 +23,11 @@ use std::{
 
 use futures::StreamExt;
 use steersman_cluster::ClusterName;
-use steersman_core::{Presence, Sighting};
+use steersman_core::{Presence, Sighting, error_chain};
 
 use crate::{
     BoxError, BoxRunnable, CacheRequirement, RunCondition, RunContext, RunPolicy, Runnable, RunnableStatus,
-    StopHandle, reconciler::Chain, run_synced,
+    StopHandle, run_synced,
 };
 
 /// How long what is stopped by its condition has to end.
@@ -123,7 +123,7 @@ impl Conditional {
         tokio::select! {
             biased;
             result = running.future => if let Err(error) = result {
-                tracing::warn!(name, error = %Chain(&*error), "failed while its condition stopped it");
+                tracing::warn!(name, error = %error_chain(&*error), "failed while its condition stopped it");
             },
             () = cx.clock().sleep_until(deadline) => {
                 tracing::warn!(name, grace = ?self.grace, "did not end in time, and is cancelled");

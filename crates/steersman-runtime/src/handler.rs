@@ -9,10 +9,10 @@ use std::{collections::HashMap, fmt, time::Duration};
 use serde::de::DeserializeOwned;
 use steersman_cache::Object;
 use steersman_cluster::ClusterName;
-use steersman_core::ObjectKey;
+use steersman_core::{ObjectKey, error_chain};
 use steersman_queue::{Add, Queue};
 
-use crate::{ObjectEvent, Request, RequestKey, owner::Primaries, reconciler::Chain, source::EnqueueSink};
+use crate::{ObjectEvent, Request, RequestKey, owner::Primaries, source::EnqueueSink};
 
 /// The priority of what is not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;
@@ -231,7 +231,7 @@ where
                     controller = enqueue.queue().name(),
                     cluster = %enqueue.cluster(),
                     key = %object.key(),
-                    error = %Chain(&error),
+                    error = %error_chain(&error),
                     "an object is left out that cannot be decoded: nobody is woken because of it"
                 ),
             }

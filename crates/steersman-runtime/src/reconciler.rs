@@ -278,24 +278,3 @@ pub(crate) fn caused_by<T: std::error::Error + 'static>(error: &BoxError) -> Opt
     }
     None
 }
-
-/// An error with all that it came from, in one line.
-pub(crate) struct Chain<'e>(pub(crate) &'e (dyn std::error::Error + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = self.0.to_string();
-        f.write_str(&said)?;
-        let mut next = self.0.source();
-        while let Some(error) = next {
-            let cause = error.to_string();
-            // No error of ours repeats its source. Those of others may.
-            if !said.ends_with(&cause) {
-                write!(f, ": {cause}")?;
-                said = cause;
-            }
-            next = error.source();
-        }
-        Ok(())
-    }
-}

@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::FutureExt;
 use steersman_cache::Resource;
 use steersman_cluster::ResourceQuery;
-use steersman_core::{MonotonicTime, Sleep, Task};
+use steersman_core::{MonotonicTime, Sleep, Task, panic_message};
 use tokio::sync::watch;
 
 use self::summary::{Known, SourceSummary, judge};
@@ -18,7 +18,7 @@ use crate::{
     controller::Plan,
     namespaced::Namespaced,
     source::{AnySource, Gates, Reporter, SourceContext, SourceOptions, SourceState},
-    worker::{WorkerPool, Workers, message},
+    worker::{WorkerPool, Workers},
 };
 
 /// How long to wait until something is tried again that a source needs to begin.
@@ -248,7 +248,7 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
                 }
             });
         };
-        let (name, message) = (source.name(), message(&*panic));
+        let (name, message) = (source.name(), panic_message(&*panic));
         plan.count_panic();
         tracing::error!(controller = %plan.name, source = name, panic = message, "a source panicked; it begins anew");
         cx.update(|state| SourceState::Trouble {

@@ -13,10 +13,10 @@ use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use serde::de::DeserializeOwned;
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Clock, ObjectKey, Presence, Sighting};
+use steersman_core::{Clock, ObjectKey, Presence, Sighting, error_chain};
 
 use self::{debounce::debounce, object::watch_object};
-use crate::{BoxError, KnownKind, cache_sync::Installed, reconciler::Chain, source::INTERVAL_MIN};
+use crate::{BoxError, KnownKind, cache_sync::Installed, source::INTERVAL_MIN};
 
 /// Says whether something should run. It is cheap to clone.
 ///
@@ -80,7 +80,7 @@ impl RunCondition {
                             let error = error.into();
                             Sighting::new(
                                 Presence::Unknown,
-                                format!("{name} cannot be told: {}", Chain(&*error)),
+                                format!("{name} cannot be told: {}", error_chain(&*error)),
                             )
                         }
                     };

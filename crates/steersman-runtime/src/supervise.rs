@@ -24,7 +24,7 @@ use crate::{
     Term, run_synced,
 };
 use futures::{FutureExt, future::select_all, poll};
-use steersman_core::{Clock, MonotonicTime, Task};
+use steersman_core::{Clock, MonotonicTime, Task, error_chain, panic_message};
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::terms::across_terms;
@@ -175,11 +175,11 @@ impl Supervisor {
                 return report_late(&called, &error);
             }
             if term.as_ref().is_some_and(Term::is_spent) {
-                return tracing::warn!(name = called, error = %chain(&*error), "failed after it stopped leading");
+                return tracing::warn!(name = called, error = %error_chain(&*error), "failed after it stopped leading");
             }
             if let Err(lost) = failures.try_send(Failure { name: called, error }) {
                 let failure = lost.into_inner();
-                tracing::error!(name = failure.name, error = %chain(&*failure.error), "failed");
+                tracing::error!(name = failure.name, error = %error_chain(&*failure.error), "failed");
             }
         });
         let running = Running {
@@ -331,7 +331,7 @@ async fn run(
     let running = async {
         match running.await {
             Ok(result) => End::Finished(result),
-            Err(panic) => End::Finished(Err(format!("it panicked: {}", message(&*panic)).into())),
+            Err(panic) => End::Finished(Err(format!("it panicked: {}", panic_message(&*panic)).into())),
         }
     };
     let deposed = async {
@@ -399,7 +399,7 @@ impl Drop for Ending {
 
 /// Logs an error that came after the request to stop. One that only says that it was stopped is nothing to look after.
 fn report_late(name: &str, error: &BoxError) {
-    let text = chain(&**error);
+    let text = error_chain(&**error);
     if is_cut_off(&**error) {
         tracing::debug!(name, error = text, "ended, because it was stopped");
     } else {
@@ -413,16 +413,6 @@ fn is_cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
         let ended = error.downcast_ref::<tokio::task::JoinError>();
         error.is::<steersman_cluster::Closed>() || ended.is_some_and(tokio::task::JoinError::is_cancelled)
     })
-}
-
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    steersman_core::error_chain(error)
-}
-
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "no message".to_owned())
 }
 
 #[cfg(test)]

@@ -52,12 +52,12 @@ use kube::{ResourceExt, client::Body, core::DynamicObject};
 use serde::Serialize;
 use serde_json::Value;
 use steersman_cluster::{Cluster, ConnectError, DeleteOptions, RecordedEvent, ResourceQuery};
-use steersman_core::{Action, ObjectKey};
+use steersman_core::{Action, ObjectKey, error_chain};
 use tower::service_fn;
 
 pub use self::write::Write;
 use self::write::Writes;
-use crate::{AnyReconciler, BoxError, Context, KnownPrimary, Request, reconciler::Chain};
+use crate::{AnyReconciler, BoxError, Context, KnownPrimary, Request};
 /// For tests of controllers without a manager, with leadership that the test grants and revokes.
 pub use crate::{
     cluster_set::{ClusterRemoval, ClusterSet},
@@ -280,10 +280,10 @@ impl Case {
         let outcome = stand.call(request, reconciler).await;
         match (&self.expected, &outcome.result) {
             (Expected::Action(expected), Ok(action)) => assert_eq!(action, expected, "{name}"),
-            (Expected::Action(_), Err(error)) => panic!("{name}: it failed: {}", Chain(&**error)),
+            (Expected::Action(_), Err(error)) => panic!("{name}: it failed: {}", error_chain(&**error)),
             (Expected::Error(text), Ok(action)) => panic!("{name}: no error with {text:?}, but {action:?}"),
             (Expected::Error(text), Err(error)) => {
-                let said = Chain(&**error).to_string();
+                let said = error_chain(&**error);
                 assert!(said.contains(text), "{name}: {said:?} does not say {text:?}");
             }
         }

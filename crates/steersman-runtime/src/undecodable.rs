@@ -6,9 +6,9 @@ use std::{fmt, sync::Arc};
 use kube::core::DynamicObject;
 use steersman_cache::Resource;
 use steersman_cluster::{Error, EventType, ObjectExt};
-use steersman_core::ObjectKey;
+use steersman_core::{ObjectKey, error_chain};
 
-use crate::{BoxError, Context, reconciler::Chain, terminal};
+use crate::{BoxError, Context, terminal};
 
 /// An object that does not decode as the type of its controller, such as after a change of its CRD. It is what
 /// [`ObjectReconciler::undecodable`](crate::ObjectReconciler::undecodable) gets.
@@ -43,7 +43,7 @@ impl Undecodable {
 
     /// Records a Warning event on the object: its owner does not read the log of the controller.
     pub(crate) fn record(&self, finalizer: Option<&str>, cx: &Context) {
-        let mut note = Chain(&self.error).to_string();
+        let mut note = error_chain(&self.error);
         if let Some(finalizer) =
             finalizer.filter(|finalizer| self.is_being_deleted() && self.object.has_finalizer(finalizer))
         {

@@ -32,7 +32,7 @@ use steersman_core::{Clock, MonotonicTime, Random, Task};
 use steersman_queue::{Depth, Item};
 use tokio::sync::{Notify, watch};
 
-pub(crate) use self::attempt::{is_quiet, message};
+pub(crate) use self::attempt::is_quiet;
 use self::long_running::Keys;
 use crate::{
     ClusterSet, ControllerError, RequestKey, RunContext, Term,

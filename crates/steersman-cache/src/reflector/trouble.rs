@@ -185,15 +185,9 @@ impl WatchError {
     }
 
     pub(crate) fn unreachable(error: &dyn std::error::Error) -> Self {
-        let mut reason = error.to_string();
-        for cause in std::iter::successors(error.source(), |cause| cause.source()) {
-            let cause = cause.to_string();
-            // Some say themselves what caused them.
-            if !reason.ends_with(&cause) {
-                reason = format!("{reason}: {cause}");
-            }
+        Self::Unreachable {
+            reason: steersman_core::error_chain(error),
         }
-        Self::Unreachable { reason }
     }
 
     /// Whether it can be over when the server answers other requests. Missing permissions and our own mistakes stay.

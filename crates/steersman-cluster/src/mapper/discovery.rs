@@ -43,13 +43,7 @@ pub(super) enum Failure {
 impl Failure {
     /// All of it in one line.
     pub(super) fn to_text(&self) -> Arc<str> {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(source) = cause {
-            text = format!("{text}: {source}");
-            cause = source.source();
-        }
-        text.into()
+        steersman_core::error_chain(self).into()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{LeadershipKeeper, RunnableStatus, StatusHandle};
 use futures::{Stream, StreamExt};
 use kube::core::DynamicObject;
 use steersman_cluster::{Error, Fence, FenceKeeper};
-use steersman_core::{Clock, MonotonicTime, Random, SuspendAwareTime};
+use steersman_core::{Clock, MonotonicTime, Random, SuspendAwareTime, error_chain};
 use tokio::sync::watch;
 
 use super::{
@@ -24,7 +24,6 @@ use super::{
     observation::{Candidate, LeaseObservation, Turn, is_of},
     record::{Record, micro_time},
 };
-use crate::supervise::chain;
 
 /// Why a lease is lost that nobody else took.
 const NOT_IN_TIME: &str = "it was not renewed in time";
@@ -210,7 +209,7 @@ impl Elector {
                     if let Some(Err(error)) = &over {
                         *may_watch = !error.is_forbidden();
                         tracing::info!(
-                            lease = %self.name(), error = %chain(error), polls = !*may_watch,
+                            lease = %self.name(), error = %error_chain(error), polls = !*may_watch,
                             "the lease cannot be watched"
                         );
                     }
@@ -300,7 +299,7 @@ impl Elector {
                 Renewal::Lost(reason) => return End::Lost(reason),
                 Renewal::Failed(error) => {
                     failures += 1;
-                    let (name, error) = (self.name(), chain(&error));
+                    let (name, error) = (self.name(), error_chain(&error));
                     // A single lost response is ordinary.
                     match failures {
                         1 => tracing::info!(lease = name, error, "failed to renew lease; retrying"),
@@ -386,7 +385,7 @@ impl Elector {
         match result {
             Some(Ok(())) => tracing::info!(lease = name, "the lease was given up"),
             Some(Err(error)) => {
-                tracing::warn!(lease = name, error = %chain(&error), ?lasts, "the lease could not be given up; it runs out");
+                tracing::warn!(lease = name, error = %error_chain(&error), ?lasts, "the lease could not be given up; it runs out");
             }
             None => tracing::warn!(
                 lease = name,
@@ -478,7 +477,9 @@ impl Elector {
     }
 
     fn in_trouble(&self, error: &Error) {
-        self.place.set(RunnableStatus::Degraded { reason: chain(error) });
+        self.place.set(RunnableStatus::Degraded {
+            reason: error_chain(error),
+        });
     }
 
     fn may_contend(&self) -> bool {

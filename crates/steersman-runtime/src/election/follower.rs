@@ -6,14 +6,13 @@
 
 use futures::StreamExt;
 use kube::core::DynamicObject;
-use steersman_core::MonotonicTime;
+use steersman_core::{MonotonicTime, error_chain};
 
 use super::{
     elector::{Elector, Watching},
     lock::Told,
     record::Record,
 };
-use crate::supervise::chain;
 
 /// Follows the lease of one term. Where that is forbidden or fails, renewals have to do.
 pub(super) struct Follower {
@@ -62,7 +61,7 @@ impl Follower {
                 over => {
                     let error = over.and_then(Result::err);
                     if let Some(error) = &error {
-                        tracing::debug!(lease = %elector.name(), error = %chain(error), "failed to watch the own lease");
+                        tracing::debug!(lease = %elector.name(), error = %error_chain(error), "failed to watch the own lease");
                     }
                     let is_forbidden = error.is_some_and(|error| error.is_forbidden());
                     self.watching = None;

@@ -6,7 +6,7 @@ use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 use futures::FutureExt;
 use steersman_cache::Resource;
 use steersman_cluster::Kind as KnownType;
-use steersman_core::{Action, Next};
+use steersman_core::{Action, Next, error_chain, panic_message};
 use tracing::Instrument;
 
 use super::{
@@ -17,8 +17,8 @@ use crate::{
     BoxError, Context, Reconciler, Request, Undecodable,
     controller::Memory,
     metrics::Ended,
-    reconciler::{Chain, is_terminal, requested_delay, retry_after, unsynced},
-    worker::{is_quiet, message},
+    reconciler::{is_terminal, requested_delay, retry_after, unsynced},
+    worker::is_quiet,
 };
 
 /// The handlers as a reconciler of one controller.
@@ -147,7 +147,7 @@ impl<K: KnownType> Calling<K> {
             let caught = AssertUnwindSafe(handling).catch_unwind().await;
             caught.unwrap_or_else(|panic| {
                 cx.metrics().panicked(cx.controller());
-                Err(format!("it panicked: {}", message(&*panic)).into())
+                Err(format!("it panicked: {}", panic_message(&*panic)).into())
             })
         } else {
             handling.await
@@ -179,7 +179,7 @@ impl<K: KnownType> Calling<K> {
             }
             Err(error) => error,
         };
-        let text = Chain(&*error);
+        let text = error_chain(&*error);
         if is_terminal(&error) {
             tracing::error!(error = %text, "the handler failed and will not be called again until something changes");
             return (Ended::Error, Conclusion::GivenUp);

@@ -437,7 +437,7 @@ impl Endpoints {
                     // One that failed is enough to end the run.
                     let _ = failures.try_send(error.unwrap_or_else(|| "it ended by itself".into()));
                 } else if let Some(error) = error {
-                    tracing::warn!(error = %crate::supervise::chain(&*error), "an HTTP endpoint did not end well");
+                    tracing::warn!(error = %steersman_core::error_chain(&*error), "an HTTP endpoint did not end well");
                 }
                 // Nobody has to wait for the end.
                 let _ = done.send(());

@@ -11,14 +11,14 @@ use crate::{
     RunnableStatus, StatusRegistry, Term, run_synced,
 };
 use steersman_cluster::ClusterName;
-use steersman_core::MonotonicTime;
+use steersman_core::{MonotonicTime, error_chain};
 use steersman_endpoints::{MetricsRegistry, RegistrationGuard};
 use tokio::sync::watch;
 
 use super::{RunError, last_events, leading::elected};
 use crate::{
     election::{Campaign, Circumstances, Figures, Overdue, Settings},
-    supervise::{across_terms, chain},
+    supervise::across_terms,
 };
 
 /// A runnable with a lease of its own.
@@ -214,7 +214,7 @@ impl Contest<'_> {
             let result = run_synced(&self.own.inner, child.clone(), deadline).await;
             match result {
                 Err(error) if term.is_spent() => {
-                    tracing::warn!(name, error = %chain(&*error), "failed after it stopped leading");
+                    tracing::warn!(name, error = %error_chain(&*error), "failed after it stopped leading");
                     stop.requested().await;
                     Ok(())
                 }

@@ -5,12 +5,12 @@ use std::{future::Future, pin::pin, sync::Arc};
 
 use crate::{Leadership, LeadershipKeeper, RunPolicy, Runnable, Stop, StopHandle, Term};
 use steersman_cluster::{Cluster, Fence};
-use steersman_core::MonotonicTime;
+use steersman_core::{MonotonicTime, error_chain};
 
 use super::{Inner, RunError, State, barrier, last_events};
 use crate::{
     election::{Campaign, Circumstances, Loss},
-    supervise::{Change, Failure, Supervisor, chain},
+    supervise::{Change, Failure, Supervisor},
 };
 
 /// Starts in order, keeps running what should run, and stops in order.
@@ -46,7 +46,7 @@ pub(super) async fn run(
     let deadline = clock.now() + inner.grace;
     let unfinished = wind_down(inner, (&keeper, campaign), &mut supervisor, deadline).await;
     for Failure { name, error } in supervisor.unheard() {
-        tracing::error!(name, error = %chain(&*error), "failed after the run was to end");
+        tracing::error!(name, error = %error_chain(&*error), "failed after the run was to end");
     }
     endpoints.end(deadline, &clock).await;
     if unfinished.is_empty() {
@@ -62,7 +62,7 @@ pub(super) async fn run(
 impl RunError {
     /// The end of a run because something that ran has failed.
     fn of_failure(Failure { name, error }: Failure) -> Self {
-        tracing::error!(name, error = %chain(&*error), "failed; the run ends");
+        tracing::error!(name, error = %error_chain(&*error), "failed; the run ends");
         Self::Runnable { name, source: error }
     }
 

@@ -3,6 +3,8 @@
 
 use std::error::Error;
 
+use steersman_core::error_chain;
+
 use super::*;
 
 /// Names the error that it wraps as its source.
@@ -68,20 +70,28 @@ fn recognises(
     kube_error: impl Fn(kube::Error) -> BoxError,
 ) {
     let error = terminal_error(terminal("x".parse::<u16>().unwrap_err()));
-    assert!(is_terminal(&error) && !is_conflict(&error), "{}", Chain(&*error));
+    assert!(
+        is_terminal(&error) && !is_conflict(&error),
+        "{}",
+        error_chain(&*error)
+    );
     assert!(caused_by::<std::num::ParseIntError>(&error).is_some());
-    let text = Chain(&*error).to_string();
+    let text = error_chain(&*error);
     assert!(
         text.ends_with(": not retried until something changes: invalid digit found in string"),
         "{text}"
     );
 
     let error = delayed_error(retry_after("busy", DELAY));
-    assert_eq!(requested_delay(&error), Some(DELAY), "{}", Chain(&*error));
+    assert_eq!(requested_delay(&error), Some(DELAY), "{}", error_chain(&*error));
     assert!(!is_terminal(&error));
 
     let error = kube_error(conflict());
-    assert!(is_conflict(&error) && !is_terminal(&error), "{}", Chain(&*error));
+    assert!(
+        is_conflict(&error) && !is_terminal(&error),
+        "{}",
+        error_chain(&*error)
+    );
     let other = Status::failure("there is one", "AlreadyExists").with_code(409);
     assert!(!is_conflict(&kube_error(kube::Error::Api(Box::new(other)))));
 }

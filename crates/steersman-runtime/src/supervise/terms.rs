@@ -5,9 +5,7 @@ use std::{pin::pin, time::Duration};
 
 use crate::{BoxError, Leadership, RunContext};
 use steersman_cluster::Closed;
-use steersman_core::{Clock, MonotonicTime};
-
-use super::chain;
+use steersman_core::{Clock, MonotonicTime, error_chain};
 
 /// A run that fails within this time after a term ended is taken to fail because of that, whatever its error says. It is the time
 /// after which leader work that still runs is reported.
@@ -36,7 +34,7 @@ where
             Err(error) if !stop.is_requested() && is_explained(leadership, clock, lost, &*error) => error,
             result => return result,
         };
-        tracing::warn!(name, error = %chain(&*error), "failed after it stopped leading; starting again");
+        tracing::warn!(name, error = %error_chain(&*error), "failed after it stopped leading; starting again");
         tokio::select! {
             biased;
             _ = stop.requested() => return Ok(()),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One reconcile: what it is handed, how it ends, and what follows from that.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use steersman_core::{Action, Next};
+use steersman_core::{Action, Next, error_chain, panic_message};
 use steersman_queue::{Finished, Item, Outcome};
 use tracing::{Instrument, field::debug};
 
@@ -16,7 +16,7 @@ use crate::{
     handlers::HandlersFailed,
     hot_loop::Slowed,
     metrics::{Ended, Series},
-    reconciler::{Chain, caused_by, is_conflict, is_fenced, is_terminal, requested_delay, unsynced},
+    reconciler::{caused_by, is_conflict, is_fenced, is_terminal, requested_delay, unsynced},
 };
 
 /// A retry within this time is soon.
@@ -125,7 +125,7 @@ impl<R: RequestKey> WorkerPool<R> {
         match engagement.unless_dismissed(limited).await {
             None => Result::Dismissed,
             Some(None) => Result::TimedOut(self.plan.reconcile_limit().unwrap_or_default()),
-            Some(Some(Err(panic))) => Result::Panicked(message(&*panic)),
+            Some(Some(Err(panic))) => Result::Panicked(panic_message(&*panic)),
             Some(Some(Ok(Err(error)))) => Result::Failed(error),
             Some(Some(Ok(Ok(action)))) => Result::Done(action),
         }
@@ -184,7 +184,7 @@ impl<R: RequestKey> WorkerPool<R> {
     }
 
     fn failed(&self, item: Item<R>, error: &BoxError, series: &Series) {
-        let text = shortened(Chain(&**error).to_string());
+        let text = shortened(error_chain(&**error));
         if is_terminal(error) {
             series.terminal_errors.inc();
             item.finish(Outcome::fail(&text));
@@ -228,15 +228,6 @@ fn is_frequent(finished: &Finished) -> bool {
 /// themselves what went wrong.
 pub(crate) fn is_quiet(error: &BoxError) -> bool {
     is_conflict(error) || is_fenced(error) || caused_by::<HandlersFailed>(error).is_some()
-}
-
-/// What a panic said.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "no message".to_owned())
 }
 
 /// Counts a busy worker, also if its task is cancelled.
