@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use steersman_cache::Resource;
+use steersman_cache::{Index, IndexValue, Resource};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
 use steersman_queue::{Group, Limiter};
@@ -15,6 +15,7 @@ use crate::{
     controller::{LateSeries, Memory, Plan},
     handle_fn,
     handler::PrimaryObject,
+    indexes::BY_CONTROLLER,
     kind,
     kind::ClusterChoice,
     namespaced::Namespaced,
@@ -116,6 +117,11 @@ impl<T: 'static> Builder<Request, T> {
         self.primary(|kind| kind.when(predicate))
     }
 
+    /// Keeps an index with the cache of the primary kind; see [`Kind::index`].
+    pub fn index<V: IndexValue>(self, index: &Index<V>) -> Self {
+        self.primary(|kind| kind.index(index))
+    }
+
     /// The controller runs only while the primary kind is installed: it starts when its definition is established, stops
     /// when that goes, and starts again when it returns. Without this, a kind that is not there is a mistake that ends
     /// the run after the sync timeout.
@@ -182,6 +188,7 @@ impl<T: 'static> Builder<Request, T> {
     fn owned<C: 'static>(mut self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
         self.owned.push(Box::new(move |parent| {
             let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
+            let child = child.index(&BY_CONTROLLER);
             let child = match (&child.place, &parent.place) {
                 // Owner and child are in one cluster.
                 (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {

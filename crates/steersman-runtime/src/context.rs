@@ -8,11 +8,13 @@ use std::{
     time::Duration,
 };
 
+use steersman_cache::Query;
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
 use crate::{
     ClusterSet, Metrics, Stop, StopHandle, cluster_session::ClusterSession, cluster_set::ClusterGuard,
+    indexes::BY_CONTROLLER,
 };
 
 /// The clients and the circumstances of one reconcile. It is owned and cheap to clone.
@@ -103,6 +105,27 @@ impl Context {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.engagement.client
+    }
+
+    /// Lists the objects of a kind that `owner` controls, from the cache. For a kind that the controller [owns](crate::Builder::owns)
+    /// this is a lookup by index; for another kind it reads every object.
+    ///
+    /// # Errors
+    /// When the cache is not in sync, or an object does not decode.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn owned<C: steersman_cluster::Kind>(
+        &self,
+        owner: &impl kube::Resource,
+    ) -> Result<Vec<Arc<C>>, steersman_cluster::Error> {
+        let metadata = owner.meta();
+        let query = match &metadata.namespace {
+            Some(namespace) => Query::new().namespace(namespace),
+            None => Query::new(),
+        };
+        let uid = metadata.uid.clone().unwrap_or_default();
+        self.client().list(&query.index(&BY_CONTROLLER, uid)).await
     }
 
     /// The raw client, which passes the same gate. Its writes are not visible in the cache before the watch reports them, and

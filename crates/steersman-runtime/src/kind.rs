@@ -8,10 +8,10 @@ use kube::{
     Resource as KubeResource,
     core::{DynamicObject, PartialObjectMeta},
 };
-use steersman_cache::{ObjectDetail, Resource, Scope};
+use steersman_cache::{Index, IndexValue, ObjectDetail, Resource, Scope};
 use steersman_cluster::Cluster;
 
-use crate::Predicate;
+use crate::{Predicate, indexes::Indexes};
 
 /// A kind to watch, in which clusters, and which of its objects and changes; from [`kind`], [`metadata`], [`dynamic`]
 /// or [`projection`].
@@ -35,6 +35,7 @@ pub struct Kind<T> {
     pub(crate) predicates: Vec<Predicate<T>>,
     pub(crate) resync: Option<Duration>,
     pub(crate) presence: WhenAbsent,
+    pub(crate) indexes: Indexes,
 }
 
 /// In which clusters.
@@ -111,6 +112,7 @@ impl<T> Kind<T> {
             predicates: Vec::new(),
             resync: None,
             presence: WhenAbsent::Mistake,
+            indexes: Indexes::default(),
         }
     }
 
@@ -167,6 +169,27 @@ impl<T> Kind<T> {
         self
     }
 
+    /// Keeps an index with the cache of the kind, in sync before the first reconcile. Read with it by
+    /// [`Query::index`](steersman_cache::Query::index):
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+    /// use steersman_cache::Index;
+    /// use steersman_runtime::{Controller, kind, map_fn};
+    ///
+    /// let by_node = Index::on("node", |pod: &Pod| pod.spec.as_ref()?.node_name.clone());
+    /// let nodes = Controller::of::<ConfigMap>("nodes").reads(kind::<Pod>().index(&by_node));
+    /// // … and in the reconciler: cx.client().list::<Pod>(&Query::new().index(&by_node, "node-1"))
+    /// # let _ = nodes;
+    /// ```
+    ///
+    /// An index is found by its identity, not by its name: keep it and clone it. If the cache has another index of this
+    /// name, an error is logged and lookups read every object.
+    pub fn index<V: IndexValue>(mut self, index: &Index<V>) -> Self {
+        self.indexes.add(index);
+        self
+    }
+
     /// Says that objects of a [`dynamic`] kind are not in namespaces, or that they are. Default: the server is asked.
     pub fn namespaced(mut self, namespaced: bool) -> Self {
         self.namespaced = Some(namespaced);
@@ -205,6 +228,7 @@ impl<T> Clone for Kind<T> {
             predicates: self.predicates.clone(),
             resync: self.resync,
             presence: self.presence,
+            indexes: self.indexes.clone(),
         }
     }
 }

@@ -30,6 +30,7 @@ mod election;
 mod handler;
 mod handlers;
 mod hot_loop;
+mod indexes;
 mod kind;
 mod leadership;
 mod log_level;

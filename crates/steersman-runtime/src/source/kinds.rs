@@ -19,6 +19,7 @@ use super::{EnqueueSink, Primary, SourceContext, SourceOptions, SourceState};
 use crate::{
     CacheRequirement, Enqueue, Handler, Kind, ObjectEvent, RequestKey,
     cluster_session::is_over,
+    indexes::Indexes,
     kind::{ClusterChoice, WhenAbsent},
     owner::Showing,
 };
@@ -49,6 +50,7 @@ pub(crate) struct KindSpec {
     pub(crate) place: ClusterChoice,
     pub(crate) resync: Option<Duration>,
     pub(crate) presence: WhenAbsent,
+    pub(crate) indexes: Indexes,
 }
 
 impl<R: RequestKey> KindSource<R> {
@@ -61,6 +63,7 @@ impl<R: RequestKey> KindSource<R> {
             predicates,
             resync,
             presence,
+            indexes,
             ..
         } = kind;
         let on_event = move |event: &Event, cluster: &ClusterName, intake: &EnqueueSink<R>| {
@@ -85,6 +88,7 @@ impl<R: RequestKey> KindSource<R> {
                 place,
                 resync,
                 presence,
+                indexes,
             }),
             on_event: Arc::new(on_event),
             awaits_scope: false,
@@ -289,6 +293,10 @@ impl<R: RequestKey> KindSource<R> {
         let mut over = std::pin::pin!(over);
         while !cluster.is_closed() {
             let informer = self.spec.wanted(cluster, wishes.poll_every).informer(cluster);
+            if let Err(error) = self.spec.indexes.add_to(informer.store()) {
+                let (controller, kind) = (intake.queue().name(), &self.spec.resource);
+                tracing::error!(controller, %kind, %error, "cannot keep an index; lookups by it read every object");
+            }
             let primary = self.primary.as_ref();
             let showing = primary.map(|primary| primary.objects.show(cluster.name(), informer.store()));
             let (name, handler) = (intake.queue().name(), Arc::clone(&handle));

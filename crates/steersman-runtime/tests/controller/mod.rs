@@ -5,6 +5,7 @@ mod cached_reads;
 mod clusters;
 mod conditional;
 mod handlers;
+mod indexes;
 mod metrics;
 mod objects;
 mod outcome;
