@@ -148,7 +148,7 @@ pub(crate) fn whole(target: &Target, object: &Object) -> Value {
     Value::Object(object)
 }
 
-/// Sets the current `resourceVersion` if the patch does not name one, so that it applies to any version.
+/// Sets the current `resourceVersion`; used if the patch names none, so that it applies to any version.
 fn keep_version(object: &mut Object, revision: u64) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
