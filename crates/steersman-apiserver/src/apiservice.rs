@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! APIServices: one for every served group and version, and those that clients register.
+//! APIServices: one for every served group and version, and one for each registration by a client.
 //!
 //! This server does not proxy, so a registered APIService is never available: its requests get 503 and its discovery is
 //! stale, as on a real server whose extension API server is down.

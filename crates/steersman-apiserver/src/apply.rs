@@ -26,7 +26,7 @@ pub(crate) use fieldset::FieldSet;
 pub(crate) use merge::merge;
 pub(crate) use remove::{name_members, remove};
 
-/// How a value is merged, by its schema.
+/// Merge behaviour of a value, by its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Atom {
     Scalar,

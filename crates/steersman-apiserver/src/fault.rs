@@ -151,7 +151,7 @@ pub enum Effect {
     CutWatch {
         /// Number of events before the cut.
         after: usize,
-        /// How the watch is cut.
+        /// Way to end the watch.
         how: Cut,
     },
     /// Starts the watch, but sends nothing until [`Faults::resume_watches`].

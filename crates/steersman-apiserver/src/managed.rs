@@ -386,7 +386,7 @@ fn prune(schema: &Schema, merged: &Value, managers: &Managers, last: &FieldSet) 
     let remove =
         |value: &Value, set: &FieldSet| apply::remove(schema, value, set).unwrap_or_else(|| json!({}));
     let named = |set: &FieldSet| apply::name_members(schema, set);
-    // This cannot fail: the configuration was merged, and the live object comes from an earlier merge.
+    // This cannot fail: the configuration was merged, and the live object results from an earlier merge.
     let all = |value: &Value| apply::fields(schema, value).unwrap_or_default();
     let pruned = remove(merged, &named(last));
     let (merged_set, owned) = (named(&all(merged)), managers.all());

@@ -52,7 +52,7 @@ pub(crate) enum ListType {
     Map(Vec<String>),
 }
 
-/// How Go serializes an empty field of a struct.
+/// Go's serialization of an empty struct field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Go {
     /// Kept as received.

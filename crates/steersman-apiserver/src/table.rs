@@ -44,7 +44,7 @@ pub(crate) struct Column {
     path: String,
 }
 
-/// How much of the object a row contains.
+/// `includeObject`: the part of the object that a row contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     None,

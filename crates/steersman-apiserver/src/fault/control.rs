@@ -3,7 +3,7 @@
 
 use tokio::sync::watch;
 
-/// How a watch is cut.
+/// Way to end a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cut {
