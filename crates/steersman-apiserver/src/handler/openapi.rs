@@ -312,7 +312,7 @@ fn publish(schema: Value, texts: Option<&BTreeMap<String, String>>, references: 
     Value::Object(schema)
 }
 
-/// Removes the siblings of a `$ref`, which OpenAPI does not allow.
+/// Moves a `$ref` with siblings into `allOf`, since OpenAPI allows no siblings of a `$ref`.
 fn refer(mut schema: Value) -> Value {
     let Some(fields) = schema.as_object_mut().filter(|fields| fields.len() > 1) else {
         return schema;

@@ -90,7 +90,7 @@ pub(crate) fn list(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
             ));
         }
     }
-    // The real server answers a read at any revision from its watch cache, which does not paginate.
+    // The real server answers a list with `resourceVersion=0` from its watch cache, which does not paginate.
     let limit = options
         .limit
         .filter(|_| token.is_some() || options.revision != Some(0));
