@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! APIServices: one for every group and version that is served, and those that clients register.
+//! APIServices: one for every served group and version, and one for each registration by a client.
 //!
-//! This server proxies to nothing, so a registered service is never available: its requests get 503 and its discovery
-//! is stale, as with a real server whose extension is down.
+//! This server does not proxy, so a registered APIService is never available: its requests get 503 and its discovery is
+//! stale, as on a real server whose extension API server is down.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const GROUP: &str = "apiregistration.k8s.io";
 
-/// Priorities of built-in groups, as the real server has them.
+/// Priorities of built-in groups, equal to those of the real server.
 const PRIORITIES: [(&str, u32, u32); 22] = [
     ("", 18000, 1),
     ("apps", 17800, 15),
@@ -46,7 +46,7 @@ const PRIORITIES: [(&str, u32, u32); 22] = [
     ("", 0, 0),
 ];
 
-/// Makes the objects of all built-in groups.
+/// Creates the APIServices of all built-in groups.
 pub(crate) fn plant(cx: &mut Context<'_>) {
     let mut known: Vec<(String, String)> = Vec::new();
     for resource in cx.state.registry.all() {
@@ -84,7 +84,7 @@ fn local(cx: &mut Context<'_>, group: &str, version: &str, minimum: u32, priorit
     cx.plant(GROUP, "apiservices", "", &format!("{version}.{group}"), object);
 }
 
-/// Makes the objects of a definition's group.
+/// Creates the APIServices of a CRD's group and versions.
 pub(crate) fn ensure(cx: &mut Context<'_>, resource: &Resource) {
     for version in resource.versions.iter().filter(|version| version.served) {
         if cx
@@ -100,7 +100,7 @@ pub(crate) fn ensure(cx: &mut Context<'_>, resource: &Resource) {
     }
 }
 
-/// Removes the objects of versions that no definition of a group serves any more.
+/// Deletes the APIServices of versions that no CRD of a group serves any more.
 pub(crate) fn withdraw(cx: &mut Context<'_>, group: &str) {
     let Some(services) = cx.state.registry.find(GROUP, "apiservices").cloned() else {
         return;
@@ -131,7 +131,7 @@ pub(crate) fn withdraw(cx: &mut Context<'_>, group: &str) {
     }
 }
 
-/// Says of a registered service that there is nothing behind it.
+/// Sets the condition `Available` of a registered APIService to false.
 pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
     let Some(stored) = cx.find(GROUP, "apiservices", name).cloned() else {
         return;
@@ -184,7 +184,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
     cx.put(&resource, name, object);
 }
 
-/// The groups and versions of services that are registered but not there.
+/// Returns the groups and versions of registered APIServices without a backend.
 pub(crate) fn remote<'a>(cx: &'a Context<'_>) -> impl Iterator<Item = (String, String)> + use<'a> {
     cx.all(GROUP, "apiservices").filter_map(|stored| {
         let object = stored.object();
@@ -198,7 +198,7 @@ pub(crate) fn remote<'a>(cx: &'a Context<'_>) -> impl Iterator<Item = (String, S
     })
 }
 
-/// The failure of requests to a service that is not there.
+/// Returns the failure of requests to a registered APIService without a backend.
 pub(crate) fn unavailable(cx: &Context<'_>, group: &str, version: &str) -> Option<Failure> {
     let stored = cx.find(GROUP, "apiservices", &format!("{version}.{group}"))?;
     let object = stored.object();

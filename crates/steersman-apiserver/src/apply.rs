@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Structured merge and diff: objects as sets of fields, by their schema.
+//! Structured merge and diff: treats objects as sets of fields, by their schema.
 //!
-//! The rules are those of `sigs.k8s.io/structured-merge-diff`; no crate has them.
+//! The rules are those of `sigs.k8s.io/structured-merge-diff`; no Rust crate implements them.
 //!
 //! # Guarantees
-//! 1. [`fields`] of an object, written as FieldsV1 and read back, is the same set.
-//! 2. [`merge`] keeps what only one side has and takes the right side where both have a leaf.
+//! 1. [`fields`] of an object, written as FieldsV1 and parsed again, is the same set.
+//! 2. [`merge`] keeps fields that only one side has, and takes the right side if both have a leaf.
 //! 3. [`compare`] puts each changed field in exactly one of removed, modified and added.
 
 mod check;
@@ -26,18 +26,18 @@ pub(crate) use fieldset::FieldSet;
 pub(crate) use merge::merge;
 pub(crate) use remove::{name_members, remove};
 
-/// What a value is, by its schema.
+/// Merge behaviour of a value, by its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Atom {
     Scalar,
-    /// Items are replaced all at once.
+    /// A list that is replaced as a whole.
     AtomicList,
     List,
     AtomicMap,
     Map,
 }
 
-/// The atom of a value; where the schema is silent the value itself says it.
+/// Returns the atom of a value; if the schema gives no type, the value decides.
 fn atom(schema: &Schema, value: Option<&Value>) -> Atom {
     let schema = schema.resolved();
     let list = if schema.list == ListType::Atomic {
@@ -63,7 +63,7 @@ fn atom(schema: &Schema, value: Option<&Value>) -> Atom {
     }
 }
 
-/// The schema of an item or field; what is unknown is deduced.
+/// Returns the schema of an unknown item or field, whose type is deduced from the value.
 fn unknown() -> &'static Schema {
     static UNKNOWN: std::sync::LazyLock<Schema> = std::sync::LazyLock::new(Schema::anything);
     &UNKNOWN
@@ -88,7 +88,7 @@ fn as_list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The path element of a list's item: its keys, or its value.
+/// Returns the path element of a list item: its keys, or its value.
 fn item_element(schema: &Schema, item: &Value) -> Result<String, String> {
     let list = schema.resolved();
     match &list.list {

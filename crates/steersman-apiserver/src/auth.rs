@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who asks, and what they may do.
+//! Authentication: identities, bearer tokens and impersonation.
 
 pub(crate) mod authorize;
 pub(crate) mod rbac;
@@ -20,18 +20,18 @@ use crate::{
     status::{Failure, Qualified, Result},
 };
 
-/// Somebody who sends requests.
+/// The user that sends a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     name: String,
     uid: String,
     groups: Vec<String>,
-    /// What else is known, such as the Pod that a token belongs to.
+    /// Extra attributes, such as the Pod that a token is bound to.
     extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Identity {
-    /// A user who has proved who they are.
+    /// Creates an authenticated user.
     #[must_use]
     pub fn user(name: impl Into<String>) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Identity {
         }
     }
 
-    /// Adds the user to a group. Members of `system:masters` may do everything.
+    /// Adds the user to a group. Members of `system:masters` are allowed everything.
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         let last = self.groups.len().saturating_sub(1);
@@ -50,20 +50,20 @@ impl Identity {
         self
     }
 
-    /// Gives the user a uid; the default is none.
+    /// Sets the uid of the user. Default: none.
     #[must_use]
     pub fn uid(mut self, uid: impl Into<String>) -> Self {
         self.uid = uid.into();
         self
     }
 
-    /// The user that may do everything.
+    /// Returns the administrator, who is allowed everything.
     #[must_use]
     pub fn admin() -> Self {
         Self::user("admin").group("system:masters")
     }
 
-    /// Somebody of whom nothing is known.
+    /// Returns the anonymous user.
     #[must_use]
     pub fn anonymous() -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Identity {
         }
     }
 
-    /// A service account.
+    /// Returns the identity of a service account.
     #[must_use]
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let groups = [
@@ -90,13 +90,13 @@ impl Identity {
         }
     }
 
-    /// The user's name.
+    /// Returns the user's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The groups that the user is in.
+    /// Returns the user's groups.
     #[must_use]
     pub fn groups(&self) -> &[String] {
         &self.groups
@@ -111,7 +111,7 @@ impl Identity {
         }
     }
 
-    /// As reviews show it.
+    /// Returns the user info as reviews show it.
     pub(crate) fn info(&self) -> Value {
         let mut info = json!({});
         for (key, value) in [("username", &self.name), ("uid", &self.uid)] {
@@ -129,7 +129,7 @@ impl Identity {
     }
 }
 
-/// Knows the bearer tokens.
+/// The registered bearer tokens.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Authenticator {
     tokens: HashMap<String, Identity>,
@@ -141,10 +141,10 @@ impl Authenticator {
     }
 }
 
-/// Finds out who sent a request; the identity of the call is who it is if it carries no token.
+/// Authenticates a request. Without a token, the identity of the call applies.
 ///
 /// # Errors
-/// 401 for a token that nobody knows, 403 for an impersonation that is not allowed.
+/// Returns 401 for an unknown token, 403 for an impersonation that is not allowed.
 pub(crate) fn authenticate(cx: &mut Context<'_>, call: &Call) -> Result<Identity> {
     let (headers, default) = (&call.headers, &call.identity);
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -190,7 +190,7 @@ fn impersonate(
     asked.extend(groups.iter().map(|group| resource("groups", group)));
     for attributes in asked {
         if cx.state.settings.rbac && rbac::allows(cx, identity, &attributes).is_none() {
-            // The complaint is about what would be done as somebody else.
+            // The message names the request that the impersonated user would send.
             let mut wanted = authorize::Attributes::of(call);
             wanted.verb = format!("impersonate-on:user-info:{}", wanted.verb);
             let of = Qualified {
@@ -215,10 +215,10 @@ fn impersonate(
     Ok(Identity::of(other, groups))
 }
 
-/// Finds out whose token this is, and for which of the requested audiences it is good.
+/// Returns the identity of a token, and the requested audiences that it is valid for.
 ///
 /// # Errors
-/// The text of the real server.
+/// Returns the message of the real server.
 pub(crate) fn identify(
     cx: &Context<'_>,
     token: &str,
@@ -230,7 +230,7 @@ pub(crate) fn identify(
         both.cloned().collect()
     };
     if let Some(identity) = cx.state.authenticator.tokens.get(token) {
-        // Such tokens name no audience; they are for this server.
+        // Registered tokens have no audience; they are valid for this server only.
         let audiences = common(&[ISSUER.to_owned()]);
         return if audiences.is_empty() {
             Err(UNKNOWN.to_owned())
@@ -258,7 +258,8 @@ pub(crate) fn identify(
         .map_err(|why| format!("[{UNKNOWN}, {why}]"))
 }
 
-/// The account that a token belongs to, if it still exists, and the object that the token is bound to with it.
+/// Returns the service account of a token. Fails if the account, or the object that the token is bound to, no longer
+/// exists.
 fn holder(cx: &Context<'_>, claims: Claims) -> std::result::Result<Identity, String> {
     if claims.has_expired {
         return Err("service account token has expired".to_owned());
@@ -270,7 +271,7 @@ fn holder(cx: &Context<'_>, claims: Claims) -> std::result::Result<Identity, Str
         .ok_or_else(|| format!("serviceaccounts {:?} not found", account.name))?;
     let uid = stored.text("uid");
     if uid != account.uid {
-        // A token does not serve a later account of the same name.
+        // A token is not valid for a later account with the same name.
         return Err(format!(
             "service account UID ({uid}) does not match claim ({})",
             account.uid
@@ -323,7 +324,7 @@ fn check_bound(cx: &Context<'_>, namespace: &str, bound: &Bound) -> std::result:
     ))
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(crate) fn unix(time: SystemTime) -> i64 {
     time.duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Work that follows from writes: definitions, namespaces, garbage collection, protection, the end of events.
+//! Background work that follows from writes: CRDs, namespaces, garbage collection, protection, quotas, workloads; and
+//! the expiry of Events.
 //!
-//! In the real world three processes do this, in their own time. Here it is a queue: writes put work into it, and it is
-//! done either right after the request that called for it, or step by step when a test says so.
+//! In a real cluster three processes do this asynchronously. Here it is a queue: writes add work to it. The server runs
+//! the work right after the request that caused it, or step by step when a test asks for it.
 //!
 //! # Guarantees
-//! 1. Work is done in the order in which it was called for.
-//! 2. A step is one piece of work; it sees all writes before it and nothing in between.
+//! 1. Work runs in the order in which it was queued.
+//! 2. A step is one item of work; it sees all earlier writes, and no other write happens during it.
 //! 3. When the queue is empty, nothing is left to do until the next write.
 
 pub(crate) mod collect;
@@ -26,30 +27,30 @@ use crate::{
     write::admission::quota,
 };
 
-/// One piece of work.
+/// One item of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A definition was written, or an object of a definition that is being deleted is gone.
+    /// A CRD was written, or an object of a terminating CRD was removed.
     Definition(String),
-    /// A namespace is being deleted.
+    /// A namespace is terminating.
     Namespace(String),
-    /// A service was registered.
+    /// An APIService was registered.
     ApiService(String),
-    /// An object has owners of which one may be gone.
+    /// An object has owner references, and an owner may no longer exist.
     Dependent(StorageId, Arc<str>),
-    /// An owner waits for what becomes of its dependents.
+    /// A terminating owner waits for its dependents.
     Owner(StorageId, Arc<str>),
-    /// An owner is gone.
+    /// An owner was removed.
     Gone(String),
-    /// What the quotas of a namespace limit may be used by more or less than before.
+    /// The usage of the quotas of a namespace may have changed.
     Quota(String),
-    /// A claim or volume is being deleted, and may be used no more.
+    /// A terminating claim or volume may no longer be in use.
     Protected(StorageId, Arc<str>),
-    /// A workload, or what it is made of, was written or is due.
+    /// A workload or one of its parts was written, or its timer expired.
     Workload(StorageId, Arc<str>),
 }
 
-/// Does one piece of work; false if there is none.
+/// Runs one item of work; returns false if the queue is empty.
 pub(crate) fn step(cx: &mut Context<'_>) -> bool {
     let Some(work) = cx.state.pending.pop_front() else {
         return false;
@@ -74,7 +75,7 @@ pub(crate) fn push(cx: &mut Context<'_>, work: Work) {
     }
 }
 
-/// Notes what follows from a write.
+/// Queues the work that follows from a write.
 pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str) {
     let Some(stored) = cx.state.store.get(resource.storage, key).cloned() else {
         return;
@@ -89,7 +90,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
         push(cx, Work::Namespace(key.to_owned()));
     }
     workloads::note(cx, resource, key, &stored);
-    // Objects that are created are charged at once; Pods give back what they use when they end.
+    // A create charges the quota at once; a Pod releases its usage when it ends.
     if resource.is("", "resourcequotas") || resource.is("", "pods") {
         note_usage(cx, resource, key);
     }
@@ -111,7 +112,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     }
 }
 
-/// Has the quotas of an object's namespace counted anew, if there are any.
+/// Queues a recount of the quotas of an object's namespace, if there are any.
 fn note_usage(cx: &mut Context<'_>, resource: &Resource, key: &str) {
     if !cx.state.settings.quota_usage || !resource.namespaced {
         return;
@@ -122,7 +123,7 @@ fn note_usage(cx: &mut Context<'_>, resource: &Resource, key: &str) {
     }
 }
 
-/// Notes what follows from a removal.
+/// Queues the work that follows from a removal.
 pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, removed: &Stored) {
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));

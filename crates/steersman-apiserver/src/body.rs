@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Response bodies: bytes, whether they are there at once or come one by one.
+//! Response bodies: complete bytes or a stream of chunks.
 
 use std::{
     fmt,
@@ -15,11 +15,11 @@ use http_body::{Frame, SizeHint};
 
 use crate::clock::Clock;
 
-/// A body ended in a way that its reader must take for a broken connection.
+/// A body ended in a way that the reader must treat as a broken connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// A fault that was asked for.
+    /// An injected fault reset the connection.
     #[error("the connection was reset by an injected fault")]
     Reset,
 }
@@ -37,7 +37,7 @@ impl Body {
         Self(Inner::Once(Some(bytes)))
     }
 
-    /// The same body in pieces of `bytes`, with a wait before each.
+    /// Returns the same body in chunks of `bytes`, with a pause before each.
     pub(crate) fn slowed(self, clock: Arc<dyn Clock>, bytes: usize, pause: Duration) -> Self {
         let Inner::Once(whole) = self.0 else { return self };
         let rest = whole.unwrap_or_default();

@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules in CEL (`x-kubernetes-validations`), by the crate `kube-cel`.
+//! Validation rules in CEL (`x-kubernetes-validations`), evaluated by the crate `kube-cel`.
 //!
-//! Nothing of that crate is seen outside this module: it is young and pinned to an older `cel`.
+//! No type of that crate is visible outside this module, since the crate is young and pinned to an older `cel`.
 //!
 //! # Limits
-//! Its parser takes a hundred kilobytes of stack for each pair of brackets when it is not optimised, so that rules are
-//! compiled and evaluated on a stack of their own, and those that would not fit there are refused.
+//! Without optimisation, the parser of that crate takes 100 KB of stack for each pair of brackets. Rules are therefore
+//! compiled and evaluated on a separate stack, and rules that would not fit there are rejected.
 
 use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
 use serde_json::{Value, json};
 
 use crate::{status::FieldError, store::Object};
 
-/// As deep as brackets and conditions may be nested. The parser stops at 96, and not always in good order; the real
-/// server stops at 250.
+/// Maximum nesting of brackets and conditions. The parser stops at 96, and not always cleanly; the real server stops at
+/// 250.
 const NESTING: usize = 90;
-/// As many operators and members may be in a rule.
+/// Maximum number of operators and members in a rule.
 const OPERATORS: usize = 1000;
-/// Makes a list as long as it says. The real server counts what a rule costs; here only a number that can be seen is taken.
+/// A call that creates a list of any length. The real server limits the cost of a rule; this server accepts only a
+/// literal number up to [`RANGE_MAX`].
 const RANGE: &str = "lists.range(";
 const RANGE_MAX: usize = 1_000_000;
-/// Enough for both.
+/// Stack size, enough for both limits.
 const STACK: usize = 64 * 1024 * 1024;
 
-/// Does something for which the stack of a task may be too small.
+/// Runs `work` with a larger stack than that of the task.
 fn with_room<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK / 2, STACK, work)
 }
 
-/// Why a rule is refused before it is compiled: for its size, or because it constructs objects, at which the evaluator panics.
+/// Returns why a rule is rejected before it is compiled: its size, or object construction, which makes the evaluator
+/// panic.
 fn excess(rule: &str) -> Option<String> {
     if constructs_objects(rule) {
         return Some("object construction such as `Object{}` is not supported here".to_owned());
@@ -69,14 +71,14 @@ fn excess(rule: &str) -> Option<String> {
     if !code.split(RANGE).skip(1).all(is_bounded) {
         return Some(format!("lists.range takes a number up to {RANGE_MAX} here"));
     }
-    // The second half of a condition is nested in it.
+    // The second half of a condition is nested in the first.
     if deepest + conditions > NESTING {
         return Some(format!("expression recursion limit exceeded: {NESTING}"));
     }
     (operators > OPERATORS).then(|| format!("expression has more than {OPERATORS} operators"))
 }
 
-/// True if a name stands before a brace, as in `Object{a: 1}`. Maps have none.
+/// Returns true if a name precedes a brace, as in `Object{a: 1}`; map literals have no name.
 fn constructs_objects(rule: &str) -> bool {
     let (mut word, mut has_ended) = (String::new(), false);
     let mut characters = rule.chars();
@@ -111,12 +113,12 @@ fn constructs_objects(rule: &str) -> bool {
 pub(crate) struct Rules(CompiledSchema);
 
 impl Rules {
-    /// Compiles the rules of a schema in its OpenAPI form; nothing if it has none.
+    /// Compiles the rules of a schema in its OpenAPI form; returns `None` if it has none.
     pub(crate) fn compile(schema: &Value) -> Option<Self> {
         has_rules(schema).then(|| Self(with_room(|| compile_schema(schema))))
     }
 
-    /// What the rules say of an object.
+    /// Evaluates the rules on an object.
     pub(crate) fn check(
         &self,
         object: &Object,
@@ -134,7 +136,7 @@ impl Rules {
             let mut object = object.clone();
             object.insert("apiVersion".to_owned(), json!(api_version));
             object.insert("kind".to_owned(), json!(kind));
-            // Rules see the name only, as in the real server.
+            // Of the metadata, rules see only `name` and `generateName`, as on the real server.
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                 metadata.retain(|key, _| matches!(key.as_str(), "name" | "generateName"));
             }
@@ -153,7 +155,7 @@ impl Rules {
     }
 }
 
-/// Checks that all rules of a schema can be compiled.
+/// Checks that all rules of a schema compile.
 pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
     for (index, rule) in rules.into_iter().flatten().enumerate() {
@@ -228,7 +230,7 @@ fn field_error(object: &Value, error: &kube_cel::ValidationError) -> FieldError 
     }
 }
 
-/// The value at a path as `spec.items[0].name`.
+/// Returns the value at a path such as `spec.items[0].name`.
 fn find<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     let mut value = object;
     for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {

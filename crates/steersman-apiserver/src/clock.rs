@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the server's time comes from.
+//! Clocks: the server's source of time.
 //!
 //! # Guarantees
-//! 1. The server reads no clock but the one it was built with, and waits on nothing else.
-//! 2. [`ManualClock`] moves only when told to, and wakes every sleeper whose time has come, in order of time.
+//! 1. The server reads only the clock it was built with, and waits only on that clock.
+//! 2. [`ManualClock`] moves only by [`ManualClock::advance`], which wakes every sleeper that is due, in order of time.
 
 use std::{
     collections::BTreeMap,
@@ -16,19 +16,19 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// A wait that ends when its clock says so.
+/// A future that completes when its clock reaches a time.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The source of timestamps and waits.
+/// A source of timestamps and timers.
 pub trait Clock: Send + Sync + 'static {
-    /// The time that objects are stamped with.
+    /// Returns the current time, used for timestamps of objects.
     fn now(&self) -> SystemTime;
 
-    /// Ends once `duration` has passed on this clock.
+    /// Completes after `duration` has passed on this clock.
     fn sleep(&self, duration: Duration) -> Sleep;
 }
 
-/// The machine's clock and tokio's timer.
+/// The system clock and tokio's timer.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SystemClock;
@@ -47,7 +47,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is advanced; clones share the time.
+/// A clock that stands still until it is advanced. Clones share the time.
 #[derive(Clone)]
 pub struct ManualClock(Arc<Mutex<Manual>>);
 
@@ -58,7 +58,7 @@ struct Manual {
 }
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// Creates a clock that stands at `start`.
     #[must_use]
     pub fn starting_at(start: SystemTime) -> Self {
         Self(Arc::new(Mutex::new(Manual {
@@ -68,7 +68,7 @@ impl ManualClock {
         })))
     }
 
-    /// Moves the time forward and wakes those who waited for it.
+    /// Advances the time and wakes the sleepers that are due.
     pub fn advance(&self, by: Duration) {
         let mut manual = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         manual.now += by;
@@ -77,14 +77,14 @@ impl ManualClock {
         let due = std::mem::replace(&mut manual.sleepers, later);
         drop(manual);
         for waker in due.into_values() {
-            // A sleeper that was dropped no longer listens.
+            // The receiver of a dropped sleeper is closed.
             let _ = waker.send(());
         }
     }
 }
 
 impl Default for ManualClock {
-    /// Starts at 2026-01-01T00:00:00Z.
+    /// Creates a clock that stands at 2026-01-01T00:00:00Z.
     fn default() -> Self {
         Self::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600))
     }
@@ -108,7 +108,7 @@ impl Clock for ManualClock {
         manual.count += 1;
         manual.sleepers.insert(key, sender);
         Box::pin(async move {
-            // The clock went away: its time never comes.
+            // The clock was dropped: this sleep never ends.
             if receiver.await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -122,13 +122,13 @@ impl fmt::Debug for ManualClock {
     }
 }
 
-/// A time as HTTP headers carry it.
+/// Formats a time for HTTP headers.
 pub(crate) fn http_date(time: SystemTime) -> String {
     let time = jiff::Timestamp::try_from(time).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// A timestamp as objects carry it: RFC 3339 in UTC, whole seconds.
+/// Formats a timestamp for objects: RFC 3339 in UTC, whole seconds.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time)
         .ok()
@@ -137,7 +137,7 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
         .to_string()
 }
 
-/// The timestamp of a time that many seconds later, or the last one there is.
+/// Formats the timestamp `seconds` later, or the largest possible one.
 pub(crate) fn rfc3339_after(time: SystemTime, seconds: u64) -> String {
     let now = jiff::Timestamp::try_from(time).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let later = now.as_second().saturating_add_unsigned(seconds);

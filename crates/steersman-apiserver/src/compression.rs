@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compressed answers, where the client takes them: bodies from 128 KiB on, and watches that begin with the state.
+//! Gzip compression for clients that accept it: bodies larger than 128 KiB, and watches that start with the state.
 
 use std::io::Write;
 
@@ -7,10 +7,10 @@ use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, header};
 
-/// Smaller bodies are not worth it, as in kube-apiserver.
+/// Size in bytes above which a body is compressed, as in kube-apiserver.
 const THRESHOLD: usize = 128 << 10;
 
-/// Whether the client takes gzip.
+/// Returns true if the client accepts gzip.
 pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     let values = headers
         .get_all(header::ACCEPT_ENCODING)
@@ -21,7 +21,7 @@ pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
         .any(|coding| coding.split(';').next().map(str::trim) == Some("gzip"))
 }
 
-/// The body compressed, if it is worth it.
+/// Compresses a body that is larger than the threshold; returns `None` for a smaller one.
 pub(crate) fn compress(bytes: &Bytes) -> Option<Bytes> {
     if bytes.len() <= THRESHOLD {
         return None;
@@ -32,9 +32,9 @@ pub(crate) fn compress(bytes: &Bytes) -> Option<Bytes> {
     Some(encoder.finish().unwrap_or_default().into())
 }
 
-/// Compresses a watch as one stream that is flushed after each piece.
+/// Compresses a watch as one stream that is flushed after each chunk.
 ///
-/// A member of its own for each piece would not do: Go's reader holds the end of a member back until the next begins.
+/// One gzip member for each chunk would not work: Go's reader holds back the end of a member until the next one starts.
 #[derive(Debug)]
 pub(crate) struct Pieces(GzEncoder<Vec<u8>>);
 
@@ -43,7 +43,7 @@ impl Pieces {
         Self(GzEncoder::new(Vec::new(), Compression::fast()))
     }
 
-    /// The next piece.
+    /// Compresses the next chunk.
     pub(crate) fn next(&mut self, bytes: &[u8]) -> Bytes {
         // Writing to memory does not fail.
         let _ = self.0.write_all(bytes).and_then(|()| self.0.flush());

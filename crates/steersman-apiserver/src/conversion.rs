@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between the versions of built-in kinds that have more than one.
+//! Conversion between the versions of built-in kinds that have several.
 //!
-//! Events are stored in their core form and shown under `events.k8s.io` with other field names.
+//! Events are stored in their core form; `events.k8s.io` shows them with other field names.
 
 use serde_json::{Value, json};
 
 use crate::{resource::Resource, store::Object};
 
-/// Core names of event fields, and their names in `events.k8s.io`.
+/// Core names of Event fields, and their names in `events.k8s.io`.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -18,13 +18,13 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// True if this version is not the one that is stored.
+/// Returns true if this version is not the stored one.
 pub(crate) fn needed(resource: &Resource, version: usize) -> bool {
     resource.is("events.k8s.io", "events")
         || resource.is("autoscaling", "horizontalpodautoscalers") && version != 0
 }
 
-/// From the stored form to a version.
+/// Converts an object from the stored form to a version.
 pub(crate) fn from_storage(resource: &Resource, version: usize, object: &mut Object) {
     if !needed(resource, version) {
         return;
@@ -43,7 +43,7 @@ pub(crate) fn from_storage(resource: &Resource, version: usize, object: &mut Obj
     autoscaler_to_v1(object);
 }
 
-/// From a version to the stored form.
+/// Converts an object from a version to the stored form.
 pub(crate) fn to_storage(resource: &Resource, version: usize, object: &mut Object) {
     if !needed(resource, version) {
         return;
@@ -52,7 +52,7 @@ pub(crate) fn to_storage(resource: &Resource, version: usize, object: &mut Objec
         for (core, new) in EVENT_FIELDS {
             rename(object, new, core);
         }
-        // What Go writes for the fields that only the core form has.
+        // Adds the zero values that Go writes for fields of the core form only.
         for (name, empty) in [
             ("source", json!({})),
             ("firstTimestamp", Value::Null),
@@ -66,7 +66,7 @@ pub(crate) fn to_storage(resource: &Resource, version: usize, object: &mut Objec
     autoscaler_from_v1(object);
 }
 
-/// Renames a field by which objects are selected, such as `regarding.name`, to its name in the stored form.
+/// Renames a field of a selector, such as `regarding.name`, to its name in the stored form.
 pub(crate) fn field_to_storage(resource: &Resource, field: &mut String) {
     if !resource.is("events.k8s.io", "events") {
         return;
@@ -86,7 +86,7 @@ fn rename(object: &mut Object, from: &str, to: &str) {
     }
 }
 
-/// `autoscaling/v1` knows one metric, CPU utilisation; the others travel in an annotation.
+/// Converts to `autoscaling/v1`, which has one metric, CPU utilisation; an annotation carries the others.
 fn autoscaler_to_v1(object: &mut Object) {
     let mut others = Vec::new();
     if let Some(Value::Object(spec)) = object.get_mut("spec")

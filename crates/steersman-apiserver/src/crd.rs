@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CustomResourceDefinitions: how they are completed, established, served and taken down.
+//! CustomResourceDefinitions: defaulting, establishing, serving and removal.
 //!
 //! # Guarantees
-//! 1. A new definition is accepted and then established by two writes to its status, as the real server does it.
-//! 2. Its kind is served from the moment its names are accepted.
-//! 3. Any change of its spec ends the kind's watches; watches from before it expire.
-//! 4. A definition that is deleted stays until all its objects are gone; its kind is served until then, but for creates.
+//! 1. The server accepts and then establishes a new CRD by two writes to its status, as the real server does.
+//! 2. A kind is served as soon as the names of its CRD are accepted.
+//! 3. Any change of a CRD's spec closes the kind's watches; watches from an earlier revision get 410 Expired.
+//! 4. A deleted CRD stays until all its objects are deleted. Until then its kind is served, except for creates.
 
 pub(crate) mod lifecycle;
 pub(crate) mod validate;
@@ -22,10 +22,10 @@ use crate::{
     table,
 };
 
-/// Keeps a definition until its objects are gone.
+/// Finalizer that keeps a CRD until its objects are deleted.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Fills in what a definition may leave out.
+/// Sets the defaults of a CRD.
 pub(crate) fn defaults(object: &mut Object) {
     let Some(Value::Object(spec)) = object.get_mut("spec") else {
         return;
@@ -54,7 +54,7 @@ pub(crate) fn defaults(object: &mut Object) {
         .or_insert_with(|| json!({"strategy": "None"}));
 }
 
-/// A new definition has no status but the version that it stores.
+/// Resets the status of a new CRD, except for its stored version.
 pub(crate) fn prepare_create(object: &mut Object) {
     let stored: Vec<Value> = storage_version(object).into_iter().collect();
     object.insert(
@@ -63,7 +63,7 @@ pub(crate) fn prepare_create(object: &mut Object) {
     );
 }
 
-/// A version that objects are stored in is never forgotten.
+/// Adds the storage version to `storedVersions`; versions are never removed here.
 pub(crate) fn prepare_update(_old: &Object, object: &mut Object) {
     let Some(storage) = storage_version(object) else {
         return;
@@ -86,7 +86,7 @@ fn storage_version(object: &Object) -> Option<Value> {
         .cloned()
 }
 
-/// The status of a condition.
+/// Returns the status of a condition.
 pub(crate) fn condition<'a>(object: &'a Object, kind: &str) -> Option<&'a str> {
     let conditions = at(object, &["status", "conditions"])?.as_array()?;
     conditions
@@ -96,7 +96,7 @@ pub(crate) fn condition<'a>(object: &'a Object, kind: &str) -> Option<&'a str> {
         .as_str()
 }
 
-/// Builds the resource that a definition describes.
+/// Builds the resource that a CRD describes.
 pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
     let text = |path: &[&str]| {
         at(object, path)
@@ -238,7 +238,8 @@ fn version(json: &Value, group: &str, kind: &str, preserve: bool) -> Version {
     }
 }
 
-/// Every object has metadata of the common form, whatever a schema says of it.
+/// Adds `apiVersion`, `kind` and `metadata` to a schema; `metadata` is always `ObjectMeta`, even if the schema defines
+/// it.
 fn add_object_fields(schema: &mut Schema) {
     let metadata = schema.properties.entry("metadata".to_owned()).or_default();
     metadata.reference = Some("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta".to_owned());
@@ -251,7 +252,7 @@ fn add_object_fields(schema: &mut Schema) {
     }
 }
 
-/// A JSON path of plain fields, as `.spec.replicas`.
+/// Parses a JSON path of plain fields, such as `.spec.replicas`.
 fn path(json: &Value, key: &str) -> Option<Vec<String>> {
     let text = json.get(key)?.as_str()?.trim_start_matches('.');
     (!text.is_empty()).then(|| text.split('.').map(str::to_owned).collect())

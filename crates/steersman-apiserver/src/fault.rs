@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults: what goes wrong between clients and real servers, on purpose and repeatably.
+//! Fault injection: reproducible failures between clients and the server.
 //!
 //! # Guarantees
-//! 1. A fault strikes exactly the calls that its [`When`] matches, counted in the order in which they arrive.
-//! 2. A conflict is a real one: somebody else's write comes first, and watchers see it.
+//! 1. A fault affects exactly the calls that its [`When`] matches, counted in the order of arrival.
+//! 2. A conflict is a real one: another write happens first, and watches see it.
 //! 3. A write whose response is lost has been applied.
 //!
 //! # Example
@@ -11,7 +11,7 @@
 //! use steersman_apiserver::{ApiServer, fault::{Effect, When}};
 //!
 //! let server = ApiServer::builder().build();
-//! // The second update of any lease is applied, but its writer never hears of it.
+//! // The second update of any lease is applied, but the client gets no response.
 //! server.faults().inject(When::verb("update").resource("leases").nth(2), Effect::LoseResponse);
 //! ```
 
@@ -33,7 +33,7 @@ use crate::{
 pub use control::Cut;
 use control::{Control, Lever};
 
-/// Which calls a fault strikes. Everything that is not said matches.
+/// Selects the calls that a fault affects. A property that is not set matches every call.
 #[derive(Clone, Debug, Default)]
 pub struct When {
     verb: Option<String>,
@@ -46,13 +46,13 @@ pub struct When {
 }
 
 impl When {
-    /// Every call for objects.
+    /// Matches every call for resources.
     #[must_use]
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Calls of this verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// Matches calls with this verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     #[must_use]
     pub fn verb(verb: impl Into<String>) -> Self {
         Self {
@@ -61,35 +61,36 @@ impl When {
         }
     }
 
-    /// Only for this resource: `pods`, or `deployments.apps` if the group matters.
+    /// Matches only this resource: `pods`, or `deployments.apps` with a group.
     #[must_use]
     pub fn resource(mut self, resource: impl Into<String>) -> Self {
         self.resource = Some(resource.into());
         self
     }
 
-    /// Only in this namespace.
+    /// Matches only this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only for the object of this name. A create is for the name in its body, if it has one: not a generated one.
+    /// Matches only the object with this name. For a create, this is the name in the body, if there is one; a generated
+    /// name never matches.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Only for this user.
+    /// Matches only this user.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// Only from the n-th matching call on, counted from 1; and only that one, unless [`Self::times`] says more.
+    /// Matches from the n-th such call on, counted from 1. Only that call, unless [`Self::times`] sets more.
     #[must_use]
     pub fn nth(mut self, nth: usize) -> Self {
         self.nth = nth;
@@ -97,7 +98,7 @@ impl When {
         self
     }
 
-    /// At most this many calls. The default is all of them, or one after [`Self::nth`].
+    /// Limits the number of affected calls. Default: unlimited, or one after [`Self::nth`].
     #[must_use]
     pub fn times(mut self, times: usize) -> Self {
         self.times = Some(times);
@@ -119,45 +120,45 @@ impl When {
     }
 }
 
-/// What happens to a call.
+/// Effect of a fault on a call.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Effect {
-    /// 429 with a `Retry-After` header.
+    /// Responds with 429 and a `Retry-After` header.
     TooManyRequests {
-        /// What the header says.
+        /// Value of the header.
         retry_after_seconds: u64,
     },
-    /// The call fails with this status code (400–599) and does nothing.
+    /// Fails the call with this status code (400–599); the call has no effect.
     Fail {
-        /// The code.
+        /// Status code.
         code: u16,
     },
-    /// The call is served, but its response never arrives: the connection breaks.
+    /// Serves the call, then breaks the connection before the response arrives.
     LoseResponse,
-    /// Somebody else changes the object first, so that a conditional write meets a real conflict.
+    /// Writes the object first, so that a conditional write meets a real conflict.
     Race,
-    /// The call is served after this time on the server's clock.
+    /// Serves the call after this time on the server's clock.
     Delay(Duration),
-    /// The body comes in pieces of this many bytes, with this time on the server's clock before each.
+    /// Sends the body in chunks of this many bytes, with a pause on the server's clock before each.
     SlowBody {
-        /// Bytes in a piece.
+        /// Bytes in a chunk.
         bytes: usize,
-        /// Time before each piece.
+        /// Pause before each chunk.
         pause: Duration,
     },
-    /// The watch is cut after this many events.
+    /// Cuts the watch after this many events.
     CutWatch {
-        /// How many events come before the cut.
+        /// Number of events before the cut.
         after: usize,
-        /// How it is cut.
+        /// Way to end the watch.
         how: Cut,
     },
-    /// The watch begins, but nothing comes until [`Faults::resume_watches`].
+    /// Starts the watch, but sends nothing until [`Faults::resume_watches`].
     PauseWatch,
 }
 
-/// What a call is about, as far as faults care.
+/// The attributes of a call that faults match on.
 #[derive(Clone, Debug)]
 struct About {
     verb: &'static str,
@@ -190,7 +191,7 @@ impl About {
     }
 }
 
-/// The name of an object that is to be created; empty if it cannot be read.
+/// Returns the name of an object to create; empty if it cannot be parsed.
 fn name_in_body(call: &Call) -> String {
     let body = decode::value(call, "", &mut Vec::new()).unwrap_or_default();
     let name = body.pointer("/metadata/name").and_then(Value::as_str);
@@ -214,7 +215,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The effects that strike a call; each call counts once.
+    /// Returns the effects on a call; each call counts once.
     pub(crate) fn strike(&mut self, call: &Call) -> Vec<Effect> {
         if self.rules.is_empty() {
             return Vec::new();
@@ -233,7 +234,7 @@ impl Rules {
         effects
     }
 
-    /// Takes hold of a watch that begins.
+    /// Registers a new watch, so that faults can control it.
     pub(crate) fn hold(&mut self, call: &Call, effects: &[Effect]) -> Control {
         let (lever, control) = control::pair();
         for effect in effects {
@@ -258,7 +259,7 @@ impl Rules {
     }
 }
 
-/// Somebody else writes to the object that a call names.
+/// Writes to the object that a call names, as another client would.
 pub(crate) fn race(cx: &mut Context<'_>, call: &Call) {
     let Some((_, path)) = call.resource_request() else {
         return;
@@ -279,7 +280,7 @@ pub(crate) fn race(cx: &mut Context<'_>, call: &Call) {
     cx.put(&resource, &key, object);
 }
 
-/// The faults of a running server.
+/// Controls the faults of a running server.
 #[derive(Clone)]
 pub struct Faults {
     server: Arc<Inner>,
@@ -290,7 +291,7 @@ impl Faults {
         Self { server }
     }
 
-    /// Lets `effect` strike from now on.
+    /// Injects `effect` into matching calls from now on.
     pub fn inject(&self, when: When, effect: Effect) {
         self.server.lock().faults.rules.push(Rule {
             when,
@@ -300,12 +301,12 @@ impl Faults {
         });
     }
 
-    /// Forgets all faults that were injected; watches that are paused stay so.
+    /// Removes all injected faults; paused watches stay paused.
     pub fn clear(&self) {
         self.server.lock().faults.rules.clear();
     }
 
-    /// Cuts all running watches that match, now.
+    /// Cuts all running watches that match.
     pub fn cut_watches(&self, when: &When, how: Cut) {
         self.server
             .lock()
@@ -314,7 +315,7 @@ impl Faults {
             .for_each(|lever| lever.cut(0, how));
     }
 
-    /// Holds back the events of all running watches that match.
+    /// Pauses the events of all running watches that match.
     pub fn pause_watches(&self, when: &When) {
         self.server
             .lock()
@@ -323,7 +324,7 @@ impl Faults {
             .for_each(|lever| lever.pause(true));
     }
 
-    /// Lets paused watches go on; nothing was lost meanwhile, unless the log was compacted.
+    /// Resumes paused watches. No event is lost, unless the log was compacted meanwhile.
     pub fn resume_watches(&self, when: &When) {
         self.server
             .lock()
@@ -332,7 +333,7 @@ impl Faults {
             .for_each(|lever| lever.pause(false));
     }
 
-    /// How many watches are running that match.
+    /// Counts the running watches that match.
     #[must_use]
     pub fn watches(&self, when: &When) -> usize {
         self.server
@@ -343,7 +344,7 @@ impl Faults {
             .count()
     }
 
-    /// Forgets the past: lists at, and watches from, older revisions get 410.
+    /// Compacts the log: lists at, and watches from, older revisions get 410.
     pub fn compact(&self) {
         let mut state = self.server.lock();
         let revision = state.store.revision();
@@ -357,7 +358,7 @@ impl std::fmt::Debug for Faults {
     }
 }
 
-/// Whose calls are struck, as a shorthand.
+/// Matches the calls of an identity.
 impl From<&Identity> for When {
     fn from(identity: &Identity) -> Self {
         Self::any().user(identity.name())

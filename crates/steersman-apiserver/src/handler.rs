@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a request to its reply.
+//! Request handling: from a parsed request to its reply.
 //!
-//! Everything here runs under the server's lock and waits for nothing; what has to wait (watches, reads of a revision
-//! that is yet to come) is handed back as a plan.
+//! This code runs under the server's lock and never waits. A reply that has to wait (a watch, a read at a future
+//! revision) is returned as a plan.
 
 mod components;
 pub(crate) mod create;
@@ -40,7 +40,7 @@ use crate::{
 
 use negotiate::Form;
 
-/// A request, read but not yet understood.
+/// A received request whose path is not parsed yet.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -49,12 +49,12 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) identity: Identity,
-    /// When it came, from which ages are counted.
+    /// Time of arrival; ages in tables count up to it.
     pub(crate) received: SystemTime,
 }
 
 impl Call {
-    /// A header as text; empty if it is not there.
+    /// Returns a header as text; empty if it is absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
@@ -62,7 +62,7 @@ impl Call {
             .unwrap_or_default()
     }
 
-    /// The verb and resource that are asked for, if it is objects.
+    /// Returns the verb and resource path, if the request addresses resources.
     pub(crate) fn resource_request(&self) -> Option<(Verb, ResourcePath)> {
         let Route::Resource(path) = Route::parse(&self.path) else {
             return None;
@@ -71,7 +71,7 @@ impl Call {
         Some((verb, path))
     }
 
-    /// Who is said to have written: the `fieldManager` parameter, or the start of the user agent.
+    /// Returns the field manager: the `fieldManager` parameter, or the start of the user agent.
     pub(crate) fn manager(&self) -> String {
         let manager = match self.query.filled("fieldManager") {
             Some(manager) => manager,
@@ -81,7 +81,7 @@ impl Call {
     }
 }
 
-/// The resource that a request names.
+/// The resource that a request addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) resource: Arc<Resource>,
@@ -93,7 +93,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// What a request for this object in its storage version would name.
+    /// Returns the target of a request for this object in its storage version.
     pub(crate) fn of(resource: &Arc<Resource>, stored: &Stored) -> Self {
         Self {
             resource: Arc::clone(resource),
@@ -121,7 +121,7 @@ impl Target {
     }
 }
 
-/// What is sent back.
+/// A response before it is serialized.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: StatusCode,
@@ -130,18 +130,18 @@ pub(crate) struct Reply {
     pub(crate) content: Content,
 }
 
-/// The body of a reply, or how to get it.
+/// The body of a reply, or how to produce it.
 #[derive(Debug)]
 pub(crate) enum Content {
     Bytes(Bytes),
-    /// Written out after the lock is released.
+    /// A list that is serialized after the lock is released.
     List(Box<ListContent>),
     Watch(Box<watch::Plan>),
-    /// To be tried again once this revision is there.
+    /// Retry once the store reaches this revision.
     Wait(u64),
 }
 
-/// A list that is yet to be written out.
+/// A list that is not serialized yet.
 #[derive(Debug)]
 pub(crate) struct ListContent {
     pub(crate) representation: Representation,
@@ -186,10 +186,10 @@ impl Reply {
     }
 }
 
-/// Answers a request.
+/// Handles a request.
 ///
 /// # Errors
-/// The failure to answer with.
+/// Returns the failure to respond with.
 pub(crate) fn dispatch(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     crate::auth::authorize::check(cx, call)?;
     match Route::parse(&call.path) {
@@ -233,7 +233,7 @@ fn resource(cx: &mut Context<'_>, call: &Call, path: &ResourcePath) -> Result<Re
     Ok(reply)
 }
 
-/// Finds the resource that a path names.
+/// Resolves a path to the resource that it names.
 fn find(cx: &Context<'_>, path: &ResourcePath) -> Result<Target> {
     let missing = || {
         if cx.state.registry.has_builtin_group(&path.group) {
@@ -333,7 +333,7 @@ fn subresource(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -
         .subresource(&target.subresource)
         .map(|sub| sub.verbs.clone())
         .unwrap_or_default();
-    // Definitions may leave out verbs of the real server that their kind does not list.
+    // A subresource without this verb responds 405, as on the real server.
     if !verbs.iter().any(|known| known == verb.name()) {
         return Err(Failure::method_not_allowed());
     }
@@ -353,7 +353,7 @@ fn subresource(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -
     }
 }
 
-/// The reply that carries one object.
+/// Builds the reply that carries one object.
 pub(crate) fn object_reply(
     call: &Call,
     target: &Target,
@@ -372,7 +372,7 @@ pub(crate) fn object_reply(
 #[derive(Debug)]
 pub(crate) enum Written {
     Stored(Arc<Stored>),
-    /// Nothing is stored under this form: a dry run, or an object that is gone.
+    /// The object is not stored in this form: a dry run, or a deleted object.
     Transient(Box<Object>),
 }
 
@@ -395,7 +395,7 @@ pub(crate) fn representation(call: &Call, target: &Target) -> Result<Representat
     ))
 }
 
-/// The full form, whatever the client accepts.
+/// Returns the full form, ignoring the client's `Accept` header.
 pub(crate) fn full(target: &Target) -> Representation {
     Representation::new(
         &target.resource,
@@ -405,7 +405,7 @@ pub(crate) fn full(target: &Target) -> Representation {
     )
 }
 
-/// What to do about unknown and duplicate fields.
+/// Handling of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -413,7 +413,7 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// The options that all writes share.
+/// Query options that all writes share.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
@@ -422,7 +422,7 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Reads them from the query; `kind` names them in errors.
+    /// Parses the options from the query; `kind` names them in errors.
     pub(crate) fn parse(call: &Call, kind: &str) -> Result<Self> {
         let mut errors = Vec::new();
         let values: Vec<&str> = call.query.all("dryRun").collect();
@@ -473,7 +473,7 @@ impl WriteOptions {
     }
 }
 
-/// What is wrong with the values of `dryRun`.
+/// Returns the error in the values of `dryRun`, if there is one.
 pub(crate) fn check_dry_run(values: &[&str]) -> Option<FieldError> {
     let all = values.iter().all(|value| *value == "All");
     (!all).then(|| FieldError::unsupported("dryRun", &json!(values), &["All".to_owned()]))

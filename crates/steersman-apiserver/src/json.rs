@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading JSON and YAML bodies, with the names of fields that are there twice.
+//! Parses JSON and YAML bodies and reports duplicate fields.
 //!
 //! # Guarantees
-//! 1. What is read is nested at most [`DEPTH`] deep, so that nobody who walks over it runs out of stack.
-//! 2. At most [`COMPLAINTS`] duplicate fields are named.
+//! 1. A parsed value is nested at most [`DEPTH`] levels, so that recursive code does not overflow the stack.
+//! 2. At most [`COMPLAINTS`] duplicate fields are reported.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// As deep as bodies may be nested. The real server reads a hundred times that; but what is stored has the owners of its
-/// fields in it, and lists and events are round it, and clients that read with serde_json give up at 128.
+/// Maximum nesting of bodies. The real server accepts a hundred times that. Here a stored object also contains its
+/// managed fields, lists and events wrap it, and clients that parse with serde_json stop at 128.
 pub(crate) const DEPTH: usize = 100;
 
-/// As many unknown and duplicate fields are named; the real server stops there as well.
+/// Maximum number of reported unknown and duplicate fields, as on the real server.
 pub(crate) const COMPLAINTS: usize = 100;
 
 const TOO_DEEP: &str = "exceeded max depth";
 
-/// True if a value is nested deeper than that.
+/// Returns true if a value is nested deeper than `than`.
 pub(crate) fn is_deeper(value: &Value, than: usize) -> bool {
     let inner = |value: &Value| than == 0 || is_deeper(value, than - 1);
     match value {
@@ -29,7 +29,7 @@ pub(crate) fn is_deeper(value: &Value, than: usize) -> bool {
     }
 }
 
-/// The same value, unless it is nested too deep.
+/// Returns the value, or an error if it is nested too deep.
 pub(crate) fn not_too_deep(value: Value) -> Result<Value, String> {
     if is_deeper(&value, DEPTH) {
         return Err(TOO_DEEP.to_owned());
@@ -37,10 +37,10 @@ pub(crate) fn not_too_deep(value: Value) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Reads JSON; the paths of duplicate fields are added to `duplicates`.
+/// Parses JSON; appends the paths of duplicate fields to `duplicates`.
 ///
 /// # Errors
-/// The text of Go's decoder, as near as can be.
+/// Returns the message of Go's decoder, as closely as possible.
 pub(crate) fn parse(bytes: &[u8], duplicates: &mut Vec<String>) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let seed = Seed {
@@ -78,7 +78,7 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// What Go says of a text that begins as `true`, `false` or `null` does and goes on otherwise.
+/// Returns Go's error for a misspelt `true`, `false` or `null`.
 fn wrong_literal(bytes: &[u8]) -> Option<String> {
     let text = bytes.trim_ascii_start();
     let literal = ["true", "false", "null"]
@@ -94,10 +94,10 @@ fn wrong_literal(bytes: &[u8]) -> Option<String> {
     ))
 }
 
-/// Reads YAML, of which JSON is a part.
+/// Parses YAML, a superset of JSON.
 ///
 /// # Errors
-/// What the parser says.
+/// Returns the message of the parser.
 pub(crate) fn parse_yaml(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     let value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
@@ -107,12 +107,12 @@ pub(crate) fn parse_yaml(bytes: &[u8]) -> Result<Value, String> {
 struct Seed<'a> {
     path: String,
     duplicates: &'a mut Vec<String>,
-    /// How much deeper it may go.
+    /// Remaining depth.
     depth: usize,
 }
 
 impl Seed<'_> {
-    /// How much deeper it may go inside.
+    /// Returns the remaining depth of a nested value.
     fn inside<E: Error>(&self) -> Result<usize, E> {
         self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))
     }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! JSON patches as the real server's library applies them.
 //!
-//! It departs from RFC 6902, which the json-patch crate follows to the letter: in an object, a field that is missing
-//! counts as null for `replace`, `test` and `copy`, and so does a `value` that is missing.
+//! That library departs from RFC 6902, which the json-patch crate follows exactly: in an object, a missing field counts
+//! as null for `replace`, `test` and `copy`, and so does a missing `value`.
 //!
 //! # Limits
-//! What is copied is at most 3 MiB in all, as in the real server, and nothing is put deeper than bodies may be nested:
-//! otherwise a few lines could double an object forty times.
+//! A patch copies at most 3 MiB in total, as on the real server, and nests values no deeper than bodies. Otherwise a
+//! few lines could double an object forty times.
 
 use serde_json::Value;
 
 use crate::json::{DEPTH, is_deeper};
 
-/// As many bytes of JSON may be copied by one patch.
+/// Maximum number of JSON bytes that one patch copies.
 const COPIED: usize = 3 * 1024 * 1024;
 
-/// Applies a patch; nothing if it does not fit.
+/// Applies a patch; returns `None` if it does not apply.
 pub(crate) fn apply(document: &Value, operations: &[Value]) -> Option<Value> {
     let mut document = document.clone();
     let mut room = COPIED;
@@ -33,7 +33,7 @@ pub(crate) fn apply(document: &Value, operations: &[Value]) -> Option<Value> {
                 }
             }
             "copy" => {
-                // The whole can be copied nowhere.
+                // The whole document cannot be copied.
                 let from = text("from").filter(|from| !from.is_empty())?;
                 let copied = get(&document, from)?.clone();
                 room = room.checked_sub(copied.to_string().len())?;
@@ -49,14 +49,14 @@ pub(crate) fn apply(document: &Value, operations: &[Value]) -> Option<Value> {
     Some(document)
 }
 
-/// The last part of a pointer, and what leads to it.
+/// Splits a pointer into its parent and its last part.
 fn split(path: &str) -> Option<(&str, String)> {
     let (parent, last) = path.rsplit_once('/')?;
     Some((parent, last.replace("~1", "/").replace("~0", "~")))
 }
 
 fn index(part: &str, length: usize) -> Option<usize> {
-    // Negative numbers count from the end, a habit of the library.
+    // Negative numbers count from the end, as in the library.
     let number: i64 = part.parse().ok()?;
     let length = i64::try_from(length).ok()?;
     let number = if number < 0 { number + length } else { number };

@@ -2,24 +2,28 @@
 //! A Kubernetes API server for tests, demos and simulation, in the same process or on a socket.
 //!
 //! It needs no download, starts in milliseconds and behaves as kube-apiserver does: resource versions, watches,
-//! server-side apply, custom resources, garbage collection. It is usable alone and knows nothing of the framework.
+//! server-side apply, custom resources, garbage collection. It works without Steersman and depends on none of its
+//! crates.
 //!
 //! # Guarantees
-//! 1. One handler serves requests in this process and over HTTPS, and bodies are bytes in both: a test that passes on
-//!    one sees the same on the other.
-//! 2. With a [`clock::ManualClock`] and a seed, the same requests in the same order get the same responses, byte for byte.
-//! 3. Nothing runs but requests, their watches and what they call for: no task, no thread, no timer of its own.
+//! 1. One handler serves in-process requests and HTTPS requests, and bodies are bytes in both. A test that passes on
+//!    one sees the same responses on the other.
+//! 2. With a [`clock::ManualClock`] and a seed, the same requests in the same order get the same responses, byte for
+//!    byte.
+//! 3. The server runs only requests, their watches and the work that they cause: it has no background task, thread or
+//!    timer.
 //! 4. No request can make the server panic.
 //!
 //! # Not promised
-//! Durability: the state is gone with the last clone of the server.
+//! Durability: dropping the last clone of the server drops its state.
 //!
-//! # How it is built
-//! A request is read ([`Service`]), its sender identified, faults applied, and then it is handled under one lock, which
-//! is never held while anything is waited for. Writes go through decoding, ownership of fields, preparation, validation
-//! and the ordered log; a watch is a replay of that log. What a kind is (names, versions, schema, the few rules in which
-//! kinds differ) is data: built-in kinds come from generated rows, custom ones from their definitions, and there is one
-//! code path for both. Work that controllers do elsewhere is a queue that is emptied after each request, or by steps.
+//! # Design
+//! The server parses a request ([`Service`]), authenticates its sender and injects faults. It then handles the request
+//! under one lock, and never waits while it holds the lock. A write passes decoding with defaults, field ownership,
+//! admission, validation and the ordered log. A watch replays that log. The description of a kind (names, versions,
+//! schema, the few kind-specific rules) is data: generated rows for built-in kinds, CRDs for custom kinds. Both use one
+//! code path. Controller work, such as garbage collection, is a queue that the server drains after each request, or step
+//! by step.
 //!
 //! # Example
 //! ```

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server on a socket: HTTPS with HTTP/1.1 and HTTP/2.
+//! HTTPS listener with HTTP/1.1 and HTTP/2.
 //!
 //! # Guarantees
-//! 1. Each listener has its own authority, made when it starts and known to nobody else.
+//! 1. Each listener has its own certificate authority, created at start and trusted by no other listener.
 //! 2. Requests without a token or certificate are anonymous.
 //! 3. Dropping the [`Listener`] closes the socket and all connections.
 
@@ -25,43 +25,43 @@ use crate::{ApiServer, Identity, service::Service};
 
 use certificates::Authority;
 
-/// The server could not be put on a socket.
+/// The server cannot listen on a socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// The address is taken or not ours.
+    /// The address is in use or not local.
     #[error("listening on {address} failed")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// No certificate could be made.
+    /// A certificate cannot be created.
     #[error("making certificates failed")]
     Certificate(#[source] rcgen::Error),
-    /// The certificate was not accepted.
+    /// The TLS library rejected the certificate.
     #[error("setting up TLS failed")]
     Tls(#[source] rustls::Error),
 }
 
-/// A server on a socket.
+/// A server that listens on a socket.
 pub struct Listener {
     address: SocketAddr,
     authority: Arc<Authority>,
-    /// Ends with this value, and all connections with it.
+    /// Dropping this value ends the accept loop and all connections.
     _tasks: JoinSet<()>,
 }
 
 impl ApiServer {
-    /// Serves on a socket; port 0 takes one that is free. Must be called in a tokio runtime.
+    /// Listens on a socket; port 0 selects a free port. Requires a tokio runtime.
     ///
     /// # Errors
-    /// If the address cannot be bound or no certificate can be made.
+    /// Fails if the address cannot be bound or a certificate cannot be created.
     ///
     /// # Cancel safety
-    /// Nothing is left behind if the future is dropped.
+    /// Dropping the future leaves nothing behind.
     pub async fn listen(&self, address: impl Into<SocketAddr>) -> Result<Listener, ListenError> {
         let wanted = address.into();
         let bind = |source| ListenError::Bind {
@@ -83,34 +83,34 @@ impl ApiServer {
 }
 
 impl Listener {
-    /// The address that is served.
+    /// Returns the address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL that clients use.
+    /// Returns the URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The certificate that clients must trust, as PEM.
+    /// Returns the CA certificate that clients must trust, as PEM.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         self.authority.pem()
     }
 
-    /// A kubeconfig for the bearer of a token.
+    /// Returns a kubeconfig with a bearer token.
     #[must_use]
     pub fn kubeconfig(&self, token: &str) -> String {
         kubeconfig::with_token(&self.url(), self.ca_pem(), token)
     }
 
-    /// A kubeconfig with a client certificate that proves an identity.
+    /// Returns a kubeconfig with a client certificate for an identity.
     ///
     /// # Errors
-    /// If no certificate can be made.
+    /// Fails if the certificate cannot be created.
     pub fn kubeconfig_for(&self, identity: Identity) -> Result<String, ListenError> {
         let (certificate, key) = self.authority.issue(identity)?;
         Ok(kubeconfig::with_certificate(
@@ -130,7 +130,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// A failed accept (too many open files) is tried again after this time.
+/// Pause after a failed accept, for example with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 async fn accept(server: ApiServer, socket: TcpListener, acceptor: TlsAcceptor, authority: Arc<Authority>) {
@@ -150,9 +150,9 @@ async fn accept(server: ApiServer, socket: TcpListener, acceptor: TlsAcceptor, a
 }
 
 async fn serve(server: ApiServer, stream: TcpStream, acceptor: TlsAcceptor, authority: Arc<Authority>) {
-    // Without it, small responses wait for acknowledgements.
+    // Without this option, small responses wait for acknowledgements.
     let _ = stream.set_nodelay(true);
-    // Who breaks off or speaks no TLS is not served; there is nobody to tell.
+    // The client closed the connection or does not use TLS; no response is possible.
     let Ok(stream) = acceptor.accept(stream).await else {
         return;
     };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who set which field: `metadata.managedFields` and server-side apply.
+//! Field ownership: `metadata.managedFields` and server-side apply.
 //!
 //! # Guarantees
-//! 1. A write that is not an apply takes over every field that it changes, and never conflicts.
+//! 1. A write other than an apply takes ownership of every field that it changes, and never conflicts.
 //! 2. An apply owns exactly the fields of its configuration. It conflicts with every other manager of a field whose
 //!    value it would change; equal values are shared.
-//! 3. A field that an applier no longer sends, and nobody else owns, is removed.
-//! 4. A write that changes nothing but timestamps of managers changes nothing.
+//! 3. A field that an applier no longer sends, and that no other manager owns, is removed.
+//! 4. A write that changes only timestamps of managers changes nothing.
 
 mod entries;
 pub(crate) mod scale;
@@ -28,10 +28,10 @@ use crate::{
 
 use entries::{Manager, Managers, Operation};
 
-/// After this many managers of updates, the oldest are thrown together.
+/// Maximum number of update managers; the oldest are merged beyond that.
 const UPDATE_MANAGERS: usize = 10;
 
-/// An object in the version of a request, and its schema.
+/// An object in the version of a request, with its schema.
 struct Typed<'a> {
     schema: &'a Schema,
     value: Value,
@@ -52,7 +52,7 @@ impl<'a> Typed<'a> {
         }
     }
 
-    /// What the real server begins with: a zero Go struct, or nothing for a custom resource.
+    /// Returns the empty object of the real server: a zero Go struct, or no fields for a custom resource.
     fn empty(target: &'a Target) -> Self {
         let schema = root(target, target.version);
         let value = if target.resource.custom.is_some() {
@@ -68,12 +68,12 @@ impl<'a> Typed<'a> {
     }
 }
 
-/// The schema of whole objects; custom resources get the common metadata.
+/// Returns the schema of whole objects, including the common metadata.
 fn root(target: &Target, version: usize) -> &Schema {
     &target.resource.versions[version].schema
 }
 
-/// Notes who changed what in a create, update or patch.
+/// Updates the managed fields for a create, update or patch.
 pub(crate) fn on_update(
     cx: &Context<'_>,
     target: &Target,
@@ -98,7 +98,7 @@ pub(crate) fn on_update(
         },
         _ => Managers::decode(&own).unwrap_or_default(),
     };
-    // An object of which nobody is known to own anything stays so until it is applied.
+    // An object without managed fields stays so until an apply.
     if live.is_none() || !managers.is_empty() {
         let before = live.map_or_else(
             || Typed::empty(target),
@@ -138,7 +138,8 @@ fn update(
     }
 }
 
-/// Takes changed and removed fields from all managers but one; the fields that others lose by a change are returned.
+/// Removes changed and deleted fields from all managers except `actor`; returns the changed fields that each manager
+/// lost.
 fn disown(
     target: &Target,
     managers: &mut Managers,
@@ -162,7 +163,7 @@ fn disown(
                     other = found;
                     &other
                 }
-                // A version that is gone takes its managers with it.
+                // A manager of a version that no longer exists is removed.
                 None => return false,
             }
         };
@@ -192,7 +193,7 @@ fn comparison_at(
     Some(apply::compare(schema, &before.value, &after.value).outside(&reset_fields(target)))
 }
 
-/// The managers of something that is made and never stored.
+/// Returns the managed fields of a new object that is never stored.
 pub(crate) fn of_new(
     definition: &str,
     value: &Value,
@@ -213,10 +214,10 @@ pub(crate) fn of_new(
     managers.encode()
 }
 
-/// Applies a configuration to an object, which may not be there yet.
+/// Applies a configuration to an object, or creates the object if it does not exist.
 ///
 /// # Errors
-/// 409 with all conflicts; 500 for a configuration that does not fit its schema.
+/// Returns 409 with all conflicts; 500 for a configuration that does not match its schema.
 pub(crate) fn on_apply(
     cx: &Context<'_>,
     target: &Target,
@@ -289,7 +290,7 @@ pub(crate) fn on_apply(
     let comparison = before.compare(&after).outside(&reset_fields(target));
     let conflicts = disown(target, &mut managers, &before, &after, &comparison, Some(&actor));
     if !force && !conflicts.is_empty() {
-        // What kubectl applied from the client's side is its own already.
+        // kubectl already owns the fields that it set by client-side apply.
         let allowed = live
             .filter(|_| manager == "kubectl")
             .and_then(|live| last_applied(live, &before))
@@ -318,14 +319,14 @@ pub(crate) fn on_apply(
     Ok(object)
 }
 
-/// The annotation in which client-side apply keeps its last configuration.
+/// Annotation that contains the last configuration of client-side apply.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The size of all annotations of an object.
+/// Maximum size of all annotations of an object.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
-/// Keeps the annotation of client-side apply in step with what kubectl applies on the server's side, so that a later
-/// client-side apply knows which fields to remove. An object without the annotation does not get one.
+/// Updates the annotation of client-side apply when kubectl uses server-side apply, so that a later client-side apply
+/// knows which fields to remove. An object without the annotation does not get one.
 fn refresh_last_applied(target: &Target, object: &mut Object, config: Value) {
     let Some(annotations) = object
         .get_mut("metadata")
@@ -348,7 +349,7 @@ fn refresh_last_applied(target: &Target, object: &mut Object, config: Value) {
     {
         given.remove(LAST_APPLIED);
     }
-    // As Go's encoder writes it.
+    // Escapes as Go's encoder does.
     let text = Value::Object(config)
         .to_string()
         .replace('&', "\\u0026")
@@ -363,7 +364,7 @@ fn refresh_last_applied(target: &Target, object: &mut Object, config: Value) {
     }
 }
 
-/// The fields that the last client-side apply of kubectl set and that have kept their values since.
+/// Returns the fields that kubectl's last client-side apply set and whose values have not changed since.
 fn last_applied(live: &Object, before: &Typed<'_>) -> Option<FieldSet> {
     let annotations = metadata_of(live).get("annotations")?;
     let text = annotations.get(LAST_APPLIED)?.as_str()?;
@@ -380,12 +381,12 @@ fn last_applied(live: &Object, before: &Typed<'_>) -> Option<FieldSet> {
     Some(set.difference(&changed))
 }
 
-/// Removes what was applied before, is not applied now, and is owned by nobody else.
+/// Removes fields that were applied before, are not applied now, and have no other owner.
 fn prune(schema: &Schema, merged: &Value, managers: &Managers, last: &FieldSet) -> Value {
     let remove =
         |value: &Value, set: &FieldSet| apply::remove(schema, value, set).unwrap_or_else(|| json!({}));
     let named = |set: &FieldSet| apply::name_members(schema, set);
-    // Both sets exist: the configuration was merged, and the live object was made from one.
+    // This cannot fail: the configuration was merged, and the live object results from an earlier merge.
     let all = |value: &Value| apply::fields(schema, value).unwrap_or_default();
     let pruned = remove(merged, &named(last));
     let (merged_set, owned) = (named(&all(merged)), managers.all());
@@ -424,7 +425,7 @@ fn conflict(conflicts: &[(Manager, FieldSet)]) -> Failure {
     Failure::apply_conflict(message, causes)
 }
 
-/// Fields that the endpoint of a request does not write, and so does not own.
+/// Returns the fields that the endpoint of a request does not write and therefore does not own.
 fn reset_fields(target: &Target) -> FieldSet {
     let custom = target.resource.custom.is_some();
     match target.subresource.as_str() {
@@ -438,7 +439,7 @@ fn reset_fields(target: &Target) -> FieldSet {
     }
 }
 
-/// Metadata that nobody owns.
+/// Returns the metadata fields that no manager owns.
 fn stripped() -> &'static FieldSet {
     static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
         let of_metadata = [
@@ -463,7 +464,7 @@ fn stripped() -> &'static FieldSet {
     &STRIPPED
 }
 
-/// Puts old timestamps of managers back if nothing else changed.
+/// Restores the old timestamps of managers if nothing else changed.
 pub(crate) fn ignore_timestamps(old: &Object, new: &mut Object) {
     let timeless = |object: &Object| {
         let mut entries = metadata_of(object)
@@ -495,7 +496,7 @@ fn without_version(object: &Object) -> Object {
     object
 }
 
-/// A list that is there but says nothing: ownership is to be forgotten.
+/// Returns true for a list without content, which resets the ownership.
 fn is_reset(sent: &Value) -> bool {
     sent.as_array().is_some_and(|entries| {
         entries

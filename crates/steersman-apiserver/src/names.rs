@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which names, labels and annotations are allowed.
+//! Validation of names, labels and annotations.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumer
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// The grammar of an object's name.
+/// The format of an object's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum NameRule {
     #[default]
@@ -22,7 +22,7 @@ pub(crate) enum NameRule {
 }
 
 impl NameRule {
-    /// What is wrong with `name`; a name that is a prefix of a generated one may end in `-`.
+    /// Returns the errors in `name`; with `prefix`, the name is a `generateName` and can end in `-`.
     pub(crate) fn check(self, name: &str, prefix: bool) -> Vec<String> {
         let masked;
         let name = if prefix && name.len() > 1 && name.ends_with('-') {
@@ -57,7 +57,7 @@ fn bounded(text: &str, max: usize, fits: bool, rule: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a DNS subdomain.
+/// Returns the errors in a DNS subdomain.
 pub(crate) fn subdomain(name: &str) -> Vec<String> {
     bounded(name, 253, name.split('.').all(is_label), SUBDOMAIN)
 }
@@ -91,7 +91,7 @@ fn is_name_part(text: &str) -> bool {
         && bytes.iter().all(|b| edge(b) || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// What is wrong with a qualified name such as `example.com/part`.
+/// Returns the errors in a qualified name such as `example.com/part`.
 pub(crate) fn qualified(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>()[..] {
@@ -125,12 +125,12 @@ pub(crate) fn qualified(key: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a label's value.
+/// Returns the errors in a label value.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
     bounded(value, 63, value.is_empty() || is_name_part(value), LABEL_VALUE)
 }
 
-/// Checks labels, annotations, finalizers and owners.
+/// Checks labels, annotations, finalizers and owner references.
 pub(crate) fn check_metadata(metadata: &Map<String, Value>, errors: &mut Vec<FieldError>) {
     for (key, value) in object(metadata, "labels") {
         for error in qualified(key) {
@@ -224,7 +224,7 @@ fn object<'a>(metadata: &'a Map<String, Value>, key: &str) -> impl Iterator<Item
     metadata.get(key).and_then(Value::as_object).into_iter().flatten()
 }
 
-/// Owner references with their fields in Go's order.
+/// Formats owner references with their fields in Go's order.
 fn go_owners(metadata: &Map<String, Value>) -> String {
     let owners = metadata
         .get("ownerReferences")

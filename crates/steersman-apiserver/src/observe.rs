@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was asked and how it was answered, for those who look on.
+//! Observation of requests and responses.
 //!
 //! # Guarantees
-//! 1. An observer is told of each request once, when its answer begins; also of those that were refused, or whose answer
-//!    was lost.
+//! 1. The observer is called once for each request, when its response begins, including rejected requests and lost
+//!    responses.
 //! 2. It sees neither bodies nor credentials.
-//! 3. It is called outside of the server's lock, on the task of the request, and delays no other one.
+//! 3. It is called outside the server's lock, on the task of the request, and delays no other request.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,27 +13,27 @@ use http::{Method, Response, StatusCode, Uri, header};
 
 use crate::{body::Body, handler::Call, route::Verb, service::ConnectionLost};
 
-/// A request and its answer.
+/// A request and its response.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Exchange<'a> {
-    /// The method.
+    /// HTTP method.
     pub method: &'a Method,
     /// Path and query.
     pub uri: &'a Uri,
-    /// Who asked.
+    /// Name of the user.
     pub user: &'a str,
-    /// What the client calls itself; empty if it does not say.
+    /// `User-Agent` header; empty if absent.
     pub user_agent: &'a str,
-    /// The code of the answer; nothing if the answer was lost.
+    /// Status code; `None` if the response was lost.
     pub status: Option<StatusCode>,
-    /// How long it took until the answer began.
+    /// Time until the response began.
     pub took: Duration,
-    /// Whether it is a watch, whose answer goes on.
+    /// True for a watch, whose response continues.
     pub is_watch: bool,
 }
 
-/// Who looks on.
+/// The callback that observes requests.
 #[derive(Clone)]
 pub(crate) struct Observer(Arc<dyn Fn(&Exchange<'_>) + Send + Sync>);
 
@@ -42,7 +42,7 @@ impl Observer {
         Self(Arc::new(see))
     }
 
-    /// Tells of a request that was answered now.
+    /// Reports a request whose response begins now.
     pub(crate) fn see(
         &self,
         call: &Call,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resource quantities in the one form that the real server stores them in.
+//! Resource quantities in the canonical form of the real server.
 //!
-//! Written by hand: the known crates parse quantities for arithmetic and do not keep Go's choice of suffix.
+//! Hand-written: existing crates parse quantities for arithmetic and do not keep Go's choice of suffix.
 
 pub(crate) mod amount;
 
@@ -28,16 +28,16 @@ const BINARY: [(&str, u32); 6] = [
     ("Ei", 60),
 ];
 
-/// What Go says of a text that is no quantity.
+/// Go's error for a text that is not a quantity.
 const FORMAT_WRONG: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const NUMERIC: &str = "unable to parse numeric part of quantity";
 const SUFFIX: &str = "unable to parse quantity's suffix";
 
-/// That many digits surely fit into 64 bits.
+/// Number of digits that always fit into 64 bits.
 const SHORT: usize = 18;
 
-/// How the exponent is written.
+/// The format of the exponent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Decimal,
@@ -45,11 +45,11 @@ enum Format {
     Binary,
 }
 
-/// The smallest power of ten that Go keeps of a quantity; what is below is rounded up.
+/// The smallest power of ten that Go keeps; smaller parts are rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     Nano,
-    /// Of a list of resources.
+    /// Precision of resource lists.
     Milli,
 }
 
@@ -62,10 +62,10 @@ impl Precision {
     }
 }
 
-/// The form in which Go writes a quantity.
+/// Returns the form in which Go writes a quantity.
 ///
 /// # Errors
-/// The text of Go's parser.
+/// Returns the message of Go's parser.
 pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, &'static str> {
     let text = text.trim();
     if text.is_empty() {
@@ -84,10 +84,11 @@ pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, &'st
     let (format, power) = power(suffix).ok_or(SUFFIX)?;
     let whole = if whole.is_empty() { "0" } else { whole };
     let digits = format!("{whole}{fraction}");
-    // As Go: what goes beyond 32 bits wraps around.
+    // As in Go, an exponent beyond 32 bits wraps around.
     let places = i32::try_from(fraction.len()).map_err(|_| NUMERIC)?;
     let exponent = if format == Format::Binary { 0 } else { power }.wrapping_sub(places);
-    // Go has a short way for numbers that surely fit into 64 bits, and keeps those that it takes for canonical.
+    // Go has a fast path for numbers that always fit into 64 bits, and keeps the text of those that it considers
+    // canonical.
     let (is_short, is_kept) = match format {
         Format::Binary => {
             let spare = 14_i32 - i32::try_from(whole.len()).unwrap_or(i32::MAX) - power * 3 / 10;
@@ -117,12 +118,12 @@ pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, &'st
     Ok(format!("{sign}{}", written.ok_or(NUMERIC)?))
 }
 
-/// What a text begins with, and the rest.
+/// Splits a text after its leading characters of a class.
 fn leading(text: &str, of: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !of(c)).unwrap_or(text.len()))
 }
 
-/// A suffix is letters and then maybe a number.
+/// Checks that a suffix is letters, optionally followed by a number.
 fn check_suffix(suffix: &str) -> Result<(), &'static str> {
     let (_, rest) = leading(suffix, |c| "eEinumkKMGTP".contains(c));
     let (_, rest) = leading(rest.strip_prefix(['-', '+']).unwrap_or(rest), |c| {
@@ -135,7 +136,7 @@ fn check_suffix(suffix: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The power that a suffix stands for: of two if the format is binary, else of ten.
+/// Returns the power of a suffix: of two in the binary format, else of ten.
 fn power(suffix: &str) -> Option<(Format, i32)> {
     if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
         return Some((Format::Decimal, *power));
@@ -148,7 +149,7 @@ fn power(suffix: &str) -> Option<(Format, i32)> {
     Some((Format::Scientific, i32::from_le_bytes([a, b, c, d])))
 }
 
-/// About how much a canonical quantity is, to compare it with others.
+/// Returns the approximate value of a canonical quantity, for comparisons.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let split = text
         .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))
@@ -165,12 +166,12 @@ pub(crate) fn number(text: &str) -> Option<f64> {
     Some(number * 10_f64.powi(*power))
 }
 
-/// A number that is not zero, with the largest exponent that is a multiple of three; rounded up to its precision.
+/// Formats a non-zero number with the largest exponent that is a multiple of three, rounded up to its precision.
 fn decimal(mut mantissa: i128, mut exponent: i32, format: Format, precision: Precision) -> Option<String> {
     let least = precision.power();
     if exponent < least {
         let divisor = 10_i128.checked_pow(exponent.abs_diff(least));
-        // More digits than there can be leave the smallest number.
+        // A number below the precision rounds up to the smallest one.
         mantissa = divisor.map_or(1, |divisor| {
             mantissa / divisor + i128::from(mantissa % divisor != 0)
         });
@@ -186,7 +187,7 @@ fn decimal(mut mantissa: i128, mut exponent: i32, format: Format, precision: Pre
     let suffix = match format {
         Format::Scientific if exponent == 0 => String::new(),
         Format::Scientific => format!("e{exponent}"),
-        // Go leaves out a suffix that it does not know.
+        // Go omits a suffix that it does not know.
         _ => DECIMAL
             .iter()
             .find(|(_, power)| *power == exponent)
@@ -198,7 +199,7 @@ fn decimal(mut mantissa: i128, mut exponent: i32, format: Format, precision: Pre
 fn binary(mantissa: i128, exponent: i32, shift: u32, precision: Precision) -> Option<String> {
     let factor = 1_i128.checked_shl(shift)?;
     let divisor = 10_i128.checked_pow(exponent.unsigned_abs())?;
-    // Go knows no binary quantity beyond 64 bits.
+    // Go limits binary quantities to 64 bits.
     let most = i128::from(i64::MAX);
     let least = (mantissa / divisor).checked_mul(factor);
     if least.is_none_or(|least| least >= most) {
@@ -279,7 +280,7 @@ mod tests {
         }
     }
 
-    // Where the exponents are too much for Go's own arithmetic, nothing is computed that grows with them.
+    // The time must not depend on the exponent, even if it exceeds Go's arithmetic.
     #[test]
     fn exponents_of_any_size_are_read_at_once() {
         assert_eq!(canonical("1e-2000000000").as_deref(), Ok("1e-9"));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Uids and generated names, from a seed.
+//! Random uids and generated names from a seed.
 //!
 //! # Guarantees
 //! 1. The same seed and the same calls give the same values.
 
-/// A small generator (splitmix64): its output only has to be well spread, not secret.
+/// A small generator (splitmix64): its output must be well distributed, not secret.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
-/// The letters of generated names: no vowels, so that no words come out, and no characters that look alike.
+/// Characters of generated names: no vowels, so that no words result, and no characters that look alike.
 const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Random {
@@ -24,7 +24,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A version 4 UUID.
+    /// Returns a version 4 UUID.
     pub(crate) fn uid(&mut self) -> String {
         let high = (self.next() & 0xffff_ffff_ffff_0fff) | 0x4000;
         let low = (self.next() & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
@@ -38,7 +38,7 @@ impl Random {
         )
     }
 
-    /// `base`, cut to 58 characters, and five random ones.
+    /// Returns `base`, cut to 58 characters, with five random characters appended.
     pub(crate) fn name(&mut self, base: &str) -> String {
         let mut name: String = base.chars().take(58).collect();
         for _ in 0..5 {
@@ -48,7 +48,7 @@ impl Random {
         name
     }
 
-    /// Fills `bytes`; used for secrets, which are as secret as the seed.
+    /// Fills `bytes` for secrets, which are only as secret as the seed.
     pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let next = self.next().to_le_bytes();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects as bytes, in the version and form that a client asked for.
+//! Serializes objects in the version and form that a client requested.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -15,14 +15,14 @@ use crate::{
     table::{self, Include},
 };
 
-/// How to write the objects of one resource.
+/// Describes how the objects of one resource are serialized.
 #[derive(Clone, Debug)]
 pub(crate) struct Representation {
     resource: Arc<Resource>,
     /// Index of the version.
     version: usize,
     form: Form,
-    /// When an object is looked at, from which its age is counted.
+    /// Current time, up to which ages count.
     now: SystemTime,
     /// `{"kind":"…","apiVersion":"…",`
     prefix: Bytes,
@@ -54,12 +54,12 @@ impl Representation {
         }
     }
 
-    /// Counts ages from another moment.
+    /// Sets the time up to which ages count.
     pub(crate) fn at(&mut self, now: SystemTime) {
         self.now = now;
     }
 
-    /// The object with `kind` and `apiVersion`.
+    /// Serializes the object with `kind` and `apiVersion`.
     pub(crate) fn whole(&self, stored: &Stored) -> Bytes {
         match self.form {
             Form::Table(include) => self.splice(&encode(&self.table(include, &stored.object(), true))),
@@ -67,7 +67,7 @@ impl Representation {
         }
     }
 
-    /// As [`Self::whole`]; only the first of several events says what the columns of tables are.
+    /// Serializes as [`Self::whole`] does; for tables, only the first event contains the column definitions.
     pub(crate) fn event(&self, stored: &Stored, first: bool) -> Bytes {
         match self.form {
             Form::Table(include) if !first => {
@@ -77,7 +77,7 @@ impl Representation {
         }
     }
 
-    /// A table of one row, without `kind` and `apiVersion`.
+    /// Builds a table of one row, without `kind` and `apiVersion`.
     fn table(&self, include: Include, object: &Object, headers: bool) -> Object {
         let mut metadata = Object::new();
         if let Some(version) = metadata_of(object).get("resourceVersion") {
@@ -104,7 +104,7 @@ impl Representation {
         table::row(&self.resource, version, object, &shown, include, self.now)
     }
 
-    /// As [`Self::whole`], for fields that are not stored.
+    /// Serializes as [`Self::whole`] does, for an object that is not stored.
     pub(crate) fn whole_object(&self, object: &Object) -> Bytes {
         match self.form {
             Form::Full => self.splice(&encode(&self.converted(object.clone()))),
@@ -113,7 +113,7 @@ impl Representation {
         }
     }
 
-    /// The object as an item of a list: built-in kinds leave out `kind` and `apiVersion`.
+    /// Serializes the object as a list item: built-in kinds omit `kind` and `apiVersion`.
     pub(crate) fn item(&self, stored: &Stored) -> Bytes {
         let bare = self.form == Form::Full && self.resource.custom.is_none();
         if bare {
@@ -123,7 +123,7 @@ impl Representation {
         }
     }
 
-    /// An object that holds nothing but a revision.
+    /// Serializes a bookmark, which contains only a revision.
     pub(crate) fn bookmark(&self, revision: u64, initial_events_end: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_events_end {
@@ -138,13 +138,13 @@ impl Representation {
         self.splice(&encode(&object))
     }
 
-    /// A list of `items`.
+    /// Serializes a list of `items`.
     pub(crate) fn list<'a>(&self, metadata: &Object, items: impl Iterator<Item = &'a Stored>) -> Bytes {
         if let Form::Table(include) = self.form {
             let rows: Vec<Value> = items.map(|stored| self.row(include, &stored.object())).collect();
             let mut table = self.table_of(metadata.clone(), true, rows);
             if !table::is_printed(&self.resource) && table["rows"] == json!([]) {
-                // The real server's way with kinds that it has no columns for.
+                // The real server writes null for kinds without columns.
                 table.insert("rows".to_owned(), Value::Null);
             }
             return self.splice(&encode(&table));
@@ -169,7 +169,7 @@ impl Representation {
         out.put_slice(head.as_bytes());
         let mut metadata = metadata.clone();
         if self.resource.custom.is_some() && self.form == Form::Full {
-            // Lists of custom resources always have the field.
+            // Lists of custom resources always contain this field.
             metadata.entry("continue").or_insert_with(|| json!(""));
         }
         out.put_slice(&encode(&metadata));
@@ -187,7 +187,7 @@ impl Representation {
     fn splice(&self, fields: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(self.prefix.len() + fields.len());
         out.put_slice(&self.prefix);
-        // The opening brace is part of the prefix; an object without fields needs no comma before its closing one.
+        // The opening brace is part of the prefix; an object without fields needs no comma before the closing brace.
         if fields == b"{}" {
             out.truncate(out.len() - 1);
         }
@@ -212,13 +212,13 @@ impl Representation {
         }
     }
 
-    /// From the stored version to the one that is asked for.
+    /// Converts an object from the stored version to the requested one.
     pub(crate) fn converted(&self, object: Object) -> Object {
         convert_from_storage(&self.resource, self.version, object)
     }
 }
 
-/// Brings an object from its stored form to a version of its kind.
+/// Converts an object from its stored form to a version of its kind.
 pub(crate) fn convert_from_storage(resource: &Resource, version: usize, mut object: Object) -> Object {
     if resource.custom.is_none() {
         conversion::from_storage(resource, version, &mut object);
@@ -231,7 +231,7 @@ pub(crate) fn convert_from_storage(resource: &Resource, version: usize, mut obje
     fill::drop_nulls_of(stored, &mut object);
     fill::defaults_of(stored, &mut object);
     if version != resource.strategy.storage_version {
-        // Defaults are those of the stored version only.
+        // Only the stored version sets defaults.
         prune::prune(asked, &mut object, &mut ignored);
         fill::drop_nulls_of(asked, &mut object);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resources as data: names, versions, schemas and the few rules in which kinds differ.
+//! Resources as data: names, versions, schemas and the few kind-specific rules.
 
 pub(crate) mod builtin;
 pub(crate) mod registry;
@@ -18,7 +18,7 @@ use crate::{
 pub(crate) use registry::Registry;
 pub(crate) use strategy::Strategy;
 
-/// One kind in all its versions.
+/// One kind with all its versions.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) group: String,
@@ -33,23 +33,23 @@ pub(crate) struct Resource {
     pub(crate) versions: Vec<Version>,
     pub(crate) storage: StorageId,
     pub(crate) strategy: Strategy,
-    /// Present for kinds that a CustomResourceDefinition made.
+    /// Set for kinds that a CRD defines.
     pub(crate) custom: Option<Custom>,
-    /// Watches that began under another epoch end.
+    /// Watches that started under another epoch are closed.
     pub(crate) epoch: u64,
-    /// Watches from before this revision have expired.
+    /// Watches from before this revision get 410 Expired.
     pub(crate) floor: u64,
 }
 
-/// What a CustomResourceDefinition adds.
+/// Properties of a kind that a CRD defines.
 #[derive(Clone, Debug)]
 pub(crate) struct Custom {
-    /// The definition's name.
+    /// The CRD's name.
     pub(crate) definition: String,
-    /// Names the schemas of this definition; objects written under another edition are brought in line when read.
+    /// Edition of the CRD's schemas; objects of another edition are converted when read.
     pub(crate) edition: u64,
     pub(crate) terminating: bool,
-    /// Other versions than the stored one would be made by a webhook, which this server does not call.
+    /// True if versions other than the stored one need a conversion webhook, which this server does not call.
     pub(crate) converts_by_webhook: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Custom {
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) name: String,
-    /// The columns of custom resources besides their name.
+    /// The table columns of a custom resource, except the name.
     pub(crate) columns: Vec<crate::table::Column>,
     pub(crate) served: bool,
     pub(crate) schema: Arc<Schema>,
@@ -78,7 +78,7 @@ pub(crate) struct Subresource {
     pub(crate) verbs: Vec<String>,
 }
 
-/// Where a scale is read from and written to.
+/// The paths that a scale reads and writes.
 #[derive(Clone, Debug)]
 pub(crate) struct ScalePaths {
     pub(crate) spec: Vec<String>,
@@ -96,7 +96,7 @@ impl Resource {
 
     pub(crate) fn qualified_kind(&self) -> Qualified<'_> {
         Qualified {
-            // Events of both groups are one kind to the real server's validation.
+            // The validation of the real server treats Events of both groups as one kind.
             group: if self.is("events.k8s.io", "events") {
                 ""
             } else {
@@ -110,12 +110,12 @@ impl Resource {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    /// The version that objects are stored in.
+    /// Returns the version in which objects are stored.
     pub(crate) fn storage_version(&self) -> &Version {
         &self.versions[self.strategy.storage_version.min(self.versions.len() - 1)]
     }
 
-    /// The key that an object is stored under.
+    /// Returns the storage key of an object.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced {
             format!("{namespace}/{name}")
@@ -124,7 +124,7 @@ impl Resource {
         }
     }
 
-    /// The keys of a namespace begin with this.
+    /// Returns the key prefix of a namespace.
     pub(crate) fn prefix(&self, namespace: &str) -> String {
         if self.namespaced && !namespace.is_empty() {
             format!("{namespace}/")
@@ -156,7 +156,7 @@ impl Version {
     }
 }
 
-/// `group/version`, or the version alone for the core group.
+/// Returns `group/version`, or the version alone for the core group.
 pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() {
         version.to_owned()
@@ -165,7 +165,7 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
     }
 }
 
-/// The value at a path of plain fields.
+/// Returns the value at a path of plain fields.
 pub(crate) fn at<'a>(object: &'a Object, path: &[impl AsRef<str>]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     rest.iter().try_fold(object.get(first.as_ref())?, |value, field| {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a request asks for, from its method and path.
+//! Routing: parses the method and path of a request.
 
 use http::Method;
 
-/// What is done.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -31,7 +31,7 @@ impl Verb {
     }
 }
 
-/// A request for objects.
+/// The path of a resource request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
     pub(crate) group: String,
@@ -42,7 +42,7 @@ pub(crate) struct ResourcePath {
     pub(crate) subresource: String,
 }
 
-/// Where a request goes.
+/// The kind of endpoint that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Resource(ResourcePath),
@@ -54,12 +54,12 @@ pub(crate) enum Route {
     Group(String),
     /// `/api/v1` or `/apis/{group}/{version}`
     GroupVersion(String, String),
-    /// Everything else.
+    /// Every other path.
     Other,
 }
 
 impl Route {
-    /// Reads a path.
+    /// Parses a path.
     pub(crate) fn parse(path: &str) -> Self {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         match parts[..] {
@@ -101,7 +101,7 @@ impl Route {
     }
 }
 
-/// The verb of a request for objects.
+/// Returns the verb of a resource request.
 pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> Option<Verb> {
     Some(match (method, named) {
         (&Method::GET | &Method::HEAD, false) if watch => Verb::Watch,
@@ -116,12 +116,12 @@ pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> Option<Verb> {
     })
 }
 
-/// Undoes percent encoding; what is not valid stays as it is.
+/// Decodes percent encoding; invalid sequences stay unchanged.
 fn decoded(text: &str) -> String {
     percent_decoded(text, false)
 }
 
-/// Undoes percent encoding, and the `+` of query strings if asked.
+/// Decodes percent encoding and, with `plus`, the `+` of query strings.
 pub(crate) fn percent_decoded(text: &str, plus: bool) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -168,7 +168,7 @@ impl Query {
         )
     }
 
-    /// The first value of that name.
+    /// Returns the first value with that name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
@@ -176,7 +176,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The first value of that name that is not empty.
+    /// Returns the first non-empty value with that name.
     pub(crate) fn filled(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|value| !value.is_empty())
     }
@@ -188,7 +188,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Go's reading of a flag: anything but a word for false is true.
+    /// Parses a flag as Go does: every value except a word for false is true.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.get(name)
             .is_some_and(|value| !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F"))

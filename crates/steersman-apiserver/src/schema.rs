@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What objects look like: one form for the schemas of built-in kinds and of custom resources.
+//! Schemas: one representation for built-in kinds and custom resources.
 //!
-//! A schema is parsed from OpenAPI v3 with the `x-kubernetes-*` extensions. Definitions of built-in kinds refer to
-//! each other by name and are parsed when first used ([`definitions`]), so that a server starts at once.
+//! A schema is parsed from OpenAPI v3 with the `x-kubernetes-*` extensions. Definitions of built-in kinds refer to each
+//! other by name. They are parsed on first use ([`definitions`]), so that the server starts fast.
 
 pub(crate) mod definitions;
 pub(crate) mod fill;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::Value;
 
-/// The JSON type that a schema asks for.
+/// The JSON type that a schema requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Type {
     #[default]
@@ -43,7 +43,7 @@ impl Type {
     }
 }
 
-/// How the items of a list are told apart.
+/// `x-kubernetes-list-type`: how the items of a list are identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     #[default]
@@ -52,21 +52,21 @@ pub(crate) enum ListType {
     Map(Vec<String>),
 }
 
-/// What a Go struct does with an empty field when it is written.
+/// Go's serialization of an empty struct field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Go {
-    /// Kept as it was sent.
+    /// Kept as received.
     #[default]
     Pointer,
     /// Written even if empty.
     Always,
-    /// Written as null if it is not there.
+    /// Written as null if absent.
     Null,
-    /// Dropped if zero.
+    /// Omitted if zero.
     NonZero,
 }
 
-/// Whether and how fields that have no property of their own may be there.
+/// `additionalProperties`: which fields are allowed besides the listed properties.
 #[derive(Debug, Default)]
 pub(crate) enum Additional {
     #[default]
@@ -122,7 +122,7 @@ pub(crate) struct Rules {
 }
 
 impl Schema {
-    /// A schema that accepts everything and keeps it.
+    /// Returns a schema that accepts and keeps everything.
     pub(crate) fn anything() -> Self {
         Self {
             preserve_unknown: true,
@@ -130,7 +130,7 @@ impl Schema {
         }
     }
 
-    /// Reads a schema from its OpenAPI form; what is not understood is ignored.
+    /// Parses a schema from its OpenAPI form; ignores unknown keywords.
     pub(crate) fn parse(json: &Value) -> Self {
         let text = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_owned);
         let flag = |key: &str| json.get(key).and_then(Value::as_bool).unwrap_or_default();
@@ -183,7 +183,7 @@ impl Schema {
         }
     }
 
-    /// The schema itself, or the definition that it refers to.
+    /// Returns the schema itself, or the definition that it refers to.
     pub(crate) fn resolved(&self) -> &Self {
         match &self.reference {
             Some(name) => definitions::find(name),
@@ -191,7 +191,7 @@ impl Schema {
         }
     }
 
-    /// The schema of the field `name`, and whether it is a property of its own.
+    /// Returns the schema of the field `name`, and true if the field is a listed property.
     pub(crate) fn field(&self, name: &str) -> Option<(&Self, bool)> {
         if let Some(property) = self.properties.get(name) {
             return Some((property, true));
@@ -246,7 +246,7 @@ impl Rules {
             multiple_of: float("multipleOf"),
             min_length: count("minLength"),
             max_length: count("maxLength"),
-            // Whether a pattern compiles is checked when a definition is registered.
+            // The check of a CRD rejects patterns that do not compile.
             pattern: json
                 .get("pattern")
                 .and_then(Value::as_str)

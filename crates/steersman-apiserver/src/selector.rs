@@ -9,7 +9,7 @@ use crate::{
     store::{Object, Stored, metadata_of},
 };
 
-/// What an object must look like to be seen.
+/// A selector of objects by labels and fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     pub(crate) labels: Vec<Requirement>,
@@ -30,7 +30,7 @@ impl Selector {
             && self.fields.iter().all(|field| field.matches(object))
     }
 
-    /// As [`Self::matches`], decoding no more than the requirements ask for.
+    /// Matches as [`Self::matches`] does, and decodes only what the requirements need.
     pub(crate) fn sees(&self, stored: &Stored) -> bool {
         if self.is_empty() {
             return true;
@@ -59,7 +59,7 @@ impl Selector {
             && self.fields.iter().all(field)
     }
 
-    /// The name that a `metadata.name=x` requirement asks for.
+    /// Returns the name of a `metadata.name=x` requirement.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields
             .iter()
@@ -78,7 +78,7 @@ enum Operator {
     LessThan,
 }
 
-/// One condition on labels.
+/// One requirement on labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Requirement {
     key: String,
@@ -113,10 +113,10 @@ impl Requirement {
     }
 }
 
-/// Reads a label selector.
+/// Parses a label selector.
 ///
 /// # Errors
-/// The text of the real server's parser.
+/// Returns the message of the real server's parser.
 pub(crate) fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
     let tokens = tokens(text);
     let mut parser = Parser {
@@ -327,7 +327,7 @@ impl Parser<'_> {
     }
 }
 
-/// One condition on fields.
+/// One requirement on fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldRequirement {
     field: String,
@@ -336,7 +336,7 @@ pub(crate) struct FieldRequirement {
 }
 
 impl FieldRequirement {
-    /// An object of exactly this name.
+    /// Selects the object with exactly this name.
     pub(crate) fn named(name: &str) -> Self {
         Self {
             field: "metadata.name".to_owned(),
@@ -360,7 +360,7 @@ impl FieldRequirement {
     }
 }
 
-/// The component that reports an event, in the field of old or in the new one.
+/// Returns the reporting component of an Event, from the deprecated field or the new one.
 fn event_source(object: &Object) -> &str {
     let fields: [&[&str]; 2] = [&["source", "component"], &["reportingComponent"]];
     let texts = fields.iter().filter_map(|path| at(object, path)?.as_str());
@@ -370,7 +370,7 @@ fn event_source(object: &Object) -> &str {
         .unwrap_or_default()
 }
 
-/// What a selectable field counts as where it is not there.
+/// Returns the value of a selectable field that is absent.
 fn absent(field: &str) -> &'static str {
     match field {
         "spec.unschedulable" | "spec.hostNetwork" => "false",
@@ -379,10 +379,10 @@ fn absent(field: &str) -> &'static str {
     }
 }
 
-/// Reads a field selector and checks that the kind can be selected by its fields.
+/// Parses a field selector and checks that the kind supports its fields.
 ///
 /// # Errors
-/// The text of the real server's parser.
+/// Returns the message of the real server's parser.
 pub(crate) fn parse_fields(
     text: &str,
     resource: &Resource,
@@ -396,7 +396,7 @@ pub(crate) fn parse_fields(
     Ok(requirements)
 }
 
-/// The one name that a field selector lets pass, if it can be part of a path.
+/// Returns the only name that a field selector matches, if it is valid in a path.
 pub(crate) fn exact_name(text: &str) -> Option<String> {
     let selector = Selector {
         labels: Vec::new(),
@@ -427,7 +427,7 @@ fn field_requirements(text: &str) -> Result<Vec<FieldRequirement>, String> {
             negated: operator == "!=",
         });
     }
-    // Nothing must be nothing: the real server lets that pass.
+    // The real server ignores a requirement with an empty field and an empty value.
     requirements.retain(|requirement| !requirement.field.is_empty() || !requirement.value.is_empty());
     Ok(requirements)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server and how it is built.
+//! The server and its builder.
 
 use std::{
     fmt,
@@ -38,10 +38,10 @@ use crate::{
     write::admission::priority,
 };
 
-/// How long a request waits for a revision that is yet to come.
+/// Timeout of a request that waits for a future revision.
 const REVISION_WAIT: Duration = Duration::from_secs(3);
 
-/// A Kubernetes API server in this process. Clones are the same server.
+/// A Kubernetes API server in this process. Clones share one server.
 #[derive(Clone)]
 pub struct ApiServer {
     inner: Arc<Inner>,
@@ -49,45 +49,46 @@ pub struct ApiServer {
 
 pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
-    /// The newest revision, for those who wait for the next.
+    /// Publishes the newest revision to waiting requests and watches.
     pub(crate) revisions: watch::Sender<u64>,
     observer: Option<Observer>,
     state: Mutex<State>,
 }
 
 impl ApiServer {
-    /// A server with its defaults changed.
+    /// Creates a builder with default options.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A service for clients in this process. Requests without a token are those of [`Identity::admin`].
+    /// Creates a service for in-process clients. Requests without a token act as [`Identity::admin`].
     #[must_use]
     pub fn service(&self) -> Service {
         self.service_as(Identity::admin())
     }
 
-    /// As [`Self::service`], for requests of somebody else.
+    /// Creates a service as [`Self::service`] does; requests without a token act as `identity`.
     #[must_use]
     pub fn service_as(&self, identity: Identity) -> Service {
         Service::new(Arc::clone(&self.inner), identity)
     }
 
-    /// Ways to make things go wrong.
+    /// Returns the control of fault injection.
     #[must_use]
     pub fn faults(&self) -> Faults {
         Faults::new(Arc::clone(&self.inner))
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.inner.lock().store.revision()
     }
 
-    /// Does one piece of background work; false if there is none.
+    /// Runs one item of background work; returns false if the queue is empty.
     ///
-    /// Needed only for servers that are built with [`Builder::stepped`]; others do such work by themselves.
+    /// Only servers built with [`Builder::stepped`] need this call; other servers run background work with each
+    /// request.
     pub fn step(&self) -> bool {
         let mut state = self.inner.lock();
         let mut cx = Context {
@@ -104,12 +105,12 @@ impl ApiServer {
         done
     }
 
-    /// Does all background work that is there; returns how many pieces it was.
+    /// Runs all queued background work; returns the number of items.
     pub fn settle(&self) -> usize {
         std::iter::from_fn(|| self.step().then_some(())).count()
     }
 
-    /// Makes a bearer token known.
+    /// Registers a bearer token for an identity.
     pub fn add_token(&self, token: impl Into<String>, identity: Identity) {
         self.inner.lock().authenticator.insert(token.into(), identity);
     }
@@ -127,7 +128,7 @@ impl fmt::Debug for ApiServer {
     }
 }
 
-/// The options of a server.
+/// Options of a server.
 #[derive(Clone)]
 #[must_use]
 pub struct Builder {
@@ -164,76 +165,76 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Where time comes from. The default is [`SystemClock`].
+    /// Sets the clock. Default: [`SystemClock`].
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// The seed of uids, generated names and secrets. The default is 0.
+    /// Sets the seed of uids, generated names and secrets. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Whether access is controlled by roles and bindings. The default is no: everybody may do everything.
+    /// Enables RBAC authorization. Default: false; every identity is allowed everything.
     pub fn rbac(mut self, on: bool) -> Self {
         self.settings.rbac = on;
         self
     }
 
-    /// A bearer token and who it belongs to. The default is none.
+    /// Registers a bearer token for an identity. Default: no tokens.
     pub fn token(mut self, token: impl Into<String>, identity: Identity) -> Self {
         self.tokens.push((token.into(), identity));
         self
     }
 
-    /// Whether objects whose owners are gone are deleted, and claims and volumes that are being deleted go once nobody
-    /// uses them. The default is yes.
+    /// Enables the garbage collector, which deletes objects whose owners no longer exist, and the protection
+    /// controllers, which delete terminating claims and volumes once no object uses them. Default: true.
     pub fn garbage_collection(mut self, on: bool) -> Self {
         self.settings.garbage_collection = on;
         self
     }
 
-    /// Whether namespaces that are deleted are emptied and removed. The default is yes.
+    /// Enables the namespace controller, which empties and removes deleted namespaces. Default: true.
     pub fn namespace_deletion(mut self, on: bool) -> Self {
         self.settings.namespace_deletion = on;
         self
     }
 
-    /// Whether the server fills in the status of ResourceQuotas, as the controller manager does. The default is yes. If not, quotas
-    /// limit nothing until their status is written.
+    /// Enables the ResourceQuota controller, which writes the status of quotas as the controller manager does. Default:
+    /// true. If disabled, quotas limit nothing until a client writes their status.
     pub fn quota_usage(mut self, on: bool) -> Self {
         self.settings.quota_usage = on;
         self
     }
 
-    /// Pretends to run workloads: Pods become ready, and all that is made of Pods with them. The default is not to.
+    /// Simulates workloads: Pods become ready, and so do the kinds that create Pods. Default: off.
     pub fn workloads(mut self, workloads: Workloads) -> Self {
         self.workloads = Some(workloads);
         self
     }
 
-    /// Leaves background work to [`ApiServer::step`]. The default is to do it with the request that calls for it.
+    /// Leaves background work to [`ApiServer::step`]. Default: a request runs the background work that it causes.
     pub fn stepped(mut self) -> Self {
         self.settings.immediate = false;
         self
     }
 
-    /// How many writes are remembered, for watches and lists of the past. The default is 20 000, at most 64 MiB.
+    /// Sets how many writes the log keeps for watches and for lists at past revisions. Default: 20 000, at most 64 MiB.
     pub fn history(mut self, entries: usize) -> Self {
         self.retention.entries = entries.max(1);
         self
     }
 
-    /// Is told of each request when its answer begins. It is called in the request's way, so it should be quick. The
-    /// default is nobody.
+    /// Sets a callback that runs for each request when its response begins. It runs in the request's path and delays
+    /// it, so it should be quick. Default: none.
     pub fn observe(mut self, see: impl Fn(&Exchange<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Some(Observer::new(see));
         self
     }
 
-    /// Starts the server.
+    /// Builds and starts the server.
     #[must_use]
     pub fn build(self) -> ApiServer {
         let mut store = Store::new(self.retention);
@@ -287,7 +288,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Makes the objects that a new server has.
+/// Creates the objects that every new server contains.
 fn furnish(cx: &mut Context<'_>) {
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         let object = json!({
@@ -317,7 +318,7 @@ fn furnish(cx: &mut Context<'_>) {
 
 impl Inner {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a bug; what it left behind is still a fold of the log.
+        // A panic under the lock is a bug, but the state is still a fold of the log, so the server continues.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -329,13 +330,13 @@ impl Inner {
         });
     }
 
-    /// How long until pretended workloads have something to do; nothing if they wait for nothing.
+    /// Returns the time until simulated workloads have work to do; `None` if nothing is scheduled.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let due = self.lock().world.next_due()?;
         Some(due.duration_since(self.clock.now()).unwrap_or_default())
     }
 
-    /// Does what is due.
+    /// Runs the simulated work that is due.
     pub(crate) fn tick(&self) {
         let mut state = self.lock();
         let mut cx = Context {
@@ -377,7 +378,7 @@ impl Inner {
         answer
     }
 
-    /// Finds out who asks, lets faults strike, and answers.
+    /// Authenticates the request, injects faults, and answers.
     async fn admit(self: &Arc<Self>, call: &mut Call) -> Result<Response<Body>, ConnectionLost> {
         if let Err(failure) = handler::options::check_timeout(call) {
             return Ok(failed(&failure));

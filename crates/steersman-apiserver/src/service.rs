@@ -20,7 +20,7 @@ use crate::{
     status::Failure,
 };
 
-/// More than the largest body that is allowed, so that the handler can say so itself.
+/// Maximum number of body bytes read. It exceeds the allowed size, so that the handler can reject a larger body.
 const READ_LIMIT: usize = 4 * 1024 * 1024;
 
 /// The response did not arrive: a fault broke the connection, or the request could not be read.
@@ -35,7 +35,7 @@ impl ConnectionLost {
     }
 }
 
-/// Serves requests in this process; `kube::Client::new` takes it. Clones are cheap.
+/// Serves in-process requests; pass it to `kube::Client::new`. Clones are cheap.
 #[derive(Clone)]
 pub struct Service {
     server: Arc<Inner>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that the server's lock guards.
+//! The state that the server's lock guards.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,14 +19,14 @@ use crate::{
     store::{Object, Store, Stored},
 };
 
-/// What is on and off.
+/// The enabled features of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) rbac: bool,
     pub(crate) garbage_collection: bool,
     pub(crate) namespace_deletion: bool,
     pub(crate) quota_usage: bool,
-    /// Background work is done as soon as a write calls for it.
+    /// Background work runs with the write that causes it.
     pub(crate) immediate: bool,
 }
 
@@ -40,14 +40,14 @@ pub(crate) struct State {
     pub(crate) authenticator: Authenticator,
     pub(crate) signer: Signer,
     pub(crate) faults: Rules,
-    /// Work that writes have called for and that is yet to be done.
+    /// Queued background work.
     pub(crate) pending: VecDeque<crate::background::Work>,
-    /// Counts editions of schemas and epochs of storages.
+    /// Counter of schema editions and storage epochs.
     pub(crate) counter: u64,
     pub(crate) owners: crate::background::collect::Owners,
     pub(crate) expiry: crate::background::expiry::Expiry,
     pub(crate) compaction: crate::store::compaction::Compaction,
-    /// Under which uid and generation each definition is served.
+    /// The uid and generation of each served CRD.
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,
     pub(crate) world: crate::workloads::World,
@@ -70,12 +70,12 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The time as objects carry it.
+    /// Returns the current time in the format of objects.
     pub(crate) fn timestamp(&self) -> Value {
         Value::from(rfc3339(self.now))
     }
 
-    /// Stores an object and notes what has to follow from it.
+    /// Stores an object and queues the work that follows.
     pub(crate) fn put(&mut self, resource: &Arc<Resource>, key: &str, object: Object) -> Arc<Stored> {
         let stored = self
             .state
@@ -85,20 +85,20 @@ impl Context<'_> {
         stored
     }
 
-    /// Removes an object and notes what has to follow from it.
+    /// Removes an object and queues the work that follows.
     pub(crate) fn remove(&mut self, resource: &Arc<Resource>, key: &str) -> Option<Arc<Stored>> {
         let removed = self.state.store.remove(resource.storage, key)?;
         crate::background::after_removal(self, resource, key, &removed);
         Some(removed)
     }
 
-    /// An object of a built-in kind.
+    /// Returns an object of a built-in kind.
     pub(crate) fn find(&self, group: &str, plural: &str, key: &str) -> Option<&Arc<Stored>> {
         let resource = self.state.registry.find(group, plural)?;
         self.state.store.get(resource.storage, key)
     }
 
-    /// All objects of a built-in kind.
+    /// Returns all objects of a built-in kind.
     pub(crate) fn all(&self, group: &str, plural: &str) -> impl Iterator<Item = &Arc<Stored>> {
         let storage = self
             .state
@@ -111,7 +111,7 @@ impl Context<'_> {
             .map(|(_, stored)| stored)
     }
 
-    /// The objects of a built-in kind in one namespace.
+    /// Returns the objects of a built-in kind in one namespace.
     pub(crate) fn in_namespace(
         &self,
         group: &str,
@@ -125,7 +125,7 @@ impl Context<'_> {
             .flat_map(move |storage| self.state.store.within(storage, namespace))
     }
 
-    /// Stores an object that the server itself makes; metadata is filled in.
+    /// Stores an object that the server itself creates, and sets its metadata.
     pub(crate) fn plant(
         &mut self,
         group: &str,

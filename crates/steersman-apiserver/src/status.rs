@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Failures, as the `Status` bodies that clients know.
+//! Failures, serialized as `Status` bodies.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-/// A group and resource, as error texts name them: `deployments.apps`, `pods`.
+/// A group and resource, in the form of error messages: `deployments.apps`, `pods`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Qualified<'a> {
     pub(crate) group: &'a str,
@@ -21,7 +21,7 @@ impl std::fmt::Display for Qualified<'_> {
     }
 }
 
-/// A request that failed.
+/// The failure of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: StatusCode,
@@ -30,7 +30,7 @@ pub(crate) struct Failure {
     details: Option<Map<String, Value>>,
     /// `metadata.continue` of an expired list.
     continue_token: Option<String>,
-    /// Answered as this plain text instead of a `Status`.
+    /// True if the response is plain text instead of a `Status`.
     plain: bool,
 }
 
@@ -64,12 +64,12 @@ impl Failure {
         self
     }
 
-    /// Unknown paths are answered by Go's file server text, not by a `Status`.
+    /// Returns the failure of an unknown path: the plain text of Go's file server instead of a `Status`.
     pub(crate) fn unknown_path() -> Self {
         Self::plain(StatusCode::NOT_FOUND, "404 page not found\n")
     }
 
-    /// A failure that is answered as plain text.
+    /// Creates a failure that is sent as plain text.
     pub(crate) fn plain(code: StatusCode, text: &str) -> Self {
         Self {
             plain: true,
@@ -159,7 +159,7 @@ impl Failure {
         .about(of, name)
     }
 
-    /// The object was changed since it was read.
+    /// The object was modified after the client read it.
     pub(crate) fn modified(of: Qualified<'_>, name: &str) -> Self {
         Self::conflict(
             of,
@@ -176,7 +176,7 @@ impl Failure {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// An expired list that can go on at the latest revision.
+    /// An expired list that can continue at the latest revision.
     pub(crate) fn expired_continue(message: impl Into<String>, token: String) -> Self {
         Self {
             continue_token: Some(token),
@@ -196,7 +196,7 @@ impl Failure {
         )
     }
 
-    /// `of` names the kind here, not the resource.
+    /// Creates a validation failure; `of` names the kind instead of the resource.
     pub(crate) fn invalid(of: Qualified<'_>, name: &str, errors: &[FieldError]) -> Self {
         let list = match errors {
             [] => "<nil>".to_owned(),
@@ -219,19 +219,19 @@ impl Failure {
         .detail("causes", Value::Array(causes))
     }
 
-    /// A patch that does not fit the object it is for.
+    /// A patch that does not apply to its object.
     pub(crate) fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details()
     }
 
-    /// The same failure with empty details, as some come from the real server.
+    /// Returns the failure with empty details, which some responses of the real server have.
     pub(crate) fn with_details(mut self) -> Self {
         self.details.get_or_insert_default();
         self
     }
 
-    /// A field of something that has neither kind nor name.
+    /// An invalid field of an object that has neither kind nor name.
     pub(crate) fn invalid_of_nothing(error: &FieldError) -> Self {
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -255,7 +255,7 @@ impl Failure {
         .detail("causes", json!([{"message": message}]))
     }
 
-    /// An error that has no reason of its own.
+    /// An internal error without a reason.
     pub(crate) fn unclassified(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -298,7 +298,7 @@ impl Failure {
         &self.message
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     pub(crate) fn body(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
@@ -318,7 +318,7 @@ impl Failure {
     }
 }
 
-/// What is wrong with one field.
+/// The error of one field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FieldError {
     pub(crate) reason: &'static str,
@@ -344,7 +344,7 @@ impl FieldError {
         Self::invalid_text(field, &printed(value), detail)
     }
 
-    /// As [`Self::invalid`], with a value that is printed as it is.
+    /// Creates an error as [`Self::invalid`] does, with a value that is printed verbatim.
     pub(crate) fn invalid_text(field: impl Into<String>, value: &str, detail: &str) -> Self {
         let message = if detail.is_empty() {
             format!("Invalid value: {value}")
@@ -380,7 +380,7 @@ impl FieldError {
         }
     }
 
-    /// As [`Self::unsupported`], with a value that is printed as it is.
+    /// Creates an error as [`Self::unsupported`] does, with a value that is printed verbatim.
     pub(crate) fn unsupported_text(field: impl Into<String>, value: &str, supported: &[String]) -> Self {
         let mut error = Self::unsupported(field, &Value::Null, supported);
         error.message = error.message.replacen("null", value, 1);
@@ -428,13 +428,13 @@ impl FieldError {
         }
     }
 
-    /// The same error, told without the prefix of its field's name.
+    /// Removes a prefix of the field's path from the message.
     pub(crate) fn worded(mut self, prefix: &str) -> Self {
         self.message = self.message.replace(&format!(": {prefix}"), ": ");
         self
     }
 
-    /// True if other rules cannot be checked on an object with this error.
+    /// Returns true if an object with this error cannot be checked by other rules.
     pub(crate) fn is_blocking(&self) -> bool {
         matches!(
             self.reason,
@@ -446,7 +446,7 @@ impl FieldError {
         )
     }
 
-    /// Invalid, with nothing but a message.
+    /// An `Invalid` error with only a message.
     pub(crate) fn invalid_bare(field: impl Into<String>, message: &str) -> Self {
         Self {
             reason: "FieldValueInvalid",
@@ -466,7 +466,7 @@ impl std::fmt::Display for FieldError {
     }
 }
 
-/// A value as Go prints it in field errors.
+/// Formats a value as Go prints it in field errors.
 fn printed(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),

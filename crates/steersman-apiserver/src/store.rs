@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ordered log of all writes, and the state that is its fold.
+//! The store: an ordered log of all writes, and the state that results from it.
 //!
 //! # Guarantees
-//! 1. Each write takes the next revision, one counter for all resources, and leaves one [`Entry`] in the log.
+//! 1. Each write takes the next revision, from one counter for all resources, and appends one [`Entry`] to the log.
 //! 2. An object's `metadata.resourceVersion` is the revision of its last write; a deletion takes a revision too.
-//! 3. The state at any revision that is not compacted can be read: it is the present state with later entries undone.
-//! 4. The log is bounded by entries and bytes; what falls off its end is compacted and never served half.
+//! 3. The state at any revision that is not compacted can be read: it is the current state with later entries undone.
+//! 4. The log is bounded by entries and bytes. Entries beyond the bound are compacted and never served in part.
 //!
-//! Objects are kept without `apiVersion` and `kind`: these depend on the version that a client asks for and are
-//! spliced in when an object is written out.
+//! Objects are stored without `apiVersion` and `kind`. These depend on the version that a client requests, and the
+//! server adds them when it serializes an object.
 
 pub(crate) mod compaction;
 mod stored;
@@ -24,24 +24,24 @@ use serde_json::{Map, Value};
 
 pub(crate) use stored::Stored;
 
-/// So many of the newest writes stay decoded: their watchers and the next writers look at them.
+/// Number of newest writes that stay decoded, since their watchers and the next writers read them.
 const DECODED: usize = 64;
 
 /// The fields of an object.
 pub(crate) type Object = Map<String, Value>;
 
-/// Names one kind's storage; all versions of a kind share it.
+/// Identifies the storage of one kind; all versions of a kind share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StorageId(pub(crate) usize);
 
-/// Serialises what cannot fail to be serialised.
+/// Serializes an object. This cannot fail.
 pub(crate) fn encode(object: &Object) -> Bytes {
     let json = serde_json::to_vec(object).expect("a JSON value can be written as JSON");
-    // Without the room that the vector had to grow.
+    // Drops the spare capacity of the vector.
     Bytes::from(json.into_boxed_slice())
 }
 
-/// The metadata of an object; empty if there is none.
+/// Returns the metadata of an object; empty if there is none.
 pub(crate) fn metadata_of(object: &Object) -> &Object {
     static EMPTY: OnceLock<Object> = OnceLock::new();
     match object.get("metadata") {
@@ -50,7 +50,7 @@ pub(crate) fn metadata_of(object: &Object) -> &Object {
     }
 }
 
-/// One write.
+/// One write in the log.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) revision: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The old content under this entry's revision: what a watcher is told when an object leaves its sight.
+    /// Returns the old content under this entry's revision: a watch sends it when an object stops matching.
     pub(crate) fn departed(&self) -> Option<&Arc<Stored>> {
         let old = self.old.as_ref()?;
         Some(self.departed.get_or_init(|| {
@@ -88,25 +88,25 @@ fn stamp(object: &mut Object, revision: u64) {
     }
 }
 
-/// How much of the past is kept.
+/// Limits of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retention {
     pub(crate) entries: usize,
     pub(crate) bytes: usize,
 }
 
-/// A read of a revision that is no longer, or not yet, there.
+/// Error of a read at a revision that is compacted or does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     Compacted,
     Future,
 }
 
-/// The log and its fold.
+/// The log and the state that results from it.
 #[derive(Debug)]
 pub(crate) struct Store {
     revision: u64,
-    /// The newest revision whose entry is gone.
+    /// The newest revision that is compacted.
     compacted: u64,
     log: VecDeque<Arc<Entry>>,
     log_bytes: usize,
@@ -118,7 +118,7 @@ pub(crate) struct Store {
 #[derive(Debug, Default)]
 struct Kind {
     objects: BTreeMap<Arc<str>, Arc<Stored>>,
-    /// The server reads them so often that they stay decoded.
+    /// True if the objects stay decoded because the server reads them often.
     stays_decoded: bool,
 }
 
@@ -134,13 +134,13 @@ impl Store {
         }
     }
 
-    /// Makes room for one more kind.
+    /// Allocates the storage of one more kind.
     pub(crate) fn allocate(&mut self) -> StorageId {
         self.kinds.push(Kind::default());
         StorageId(self.kinds.len() - 1)
     }
 
-    /// Trades memory for speed: the present objects of this kind are never decoded twice.
+    /// Keeps the current objects of this kind decoded: more memory, less time.
     pub(crate) fn keep_decoded(&mut self, storage: StorageId) {
         self.kinds[storage.0].stays_decoded = true;
     }
@@ -157,7 +157,7 @@ impl Store {
         self.kinds.get(storage.0)?.objects.get(key)
     }
 
-    /// All objects of a kind, in key order.
+    /// Returns all objects of a kind in key order.
     pub(crate) fn all(&self, storage: StorageId) -> impl Iterator<Item = (&Arc<str>, &Arc<Stored>)> {
         self.kinds
             .get(storage.0)
@@ -165,10 +165,10 @@ impl Store {
             .flat_map(|kind| &kind.objects)
     }
 
-    /// The objects of one namespace.
+    /// Returns the objects of one namespace.
     pub(crate) fn within(&self, storage: StorageId, namespace: &str) -> impl Iterator<Item = &Arc<Stored>> {
         let prefix = format!("{namespace}/");
-        // The character after the slash ends the range.
+        // `0` is the character after the slash, so it ends the range.
         let end = format!("{namespace}0");
         let kind = self.kinds.get(storage.0).into_iter();
         kind.flat_map(move |kind| {
@@ -203,7 +203,7 @@ impl Store {
         new
     }
 
-    /// Removes what is under `key`; nothing happens if there is nothing.
+    /// Removes the object under `key`; returns `None` if there is none.
     pub(crate) fn remove(&mut self, storage: StorageId, key: &str) -> Option<Arc<Stored>> {
         let (key, old) = self.kinds.get_mut(storage.0)?.objects.remove_entry(key)?;
         self.revision += 1;
@@ -236,7 +236,7 @@ impl Store {
         }
     }
 
-    /// Lets go of the decoded form of what has not been written for a while.
+    /// Drops the decoded form of older writes.
     fn forget_old(&self) {
         let old = self.log.len().checked_sub(DECODED);
         if let Some(entry) = old.and_then(|at| self.log.get(at)) {
@@ -246,7 +246,7 @@ impl Store {
 
     fn forget(&self, entry: &Entry) {
         let stays = self.kinds[entry.storage.0].stays_decoded;
-        // What has been replaced is of the past, whatever its kind.
+        // A replaced object is no longer current, so its decoded form is dropped even if its kind stays decoded.
         let new = entry.new.iter().filter(|_| !stays);
         entry.old.iter().chain(new).for_each(|stored| stored.forget());
     }
@@ -259,16 +259,16 @@ impl Store {
         }
     }
 
-    /// Forgets all entries up to and including `revision`.
+    /// Compacts all entries up to and including `revision`.
     pub(crate) fn compact(&mut self, revision: u64) {
         while self.log.front().is_some_and(|entry| entry.revision <= revision) {
             self.drop_oldest();
         }
     }
 
-    /// The entries after `revision`, oldest first.
+    /// Returns the entries after `revision`, oldest first.
     pub(crate) fn since(&self, revision: u64) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
-        // Revisions in the log are consecutive, so the place of an entry follows from its revision.
+        // Revisions in the log are consecutive, so the index of an entry follows from its revision.
         let first = self.revision - self.log.len() as u64;
         let skip = usize::try_from(revision.saturating_sub(first))
             .unwrap_or(usize::MAX)
@@ -287,7 +287,7 @@ impl Store {
         }
     }
 
-    /// The objects of a kind whose keys begin with `prefix` and come after `after`, as of `revision`, in key order.
+    /// Returns the objects of a kind at `revision` whose keys start with `prefix` and sort after `after`, in key order.
     ///
     /// The revision must be readable.
     pub(crate) fn scan(
@@ -304,7 +304,7 @@ impl Store {
         found
     }
 
-    /// As [`Self::scan`], without holding on to the objects.
+    /// Visits the objects as [`Self::scan`] does, without keeping references to them.
     pub(crate) fn visit(
         &self,
         storage: StorageId,
@@ -313,7 +313,7 @@ impl Store {
         revision: u64,
         mut see: impl FnMut(&Arc<str>, &Arc<Stored>),
     ) {
-        // The oldest entry after `revision` says what a key held at `revision`.
+        // The oldest entry after `revision` contains the value of a key at `revision`.
         let mut then: BTreeMap<&Arc<str>, Option<&Arc<Stored>>> = BTreeMap::new();
         for entry in self.since(revision).filter(|entry| entry.storage == storage) {
             then.entry(&entry.key).or_insert(entry.old.as_ref());

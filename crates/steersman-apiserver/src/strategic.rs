@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Strategic merge patches: merge patches that know how lists of built-in kinds are keyed.
+//! Strategic merge patches: merge patches that merge the lists of built-in kinds by key.
 //!
-//! No crate has them: the merge keys live in the schema, and the directives (`$patch`, `$retainKeys`,
-//! `$deleteFromPrimitiveList/…`, `$setElementOrder/…`) are Kubernetes' own.
+//! No Rust crate implements them: the merge keys are part of the schema, and the directives (`$patch`, `$retainKeys`,
+//! `$deleteFromPrimitiveList/…`, `$setElementOrder/…`) are specific to Kubernetes.
 
 use serde_json::{Map, Value};
 
@@ -11,13 +11,13 @@ use crate::schema::Schema;
 /// Applies a patch to an object.
 ///
 /// # Errors
-/// What is wrong with the patch.
+/// Returns the error in the patch.
 pub(crate) fn patch(schema: &Schema, live: &Value, patch: &Map<String, Value>) -> Result<Value, String> {
     let live = live.as_object().cloned().unwrap_or_default();
     objects(schema, live, patch).map(|object| Value::Object(object.unwrap_or_default()))
 }
 
-/// The patched object, or nothing if the patch deletes it.
+/// Patches an object; returns `None` if the patch deletes it.
 fn objects(
     schema: &Schema,
     mut live: Map<String, Value>,
@@ -54,7 +54,7 @@ fn objects(
         field_of(field, &mut live, name, value, order)?;
     }
     for (name, order) in patch {
-        // An order alone puts what is there in order.
+        // An order without a patch of the list sorts the existing items.
         if let Some(list) = name.strip_prefix("$setElementOrder/")
             && !patch.contains_key(list)
             && let (Some(Value::Array(items)), Some(order)) = (live.get_mut(list), order.as_array())
@@ -187,7 +187,8 @@ fn keyed(
     Ok(ordered(merged, server_only, current, order, Some(key)))
 }
 
-/// Items of the patch in its order, or the one that it sets; the others keep their place before those they preceded.
+/// Orders merged items: items of the patch take its order, or the order that it sets; the others stay before the items
+/// that they preceded.
 fn ordered(
     mut patch: Vec<Value>,
     server_only: Vec<Value>,
@@ -216,7 +217,7 @@ fn ordered(
     }
 }
 
-/// A map as Go prints it.
+/// Formats a map as Go prints it.
 pub(crate) fn go_map(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

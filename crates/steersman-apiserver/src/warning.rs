@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Warnings as headers of a response, as many of them and as much as the real server sends.
+//! `Warning` headers, with the limits of the real server.
 //!
 //! # Guarantees
-//! 1. The same warning comes once.
-//! 2. Warnings that are longer than 4096 characters in all are cut to 256 each, and no more come once that many are
-//!    reached again.
+//! 1. A repeated warning is sent once.
+//! 2. If all warnings together exceed 4096 characters, each is cut to 256 characters. No more warnings are sent once
+//!    the cut ones reach 4096 characters.
 
 use std::collections::HashSet;
 
 use http::HeaderValue;
 
-/// Beyond that many characters, warnings are cut short.
+/// Total number of characters above which warnings are cut.
 const TOTAL: usize = 4 * 1024;
-/// As many characters are left of a warning that is cut short.
+/// Number of characters of a cut warning.
 const EACH: usize = 256;
 
-/// The values of the `Warning` headers.
+/// Returns the values of the `Warning` headers.
 pub(crate) fn headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut seen = HashSet::new();
     let texts: Vec<&str> = warnings

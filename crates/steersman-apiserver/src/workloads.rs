@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Workloads that pretend to run: what scheduler, kubelets and the controller manager do for Pods, without running any.
+//! Simulated workloads: the work of scheduler, kubelets and controller manager for Pods, without running containers.
 //!
-//! Deployments make ReplicaSets, these make Pods, Pods get a node and become ready; StatefulSets go in order, DaemonSets
-//! cover all nodes, Jobs complete, Services get EndpointSlices. It is background work as garbage collection is: done
-//! with the request that calls for it, or by [`step`](crate::ApiServer::step).
+//! Deployments create ReplicaSets, and these create Pods. Pods get a node and become ready. StatefulSets create Pods in
+//! order, DaemonSets cover all nodes, Jobs complete, and Services get EndpointSlices. Like garbage collection, this is
+//! background work: it runs with the request that causes it, or by [`step`](crate::ApiServer::step).
 //!
 //! # Guarantees
-//! 1. Nothing happens unless [`Builder::workloads`](crate::Builder::workloads) asks for it.
-//! 2. Writes are those of the real controllers: managers, generations, owners and conditions included.
-//! 3. What takes time takes it by the server's clock. No timer runs for it: requests and watches that wait move it on.
-//! 4. A controller makes at most 100 objects in one second of that clock, whatever it is asked for and however soon its
-//!    Pods end; what is left is made in the next seconds. So no request is kept waiting by work without an end.
+//! 1. Nothing happens unless [`Builder::workloads`](crate::Builder::workloads) enables it.
+//! 2. Writes equal those of the real controllers, including managers, generations, owners and conditions.
+//! 3. Delays follow the server's clock. No timer runs for them: requests and waiting watches advance the work.
+//! 4. A controller creates at most 100 objects in one second of that clock, however many are requested and however soon
+//!    its Pods end. It creates the rest in the following seconds, so that no request waits for endless work.
 //!
-//! # Telling Pods what to do
-//! Annotations of a Pod, or of the template that it is made from:
+//! # Controlling Pods
+//! Annotations of a Pod, or of the template that it is created from:
 //!
 //! | annotation | meaning |
 //! |---|---|
 //! | `workloads.steersman.dev/startup` | seconds until it is ready, instead of [`Workloads::startup`] |
 //! | `workloads.steersman.dev/outcome` | `run` (ready for ever), `succeed`, `fail` (it ends), `crash` (never ready), `pending` (gets no node) |
 //!
-//! The Pods of Jobs succeed unless told otherwise, all others run. Where the restart policy is `Always`, as in every Pod
-//! of a set, `succeed` and `fail` are as `crash`: containers that end are started again.
+//! By default the Pods of Jobs succeed and all others run. If the restart policy is `Always`, as in every Pod of a set,
+//! `succeed` and `fail` act as `crash`: containers that end are restarted.
 //!
 //! # Not promised
-//! The hash in names of ReplicaSets, CronJobs, volumes, and any order between Pods of one set beyond what its kind says.
+//! The hash in names of ReplicaSets, CronJobs, volumes, and any order between Pods of one set beyond that of its kind.
 
 mod actor;
 mod daemon;
@@ -51,10 +51,10 @@ use crate::{
     store::{Object, StorageId, Stored, metadata_of},
 };
 
-/// As many objects as a controller makes in one second.
+/// Maximum number of objects that a controller creates in one second.
 const BURST: usize = 100;
 
-/// How workloads behave.
+/// Options of simulated workloads.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Workloads {
@@ -72,28 +72,28 @@ impl Default for Workloads {
 }
 
 impl Workloads {
-    /// How many nodes there are at first. The default is one; clients may add and remove others.
+    /// Sets the initial number of nodes. Default: 1; clients can add and remove nodes.
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = count;
         self
     }
 
-    /// How long a Pod takes until it is ready. The default is no time.
+    /// Sets the time until a Pod is ready. Default: zero.
     pub fn startup(mut self, time: Duration) -> Self {
         self.startup = time;
         self
     }
 }
 
-/// What the pretended world remembers.
+/// The state of the simulation.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     options: Option<Workloads>,
-    /// What has to be looked at again, and when.
+    /// Objects to process again, with their times.
     due: BTreeSet<(SystemTime, StorageId, Arc<str>)>,
-    /// Counts what gets a number: addresses, turns of nodes.
+    /// Counter of addresses and of the round-robin choice of nodes.
     count: usize,
-    /// The second that it is, and how many objects each controller has made in it.
+    /// The current second, and the number of objects that each controller created in it.
     made: (u64, BTreeMap<(StorageId, Arc<str>), usize>),
 }
 
@@ -109,7 +109,7 @@ impl World {
         self.options.is_some()
     }
 
-    /// When something has to be looked at again.
+    /// Returns the time of the next scheduled work.
     pub(crate) fn next_due(&self) -> Option<SystemTime> {
         self.due.first().map(|(at, ..)| *at)
     }
@@ -120,9 +120,9 @@ impl World {
     }
 }
 
-/// Makes the first nodes.
+/// Creates the initial nodes.
 pub(crate) fn furnish(cx: &mut Context<'_>) {
-    // Whoever owns Pods counts them whenever one of them changes.
+    // Owners count their Pods whenever one of these changes.
     let pods = cx.state.registry.find("", "pods").map(|pods| pods.storage);
     if let Some(pods) = pods.filter(|_| cx.state.world.is_on()) {
         cx.state.store.keep_decoded(pods);
@@ -151,7 +151,7 @@ pub(crate) fn furnish(cx: &mut Context<'_>) {
     }
 }
 
-/// Calls for a look at whatever a write or removal concerns.
+/// Queues the workloads that a write or removal affects.
 pub(crate) fn note(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored) {
     if !cx.state.world.is_on() || resource.custom.is_some() {
         return;
@@ -189,7 +189,7 @@ pub(crate) fn note(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, st
     }
 }
 
-/// The objects of a kind, as work.
+/// Returns the objects of a kind as work.
 fn keys(cx: &Context<'_>, group: &str, plural: &str, prefix: &str) -> Vec<Work> {
     let Some(resource) = cx.state.registry.find(group, plural) else {
         return Vec::new();
@@ -204,7 +204,7 @@ fn keys(cx: &Context<'_>, group: &str, plural: &str, prefix: &str) -> Vec<Work> 
     found
 }
 
-/// Where the controller of an object is.
+/// Returns the storage and key of an object's controller.
 fn owner_of(cx: &Context<'_>, object: &Object, namespace: &str) -> Option<(StorageId, Arc<str>)> {
     let owners = metadata_of(object).get("ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == json!(true))?;
@@ -214,7 +214,8 @@ fn owner_of(cx: &Context<'_>, object: &Object, namespace: &str) -> Option<(Stora
     Some((resource.storage, Arc::from(resource.key(namespace, text("name")))))
 }
 
-/// True if the controller of an object may make it now; if not, it is looked at again when it may.
+/// Returns true if the controller of an object is allowed to create it now; otherwise schedules the controller for the
+/// next second.
 fn may_make(cx: &mut Context<'_>, object: &Object, namespace: &str) -> bool {
     let Some((storage, key)) = owner_of(cx, object, namespace) else {
         return true;
@@ -235,14 +236,14 @@ fn may_make(cx: &mut Context<'_>, object: &Object, namespace: &str) -> bool {
     false
 }
 
-/// Calls for a look at an object once `after` has passed; a time that never comes calls for none.
+/// Schedules an object after `after`; a time beyond the clock's range is ignored.
 fn look_again(cx: &mut Context<'_>, after: Duration, storage: StorageId, key: Arc<str>) {
     if let Some(at) = cx.now.checked_add(after) {
         cx.state.world.due.insert((at, storage, key));
     }
 }
 
-/// Calls for a look at what is due.
+/// Queues the work that is due.
 pub(crate) fn wake(cx: &mut Context<'_>) {
     while let Some((at, ..)) = cx.state.world.due.first() {
         if *at > cx.now {
@@ -254,7 +255,7 @@ pub(crate) fn wake(cx: &mut Context<'_>) {
     }
 }
 
-/// Looks at one object and does what its controller would.
+/// Processes one object as its controller would.
 pub(crate) fn advance(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     let resources = cx.state.registry.all();
     let Some(resource) = resources

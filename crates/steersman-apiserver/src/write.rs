@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to an object between its arrival and its storage.
+//! Write path: the steps between decoding an object and storing it.
 
 pub(crate) mod admission;
 pub(crate) mod checks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a configuration that is applied fits its schema.
+//! Checks an apply configuration against its schema.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::schema::{Additional, ListType, Schema, Type};
 /// Checks a configuration.
 ///
 /// # Errors
-/// Where it does not fit, in the words of the real server.
+/// Returns the mismatches with the message of the real server.
 pub(crate) fn check(schema: &Schema, value: &Value) -> Result<(), String> {
     let mut errors = Vec::new();
     walk(schema, value, "", &mut errors);
@@ -115,7 +115,7 @@ fn scalar(schema: &Schema, value: &Value) -> Option<String> {
             };
             Some(format!("expected numeric (int or float), got {kind}"))
         }
-        // Times are untyped for the merge.
+        // The merge treats times as untyped.
         Type::String if !value.is_string() && schema.format.as_deref() != Some("date-time") => Some(format!(
             "expected string, got &value.valueUnstructured{{Value:{}}}",
             value

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What changed between two objects.
+//! Compares two objects field by field.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Leaves out `fields` and all below them.
+    /// Removes `fields` and all fields below them.
     pub(crate) fn outside(&self, fields: &FieldSet) -> Self {
         Self {
             removed: self.removed.outside(fields),
@@ -27,7 +27,7 @@ impl Comparison {
     }
 }
 
-/// Compares `left` with what took its place.
+/// Compares `left` with its replacement `right`.
 pub(crate) fn compare(schema: &Schema, left: &Value, right: &Value) -> Comparison {
     let mut walker = Walker {
         comparison: Comparison::default(),
@@ -51,7 +51,7 @@ impl Walker {
             (None, _) => self.atom(kinds.1, schema, left, right),
             _ if kinds.0 == kinds.1 => self.atom(kinds.1, schema, left, right),
             _ => {
-                // The value changed its nature: one side is taken away, the other put there.
+                // The type of the value changed: one side counts as removed, the other as added.
                 self.atom(kinds.0, schema, left, right);
                 self.atom(kinds.1, schema, left, right)
             }
@@ -65,7 +65,7 @@ impl Walker {
         }
     }
 
-    /// Compares by one reading of the schema; true if the value was taken as a whole.
+    /// Compares the values as one atom; returns true if they were compared as a whole.
     fn atom(&mut self, kind: Atom, schema: &Schema, left: Option<&Value>, right: Option<&Value>) -> bool {
         match kind {
             Atom::Map => {
@@ -110,7 +110,7 @@ impl Walker {
     ) {
         for (name, value) in left.into_iter().flatten() {
             let other = right.and_then(|right| right.get(name));
-            // Equal subtrees have nothing to tell.
+            // Equal subtrees contain no differences.
             if other == Some(value) {
                 continue;
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The set of fields that an object has.
+//! Computes the set of fields of an object.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::{Atom, FieldSet, as_list, as_map, atom, field_schema, item_element, item_schema};
 use crate::schema::Schema;
 
-/// All fields of `value`.
+/// Returns all fields of `value`.
 ///
 /// # Errors
-/// What is wrong with an item that has no place in its list.
+/// Returns the error of a list item that cannot be identified.
 pub(crate) fn fields(schema: &Schema, value: &Value) -> Result<FieldSet, String> {
     let mut set = FieldSet::default();
     walk(schema, value, &mut Vec::new(), &mut set)?;
@@ -47,7 +47,7 @@ fn walk(schema: &Schema, value: &Value, path: &mut Vec<String>, set: &mut FieldS
             }
             for (item, element) in items.iter().zip(&elements) {
                 path.push(element.clone());
-                // An item that is there twice is owned as a whole.
+                // A duplicate item is owned as a whole.
                 if !twice.contains(element) {
                     walk(item_schema(schema), item, path, set)?;
                 }

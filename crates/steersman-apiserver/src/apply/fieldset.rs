@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sets of fields, as a tree.
+//! Sets of fields, stored as a tree.
 //!
 //! A path element is its FieldsV1 text: `f:name`, `k:{"key":"value"}`, `v:"value"`, `i:0`.
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet(BTreeMap<String, Node>);
 
-/// What the set has at and below one path element.
+/// The members at and below one path element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
     member: bool,
@@ -34,7 +34,7 @@ impl FieldSet {
         let Some((first, rest)) = path.split_first() else {
             return;
         };
-        // Most paths are there already; the name is copied only if it is not.
+        // Most paths exist already; the name is copied only for a new one.
         if !self.0.contains_key(first) {
             self.0.insert(first.clone(), Node::default());
         }
@@ -46,7 +46,7 @@ impl FieldSet {
         }
     }
 
-    /// The set of these paths of plain fields.
+    /// Creates the set of these paths of plain fields.
     pub(crate) fn of(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -72,7 +72,7 @@ impl FieldSet {
             .map(|(element, node)| (element.as_str(), node.member, &node.below))
     }
 
-    /// Puts a node in place of what is there.
+    /// Replaces the node of a path element.
     pub(crate) fn set_child(&mut self, element: &str, member: bool, below: Self) {
         let node = Node { member, below };
         if node.is_empty() {
@@ -104,7 +104,7 @@ impl FieldSet {
         Self(both.collect())
     }
 
-    /// The paths that `other` does not have.
+    /// Returns the paths that `other` does not contain.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let left = self.0.iter().filter_map(|(element, node)| {
             let node = match other.0.get(element) {
@@ -119,7 +119,7 @@ impl FieldSet {
         Self(left.collect())
     }
 
-    /// The paths that are neither in `other` nor below one of its paths.
+    /// Returns the paths that are neither in `other` nor below one of its paths.
     pub(crate) fn outside(&self, other: &Self) -> Self {
         let left = self.0.iter().filter_map(|(element, node)| {
             let node = match other.0.get(element) {
@@ -135,7 +135,7 @@ impl FieldSet {
         Self(left.collect())
     }
 
-    /// All paths, as people read them: `.spec.containers[name="web"].image`.
+    /// Returns all paths in readable form: `.spec.containers[name="web"].image`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut out = Vec::new();
         self.collect("", &mut out);
@@ -155,7 +155,7 @@ impl FieldSet {
         }
     }
 
-    /// As FieldsV1.
+    /// Serializes the set as FieldsV1.
     pub(crate) fn to_json(&self) -> Value {
         let fields = self.0.iter().map(|(element, node)| {
             let Value::Object(mut below) = node.below.to_json() else {
@@ -169,7 +169,7 @@ impl FieldSet {
         Value::Object(fields.collect())
     }
 
-    /// From FieldsV1.
+    /// Parses a set from FieldsV1.
     pub(crate) fn from_json(json: &Value) -> Option<Self> {
         let mut set = Self::default();
         for (element, below) in json.as_object()? {

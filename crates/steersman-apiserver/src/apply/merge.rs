@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Laying one object over another.
+//! Merges two objects.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use super::{Atom, as_list, as_map, atom, field_schema, item_element, item_schema};
 use crate::schema::Schema;
 
-/// `right` laid over `left`; nothing if both are absent or come out empty.
+/// Merges `right` into `left`; returns `None` if both are absent or the result is empty.
 ///
 /// # Errors
-/// What is wrong with an item that has no place in its list.
+/// Returns the error of a list item that cannot be identified.
 pub(crate) fn merge(
     schema: &Schema,
     left: Option<&Value>,
@@ -28,7 +28,7 @@ pub(crate) fn merge(
         Atom::Scalar | Atom::AtomicList | Atom::AtomicMap => Ok(leaf()),
         Atom::Map => {
             let (left_map, right_map) = (as_map(left), as_map(right));
-            // An explicit null, or an empty map on both sides, is kept as it is.
+            // An explicit null, or an empty map on both sides, is kept unchanged.
             if left_map.is_none_or(Map::is_empty) && right_map.is_none_or(Map::is_empty) {
                 return Ok(leaf());
             }
@@ -60,7 +60,8 @@ pub(crate) fn merge(
     }
 }
 
-/// Items that both sides have are in the order of the right side; the others keep their place among their neighbours.
+/// Merges two lists. Items of both sides take the order of the right side; other items keep their position between
+/// their neighbours.
 fn lists(schema: &Schema, left: &[Value], right: &[Value]) -> Result<Vec<Value>, String> {
     let elements = |items: &[Value]| -> Result<Vec<String>, String> {
         let numbered = items.iter().enumerate();
@@ -79,7 +80,7 @@ fn lists(schema: &Schema, left: &[Value], right: &[Value]) -> Result<Vec<Value>,
     }
     let mut left_items: HashMap<&str, Option<&Value>> = HashMap::new();
     for (key, item) in left_keys.iter().zip(left) {
-        // An item that is there twice is not merged with a new one.
+        // A duplicate item is not merged with a new one.
         left_items
             .entry(key)
             .and_modify(|item| *item = None)

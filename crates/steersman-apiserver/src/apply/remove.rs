@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taking fields out of an object.
+//! Removes fields from an object.
 
 use serde_json::{Map, Value};
 
 use super::{Atom, FieldSet, as_list, as_map, atom, field_schema, item_element, item_schema};
 use crate::schema::Schema;
 
-/// `value` without the fields of `set`; nothing if nothing is left.
+/// Returns `value` without the fields of `set`; `None` if nothing is left.
 pub(crate) fn remove(schema: &Schema, value: &Value, set: &FieldSet) -> Option<Value> {
     match atom(schema, Some(value)) {
         Atom::Scalar => Some(value.clone()),
@@ -43,7 +43,7 @@ pub(crate) fn remove(schema: &Schema, value: &Value, set: &FieldSet) -> Option<V
     }
 }
 
-/// Adds the declared fields on the way to a member: they go if all below them goes.
+/// Adds the declared parent fields of each member: a parent is removed if all fields below it are removed.
 pub(crate) fn name_members(schema: &Schema, set: &FieldSet) -> FieldSet {
     let mut out = FieldSet::default();
     for (element, member, below) in set.children() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a request is allowed.
+//! Authorization of requests.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::{
     status::{Failure, Qualified, Result},
 };
 
-/// What is asked for.
+/// The attributes of a request that authorization checks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attributes {
     pub(crate) verb: String,
@@ -21,12 +21,12 @@ pub(crate) struct Attributes {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Set instead of all above but the verb.
+    /// Set for non-resource requests, which have no other attribute but the verb.
     pub(crate) path: Option<String>,
 }
 
 impl Attributes {
-    /// Of a request.
+    /// Returns the attributes of a request.
     pub(crate) fn of(call: &Call) -> Self {
         let Some((verb, path)) = call.resource_request() else {
             let verb = call.method.as_str().to_lowercase();
@@ -36,7 +36,7 @@ impl Attributes {
                 ..Self::default()
             };
         };
-        // Who lists or watches one name asks for that object only. Deleting a collection is another matter.
+        // A list or watch that selects one name is authorized as a request for that object. Deletecollection is not.
         let name = match verb {
             Verb::List | Verb::Watch => {
                 selector::exact_name(call.query.get("fieldSelector").unwrap_or_default())
@@ -54,7 +54,7 @@ impl Attributes {
         }
     }
 
-    /// Of the spec of an access review.
+    /// Returns the attributes from the spec of an access review.
     pub(crate) fn of_review(spec: &Value) -> Self {
         let text = |pointer: &str| {
             spec.pointer(pointer)
@@ -84,7 +84,7 @@ impl Attributes {
         }
     }
 
-    /// The resource with its subresource.
+    /// Returns the resource with its subresource.
     pub(crate) fn full_resource(&self) -> String {
         if self.subresource.is_empty() {
             self.resource.clone()
@@ -94,10 +94,10 @@ impl Attributes {
     }
 }
 
-/// Refuses what the sender may not do.
+/// Rejects a request that the user is not allowed to send.
 ///
 /// # Errors
-/// 403 with the text of the real server.
+/// Returns 403 with the message of the real server.
 pub(crate) fn check(cx: &Context<'_>, call: &Call) -> Result<()> {
     if !cx.state.settings.rbac {
         return Ok(());
@@ -117,7 +117,7 @@ pub(crate) fn check(cx: &Context<'_>, call: &Call) -> Result<()> {
     ))
 }
 
-/// Why somebody is refused.
+/// Returns the message of a rejection.
 pub(crate) fn complaint(identity: &Identity, attributes: &Attributes) -> String {
     let (user, verb) = (identity.name(), &attributes.verb);
     if let Some(path) = &attributes.path {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Service account tokens: JSON web tokens that this server signs and knows again.
+//! Service account tokens: JSON web tokens that this server signs and verifies.
 //!
-//! They are signed with HMAC instead of the real server's RSA, so that a seed gives the same tokens. They are as
-//! secret as the seed, which is enough for tests and for nothing else.
+//! They are signed with HMAC instead of the real server's RSA, so that a seed gives the same tokens. They are only as
+//! secret as the seed: use them in tests only.
 
 use std::time::SystemTime;
 
@@ -16,13 +16,13 @@ use crate::random::Random;
 /// The issuer and the default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// The account that a token is for.
+/// The account that a token is issued for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// The object with which the token ends.
+    /// The object that the token is bound to; deleting it invalidates the token.
     pub(crate) bound: Option<Bound>,
     /// The node of the Pod that the token is bound to, if it has one.
     pub(crate) node: Option<(String, String)>,
@@ -40,7 +40,7 @@ pub(crate) struct Bound {
 /// Kinds that tokens can be bound to: their plural, and their name in claims.
 pub(crate) const BOUND_KINDS: [(&str, &str); 3] = [("pods", "pod"), ("secrets", "secret"), ("nodes", "node")];
 
-/// What a token says, if this server signed it.
+/// The content of a token that this server signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claims {
     pub(crate) account: Account,
@@ -49,7 +49,7 @@ pub(crate) struct Claims {
     pub(crate) has_expired: bool,
 }
 
-/// Makes and checks tokens.
+/// Signs and verifies tokens.
 pub(crate) struct Signer(hmac::Key);
 
 impl Signer {
@@ -59,7 +59,7 @@ impl Signer {
         Self(hmac::Key::new(hmac::HMAC_SHA256, &secret))
     }
 
-    /// A token for an account, from now until `expires`.
+    /// Signs a token for an account, valid from now until `expires`.
     pub(crate) fn sign(
         &self,
         account: &Account,
@@ -88,7 +88,7 @@ impl Signer {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Reads a token; nothing if this server did not sign it.
+    /// Verifies a token; returns `None` if this server did not sign it.
     pub(crate) fn verify(&self, token: &str, now: SystemTime) -> Option<Claims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;

@@ -2,16 +2,17 @@
 //! Garbage collection by owner references.
 //!
 //! # Guarantees
-//! 1. An object all of whose owners are gone is deleted; one that has an owner left loses the references to the others.
-//! 2. An owner that is deleted in the foreground stays until no dependent blocks it.
-//! 3. An owner that is deleted as an orphaner lets its dependents go first.
-//! 4. A finalizer of the collector's that is done does not take an object away that something else keeps.
-//! 5. An owner is known by its uid: another object of the same name is not it.
-//! 6. An owner that was seen to go is gone, whether its kind is still served or not.
-//! 7. An owner of a kind that is not served, and that was not seen to go, is taken to be there; its dependents are looked
-//!    at again as soon as the kind is served.
-//! 8. Objects that own each other in a circle and are deleted in the foreground are removed: the object that closes the
-//!    circle stops blocking its owners.
+//! 1. An object is deleted if none of its owners exists. An object with an existing owner loses the references to the
+//!    others.
+//! 2. An owner with foreground deletion stays until no dependent blocks it.
+//! 3. An owner with orphan deletion stays until its dependents are released.
+//! 4. Removing a finalizer of the collector does not delete an object that something else keeps.
+//! 5. An owner is identified by its uid: another object of the same name is not the owner.
+//! 6. An owner whose deletion was observed counts as deleted, even if its kind is no longer served.
+//! 7. An owner of an unserved kind whose deletion was not observed counts as existing. Its dependents are checked again
+//!    as soon as the kind is served.
+//! 8. Objects that own each other in a cycle and are deleted in the foreground are removed: the object that closes the
+//!    cycle stops blocking its owners.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -35,32 +36,32 @@ use crate::{
 
 type Place = (StorageId, Arc<str>);
 
-/// Who depends on whom, by uid.
+/// The graph of owners and dependents, by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     dependents: HashMap<String, BTreeSet<Place>>,
     owners: HashMap<Place, Vec<String>>,
-    /// Owners that were seen to go, by uid, while somebody names them.
+    /// Owners whose deletion was observed, by uid, kept while a dependent refers to them.
     departed: HashMap<String, Identity>,
-    /// Dependents with owners of kinds that were not served when they were looked at.
+    /// Dependents with owners whose kinds were not served at the last check.
     waiting: BTreeMap<Place, BTreeSet<Kind>>,
 }
 
 /// Group and kind.
 type Kind = (String, String);
 
-/// What a reference says of an owner besides its uid. As in the real collector's cache of absent owners, a uid alone
-/// does not do: a reference may have it from an object of another kind or in another namespace.
+/// The identity of an owner besides its uid. As in the real collector's cache of absent owners, the uid alone is not
+/// enough: a reference may contain the uid of an object of another kind or in another namespace.
 #[derive(Debug)]
 struct Identity {
     kind: Kind,
-    /// Empty for an owner without, which may have dependents in any.
+    /// Empty for a cluster-scoped owner, which can have dependents in any namespace.
     namespace: String,
     name: String,
 }
 
 impl Owners {
-    /// Takes note of an object's owners, or of its end; true if it has any.
+    /// Records the owners of a written object, or the removal of an object; returns true if it has owners.
     pub(crate) fn note(&mut self, storage: StorageId, key: &Arc<str>, stored: Option<&Stored>) -> bool {
         let object = stored.map(Stored::object);
         let references = object
@@ -93,7 +94,8 @@ impl Owners {
                 .or_default()
                 .insert(place.clone());
         }
-        // Not sooner: who is written again and still names an owner still has to hear that it went.
+        // This must happen last: an object that is written again and still refers to a deleted owner still needs the
+        // record of the deletion.
         for uid in before.iter().filter(|uid| !self.dependents.contains_key(*uid)) {
             self.departed.remove(uid);
         }
@@ -104,7 +106,7 @@ impl Owners {
         true
     }
 
-    /// Takes note that an owner is gone; true if somebody depends on it.
+    /// Records the deletion of an owner; returns true if it has dependents.
     pub(crate) fn note_departure(&mut self, uid: &str, resource: &Resource, removed: &Stored) -> bool {
         if !self.has_dependents(uid) {
             return false;
@@ -118,7 +120,7 @@ impl Owners {
         true
     }
 
-    /// True if the owner that an object in `namespace` refers to was seen to go.
+    /// Returns true if the deletion of the owner that an object in `namespace` refers to was observed.
     fn has_departed(&self, reference: &Value, namespace: &str) -> bool {
         let (group, kind) = kind_of(reference);
         self.departed.get(text_of(reference, "uid")).is_some_and(|owner| {
@@ -129,7 +131,7 @@ impl Owners {
         })
     }
 
-    /// Takes note of the kinds that have to be served before all owners of an object are known.
+    /// Records the kinds that must be served before all owners of an object are known.
     fn wait(&mut self, place: Place, kinds: BTreeSet<Kind>) {
         if kinds.is_empty() {
             self.waiting.remove(&place);
@@ -156,7 +158,7 @@ fn text_of<'a>(reference: &'a Value, key: &str) -> &'a str {
     reference.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Group and kind of an owner.
+/// Returns group and kind of an owner.
 fn kind_of(reference: &Value) -> (&str, &str) {
     let group = text_of(reference, "apiVersion")
         .split_once('/')
@@ -164,18 +166,18 @@ fn kind_of(reference: &Value) -> (&str, &str) {
     (group, text_of(reference, "kind"))
 }
 
-/// What an owner reference points to.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// It is there, or nobody can tell.
+    /// The owner exists, or its existence is unknown.
     Solid,
-    /// It is gone.
+    /// The owner does not exist.
     Dangling,
-    /// It is being deleted in the foreground and waits for this dependent.
+    /// The owner is being deleted in the foreground and waits for this dependent.
     Waiting,
 }
 
-/// The resource that a storage belongs to.
+/// Returns the resource of a storage.
 pub(super) fn resource_of(cx: &Context<'_>, storage: StorageId) -> Option<Arc<Resource>> {
     cx.state
         .registry
@@ -196,7 +198,7 @@ fn classify(cx: &Context<'_>, dependent: &Stored, reference: &Value) -> Owner {
         };
     };
     if resource.namespaced && namespace.is_empty() {
-        // A cluster-scoped object cannot be owned by a namespaced one; nobody can tell which is meant.
+        // A cluster-scoped object cannot have a namespaced owner: the reference is ambiguous.
         return Owner::Solid;
     }
     match cx.state.store.get(
@@ -222,7 +224,7 @@ fn references(object: &Object) -> Vec<Value> {
         .unwrap_or_default()
 }
 
-/// The kinds of owners that are not served.
+/// Returns the kinds of owners that are not served.
 fn unserved(cx: &Context<'_>, references: &[Value]) -> BTreeSet<Kind> {
     let kinds = references.iter().map(kind_of);
     kinds
@@ -231,7 +233,7 @@ fn unserved(cx: &Context<'_>, references: &[Value]) -> BTreeSet<Kind> {
         .collect()
 }
 
-/// Looks at an object that has owners.
+/// Processes an object that has owners.
 pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     let (Some(resource), Some(stored)) = (
         resource_of(cx, storage),
@@ -285,13 +287,14 @@ pub(crate) fn dependent(cx: &mut Context<'_>, storage: StorageId, key: &str) {
         uid: Some(uid),
         ..DeleteOptions::default()
     };
-    // It cannot fail: nothing happens between looking and deleting.
+    // This cannot fail: no write happens between the check and the deletion.
     let _ = remove(cx, &target, &options);
 }
 
-/// True if one of the object's dependents is itself deleted in the foreground, and so waits for this object.
+/// Returns true if one of the object's dependents is itself being deleted in the foreground, and so waits for this
+/// object.
 ///
-/// As in the real collector this may be true without a circle; the object is then deleted without blocking its owners.
+/// As in the real collector, this can be true without a cycle; the object is then deleted without blocking its owners.
 fn closes_circle(cx: &Context<'_>, uid: &str) -> bool {
     let dependents = cx.state.owners.dependents(uid).into_iter();
     dependents
@@ -303,7 +306,7 @@ fn is_deleted_in_foreground(stored: &Stored) -> bool {
     stored.is_deleting() && finalizers(&stored.object()).contains(&"foregroundDeletion")
 }
 
-/// Lets an object block none of its owners.
+/// Clears `blockOwnerDeletion` in all owner references of an object.
 fn unblock(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored) {
     let mut references = references(&stored.object());
     for reference in &mut references {
@@ -335,7 +338,7 @@ fn put_references(
     write(cx, resource, key, stored, object);
 }
 
-/// Writes as the controller manager does.
+/// Writes an object as the controller manager does.
 fn write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored, mut object: Object) {
     let target = Target::of(resource, stored);
     managed::on_update(
@@ -348,7 +351,7 @@ fn write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Sto
     cx.put(resource, key, object);
 }
 
-/// Looks at an owner that is being deleted and waits.
+/// Processes a terminating owner that waits for its dependents.
 pub(crate) fn owner(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     let (Some(resource), Some(stored)) = (
         resource_of(cx, storage),
@@ -404,7 +407,7 @@ fn blocks(cx: &Context<'_>, storage: StorageId, key: &str, uid: &str) -> bool {
     })
 }
 
-/// Takes a finalizer away; the object goes if nothing else keeps it.
+/// Removes a finalizer; the object is deleted if nothing else keeps it.
 pub(super) fn release(
     cx: &mut Context<'_>,
     resource: &Arc<Resource>,
@@ -426,14 +429,14 @@ pub(super) fn release(
     write(cx, resource, key, stored, object);
 }
 
-/// Looks at all that an owner leaves behind.
+/// Queues all dependents of a removed owner.
 pub(crate) fn gone(cx: &mut Context<'_>, uid: &str) {
     for (storage, key) in cx.state.owners.dependents(uid) {
         super::push(cx, Work::Dependent(storage, key));
     }
 }
 
-/// Looks at all that waited for a kind to be served.
+/// Queues all dependents that waited for a kind to be served.
 pub(crate) fn served(cx: &mut Context<'_>, group: &str, kind: &str) {
     let kind = (group.to_owned(), kind.to_owned());
     for (storage, key) in cx.state.owners.waiting_for(&kind) {
@@ -441,7 +444,7 @@ pub(crate) fn served(cx: &mut Context<'_>, group: &str, kind: &str) {
     }
 }
 
-/// The owners of a removed object that may have waited for its end.
+/// Returns the owners of a removed object that may have waited for its removal.
 pub(crate) fn waiting_owners(cx: &Context<'_>, removed: &Stored) -> Vec<Work> {
     let namespace = removed.text("namespace");
     let found = references(&removed.object()).into_iter().filter_map(|reference| {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events live for an hour.
+//! Expiry of Events after one hour.
 //!
-//! No timer runs for this: what has expired goes when the next request or step is served, so that a server that nobody
-//! asks anything does nothing.
+//! No timer runs for this: the next request or step removes expired Events, so that an idle server does nothing.
 
 use std::{
     collections::VecDeque,
@@ -11,15 +10,15 @@ use std::{
 
 use crate::{resource::Resource, state::Context};
 
-/// As in the real server.
+/// Lifetime of an Event, as on the real server.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// Events in the order in which they expire.
+/// Events in the order of their expiry.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry(VecDeque<(SystemTime, String, u64)>);
 
 impl Expiry {
-    /// Takes note of a write of an event; a later one of the same event lets it live longer.
+    /// Records a write of an Event; a later write of the same Event extends its lifetime.
     pub(crate) fn note(&mut self, resource: &Resource, key: &str, revision: u64, now: SystemTime) {
         if resource.plural == "events" && resource.custom.is_none() {
             self.0.push_back((now + LIFETIME, key.to_owned(), revision));
@@ -27,7 +26,7 @@ impl Expiry {
     }
 }
 
-/// Removes the events whose time has come.
+/// Removes the expired Events.
 pub(crate) fn expire(cx: &mut Context<'_>) {
     while let Some((at, ..)) = cx.state.expiry.0.front() {
         if *at > cx.now {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of namespaces.
+//! The namespace controller.
 //!
 //! # Guarantees
-//! 1. Everything in a namespace that is being deleted is deleted; the namespace goes when nothing is left.
-//! 2. While something is left, the namespace's conditions say what and why.
+//! 1. All objects in a terminating namespace are deleted; the namespace is removed when none is left.
+//! 2. While objects are left, the conditions of the namespace name them and the reason.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     store::{Object, Stored},
 };
 
-/// Empties a namespace, and removes it once it is empty.
+/// Empties a terminating namespace, and removes it once it is empty.
 pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
     let Some(stored) = cx.find("", "namespaces", name).cloned() else {
         return;
@@ -46,7 +46,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
             subresource: "status".to_owned(),
         };
         managed::on_update(cx, &target, Some(&old), &mut object, "kube-controller-manager");
-        // Only what clients see is written; this does not call for more work.
+        // This writes only the status that clients see, and queues no further work.
         cx.state.store.put(resource.storage, name, object.clone(), 0);
     }
     if !left.is_empty() {
@@ -61,7 +61,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
     }
 }
 
-/// The objects in a namespace, once each.
+/// Returns the objects in a namespace, each once.
 fn contents(cx: &Context<'_>, name: &str) -> Vec<(Arc<Resource>, Arc<Stored>)> {
     let prefix = format!("{name}/");
     let mut seen = std::collections::BTreeSet::new();
@@ -98,7 +98,7 @@ fn empty(cx: &mut Context<'_>, name: &str) {
             continue;
         }
         let target = Target::of(&resource, &stored);
-        // What is gone by now is gone.
+        // An object that no longer exists needs no deletion.
         let _ = remove(cx, &target, &options);
     }
 }

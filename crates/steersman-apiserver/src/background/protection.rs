@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Claims and volumes that are in use are not deleted.
+//! Protection of claims and volumes that are in use.
 //!
 //! # Guarantees
-//! 1. A claim that is being deleted is released once no Pod on a node uses it.
-//! 2. A volume that is being deleted is released unless it is bound.
+//! 1. A terminating claim is released once no Pod on a node uses it.
+//! 2. A terminating volume is released unless it is bound.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     store::{Object, StorageId, Stored, metadata_of},
 };
 
-/// The finalizer that new objects of a kind get, if it is a protected one.
+/// Returns the finalizer of new objects of a protected kind.
 pub(crate) fn finalizer(resource: &Resource) -> Option<&'static str> {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "persistentvolumeclaims") => Some("kubernetes.io/pvc-protection"),
@@ -26,7 +26,7 @@ pub(crate) fn finalizer(resource: &Resource) -> Option<&'static str> {
     }
 }
 
-/// Calls for a look at whatever a write or removal may set free.
+/// Queues a check of the claims and volumes that a write or removal may release.
 pub(crate) fn note(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, stored: &Stored) {
     if finalizer(resource).is_some() && stored.is_deleting() {
         super::push(cx, Work::Protected(resource.storage, Arc::from(key)));
@@ -48,7 +48,7 @@ pub(crate) fn note(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, st
     }
 }
 
-/// Releases an object that is being deleted and that nobody uses.
+/// Releases a terminating object that is not in use.
 pub(crate) fn advance(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     let (Some(resource), Some(stored)) = (
         collect::resource_of(cx, storage),
@@ -76,7 +76,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, storage: StorageId, key: &str) {
     }
 }
 
-/// The names of the claims of a Pod, and whether each was made for it.
+/// Returns the names of a Pod's claims, and true for a claim of an ephemeral volume.
 fn claims_of(pod: &Object) -> Vec<(String, bool)> {
     let name = metadata_of(pod).get("name").and_then(Value::as_str);
     let volumes = at(pod, &["spec", "volumes"]).and_then(Value::as_array);
@@ -91,7 +91,8 @@ fn claims_of(pod: &Object) -> Vec<(String, bool)> {
     volumes.into_iter().flatten().filter_map(claim).collect()
 }
 
-/// As the real controller: a Pod uses a claim from when it has a node; one that was made for it, until it is shut down.
+/// Returns true if a Pod uses a claim. As in the real controller, use starts when the Pod has a node. A claim of an
+/// ephemeral volume is in use until its Pod is shut down.
 fn uses(pod: &Object, name: &str, claim: &Object) -> bool {
     let node = at(pod, &["spec", "nodeName"]).and_then(Value::as_str);
     if node.unwrap_or_default().is_empty() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the server does about a definition in the background.
+//! Background work on CRDs.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     store::{Object, Stored, metadata_of},
 };
 
-/// Does the next thing that a definition needs.
+/// Runs the next step that a CRD needs.
 pub(crate) fn advance(cx: &mut Context<'_>, name: &str) {
     let Some(stored) = cx
         .find("apiextensions.k8s.io", "customresourcedefinitions", name)
@@ -99,7 +99,7 @@ fn set_condition(
     }
 }
 
-/// Accepts the names, or says why not; true if something was written.
+/// Accepts the names of a CRD or reports the conflict; returns true if it wrote the CRD.
 fn accepted_names(cx: &mut Context<'_>, stored: &Stored) -> bool {
     let object = &*stored.object();
     let (accepted, conflict) = name_conflict(cx, object);
@@ -124,7 +124,7 @@ fn accepted_names(cx: &mut Context<'_>, stored: &Stored) -> bool {
         return false;
     }
     write(cx, stored, new);
-    // Names may have become free.
+    // The change may have freed names.
     requeue_refused(cx, &text_at(object, &["spec", "group"]));
     true
 }
@@ -136,7 +136,7 @@ fn text_at(object: &Object, path: &[&str]) -> String {
         .to_owned()
 }
 
-/// Calls for another look at the definitions of a group that did not get all their names.
+/// Queues the CRDs of a group whose names were not all accepted.
 fn requeue_refused(cx: &mut Context<'_>, group: &str) {
     let refused: Vec<String> = cx
         .all("apiextensions.k8s.io", "customresourcedefinitions")
@@ -152,8 +152,8 @@ fn requeue_refused(cx: &mut Context<'_>, group: &str) {
     }
 }
 
-/// The names that a definition may have, and why not all that it asks for. What was accepted once stays its own until
-/// something better is.
+/// Returns the names to accept for a CRD, and the conflict if it does not get all of them. A CRD keeps each accepted
+/// name until the new one is accepted.
 fn name_conflict(cx: &Context<'_>, object: &Object) -> (Value, Option<(&'static str, String)>) {
     let group = text_at(object, &["spec", "group"]);
     let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
@@ -215,7 +215,7 @@ fn short_names(names: &Value) -> impl Iterator<Item = &str> {
     names.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// One name, or several as Go lists errors.
+/// Formats one name, or several in Go's format of error lists.
 fn in_use(first: &str, rest: &[String]) -> String {
     if rest.is_empty() {
         return format!("{first:?} is already in use");
@@ -225,7 +225,7 @@ fn in_use(first: &str, rest: &[String]) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// Establishes what is accepted; true if something was written.
+/// Establishes a CRD whose names are accepted; returns true if it wrote the CRD.
 fn established(cx: &mut Context<'_>, stored: &Stored) -> bool {
     let object = &*stored.object();
     if condition(object, "NamesAccepted") != Some("True") || condition(object, "Established") == Some("True")
@@ -248,7 +248,7 @@ fn established(cx: &mut Context<'_>, stored: &Stored) -> bool {
     true
 }
 
-/// Serves the kind in its present form.
+/// Serves the kind by the current spec.
 fn serve(cx: &mut Context<'_>, object: &Object) {
     if condition(object, "NamesAccepted") != Some("True") && condition(object, "Established") != Some("True")
     {
@@ -274,7 +274,7 @@ fn serve(cx: &mut Context<'_>, object: &Object) {
         && cx.state.served_definitions.get(&custom.definition) == Some(&served_as)
     {
         if custom.terminating != terminating {
-            // Same kind, same watches; only creates are refused from now on.
+            // The kind and its watches stay; only creates are rejected from now on.
             let Some(mut new) = resource(cx.state, object) else {
                 return;
             };
@@ -298,7 +298,7 @@ fn serve(cx: &mut Context<'_>, object: &Object) {
     }
 }
 
-/// Stops serving a kind whose definition is gone.
+/// Stops serving a kind whose CRD was removed.
 fn withdraw(cx: &mut Context<'_>, name: &str) {
     let Some((plural, group)) = name.split_once('.') else {
         return;
@@ -311,7 +311,7 @@ fn withdraw(cx: &mut Context<'_>, name: &str) {
     crate::apiservice::withdraw(cx, group);
 }
 
-/// Deletes all objects of a kind that goes away, and lets its definition go when none is left.
+/// Deletes all objects of a terminating CRD, and releases the CRD when none is left.
 fn clean_up(cx: &mut Context<'_>, stored: &Stored) {
     let object = &*stored.object();
     let text = |path: &[&str]| {
@@ -357,7 +357,7 @@ fn clean_up(cx: &mut Context<'_>, stored: &Stored) {
                 name: instance.text("name"),
                 subresource: String::new(),
             };
-            // What cannot be deleted now is looked at again when it changes.
+            // An object that cannot be deleted now is retried when it changes.
             let _ = remove(cx, &target, &DeleteOptions::default());
         }
         if cx.state.store.len(resource.storage) > 0 {
@@ -400,7 +400,7 @@ fn condition_reason(object: &Object, kind: &str) -> Option<String> {
     found.get("reason")?.as_str().map(str::to_owned)
 }
 
-/// Marks a definition that a client deletes.
+/// Adds the finalizer and the condition `Terminating` when a client deletes a CRD.
 pub(crate) fn on_deletion(now: &Value, object: &mut Object) {
     let mut left: Vec<String> = finalizers(object).into_iter().map(str::to_owned).collect();
     if !left.iter().any(|finalizer| finalizer == FINALIZER) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a definition can be served.
+//! Validation of CRDs.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::{
     store::{Object, metadata_of},
 };
 
-/// Checks a definition.
+/// Validates a CRD.
 pub(crate) fn check(_cx: &Context<'_>, old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>) {
     let text = |path: &[&str]| {
         at(object, path)
@@ -123,7 +123,7 @@ fn check_versions(object: &Object, errors: &mut Vec<FieldError>) {
         .unwrap_or_default();
     let mut seen = BTreeSet::new();
     let schema_of = |version: &Value| version.pointer("/schema/openAPIV3Schema").cloned();
-    // One schema for all versions is kept, and named, in one place.
+    // If all versions have the same schema, the real server stores it once and names that path in errors.
     let shared = versions
         .iter()
         .all(|version| schema_of(version) == versions.first().and_then(schema_of));
@@ -209,7 +209,7 @@ fn check_change(old: &Object, object: &Object, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(path.join("."), &value, "field is immutable"));
         }
     }
-    // A version in which objects may still be stored cannot be taken away.
+    // A version in which objects may still be stored cannot be removed.
     let names: Vec<Value> = at(object, &["spec", "versions"])
         .and_then(Value::as_array)
         .into_iter()

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hold that faults have on one running watch.
+//! Control of one running watch by faults.
 
 use tokio::sync::watch;
 
-/// How a watch is cut.
+/// Way to end a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cut {
-    /// The stream ends as at its timeout, without an error.
+    /// Ends the stream as a timeout does, without an error.
     Clean,
-    /// The connection breaks in the middle of an event.
+    /// Breaks the connection in the middle of an event.
     MidLine,
-    /// The connection breaks between two events.
+    /// Breaks the connection between two events.
     Reset,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Wish {
     paused: bool,
-    /// After how many events, and how.
+    /// Number of events before the cut, and how to cut.
     cut: Option<(usize, Cut)>,
 }
 
-/// The watch's end: asked before every event.
+/// The watch's side: read before every event.
 #[derive(Debug)]
 pub(crate) struct Control {
     wishes: watch::Receiver<Wish>,
     own: watch::Sender<Wish>,
 }
 
-/// The fault's end.
+/// The fault's side.
 #[derive(Clone, Debug)]
 pub(crate) struct Lever(watch::Sender<Wish>);
 
@@ -48,7 +48,7 @@ impl Lever {
         self.0.send_modify(|wish| wish.cut = Some((after, how)));
     }
 
-    /// True if nobody reads the watch any more.
+    /// Returns true if the watch has ended.
     pub(crate) fn is_dead(&self) -> bool {
         self.0.receiver_count() == 0
     }
@@ -67,12 +67,12 @@ impl Control {
             .map(|(_, how)| how)
     }
 
-    /// How many events may be sent in all.
+    /// Returns the maximum total number of events.
     pub(crate) fn limit(&self) -> Option<usize> {
         self.wishes.borrow().cut.map(|(after, _)| after)
     }
 
-    /// The connection breaks next.
+    /// Makes the watch break the connection next.
     pub(crate) fn reset_next(&self) {
         self.own.send_modify(|wish| wish.cut = Some((0, Cut::Reset)));
     }

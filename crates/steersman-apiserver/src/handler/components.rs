@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ComponentStatuses, which nothing stores.
+//! ComponentStatuses, which are computed and not stored.
 //!
-//! The API server looks for scheduler and controller manager where they run beside it, and there they never do here.
+//! A real API server probes the scheduler and the controller manager on its own host. This server has neither, so both
+//! report as unhealthy.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::{
     status::{Failure, Qualified, Result},
 };
 
-/// The components and the ports on which they would tell how they are.
+/// The components and the ports of their health endpoints.
 const COMPONENTS: [(&str, Option<u16>); 3] = [
     ("scheduler", Some(10259)),
     ("controller-manager", Some(10257)),

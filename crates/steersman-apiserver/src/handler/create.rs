@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Create.
+//! The create verb.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -13,10 +13,10 @@ use crate::{
     write::{admission, kinds, validation},
 };
 
-/// How often a generated name is tried.
+/// Number of attempts to generate an unused name.
 const NAME_ATTEMPTS: usize = 8;
 
-/// Answers a POST.
+/// Handles a POST.
 pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let options = WriteOptions::parse(call, "CreateOptions")?;
     let (mut object, warnings) = decode::body(call, target, options.validation)?;
@@ -30,7 +30,7 @@ pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     Ok(object_reply(call, target, code, &written)?.warned(warnings))
 }
 
-/// Stores a new object, once it is complete and valid.
+/// Completes, validates and stores a new object.
 pub(crate) fn insert(
     cx: &mut Context<'_>,
     target: &Target,
@@ -88,10 +88,10 @@ pub(crate) fn insert(
     Ok(Written::Stored(stored))
 }
 
-/// Takes the revision out of a new object; zero if it has none that is a number.
+/// Removes `resourceVersion` from a new object and returns it; zero if it is absent or not a number.
 ///
-/// The real server looks at it where it stores the object: an invalid object and a dry run do not get there, and objects
-/// that an update or an apply creates take another way.
+/// The real server checks it when it stores the object. An invalid object or a dry run is never stored, and an object
+/// that an update or apply creates takes another path, so neither reaches the check.
 fn take_revision(object: &mut Object) -> u64 {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     let given = metadata.and_then(|metadata| metadata.remove("resourceVersion"));
@@ -100,7 +100,7 @@ fn take_revision(object: &mut Object) -> u64 {
         .unwrap_or_default()
 }
 
-/// Settles name and namespace; the name is empty if there is none.
+/// Sets name and namespace; the returned name is empty if the object has none.
 fn settle_identity(cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<String> {
     let resource = &target.resource;
     let metadata = object
@@ -160,7 +160,7 @@ fn settle_identity(cx: &mut Context<'_>, target: &Target, object: &mut Object) -
     Ok(name)
 }
 
-/// Gives a new object what only the server can give.
+/// Sets the server-assigned fields of a new object.
 fn prepare(cx: &mut Context<'_>, target: &Target, object: &mut Object) {
     let uid = cx.state.random.uid();
     let now = cx.timestamp();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a request's body to an object in the form in which it is stored.
+//! Decodes a request body into the stored form of an object.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kube
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// Reads the body of a create or update.
+/// Decodes the body of a create or update.
 pub(crate) fn body(
     call: &Call,
     target: &Target,
@@ -32,7 +32,7 @@ pub(crate) fn body(
     object(target, value, validation, &duplicates)
 }
 
-/// Reads any JSON or YAML body.
+/// Parses a JSON or YAML body.
 pub(crate) fn value(call: &Call, kind: &str, duplicates: &mut Vec<String>) -> Result<Value> {
     check_size(call)?;
     let media = call
@@ -82,7 +82,7 @@ pub(crate) fn check_size(call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// From JSON to the stored form: the kind is checked, fields are decoded, unknown ones dropped and defaults filled in.
+/// Converts JSON to the stored form: checks the kind, decodes fields, drops unknown fields and sets defaults.
 pub(crate) fn object(
     target: &Target,
     value: Value,
@@ -138,7 +138,7 @@ fn not_an_object(target: &Target, value: &Value) -> Failure {
     ))
 }
 
-/// An empty list of managers is a wish to forget them; decoding would drop it.
+/// Keeps an empty `managedFields` list, which resets the managers; decoding would drop it.
 fn keep_reset(object: &mut Object) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata")
         && metadata
@@ -150,7 +150,7 @@ fn keep_reset(object: &mut Object) {
     }
 }
 
-/// What Go calls the type of a JSON value.
+/// Returns Go's name for the type of a JSON value.
 pub(crate) fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -279,7 +279,7 @@ fn custom(
     Ok(())
 }
 
-/// Brings the metadata of a custom resource into its one form.
+/// Normalizes the metadata of a custom resource.
 pub(crate) fn decode_metadata(
     object: &mut Object,
     unknown: &mut Vec<String>,
@@ -299,7 +299,7 @@ pub(crate) fn decode_metadata(
     Ok(())
 }
 
-/// Prunes and fills in defaults by a structural schema.
+/// Prunes unknown fields and sets defaults by a structural schema.
 pub(crate) fn normalize(schema: &Schema, object: &mut Object, unknown: &mut Vec<String>) {
     prune::prune(schema, object, unknown);
     fill::drop_nulls_of(schema, object);

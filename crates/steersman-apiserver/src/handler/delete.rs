@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Delete and deletecollection.
+//! The delete and deletecollection verbs.
 //!
 //! # Guarantees
-//! 1. An object with finalizers is marked and kept; without, it is removed at once.
-//! 2. Preconditions are checked before anything is changed.
-//! 3. Deleting what is already being deleted changes nothing unless the propagation policy does.
+//! 1. An object with finalizers is marked for deletion and kept; an object without finalizers is removed at once.
+//! 2. Preconditions are checked before anything changes.
+//! 3. Deleting an object that is already terminating changes nothing, unless the propagation policy changes.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     write::{admission, kinds},
 };
 
-/// What becomes of an object's dependents.
+/// Propagation policy: the treatment of an object's dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -32,7 +32,7 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// How to delete.
+/// Options of a delete request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
@@ -40,12 +40,12 @@ pub(crate) struct DeleteOptions {
     pub(crate) propagation: Option<Propagation>,
     pub(crate) grace_period: Option<i64>,
     pub(crate) dry_run: bool,
-    /// By `orphanDependents: false`; who says it so is told by 202 that the object is still there.
+    /// Set by the deprecated `orphanDependents: false`. Then the response is 202 if finalizers keep the object.
     pub(crate) cascades_of_old: bool,
 }
 
 impl DeleteOptions {
-    /// Reads them from the body, or from the query if there is none.
+    /// Parses the options from the body, or from the query if the body is empty.
     pub(crate) fn parse(call: &Call) -> Result<Self> {
         let body = if call.body.is_empty() {
             from_query(call)
@@ -140,7 +140,7 @@ fn from_query(call: &Call) -> Value {
     body
 }
 
-/// Answers a DELETE of one object.
+/// Handles a DELETE of one object.
 pub(crate) fn delete(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let options = DeleteOptions::parse(call)?;
     match remove(cx, target, &options)? {
@@ -167,10 +167,10 @@ pub(crate) fn delete(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     }
 }
 
-/// What a deletion did.
+/// Result of a deletion.
 #[derive(Debug)]
 pub(crate) enum Deleted {
-    /// The object stays until its finalizers are gone.
+    /// The object stays until its finalizers are removed.
     Marked(Written),
     Gone(Box<Object>),
 }
@@ -232,9 +232,8 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
     ))))
 }
 
-/// Removes an object, unless it is only tried; what it was, under the revision of its end.
-/// Removes an object of a kind that can be deleted gracefully. As the real server does, it is first marked, which watches
-/// see as a change, and then removed.
+/// Removes an object of a kind with graceful deletion. As the real server does, it first marks the object, which
+/// watches see as MODIFIED, and then removes it.
 fn take_gracefully(
     cx: &mut Context<'_>,
     target: &Target,
@@ -254,6 +253,7 @@ fn take_gracefully(
     take(cx, target, &marked, options)
 }
 
+/// Removes an object, except in a dry run; returns it under the revision of the deletion.
 fn take(cx: &mut Context<'_>, target: &Target, existing: &Stored, options: &DeleteOptions) -> Object {
     let mut gone = Object::clone(&existing.object());
     if !options.dry_run {
@@ -295,7 +295,7 @@ fn mark(cx: &Context<'_>, target: &Target, object: &mut Object, grace: i64) {
 }
 
 fn check_preconditions(target: &Target, existing: &Stored, options: &DeleteOptions) -> Result<()> {
-    // The real server names the kind here, not the resource.
+    // The real server names the kind here instead of the resource.
     let of = target.resource.qualified_kind();
     let of = Qualified {
         group: of.group,
@@ -322,12 +322,12 @@ fn check_preconditions(target: &Target, existing: &Stored, options: &DeleteOptio
     Ok(())
 }
 
-/// Adds and removes the finalizers by which the garbage collector knows what to do.
+/// Adds and removes the finalizers that select the garbage collector's propagation policy.
 fn propagate(target: &Target, object: &mut Object, options: &DeleteOptions) {
     let before = finalizers(object);
     let has = |name: &str| before.contains(&name);
     let policy = options.propagation.or_else(|| {
-        // A policy that was given before stays.
+        // A policy from an earlier delete request stays in effect.
         let default = target
             .resource
             .strategy
@@ -369,7 +369,7 @@ pub(crate) fn set_finalizers(object: &mut Object, finalizers: &[String]) {
     }
 }
 
-/// Answers a DELETE of all objects that match.
+/// Handles a DELETE of all objects that match.
 pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let representation = representation(call, target)?;
     let list = ListOptions::parse(&call.query, &target.resource, target.version(), "", false)?;
@@ -393,7 +393,7 @@ pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Targ
         };
         match remove(cx, &one, &options) {
             Ok(_) => {}
-            // Somebody else was faster.
+            // Another request deleted the object first.
             Err(failure) if failure.code == StatusCode::NOT_FOUND => {}
             Err(failure) => return Err(failure),
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is served: legacy and aggregated discovery, the version, the list of paths.
+//! Discovery: legacy and aggregated documents, the version, the list of paths.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -13,7 +13,7 @@ use crate::{
     status::{Failure, Result},
 };
 
-/// Aggregated discovery, kept until what is served changes.
+/// Cached aggregated discovery documents, valid until the set of served kinds changes.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     core: Option<Entry>,
@@ -22,7 +22,7 @@ pub(crate) struct Cache {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    /// What it was made from.
+    /// The registry state that the cache was built from.
     of: (u64, usize),
     body: Bytes,
     etag: String,
@@ -30,7 +30,7 @@ struct Entry {
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The version of the real server whose behaviour this is.
+/// Returns the version of the real server that this server imitates.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1", "minor": "37", "emulationMajor": "1", "emulationMinor": "37", "minCompatibilityMajor": "1",
@@ -40,7 +40,7 @@ pub(crate) fn version() -> Value {
     })
 }
 
-/// System and architecture by the names that Go has for them.
+/// Returns operating system and architecture under Go's names.
 fn platform() -> String {
     let system = match std::env::consts::OS {
         "macos" => "darwin",
@@ -56,7 +56,7 @@ fn platform() -> String {
     format!("{system}/{architecture}")
 }
 
-/// `/api`
+/// Handles `/api`.
 pub(crate) fn core(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     if wants_aggregated(call) {
         return Ok(aggregated(cx, call, true));
@@ -66,7 +66,7 @@ pub(crate) fn core(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     Ok(Reply::json(StatusCode::OK, &body))
 }
 
-/// `/apis`
+/// Handles `/apis`.
 pub(crate) fn groups(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     if wants_aggregated(call) {
         return Ok(aggregated(cx, call, false));
@@ -82,7 +82,7 @@ pub(crate) fn groups(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     ))
 }
 
-/// `/apis/{group}`
+/// Handles `/apis/{group}`.
 pub(crate) fn group(cx: &mut Context<'_>, group: &str) -> Result<Reply> {
     let all = group_versions(cx);
     let (name, versions) = all
@@ -95,7 +95,7 @@ pub(crate) fn group(cx: &mut Context<'_>, group: &str) -> Result<Reply> {
     Ok(Reply::json(StatusCode::OK, &body))
 }
 
-/// `/api/v1` and `/apis/{group}/{version}`
+/// Handles `/api/v1` and `/apis/{group}/{version}`.
 pub(crate) fn group_version(cx: &mut Context<'_>, group: &str, version: &str) -> Result<Reply> {
     if let Some(failure) = apiservice::unavailable(cx, group, version) {
         return Err(failure);
@@ -127,7 +127,7 @@ pub(crate) fn group_version(cx: &mut Context<'_>, group: &str, version: &str) ->
     Ok(Reply::json(StatusCode::OK, &body))
 }
 
-/// `/`
+/// Handles `/`.
 pub(crate) fn paths(cx: &Context<'_>) -> Value {
     let mut paths: Vec<String> = [
         "/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version",
@@ -144,7 +144,7 @@ pub(crate) fn paths(cx: &Context<'_>) -> Value {
     json!({"paths": paths})
 }
 
-/// All groups in order of preference, with their served versions, the preferred one first.
+/// Returns all groups in order of preference with their served versions, the preferred version first.
 fn group_versions(cx: &Context<'_>) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     let mut note = |group: &str, version: &str| match groups.iter_mut().find(|(known, _)| known == group) {
@@ -169,7 +169,7 @@ fn group_versions(cx: &Context<'_>) -> Vec<(String, Vec<String>)> {
     groups
 }
 
-/// `v2` before `v1` before `v1beta2` before `v1beta1` before `v1alpha1` before anything else.
+/// Ranks a version: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then all other names.
 fn priority(version: &str) -> (u8, u64, u64) {
     let number = |text: &str| text.parse::<u64>().ok();
     let Some(rest) = version.strip_prefix('v') else {
@@ -219,12 +219,12 @@ fn legacy(resource: &Resource, version: &Version, out: &mut Vec<Value>) {
     }
 }
 
-/// Tells clients whether two versions share a storage.
+/// Returns the storage version hash, by which clients see if two versions share one storage.
 fn storage_hash(resource: &Resource) -> String {
     use base64::Engine as _;
     let version = resource.storage_version().name.as_str();
     let (group, version) = match (resource.group.as_str(), resource.kind.as_str()) {
-        // Stored in an older form, or in that of another group.
+        // The real server stores these kinds in an older version, or in that of another group.
         ("apiextensions.k8s.io", _) => ("apiextensions.k8s.io", "v1beta1"),
         ("events.k8s.io", _) => ("", "v1"),
         ("autoscaling", _) => ("autoscaling", "v2"),
@@ -313,7 +313,7 @@ fn build(cx: &Context<'_>, of: (u64, usize), core: bool) -> Entry {
 fn modern(resource: &Resource, version: &Version) -> Value {
     let kind =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
-    // Built-in kinds leave group and version empty where they are those of the list.
+    // Built-in kinds omit group and version if they equal those of the list.
     let own = if resource.custom.is_some() {
         kind(&resource.group, &version.name, &resource.kind)
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Health checks. This server is healthy whenever it answers; the names of its checks are those of the real one.
+//! Health checks. A server that answers is healthy; its checks have the names of the real server's checks.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{Call, Reply};
 use crate::status::{Failure, Result};
 
-/// The checks that all endpoints have.
+/// The checks that all endpoints share.
 const CHECKS: [&str; 33] = [
     "ping",
     "log",
@@ -44,7 +44,7 @@ const CHECKS: [&str; 33] = [
     "poststarthook/apiservice-openapiv3-controller",
 ];
 
-/// The checks of an endpoint, in the order of the real server.
+/// Returns the checks of an endpoint in the order of the real server.
 fn checks(endpoint: &str) -> Vec<&'static str> {
     let mut names = CHECKS.to_vec();
     let after = |names: &[&str], name: &str| {
@@ -64,7 +64,7 @@ fn checks(endpoint: &str) -> Vec<&'static str> {
     names
 }
 
-/// Answers `/healthz`, `/livez`, `/readyz` and the single checks below them; nothing if the path is another.
+/// Handles `/healthz`, `/livez`, `/readyz` and their single checks; `None` for any other path.
 pub(super) fn answer(path: &str, call: &Call) -> Option<Result<Reply>> {
     let path = path.strip_prefix('/')?;
     let (endpoint, check) = path.split_once('/').unwrap_or((path, ""));

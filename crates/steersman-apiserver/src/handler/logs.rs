@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Logs of Pods: what the API server says of them before it asks a kubelet.
+//! Pod logs: the checks of the API server before it calls a kubelet.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -13,7 +13,7 @@ use crate::{
     store::Object,
 };
 
-/// Answers a request for logs: empty ones of a Pod that is on no node.
+/// Handles a request for logs: empty logs if the Pod is not bound to a node, otherwise a not-implemented error.
 pub(super) fn read(cx: &Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     check_options(call, target)?;
     let stored = cx.state.store.get(target.resource.storage, &target.key());
@@ -53,7 +53,7 @@ fn check_options(call: &Call, target: &Target) -> Result<()> {
     Err(Failure::invalid(kind, &target.name, &errors))
 }
 
-/// The container must be one of the Pod's, or the only one.
+/// Checks that the named container exists, or that the Pod has only one container if none is named.
 fn check_container(pod: &Object, name: &str, container: Option<&str>) -> Result<()> {
     let names = |list: &str| -> Vec<String> {
         let containers = at(pod, &["spec", list]).and_then(Value::as_array);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! In which form objects are answered.
+//! Content negotiation: selects the form of objects in a response.
 
 use crate::{
     route::Query,
@@ -14,7 +14,7 @@ pub(crate) enum Form {
     Full,
     /// `PartialObjectMetadata`.
     Metadata,
-    /// `Table`, for people.
+    /// `Table`, for printing.
     Table(Include),
 }
 
@@ -38,7 +38,7 @@ impl<'a> Accepted<'a> {
     }
 }
 
-/// The media types of an `Accept` header, in order.
+/// Parses the media types of an `Accept` header, in order.
 pub(crate) fn accepted(header: &str) -> impl Iterator<Item = Accepted<'_>> {
     header
         .split(',')
@@ -52,10 +52,10 @@ pub(crate) fn accepted(header: &str) -> impl Iterator<Item = Accepted<'_>> {
         })
 }
 
-/// Chooses the form of a response to a request for objects.
+/// Selects the form of a response that carries objects.
 ///
 /// # Errors
-/// 406 if nothing that the client accepts can be made.
+/// Returns 406 if the server supports none of the accepted media types.
 pub(crate) fn form(accept: &str, query: &Query) -> Result<Form> {
     let mut any = false;
     for accepted in accepted(accept) {
@@ -78,7 +78,7 @@ pub(crate) fn form(accept: &str, query: &Query) -> Result<Form> {
     Ok(Form::Full)
 }
 
-/// How much of each object a table has.
+/// Parses `includeObject`: how much of each object a table row contains.
 fn include(query: &Query) -> Result<Include> {
     match query.get("includeObject").unwrap_or_default() {
         "" | "Metadata" => Ok(Include::Metadata),

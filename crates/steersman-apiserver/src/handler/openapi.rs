@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenAPI v3: one document for each group and version, from which kubectl explains, validates and patches.
+//! OpenAPI v3: one document for each group and version, which kubectl uses to explain, validate and patch.
 //!
 //! # Guarantees
-//! 1. The hash of a document's address changes with its content, so that clients may keep it for ever.
-//! 2. Every kind that is served is described, custom ones by the schema of their definition.
-//! 3. Nothing is made before it is asked for.
+//! 1. The hash in a document's URL changes with its content, so that clients can cache the document for ever.
+//! 2. Every served kind has a schema; custom kinds have the schema of their CRD.
+//! 3. A document is built when it is requested, not before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use crate::{
 /// Written by `data/generate.py`.
 static DESCRIPTIONS: &[u8] = include_bytes!("../../data/descriptions.json.gz");
 
-/// What people read about definitions and their fields.
+/// Descriptions of definitions and of their fields.
 static TEXTS: LazyLock<BTreeMap<String, BTreeMap<String, String>>> = LazyLock::new(|| {
     let mut text = Vec::new();
     let read = flate2::read::GzDecoder::new(DESCRIPTIONS).read_to_end(&mut text);
@@ -38,10 +38,11 @@ static TEXTS: LazyLock<BTreeMap<String, BTreeMap<String, String>>> = LazyLock::n
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// A year, after which nobody keeps the document.
+/// Cache lifetime of a document: one year.
 const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// `/openapi/v2`, which current clients ask only when version 3 does not know a kind: an empty document.
+/// Handles `/openapi/v2` with an empty document. Current clients request version 2 only if version 3 does not have a
+/// kind.
 pub(crate) fn version_2(call: &Call) -> Reply {
     let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     if call.header("accept").contains("protobuf") {
@@ -56,7 +57,7 @@ pub(crate) fn version_2(call: &Call) -> Reply {
     )
 }
 
-/// `/openapi/v3`
+/// Handles `/openapi/v3`.
 pub(crate) fn index(cx: &Context<'_>) -> Reply {
     let served: BTreeSet<(&str, &str)> = kinds(cx)
         .map(|(resource, version)| (resource.group.as_str(), version.name.as_str()))
@@ -72,7 +73,7 @@ pub(crate) fn index(cx: &Context<'_>) -> Reply {
     Reply::json(StatusCode::OK, &json!({"paths": paths}))
 }
 
-/// `/openapi/v3/api/v1` and `/openapi/v3/apis/{group}/{version}`
+/// Handles `/openapi/v3/api/v1` and `/openapi/v3/apis/{group}/{version}`.
 pub(crate) fn document(cx: &Context<'_>, call: &Call, path: &str) -> Result<Reply> {
     let parts: Vec<&str> = path.split('/').collect();
     let (group, version) = match parts[..] {
@@ -128,7 +129,7 @@ fn path(group: &str, version: &str) -> String {
     }
 }
 
-/// Names the content: built-in kinds never change, custom ones have editions.
+/// Returns the hash of a document's content. Built-in kinds never change; custom kinds have an edition number.
 fn hash(cx: &Context<'_>, group: &str, version: &str) -> String {
     let mut text = api_version(group, version);
     for (resource, known) in kinds(cx) {
@@ -175,7 +176,7 @@ impl Document {
         self.describe(resource, version, &name, &kind);
     }
 
-    /// Adds a definition and all that it refers to.
+    /// Adds a definition and every definition that it refers to.
     fn include(&mut self, name: &str) {
         if self.schemas.contains_key(name) {
             return;
@@ -280,7 +281,7 @@ const PATCHES: [&str; 4] = [
     "application/strategic-merge-patch+json",
 ];
 
-/// A definition as it is published: with its texts, and without what only this server reads.
+/// Returns a definition in its published form: adds descriptions and removes extensions that only this server reads.
 fn publish(schema: Value, texts: Option<&BTreeMap<String, String>>, references: &mut Vec<String>) -> Value {
     let Value::Object(mut schema) = schema else {
         return schema;
@@ -311,7 +312,7 @@ fn publish(schema: Value, texts: Option<&BTreeMap<String, String>>, references: 
     Value::Object(schema)
 }
 
-/// A reference may not have anything beside it.
+/// Moves a `$ref` with siblings into `allOf`, since OpenAPI allows no siblings of a `$ref`.
 fn refer(mut schema: Value) -> Value {
     let Some(fields) = schema.as_object_mut().filter(|fields| fields.len() > 1) else {
         return schema;
@@ -322,7 +323,7 @@ fn refer(mut schema: Value) -> Value {
     schema
 }
 
-/// As the real server names them: the group backwards, then version and kind.
+/// Names a custom kind as the real server does: the reversed group, then version and kind.
 fn custom_name(resource: &Resource, version: &Version) -> String {
     let group: Vec<&str> = resource.group.rsplit('.').collect();
     format!("{}.{}.{}", group.join("."), version.name, resource.kind)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The options of lists and watches, and continue tokens.
+//! Options of lists and watches, and continue tokens.
 
 use base64::{
     Engine as _, alphabet,
@@ -16,17 +16,17 @@ use crate::{
     status::{Failure, FieldError, Qualified, Result},
 };
 
-/// How the result of a list may relate to the revision that was named.
+/// `resourceVersionMatch`: how the result of a list relates to the requested revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
     Exact,
     NotOlderThan,
 }
 
-/// What a list or watch asks for.
+/// Parsed options of a list or watch.
 #[derive(Clone, Debug)]
 pub(crate) struct ListOptions {
-    /// Absent if it was not given or empty.
+    /// `None` if the parameter was absent or empty.
     pub(crate) revision: Option<u64>,
     pub(crate) revision_match: Option<Match>,
     pub(crate) limit: Option<usize>,
@@ -38,10 +38,11 @@ pub(crate) struct ListOptions {
 }
 
 impl ListOptions {
-    /// Reads and checks the options of a list, watch or deletecollection.
+    /// Parses and checks the options of a list, watch or deletecollection.
     ///
     /// # Errors
-    /// As the real server: 400 for what cannot be read, 422 for what does not go together.
+    /// Responds as the real server does: 400 for options that cannot be parsed, 422 for options that exclude each
+    /// other.
     pub(crate) fn parse(
         query: &Query,
         resource: &Resource,
@@ -90,7 +91,7 @@ impl ListOptions {
     fn with_revision(mut self, query: &Query, watch: bool) -> Result<Self> {
         let revision = query.get("resourceVersion").unwrap_or_default();
         let mut given = query.filled("resourceVersionMatch");
-        // Watches that do not say where to begin get the present state first.
+        // A watch without a start revision gets the current state first.
         if watch && self.send_initial_events.is_none() && given.is_none() && matches!(revision, "" | "0") {
             self.send_initial_events = Some(true);
             given = Some("NotOlderThan");
@@ -212,13 +213,13 @@ fn integer(query: &Query, name: &str) -> Result<Option<i64>> {
     text.parse().map(Some).map_err(refused)
 }
 
-/// The streams of the real server besides watches; nobody asks them for a timeout.
+/// The real server's streaming subresources besides watches; their `timeout` is not checked.
 const STREAMS: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
-/// Checks how long a call may take. Nothing here takes long, so what is valid has no effect.
+/// Checks the `timeout` parameter. No request here takes long, so a valid timeout has no effect.
 ///
 /// # Errors
-/// 400 if it is no duration, as Go writes it.
+/// Returns 400 if the value is not a Go duration.
 pub(crate) fn check_timeout(call: &Call) -> Result<()> {
     let Some(timeout) = call.query.filled("timeout") else {
         return Ok(());
@@ -234,10 +235,10 @@ pub(crate) fn check_timeout(call: &Call) -> Result<()> {
     }
 }
 
-/// What Go finds wrong with a duration.
+/// Returns Go's parse error for a duration, if there is one.
 fn duration_error(text: &str) -> Option<String> {
     const INVALID: &str = "invalid duration";
-    /// What 64 bits hold.
+    /// The largest signed 64-bit integer.
     const LONGEST: f64 = 9_223_372_036_854_775_807.0;
     let number = |c: char| c == '.' || c.is_ascii_digit();
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -272,22 +273,22 @@ fn duration_error(text: &str) -> Option<String> {
     (sum > LONGEST).then(|| INVALID.to_owned())
 }
 
-/// As Go decodes it: bits that are left over are not looked at.
+/// Decodes as Go does: ignores trailing bits.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// Where a list goes on.
+/// Position at which a list continues.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Continue {
     v: String,
-    /// The revision of the first page; -1 to go on at the latest.
+    /// The revision of the first page; -1 continues at the latest revision.
     pub(crate) rv: i64,
     /// The first key of the next page, without the prefix of the list.
     pub(crate) start: String,
 }
 
 impl Continue {
-    /// After the key `last`.
+    /// Continues after the key `last`.
     pub(crate) fn after(last: &str, rv: i64) -> Self {
         Self {
             v: "meta.k8s.io/v1".to_owned(),
@@ -296,7 +297,7 @@ impl Continue {
         }
     }
 
-    /// The same place, at the latest revision.
+    /// Returns the same position at the latest revision.
     pub(crate) fn at_latest(&self) -> Self {
         Self {
             v: self.v.clone(),
@@ -317,7 +318,7 @@ impl Continue {
         };
         let illegal = |byte: u8| !byte.is_ascii_alphanumeric() && !matches!(byte, b'-' | b'_');
         let bytes = LENIENT.decode(token).map_err(|_| {
-            // What is wrong with legal characters only is a last one too many.
+            // If all characters are legal, the error is a surplus last character.
             let at = token.bytes().position(illegal).unwrap_or(token.len() / 4 * 4);
             refused(format!("illegal base64 data at input byte {at}"))
         })?;

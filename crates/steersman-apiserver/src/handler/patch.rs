@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Patches: JSON patch, merge patch, server-side apply.
+//! The patch verb: JSON patch, merge patch, server-side apply.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -15,10 +15,10 @@ use crate::{
     store::{Object, metadata_of},
 };
 
-/// More operations than this are too many.
+/// Maximum number of operations in a JSON patch.
 const OPERATIONS: usize = 10_000;
 
-/// The kinds of patches.
+/// Patch types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchType {
     Json,
@@ -28,7 +28,7 @@ pub(crate) enum PatchType {
 }
 
 impl PatchType {
-    /// Reads the media type of a patch for a resource.
+    /// Parses the media type of a patch and checks that the resource supports it.
     pub(crate) fn parse(call: &Call, target: &Target) -> Result<Self> {
         let media = call
             .header("content-type")
@@ -53,7 +53,7 @@ impl PatchType {
     }
 }
 
-/// Answers a PATCH.
+/// Handles a PATCH.
 pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     decode::check_size(call)?;
     let kind = PatchType::parse(call, target)?;
@@ -71,7 +71,7 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     let live = current(target, &existing);
     let mut patched = patched(call, target, kind, &whole(target, &live))?;
     if let (PatchType::Strategic, Value::Object(fields)) = (kind, &mut patched) {
-        // Whatever such a patch makes of them, the object is decoded as its kind.
+        // Such a patch cannot change these fields: the object is always decoded as its own kind.
         fields.insert("apiVersion".to_owned(), Value::from(target.api_version()));
         fields.insert("kind".to_owned(), Value::from(target.resource.kind.clone()));
     }
@@ -88,7 +88,7 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     Ok(object_reply(call, target, StatusCode::OK, &written)?.warned(warnings))
 }
 
-/// What a patch makes is no object of its kind.
+/// Returns the failure for a patch result that cannot be decoded as its kind.
 pub(super) fn undecodable(failure: &Failure, patched: &str) -> Failure {
     let Some((_, error)) = failure.message().split_once(": json: ") else {
         return failure.clone();
@@ -140,7 +140,7 @@ pub(super) fn check_options(call: &Call, kind: PatchType) -> Result<()> {
     ))
 }
 
-/// The object as clients see it.
+/// Returns the object as clients see it, with `apiVersion` and `kind`.
 pub(crate) fn whole(target: &Target, object: &Object) -> Value {
     let mut object = full(target).converted(object.clone());
     object.insert("apiVersion".to_owned(), Value::from(target.api_version()));
@@ -148,14 +148,14 @@ pub(crate) fn whole(target: &Target, object: &Object) -> Value {
     Value::Object(object)
 }
 
-/// A patch that names no version is for whatever version there is.
+/// Sets the current `resourceVersion`; used if the patch names none, so that it applies to any version.
 fn keep_version(object: &mut Object, revision: u64) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
     }
 }
 
-/// The result of a patch that is not an apply.
+/// Returns the result of a patch other than an apply.
 pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Value) -> Result<Value> {
     let unreadable = |error: String| Failure::bad_request(format!("error decoding patch: {error}"));
     match kind {
@@ -237,7 +237,7 @@ fn apply(cx: &mut Context<'_>, call: &Call, target: &Target, options: &WriteOpti
     Ok(object_reply(call, target, code, &written)?.warned(warnings))
 }
 
-/// Reads the configuration that is applied.
+/// Parses an apply configuration.
 pub(super) fn configuration(call: &Call, target: &Target) -> Result<Object> {
     let value = reader::parse(&call.body, &mut Vec::new()).or_else(|_| reader::parse_yaml(&call.body));
     let unreadable = |error: String| Failure::bad_request(format!("error decoding YAML: {error}"));
@@ -255,7 +255,7 @@ pub(super) fn configuration(call: &Call, target: &Target) -> Result<Object> {
     Ok(config)
 }
 
-/// The name in a configuration, if there is one, is that of the URL.
+/// Checks that the name in an apply configuration, if present, equals the name in the URL.
 pub(super) fn check_name(target: &Target, config: &Object) -> Result<()> {
     let metadata = metadata_of(config);
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -303,7 +303,7 @@ pub(super) fn check_config(target: &Target, config: &mut Object, exists: bool) -
     Ok(())
 }
 
-/// Decodes the result of an apply as any other object, and keeps its managers.
+/// Decodes the result of an apply as any other object and keeps its managers.
 pub(super) fn settle(
     target: &Target,
     mut applied: Object,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Get and list.
+//! The get and list verbs.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 const INCONSISTENT_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.";
 
-/// Answers one object.
+/// Handles a GET of one object.
 pub(crate) fn get(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let representation = representation(call, target)?;
     if let Some(text) = call.query.filled("resourceVersion") {
@@ -42,7 +42,7 @@ pub(crate) fn get(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<
     Ok(Reply::bytes(StatusCode::OK, representation.whole(stored)))
 }
 
-/// Answers a list, or a page of it.
+/// Handles a list, or one page of it.
 pub(crate) fn list(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let representation = representation(call, target)?;
     let options = ListOptions::parse(
@@ -90,7 +90,7 @@ pub(crate) fn list(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
             ));
         }
     }
-    // A read of any revision comes from the cache, which knows no pages.
+    // The real server answers a list with `resourceVersion=0` from its watch cache, which does not paginate.
     let limit = options
         .limit
         .filter(|_| token.is_some() || options.revision != Some(0));
@@ -116,7 +116,7 @@ pub(crate) fn list(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
 
 struct Page {
     items: Vec<Arc<Stored>>,
-    /// The last key that was looked at, without prefix, if more come after it.
+    /// The last scanned key without prefix, if more keys follow it.
     last_of_more: Option<String>,
     remaining: usize,
 }

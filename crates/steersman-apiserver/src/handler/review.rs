@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reviews: questions that are posed by creating an object that is never stored.
+//! Reviews: requests that create an object which is answered and never stored.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::{
     store::Object,
 };
 
-/// True if the kind is a question.
+/// Returns true if the kind is a review.
 pub(crate) fn is_review(target: &Target) -> bool {
     matches!(
         target.resource.group.as_str(),
@@ -21,7 +21,7 @@ pub(crate) fn is_review(target: &Target) -> bool {
     )
 }
 
-/// Answers a question.
+/// Answers a review.
 pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     if call.header("accept").contains("as=Table") && !call.header("accept").contains(",") {
         let message = format!(
@@ -126,7 +126,7 @@ fn access(cx: &Context<'_>, call: &Call, target: &Target, spec: &Value) -> Resul
         ));
     }
     if !errors.is_empty() {
-        // The real server leaves the kind out here.
+        // The real server omits the kind here.
         return Err(Failure::invalid(
             Qualified {
                 group: &target.resource.group,

@@ -20,10 +20,10 @@ use crate::{
     store::{Object, StorageId, Stored, metadata_of},
 };
 
-/// What the replicas of a custom resource that has none are while its scale is written.
+/// Placeholder for the replicas of a custom resource without replicas while its scale is written.
 const NONE: i64 = i32::MIN as i64;
 
-/// The kind of scales. They are decoded, patched and applied as other objects, but nothing stores them.
+/// The kind of scales. They are decoded, patched and applied as other objects but never stored.
 static KIND: LazyLock<Arc<Resource>> = LazyLock::new(|| {
     let version = Version {
         name: "v1".to_owned(),
@@ -58,7 +58,7 @@ static KIND: LazyLock<Arc<Resource>> = LazyLock::new(|| {
     })
 });
 
-/// The scale of a target.
+/// Returns the scale target of an object's target.
 fn of(target: &Target) -> Target {
     Target {
         resource: Arc::clone(&KIND),
@@ -67,7 +67,7 @@ fn of(target: &Target) -> Target {
     }
 }
 
-/// Answers the scale of an object.
+/// Handles a GET of a scale.
 pub(crate) fn get(cx: &mut Context<'_>, target: &Target) -> Result<Reply> {
     let stored = find(cx, target)?;
     let object = current(target, &stored);
@@ -80,7 +80,7 @@ pub(crate) fn get(cx: &mut Context<'_>, target: &Target) -> Result<Reply> {
     Ok(Reply::json(StatusCode::OK, &scale(target, &object)?))
 }
 
-/// Answers a PUT of a scale.
+/// Handles a PUT of a scale.
 pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let options = WriteOptions::parse(call, "UpdateOptions")?;
     let (mut new, warnings) = decode::body(call, &of(target), options.validation)?;
@@ -91,7 +91,7 @@ pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     Ok(set(cx, target, &stored, &new, &options)?.warned(warnings))
 }
 
-/// Answers a PATCH of a scale.
+/// Handles a PATCH of a scale.
 pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     decode::check_size(call)?;
     let kind = PatchType::parse(call, target)?;
@@ -115,7 +115,7 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     Ok(set(cx, target, &stored, &new, &options)?.warned(warnings))
 }
 
-/// Applies to a scale.
+/// Applies a configuration to a scale.
 fn apply(
     cx: &Context<'_>,
     call: &Call,
@@ -126,7 +126,7 @@ fn apply(
     let (scale, custom) = (of(target), target.resource.custom.is_some());
     let mut config = patch::configuration(call, &scale)?;
     patch::check_config(&scale, &mut config, true)?;
-    // The real server cannot convert the scales of custom resources, and so lets nobody apply to them.
+    // The real server cannot convert the scale of a custom resource and therefore rejects every apply to it.
     let inconvertible = |what: &str, name: &str| {
         Failure::unclassified(format!(
             "{what} (/{name}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1"
@@ -142,7 +142,7 @@ fn apply(
         return Err(inconvertible("failed to convert new object", &target.name));
     }
     patch::check_name(&scale, &config)?;
-    // What is applied is not decoded: a number that is too large for Go loses what does not fit.
+    // An applied configuration is not decoded: a number that is too large for the Go type is truncated.
     if let Some(replicas) = applied.get_mut("spec").and_then(|spec| spec.get_mut("replicas"))
         && let Some(count) = replicas.as_i64()
     {
@@ -164,7 +164,7 @@ fn paths(target: &Target) -> Result<&ScalePaths> {
     target.version().scale.as_ref().ok_or_else(|| target.not_found())
 }
 
-/// The scale that an object shows.
+/// Builds the scale of an object.
 fn scale(target: &Target, object: &Object) -> Result<Value> {
     let paths = paths(target)?;
     let number = |path: &[String]| at(object, path).and_then(Value::as_i64).unwrap_or_default();
@@ -194,7 +194,7 @@ fn scale(target: &Target, object: &Object) -> Result<Value> {
     )
 }
 
-/// A selector as text, whether it is kept as one or as a structure.
+/// Returns a selector as text; the object stores it as text or as a structure.
 fn selector_text(selector: &Value) -> Option<String> {
     if let Value::String(text) = selector {
         return Some(text.clone());
@@ -234,7 +234,7 @@ fn selector_text(selector: &Value) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-/// The scale that a write begins with: as it is shown, with those who manage it.
+/// Returns the scale that a write starts from: the visible scale with its managed fields.
 fn to_write(target: &Target, object: &Object) -> Result<Object> {
     let mut shown = scale(target, object)?;
     if target.resource.custom.is_some() && at(object, &paths(target)?.spec).is_none() {
@@ -252,7 +252,7 @@ fn to_write(target: &Target, object: &Object) -> Result<Object> {
     Ok(shown)
 }
 
-/// Brings a scale to its object.
+/// Writes a scale to its object.
 fn set(
     cx: &mut Context<'_>,
     target: &Target,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Subresources that are actions: tokens, evictions, bindings.
+//! Subresources that are actions: token requests, evictions, bindings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     store::{Object, metadata_of},
 };
 
-/// Gives out a token of a service account.
+/// Issues a token for a service account.
 pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "TokenRequest", &mut Vec::new())?;
     let stored = cx
@@ -102,7 +102,7 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
     Ok(Reply::json(StatusCode::CREATED, &reply))
 }
 
-/// The object that a token is asked to be bound to.
+/// Returns the object that the requested token is bound to.
 fn bound_object(cx: &Context<'_>, target: &Target, body: &Value) -> Result<Option<Bound>> {
     let Some(reference) = body
         .pointer("/spec/boundObjectRef")
@@ -149,7 +149,7 @@ fn bound_object(cx: &Context<'_>, target: &Target, body: &Value) -> Result<Optio
     Ok(Some(Bound { resource, name, uid }))
 }
 
-/// Name and uid of the node of the Pod that a token is bound to; the uid is empty if the node does not exist.
+/// Returns name and uid of the node of the Pod that a token is bound to; the uid is empty if the node does not exist.
 fn node_of(cx: &Context<'_>, bound: Option<&Bound>, namespace: &str) -> Option<(String, String)> {
     let bound = bound.filter(|bound| bound.resource == "pods")?;
     let pod = cx.find("", "pods", &format!("{namespace}/{}", bound.name))?;
@@ -159,7 +159,7 @@ fn node_of(cx: &Context<'_>, bound: Option<&Bound>, namespace: &str) -> Option<(
     Some((name.to_owned(), uid.unwrap_or_default()))
 }
 
-/// Evicts a pod, unless a disruption budget forbids it.
+/// Evicts a Pod, unless a disruption budget forbids it.
 pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "Eviction", &mut Vec::new())?;
     let stored = cx
@@ -200,7 +200,7 @@ pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     Ok(Reply::json(StatusCode::CREATED, &reply))
 }
 
-/// The budget that selects a pod and allows no disruption now.
+/// Returns the budget that selects a Pod and currently allows no disruption.
 fn blocking_budget(cx: &Context<'_>, target: &Target, labels: Option<&Value>) -> Option<String> {
     let budgets = cx.all("policy", "poddisruptionbudgets");
     let blocking = budgets
@@ -223,7 +223,7 @@ fn blocking_budget(cx: &Context<'_>, target: &Target, labels: Option<&Value>) ->
     blocking.and_then(|budget| metadata_of(&budget).get("name")?.as_str().map(str::to_owned))
 }
 
-/// There is no kubelet to ask.
+/// Returns the failure for subresources that need a kubelet; this server has none.
 pub(crate) fn not_implemented(cx: &Context<'_>, target: &Target) -> Failure {
     if cx
         .state
@@ -240,7 +240,7 @@ pub(crate) fn not_implemented(cx: &Context<'_>, target: &Target) -> Failure {
     Failure::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
 }
 
-/// Puts a pod on a node.
+/// Binds a Pod to a node.
 pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "Binding", &mut Vec::new())?;
     let stored = cx

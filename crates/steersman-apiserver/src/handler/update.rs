@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Update, and the part that patches share with it.
+//! The update verb, and the code that patches share with it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     write::{admission, kinds, validation},
 };
 
-/// Answers a PUT.
+/// Handles a PUT.
 pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let options = WriteOptions::parse(call, "UpdateOptions")?;
     let (mut object, warnings) = decode::body(call, target, options.validation)?;
@@ -41,7 +41,7 @@ pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     Ok(object_reply(call, target, StatusCode::OK, &written)?.warned(warnings))
 }
 
-/// Name and namespace must be those of the URL.
+/// Checks that name and namespace equal those of the URL.
 pub(crate) fn check_identity(target: &Target, object: &mut Object) -> Result<()> {
     let metadata = metadata_of(object);
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -79,7 +79,7 @@ pub(crate) fn check_identity(target: &Target, object: &mut Object) -> Result<()>
     Ok(())
 }
 
-/// The stored object in the form of the present schema.
+/// Returns the stored object in the form of the current schema.
 pub(crate) fn current(target: &Target, existing: &Stored) -> Object {
     let resource = &target.resource;
     match &resource.custom {
@@ -92,7 +92,8 @@ pub(crate) fn current(target: &Target, existing: &Stored) -> Object {
     }
 }
 
-/// Replaces an object, once the new one is complete and valid; the last finalizer's removal deletes it.
+/// Completes, validates and stores a replacement. If it removes the last finalizer of a terminating object, the object
+/// is deleted.
 pub(crate) fn replace(
     cx: &mut Context<'_>,
     target: &Target,
@@ -132,14 +133,14 @@ pub(crate) fn replace(
     Ok(Written::Stored(stored))
 }
 
-/// Notes the revision that an object is of.
+/// Sets `resourceVersion` to `revision`.
 pub(super) fn stamp(object: &mut Object, revision: u64) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
     }
 }
 
-/// The uid and version that the client believes in must be those of the object.
+/// Checks that the uid and `resourceVersion` of the request equal those of the stored object.
 fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> Result<()> {
     let resource = &target.resource;
     check_uid(target, &existing.text("uid"), object)?;
@@ -165,7 +166,8 @@ fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> R
     Ok(())
 }
 
-/// One who names a uid means that object, and neither a later one of the same name nor a new one.
+/// Checks a uid in the request: it must be that of the stored object, not of a new object or of one recreated under the
+/// same name.
 pub(super) fn check_uid(target: &Target, stored_uid: &str, object: &Object) -> Result<()> {
     let resource = &target.resource;
     let uid = metadata_of(object).get("uid").and_then(Value::as_str);
@@ -181,7 +183,7 @@ pub(super) fn check_uid(target: &Target, stored_uid: &str, object: &Object) -> R
     Err(Failure::conflict(resource.qualified(), &target.name, &why))
 }
 
-/// Where the real server keeps a kind.
+/// Returns the registry path of a kind in the real server's storage.
 fn registry(resource: &Resource) -> String {
     let plural = match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "replicationcontrollers") => "controllers",
@@ -200,7 +202,7 @@ fn registry(resource: &Resource) -> String {
     }
 }
 
-/// Puts back what this request may not change.
+/// Restores the fields that this request is not allowed to change.
 fn restore(target: &Target, old: &Object, object: &mut Object) {
     let strategy = &target.resource.strategy;
     let custom = target.resource.custom.is_some();
@@ -259,12 +261,12 @@ fn set_managed(object: &mut Object, managed: Option<Value>) {
     }
 }
 
-/// Generation counts changes of everything but metadata, and status where it is a subresource.
+/// Increments the generation for each change outside metadata, and outside status if status is a subresource.
 fn count_generation(target: &Target, old: &Object, object: &mut Object) {
     if !target.resource.strategy.generation || target.subresource == "binding" {
         return;
     }
-    // Their generation is set once.
+    // A PriorityClass keeps its first generation.
     if target.resource.is("scheduling.k8s.io", "priorityclasses") {
         return;
     }
@@ -324,7 +326,7 @@ fn check_finalizers(old: &Object, object: &Object, errors: &mut Vec<FieldError>)
     }
 }
 
-/// True if nothing keeps an object that is being deleted.
+/// Returns true if nothing keeps a terminating object.
 pub(crate) fn is_done_for(target: &Target, object: &Object) -> bool {
     let metadata = metadata_of(object);
     let graceful = metadata

@@ -2,10 +2,11 @@
 //! Watches: a filtered replay of the log.
 //!
 //! # Guarantees
-//! 1. Every revision after the first is delivered, in order and once; nothing is merged.
-//! 2. An object that leaves the selector's sight, or is removed, is DELETED with its old content and the new revision.
-//! 3. A watch from a revision that is compacted answers 200 and one ERROR event of code 410, then ends.
-//! 4. A reader that falls behind the log's end, and a watch of a kind that is torn down, end without an error.
+//! 1. Every revision after the first is delivered in order and exactly once; events are never merged.
+//! 2. An object that stops matching the selector, or is removed, is sent as DELETED with its old content and the new
+//!    revision.
+//! 3. A watch from a compacted revision responds with 200 and one ERROR event with code 410, then closes.
+//! 4. A watch whose reader falls behind the log, or whose kind is no longer served, closes without an error.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,14 +26,14 @@ use crate::{
     store::{Entry, StorageId, Stored},
 };
 
-/// How often bookmarks are sent.
+/// Interval between bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// A last bookmark is sent this long before the end.
+/// Time between the last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Events are written out until this many bytes are there.
+/// Size in bytes at which a chunk of events is sent.
 const CHUNK: usize = 64 * 1024;
 
-/// A watch that is about to begin.
+/// A watch that has not started yet.
 #[derive(Debug)]
 pub(crate) struct Plan {
     view: View,
@@ -49,7 +50,7 @@ impl Plan {
 
 #[derive(Debug)]
 enum Start {
-    /// The present state first; the end of it is marked if asked for.
+    /// Sends the current state first, and a bookmark after it if the client asked for one.
     State {
         items: Vec<Arc<Stored>>,
         revision: u64,
@@ -59,7 +60,7 @@ enum Start {
     Failed(Failure),
 }
 
-/// What a watch sees of the log.
+/// The filter of a watch over the log.
 #[derive(Debug)]
 struct View {
     group: String,
@@ -69,11 +70,11 @@ struct View {
     prefix: String,
     selector: Selector,
     representation: Representation,
-    /// No event was sent yet.
+    /// True until the first event is sent.
     is_fresh: bool,
 }
 
-/// Begins a watch.
+/// Starts a watch.
 pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let representation = representation(call, target)?;
     let options = ListOptions::parse(
@@ -89,7 +90,7 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     let prefix = target.resource.prefix(&target.namespace);
     let begin = match (options.send_initial_events, options.revision) {
         (Some(true), Some(revision)) if revision > current => {
-            // Tried again once the revision is there; if it does not come, the stream says so.
+            // The server retries once the revision exists. If it does not arrive in time, the stream reports that.
             return Ok(Reply::content(Content::Wait(revision)));
         }
         (Some(true), _) => {
@@ -113,7 +114,7 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     };
     let timeout = match options.timeout_seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
-        // As the real server: anywhere between half an hour and an hour.
+        // As on the real server: a random time between 30 and 60 minutes.
         _ => Duration::from_secs(1800 + cx.state.random.next() % 1800),
     };
     let view = View {
@@ -135,7 +136,7 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
 }
 
 impl View {
-    /// Writes the event of an entry, if it is seen.
+    /// Writes the event of an entry, if the watch selects it.
     fn event(&mut self, entry: &Entry, out: &mut BytesMut) {
         if entry.storage != self.storage || !entry.key.starts_with(&self.prefix) {
             return;
@@ -180,7 +181,7 @@ struct Events {
     view: View,
     start: Option<Start>,
     cursor: u64,
-    /// How many events were sent, for faults that count them.
+    /// Number of events sent, for faults that count them.
     sent: usize,
     control: Control,
     deadline: Sleep,
@@ -190,25 +191,25 @@ struct Events {
     ended: bool,
 }
 
-/// What a stream has to do next.
+/// The next action of a stream.
 enum Woken {
-    /// See what there is.
+    /// Send the available events.
     Changed,
     Bookmark,
     End,
 }
 
-/// What a stream waited for.
+/// The cause of a stream's wake-up.
 enum Timer {
     Changed,
-    /// Pretended workloads have something to do.
+    /// Simulated workloads have work to do.
     Due,
     Bookmark,
     LastBookmark,
     End,
 }
 
-/// The events of a watch as lines of JSON.
+/// Streams the events of a watch as lines of JSON.
 pub(crate) fn stream(
     server: Arc<Inner>,
     plan: Plan,
@@ -247,7 +248,8 @@ impl Events {
             if self.control.is_paused() {
                 match self.wait().await {
                     Woken::End => return None,
-                    // What a paused stream would say now, it says never or when it goes on.
+                    // A paused stream sends nothing now; it sends skipped events after it resumes, and skipped
+                    // bookmarks never.
                     Woken::Changed | Woken::Bookmark => continue,
                 }
             }
@@ -271,7 +273,7 @@ impl Events {
         }
     }
 
-    /// Waits for whatever comes next. A timer that has run out is renewed or gone afterwards, whoever waited for it.
+    /// Waits for the next wake-up. An expired timer is rescheduled or cleared before this returns.
     async fn wait(&mut self) -> Woken {
         match self.timers().await {
             Timer::End => Woken::End,
@@ -297,7 +299,7 @@ impl Events {
         tokio::select! {
             biased;
             () = &mut self.deadline => Timer::End,
-            // The sender lives as long as the server, which this stream holds.
+            // The sender lives as long as the server, and this stream holds the server.
             changed = self.changed.changed() => if changed.is_ok() { Timer::Changed } else { Timer::End },
             () = self.control.changed() => Timer::Changed,
             () = async { match due { Some(sleep) => sleep.await, None => pending().await } } => Timer::Due,
@@ -306,7 +308,7 @@ impl Events {
         }
     }
 
-    /// Ends the stream in the way that a fault asks for.
+    /// Ends the stream as a fault requests.
     fn cut(&mut self, how: Cut) -> Option<std::result::Result<Bytes, BodyError>> {
         match how {
             Cut::Clean => None,
@@ -315,7 +317,7 @@ impl Events {
                 Some(Err(BodyError::Reset))
             }
             Cut::MidLine => {
-                // The next event, or a bookmark if there is none, up to its middle; then the connection breaks.
+                // Sends the next event, or a bookmark if there is none, up to its middle; then resets the connection.
                 self.control.reset_next();
                 let next = self
                     .events(Some(1))
@@ -327,7 +329,7 @@ impl Events {
         }
     }
 
-    /// At most so many events, of those that the watch begins with or else of the log; nothing once it has to end.
+    /// Returns at most `limit` events from the initial state, or else from the log; `None` once the watch has to close.
     fn events(&mut self, limit: Option<usize>) -> Option<Bytes> {
         if let Some(start) = self.start.take()
             && let Some(first) = self.begin(start, limit)
@@ -362,7 +364,7 @@ impl Events {
                 }
                 self.sent += now;
                 if limit == Some(now) {
-                    // Cut before the rest, and before the mark of the end.
+                    // The limit cuts the rest of the state and the bookmark after it.
                     self.start = Some(Start::State {
                         items: items[now..].to_vec(),
                         revision,
@@ -380,7 +382,7 @@ impl Events {
         }
     }
 
-    /// The events that are there now; nothing once the watch has to end.
+    /// Returns the events that are available now; `None` once the watch has to close.
     fn replay(&mut self, limit: Option<usize>) -> Option<Bytes> {
         let mut out = BytesMut::new();
         self.changed.mark_unchanged();
@@ -390,10 +392,10 @@ impl Events {
             .registry
             .find(&self.view.group, &self.view.plural)
             .is_some_and(|resource| resource.epoch == self.view.epoch);
-        // What was written before the kind was torn down is still told.
+        // Entries from before the kind was removed are still sent.
         let until = state.store.revision();
         if self.cursor < state.store.compacted() && self.cursor < until {
-            // Too slow for the log, as for the buffers of the real server.
+            // The reader is too slow for the log, as it would be for the watch buffers of the real server.
             return None;
         }
         if self.cursor > until {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The authority of one listener, its certificate, and those of its clients.
+//! The certificate authority of one listener, its server certificate and its client certificates.
 
 use std::{
     collections::HashMap,
@@ -22,12 +22,12 @@ use rustls::{
 use super::ListenError;
 use crate::Identity;
 
-/// Issues certificates and knows whom it issued them to.
+/// Issues certificates and records the identity of each.
 pub(super) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     pem: String,
     address: IpAddr,
-    /// Certificates of clients by their bytes: what was issued is looked up, not parsed.
+    /// Issued client certificates by their bytes: identities are looked up instead of parsed.
     issued: Mutex<HashMap<Vec<u8>, Identity>>,
 }
 
@@ -56,7 +56,7 @@ impl Authority {
         &self.pem
     }
 
-    /// TLS with a certificate for the listener's address; clients may show one of their own.
+    /// Returns the TLS settings with a certificate for the listener's address; client certificates are optional.
     pub(super) fn server_config(&self) -> Result<ServerConfig, ListenError> {
         let names = vec![
             "localhost".to_owned(),
@@ -91,7 +91,7 @@ impl Authority {
         Ok(config)
     }
 
-    /// A certificate and key for an identity, as PEM.
+    /// Issues a certificate and key for an identity, as PEM.
     pub(super) fn issue(&self, identity: Identity) -> Result<(String, String), ListenError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(identity.name(), identity.groups());
@@ -119,7 +119,7 @@ impl Authority {
 fn name(common: &str, organizations: &[String]) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common);
-    // The real server takes groups from here; system groups are given, not claimed.
+    // The real server reads groups from here, and adds `system:authenticated` itself.
     for organization in organizations
         .iter()
         .filter(|group| *group != "system:authenticated")

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files by which clients find a listener.
+//! Kubeconfig files for a listener.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-/// For the bearer of a token.
+/// Returns a kubeconfig with a bearer token.
 pub(super) fn with_token(url: &str, ca: &str, token: &str) -> String {
     file(url, ca, &format!("token: {}", json!(token)))
 }
 
-/// For the holder of a certificate.
+/// Returns a kubeconfig with a client certificate.
 pub(super) fn with_certificate(url: &str, ca: &str, certificate: &str, key: &str) -> String {
     let user = format!(
         "client-certificate-data: {}\n    client-key-data: {}",

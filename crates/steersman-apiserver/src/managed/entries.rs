@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::apply::FieldSet;
 
-/// How a manager came by its fields.
+/// The operation by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     Apply,
@@ -23,7 +23,7 @@ impl Operation {
     }
 }
 
-/// What tells managers apart; an applier has one entry whatever version it uses.
+/// The identity of a manager. An applier has one entry for all versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Manager {
     pub(super) operation: Operation,
@@ -34,7 +34,7 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// As conflicts name it.
+    /// Returns the name that conflicts show.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
@@ -47,7 +47,7 @@ impl Manager {
     }
 }
 
-/// What a manager owns.
+/// The fields that a manager owns.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) api_version: String,
@@ -60,7 +60,7 @@ pub(super) struct Entry {
 pub(super) struct Managers(pub(super) BTreeMap<Manager, Entry>);
 
 impl Managers {
-    /// Reads the entries; nothing if one of them cannot be read.
+    /// Parses the entries; returns `None` if one of them is invalid.
     pub(super) fn decode(entries: &Value) -> Option<Self> {
         let mut managers = Self::default();
         for entry in entries.as_array()? {
@@ -104,7 +104,7 @@ impl Managers {
         Some(managers)
     }
 
-    /// The entries in the order of the real server; nothing if there are none.
+    /// Serializes the entries in the order of the real server; returns `None` if there are none.
     pub(super) fn encode(&self) -> Option<Value> {
         let mut entries: Vec<_> = self.0.iter().collect();
         entries.sort_by(|(a, x), (b, y)| {
@@ -143,7 +143,7 @@ impl Managers {
         self.0.is_empty()
     }
 
-    /// Keeps those of which `keep` says so; it may change their sets.
+    /// Retains the managers for which `keep` returns true; `keep` can change their sets.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Manager, &str, &mut FieldSet) -> bool) {
         self.0
             .retain(|manager, entry| keep(manager, &entry.api_version, &mut entry.set));
@@ -161,7 +161,7 @@ impl Managers {
         entry.time = Some(now.to_owned());
     }
 
-    /// Gives an applier exactly this set; the one it had before is returned.
+    /// Sets the fields of an applier; returns its previous set.
     pub(super) fn replace(
         &mut self,
         manager: &Manager,
@@ -177,7 +177,7 @@ impl Managers {
         self.0.insert(manager.clone(), entry).map(|old| old.set)
     }
 
-    /// Takes fields from one manager.
+    /// Removes fields from one manager.
     pub(super) fn strip(&mut self, manager: &Manager, fields: &FieldSet) {
         if let Some(entry) = self.0.get_mut(manager) {
             entry.set = entry.set.difference(fields);
@@ -197,14 +197,14 @@ impl Managers {
         }
     }
 
-    /// All fields that anybody owns.
+    /// Returns all owned fields.
     pub(super) fn all(&self) -> FieldSet {
         self.0
             .values()
             .fold(FieldSet::default(), |all, entry| all.union(&entry.set))
     }
 
-    /// Throws the oldest updaters together until at most `most` are left.
+    /// Merges the oldest update managers until at most `most` are left.
     pub(super) fn cap(&mut self, most: usize) {
         let mut updaters: Vec<Manager> = self
             .0

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Managers of replicas, seen from the object that has them and from its scale.
+//! Managed fields of replicas, mapped between an object and its scale.
 //!
-//! A scale has managers of its own only while it is written. They come from those of the object, and what becomes of
-//! them goes back, each time with the path of the replicas there.
+//! A scale has managed fields only while it is written. They are derived from those of the object, and the changes are
+//! mapped back, with the path of the replicas in the object.
 
 use serde_json::Value;
 
@@ -11,14 +11,15 @@ use crate::{apply::FieldSet, handler::Target, json::DEPTH};
 
 const VERSION: &str = "autoscaling/v1";
 
-/// Where an object of this version has its replicas; nothing for an unknown version, no path for one without a scale.
+/// Returns the path of the replicas in this version: `None` for an unknown version, `Some(None)` for a version without
+/// scale.
 fn replicas(target: &Target, api_version: &str) -> Option<Option<FieldSet>> {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let version = target
         .resource
         .version(version)
         .filter(|_| group == target.resource.group)?;
-    // No object is deep enough to have more.
+    // No object is nested deeper than that.
     let paths = version.scale.as_ref().filter(|paths| paths.spec.len() <= DEPTH);
     Some(paths.map(|paths| {
         let path: Vec<&str> = paths.spec.iter().map(String::as_str).collect();
@@ -34,7 +35,7 @@ fn has(set: &FieldSet, path: &FieldSet) -> bool {
     !set.intersection(path).is_empty()
 }
 
-/// The managers of an object's replicas, as managers of its scale.
+/// Maps the managers of an object's replicas to managers of its scale.
 pub(crate) fn to_scale(target: &Target, of_object: Option<&Value>) -> Option<Value> {
     let mut managers = Managers::default();
     for (manager, entry) in decoded(of_object).0 {
@@ -52,7 +53,7 @@ pub(crate) fn to_scale(target: &Target, of_object: Option<&Value>) -> Option<Val
     managers.encode()
 }
 
-/// The managers of an object after those of its scale have changed.
+/// Returns the managers of an object after a change of its scale's managers.
 pub(crate) fn from_scale(
     target: &Target,
     of_object: Option<&Value>,
@@ -65,7 +66,7 @@ pub(crate) fn from_scale(
             continue;
         };
         let set = match path {
-            // The real server does not find managers of updates again: its scales have them under another version.
+            // The real server loses update managers here, since its scales list them under another version.
             Some(path) if has(&entry.set, &path) && scale.remove(manager).is_none() => {
                 entry.set.difference(&path)
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Quantities to calculate with.
+//! Arithmetic on quantities.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,7 +9,7 @@ use super::{BINARY, Format, Precision, canonical, leading, power};
 
 const NANO: i128 = 1_000_000_000;
 
-/// A quantity as a number, with the family of suffixes in which it is written.
+/// A quantity as a number, with its suffix family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     nano: i128,
@@ -17,13 +17,13 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// One thing.
+    /// The count one.
     pub(crate) const ONE: Self = Self {
         nano: NANO,
         is_binary: false,
     };
 
-    /// A number of things.
+    /// Creates a count.
     pub(crate) fn count(number: usize) -> Self {
         Self {
             nano: i128::try_from(number).unwrap_or(i128::MAX / NANO) * NANO,
@@ -31,7 +31,7 @@ impl Amount {
         }
     }
 
-    /// Reads a canonical quantity.
+    /// Parses a canonical quantity.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (sign, unsigned) = match text.strip_prefix('-') {
             Some(rest) => (-1, rest),
@@ -64,7 +64,7 @@ impl Amount {
         self.nano % NANO == 0
     }
 
-    /// The sum, written as the first of the two that is not zero.
+    /// Returns the sum, in the suffix family of the first operand that is not zero.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             nano: self.nano.saturating_add(other.nano),
@@ -76,7 +76,7 @@ impl Amount {
         }
     }
 
-    /// The difference, but not less than zero.
+    /// Returns the difference, at least zero.
     pub(crate) fn minus(self, other: Self) -> Self {
         Self {
             nano: self.nano.saturating_sub(other.nano).max(0),
@@ -84,7 +84,7 @@ impl Amount {
         }
     }
 
-    /// How many times the other it is.
+    /// Returns the ratio of this amount to the other.
     #[expect(
         clippy::cast_precision_loss,
         reason = "the real server compares such ratios as floating point numbers"
@@ -93,7 +93,7 @@ impl Amount {
         self.nano as f64 / other.nano as f64
     }
 
-    /// As a floating point number.
+    /// Returns the amount as a floating-point number.
     pub(crate) fn number(self) -> f64 {
         self.ratio(Self::ONE)
     }
@@ -120,10 +120,10 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Amounts by the name of a resource.
+/// Amounts by resource name.
 pub(crate) type Amounts = BTreeMap<String, Amount>;
 
-/// Reads a list of resources.
+/// Parses a resource list.
 pub(crate) fn amounts(list: &Value) -> Amounts {
     let entries = list.as_object().into_iter().flatten();
     entries
@@ -131,7 +131,7 @@ pub(crate) fn amounts(list: &Value) -> Amounts {
         .collect()
 }
 
-/// Adds each amount to that of the same name.
+/// Adds each amount to the one of the same name.
 pub(crate) fn add(to: &mut Amounts, other: &Amounts) {
     for (name, amount) in other {
         let sum = to.get(name).copied().unwrap_or_default().plus(*amount);
@@ -139,7 +139,7 @@ pub(crate) fn add(to: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// Raises each amount to that of the same name.
+/// Raises each amount to at least the one of the same name.
 pub(crate) fn raise(to: &mut Amounts, other: &Amounts) {
     for (name, amount) in other {
         if to.get(name).is_none_or(|known| known < amount) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The built-in kinds, from the rows that `data/generate.py` writes.
+//! The built-in kinds, from the rows that `data/generate.py` generates.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::{
 
 static ROWS: &str = include_str!("../../data/resources.txt");
 
-/// Subresources that need a kubelet or a proxy: they are shown but not served.
+/// Subresources that need a kubelet or a proxy: discovery lists them, but they are not served.
 pub(crate) const NEEDS_KUBELET: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// Kinds that the server itself reads on the way of requests.
+/// Kinds that the server itself reads while it handles requests.
 const READ_BY_SERVER: [&str; 8] = [
     "namespaces",
     "serviceaccounts",
@@ -58,7 +58,7 @@ struct SubRow {
     version: String,
 }
 
-/// All built-in kinds, in the order of the real server's discovery.
+/// Returns all built-in kinds in the order of the real server's discovery.
 pub(crate) fn resources(store: &mut Store) -> Vec<Resource> {
     let mut resources: Vec<Resource> = Vec::new();
     for line in ROWS.lines() {
@@ -68,7 +68,7 @@ pub(crate) fn resources(store: &mut Store) -> Vec<Resource> {
             .iter_mut()
             .find(|known| known.is(&row.group, &row.resource))
         {
-            // The rows of a kind begin with the version that clients prefer; the first stable one is stored.
+            // The first row of a kind is the preferred version; the first stable version is the stored one.
             known.versions.push(version);
             continue;
         }
@@ -97,7 +97,7 @@ pub(crate) fn resources(store: &mut Store) -> Vec<Resource> {
     resources
 }
 
-/// Both event groups show one storage.
+/// Returns the storage of a kind; both groups of Events share one.
 fn storage(known: &[Resource], row: &Row, store: &mut Store) -> StorageId {
     let shared = known
         .iter()

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which resources are served now.
+//! The registry of served resources.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::Resource;
 
-/// All kinds, built-in ones first.
+/// All kinds, built-in kinds first.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     resources: Vec<Arc<Resource>>,
-    /// By group and plural.
+    /// Kinds by group and plural.
     by_name: HashMap<String, HashMap<String, Arc<Resource>>>,
-    /// Changes whenever what is served changes.
+    /// Increases whenever the set of served kinds changes.
     generation: u64,
 }
 
@@ -22,7 +22,7 @@ impl Registry {
         registry
     }
 
-    /// Adds a kind, or replaces it.
+    /// Adds or replaces a kind.
     pub(crate) fn insert(&mut self, resource: Resource) {
         let resource = Arc::new(resource);
         self.generation += 1;
@@ -37,7 +37,7 @@ impl Registry {
         }
     }
 
-    /// Removes a kind; true if it was there.
+    /// Removes a kind; returns true if it existed.
     pub(crate) fn remove(&mut self, group: &str, plural: &str) -> bool {
         self.generation += 1;
         self.resources.retain(|resource| !resource.is(group, plural));
@@ -61,7 +61,7 @@ impl Registry {
         &self.resources
     }
 
-    /// True if a built-in kind has this group.
+    /// Returns true if a built-in kind belongs to this group.
     pub(crate) fn has_builtin_group(&self, group: &str) -> bool {
         self.resources
             .iter()

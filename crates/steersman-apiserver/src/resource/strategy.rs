@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules in which kinds differ, as one table.
+//! Kind-specific rules as one table.
 
 use crate::names::NameRule;
 
-/// How one kind departs from the common rules.
+/// The rules of one kind that differ between kinds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Strategy {
-    /// A PUT without `resourceVersion` replaces whatever is there.
+    /// A PUT without `resourceVersion` replaces any version.
     pub(crate) unconditional_update: bool,
-    /// A PUT creates what is not there.
+    /// A PUT creates an object that does not exist.
     pub(crate) create_on_update: bool,
     /// `metadata.generation` counts changes.
     pub(crate) generation: bool,
-    /// DELETE answers with the object instead of a `Status`.
+    /// DELETE responds with the object instead of a `Status`.
     pub(crate) returns_deleted: bool,
-    /// Dependents are orphaned unless the client says otherwise.
+    /// Dependents are orphaned by default.
     pub(crate) orphans_by_default: bool,
-    /// Index of the version that is stored.
+    /// Index of the stored version.
     pub(crate) storage_version: usize,
-    /// Metadata is restored on writes to `status`.
+    /// Writes to `status` keep the old metadata.
     pub(crate) status_keeps_metadata: bool,
     pub(crate) name: NameRule,
-    /// Fields besides metadata that field selectors may name.
+    /// Fields besides metadata that field selectors can use.
     pub(crate) selectable: &'static [&'static str],
 }
 
-/// Kinds whose generation counts.
+/// Kinds with a generation.
 const GENERATION: &[&str] = &[
     "pods",
     "podtemplates",
@@ -56,7 +56,7 @@ const GENERATION: &[&str] = &[
     "resourceslices.resource.k8s.io",
 ];
 
-/// Kinds of which an update must name the version it is based on.
+/// Kinds whose updates must contain a `resourceVersion`.
 const CONDITIONAL: &[&str] = &[
     "customresourcedefinitions.apiextensions.k8s.io",
     "leases.coordination.k8s.io",
@@ -75,7 +75,7 @@ const CONDITIONAL: &[&str] = &[
     "apiservices.apiregistration.k8s.io",
 ];
 
-/// Kinds that a PUT may create.
+/// Kinds that a PUT can create.
 const CREATE_ON_UPDATE: &[&str] = &[
     "leases.coordination.k8s.io",
     "events",
@@ -90,7 +90,7 @@ const CREATE_ON_UPDATE: &[&str] = &[
     "runtimeclasses.node.k8s.io",
 ];
 
-/// Kinds whose deletion answers with the object.
+/// Kinds whose DELETE responds with the object.
 const RETURNS_DELETED: &[&str] = &[
     "namespaces",
     "pods",
@@ -111,7 +111,7 @@ const RETURNS_DELETED: &[&str] = &[
     "resourceslices.resource.k8s.io",
 ];
 
-/// The strategy of a built-in kind.
+/// Returns the strategy of a built-in kind.
 pub(crate) fn builtin(group: &str, plural: &str) -> Strategy {
     let full = if group.is_empty() {
         plural.to_owned()
@@ -130,7 +130,7 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Strategy {
         name: match full {
             "namespaces" | "services" => NameRule::Label,
             _ if group == "rbac.authorization.k8s.io" => NameRule::PathSegment,
-            // The new group asks for more, by a rule of its own.
+            // `events.k8s.io` has a stricter rule, which is checked separately.
             "events" | "events.events.k8s.io" => NameRule::PathSegment,
             _ => NameRule::Subdomain,
         },
@@ -138,7 +138,7 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Strategy {
     }
 }
 
-/// The strategy of every custom resource.
+/// Returns the strategy of custom resources.
 pub(crate) fn custom(storage_version: usize) -> Strategy {
     Strategy {
         generation: true,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defaults, and what becomes of nulls.
+//! Sets defaults and removes nulls.
 
 use serde_json::{Map, Value};
 
 use super::{Additional, Schema};
 
-/// Removes nulls where the schema allows none and has no default to put in their place.
+/// Removes nulls that the schema does not allow and for which it has no default.
 pub(crate) fn drop_nulls(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(object) => drop_nulls_of(schema, object),
@@ -18,7 +18,7 @@ pub(crate) fn drop_nulls(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// As [`drop_nulls`], for the fields of an object.
+/// Removes nulls as [`drop_nulls`] does, from the fields of an object.
 pub(crate) fn drop_nulls_of(schema: &Schema, object: &mut Map<String, Value>) {
     object.retain(|name, value| {
         let Some((field, _)) = schema.field(name) else {
@@ -32,7 +32,7 @@ pub(crate) fn drop_nulls_of(schema: &Schema, object: &mut Map<String, Value>) {
     });
 }
 
-/// Fills in defaults, from the outside in.
+/// Sets defaults, outer values first.
 pub(crate) fn defaults(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(object) => defaults_of(schema, object),
@@ -48,7 +48,7 @@ pub(crate) fn defaults(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// As [`defaults`], for the fields of an object.
+/// Sets defaults as [`defaults`] does, in the fields of an object.
 pub(crate) fn defaults_of(schema: &Schema, object: &mut Map<String, Value>) {
     for (name, property) in &schema.properties {
         let Some(default) = &property.default else {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The round trip of an object through the Go struct that the real server keeps it in.
+//! Round trip of an object through the Go struct in which the real server stores it.
 //!
 //! # Guarantees
-//! 1. After [`decode`] an object holds only fields of its definition, nulls are gone, and each field is there or not
-//!    as Go would write it: `omitempty` fields only if not zero, others always.
-//! 2. A value of the wrong type is refused with the text of Go's decoder.
+//! 1. After [`decode`] an object has only fields of its definition and no nulls, and each field is present or absent as
+//!    Go would write it: `omitempty` fields only if not zero, others always.
+//! 2. A value of the wrong type is rejected with the message of Go's decoder.
 
 use serde_json::{Map, Value};
 
 use super::{Additional, Go, Schema, Type};
 use crate::{json::COMPLAINTS, quantity::Precision};
 
-/// Brings `value` into the form that Go writes; names of unknown fields are added to `unknown`.
+/// Converts `value` to the form that Go writes; appends the names of unknown fields to `unknown`.
 ///
 /// # Errors
-/// The text of Go's decoder if a value has the wrong type.
+/// Returns the message of Go's decoder if a value has the wrong type.
 pub(crate) fn decode(schema: &Schema, value: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
     let mut path = Vec::new();
     Decoder { unknown }.value(schema, value, "", &mut path)
 }
 
-/// What Go writes for a struct in which nothing is set.
+/// Returns the JSON that Go writes for a struct without any field set.
 pub(crate) fn zero(schema: &Schema) -> Value {
     let schema = schema.resolved();
     let always = schema
@@ -70,7 +70,7 @@ impl Decoder<'_> {
                     }
                     let at = self.unknown.len();
                     self.value(schema, item, owner, path)?;
-                    // Unknown fields in lists are named with their index, type errors are not.
+                    // Unknown fields in lists are reported with their index, type errors without.
                     let prefix = path.join(".");
                     for name in &mut self.unknown[at..] {
                         if let Some(rest) = name.strip_prefix(prefix.as_str()) {
@@ -111,9 +111,9 @@ impl Decoder<'_> {
                 if value.is_null() {
                     *value = zero_value(element);
                 }
-                // Go names the map, not the key.
+                // Go names the map instead of the key.
                 if element.resolved().format.as_deref() == Some("quantity") {
-                    // Such maps are lists of resources, which Go's defaults round.
+                    // Such maps are resource lists, whose amounts Go's defaulting rounds.
                     quantity(value, owner, path, Precision::Milli)?;
                 } else {
                     self.value(element, value, owner, path)?;
@@ -146,7 +146,7 @@ impl Decoder<'_> {
     }
 }
 
-/// Adds what Go always writes and drops what it omits.
+/// Adds the fields that Go always writes and removes the fields that it omits.
 pub(crate) fn settle(schema: &Schema, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| {
         let Some(property) = schema.properties.get(name) else {
@@ -177,7 +177,7 @@ fn is_zero(property: &Schema, value: &Value) -> bool {
     }
 }
 
-/// What Go writes for a field that was not sent.
+/// Returns the value that Go writes for an absent field.
 fn absent(property: &Schema) -> Option<Value> {
     match property.go {
         Go::Pointer | Go::NonZero => None,
@@ -204,7 +204,7 @@ fn zero_value(property: &Schema) -> Value {
     }
 }
 
-/// Go takes bits beyond the last byte for what they are: nothing.
+/// Ignores trailing bits after the last byte, as Go does.
 const LENIENT: base64::engine::GeneralPurpose = base64::engine::GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     base64::engine::GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -300,7 +300,7 @@ fn refusal(found: &str, owner: &str, path: &[String], expected: &str) -> String 
     )
 }
 
-/// The Go type of a field, as its decoder prints it.
+/// Returns the Go type of a field as the decoder prints it.
 fn go_type(schema: &Schema) -> String {
     if let Some(name) = &schema.reference {
         let mut parts = name.rsplit('.');

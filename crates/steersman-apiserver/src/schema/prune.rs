@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Removing the fields that a structural schema does not know.
+//! Prunes fields that a structural schema does not specify.
 
 use serde_json::{Map, Value};
 
 use super::{Additional, Schema};
 
-/// Removes unknown fields from a custom resource; its `apiVersion`, `kind` and `metadata` are not the schema's to judge.
+/// Removes unknown fields from a custom resource, but never `apiVersion`, `kind` and `metadata`.
 ///
-/// The paths of what was removed are added to `unknown`.
+/// Appends the paths of removed fields to `unknown`.
 pub(crate) fn prune(schema: &Schema, object: &mut Map<String, Value>, unknown: &mut Vec<String>) {
     fields(schema, object, true, "", unknown);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a schema is structural: every field has a type, and constraints stand beside it and not in its place.
+//! Checks that a schema is structural: every field has a type, and constraints complement the type and do not replace
+//! it.
 
 use regex::Regex;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ enum Level {
     Field,
 }
 
-/// Checks a schema in its OpenAPI form; errors come sorted by their text, as from the real server.
+/// Checks a schema in its OpenAPI form. Errors are sorted by text, as on the real server.
 pub(crate) fn check(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let mut found = Vec::new();
     node(schema, Level::Root, path, &mut found);
@@ -160,7 +161,7 @@ fn metadata(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The one place in which a type may stand in a constraint.
+/// Returns true for the one constraint that is allowed to contain types.
 fn is_int_or_string_pattern(schema: &Value) -> bool {
     let pattern = json!([{"type": "integer"}, {"type": "string"}]);
     schema.get("anyOf") == Some(&pattern) || schema.pointer("/allOf/0/anyOf") == Some(&pattern)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a custom resource fits its schema.
+//! Validation of a custom resource against its schema.
 //!
 //! # Guarantees
-//! 1. Errors have the reasons, texts and fields of the real server.
-//! 2. A part that was already invalid and has not changed does not fail an update.
+//! 1. Errors have the reasons, messages and fields of the real server.
+//! 2. An unchanged part that was already invalid does not fail an update.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{Additional, ListType, Rules, Schema, Type};
 use crate::status::FieldError;
 
-/// Checks an object, or the object that takes the place of `old`; through `status` only the status counts.
+/// Validates an object, or the replacement of `old`. With `status_only`, only the status is validated.
 pub(crate) fn check(
     schema: &Schema,
     object: &Map<String, Value>,
@@ -35,7 +35,7 @@ pub(crate) fn check(
         }
     }
     if status_only {
-        // The real server looks at the status alone and names fields from there.
+        // The real server validates the status alone and reports field paths relative to it.
         errors = errors.into_iter().map(|error| error.worded("status.")).collect();
     }
     if let Some(rules) = &schema.rules {
@@ -68,7 +68,7 @@ fn is_meta(name: &str) -> bool {
 }
 
 fn value_at(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
-    // What has not changed may stay as it is.
+    // An unchanged value stays valid.
     if old == Some(value) || value.is_null() && schema.nullable {
         return;
     }
@@ -126,7 +126,7 @@ fn value_at(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, err
     }
 }
 
-/// The item that took an item's place counts only where lists can be correlated.
+/// Returns the old item that equals the item at `index`; only equal items are correlated.
 fn old_item<'a>(
     items: &[Value],
     old: Option<&'a Value>,
@@ -166,7 +166,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Constraints that look at one value.
+/// Checks the constraints on a single value.
 fn single(rules: &Rules, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let at = if path.is_empty() { "" } else { path };
     let mut invalid = |detail: String| {
@@ -261,7 +261,7 @@ fn single(rules: &Rules, value: &Value, path: &str, errors: &mut Vec<FieldError>
     }
 }
 
-/// Constraints that are made of others.
+/// Checks constraints that combine others: `allOf`, `anyOf`, `oneOf`, `not`.
 fn combined(rules: &Rules, _schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let failures = |schema: &Schema| {
         let mut errors = Vec::new();
@@ -356,7 +356,7 @@ fn text_format(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fiel
     }
 }
 
-/// Items of sets and maps may be there only once.
+/// Checks that items of sets and maps are unique.
 fn uniqueness(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
     if old == Some(value) {
         return;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which revisions can no longer be listed, by the clock.
+//! Time-based compaction: the revisions that can no longer be listed.
 //!
-//! The real server compacts its database every five minutes to the revision of five minutes before. Lists of an older
-//! revision, and pages of such lists, have expired then; watches have their own history.
+//! The real server compacts its database every five minutes to the revision of five minutes before. Lists at an older
+//! revision, and pages of such lists, then expire. Watches have a separate history.
 
 use std::time::{Duration, SystemTime};
 
-/// How often the real server compacts its database.
+/// Interval of the real server's compaction.
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// The revisions that have expired.
 #[derive(Debug, Default)]
 pub(crate) struct Compaction {
-    /// When the revision was noted to which the next compaction goes, and that revision.
+    /// The time and the revision that were recorded for the next compaction.
     noted: Option<(SystemTime, u64)>,
     floor: u64,
 }
 
 impl Compaction {
-    /// Does what has become due; `revision` is the newest.
+    /// Runs the compaction that is due; `revision` is the newest.
     pub(crate) fn advance(&mut self, now: SystemTime, revision: u64) {
         let Some((at, noted)) = self.noted else {
             self.noted = Some((now, revision));
@@ -28,12 +28,12 @@ impl Compaction {
         if passed < INTERVAL {
             return;
         }
-        // Nothing was written since the last request, so all later compactions would have gone to the newest.
+        // No write happened since the last request, so every later compaction would have used the newest revision.
         self.floor = if passed < 2 * INTERVAL { noted } else { revision };
         self.noted = Some((now, revision));
     }
 
-    /// True if objects of a revision can no longer be listed.
+    /// Returns true if objects at a revision can no longer be listed.
     pub(crate) fn has_expired(&self, revision: u64) -> bool {
         revision < self.floor
     }

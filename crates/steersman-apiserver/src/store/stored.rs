@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One object as of one revision, kept as its bytes.
+//! One object at one revision, stored as JSON bytes.
 //!
-//! The bytes are those that lists and watches send, so that the log, the state and every reader share them. Whoever
-//! looks at fields decodes them; what was just written, and the few kinds that the server itself reads on the way of
-//! each request, stay decoded.
+//! Lists and watches send these bytes, so the log, the state and every reader share them. Readers of fields decode the
+//! bytes. Recent writes, and the few kinds that the server itself reads for each request, stay decoded.
 //!
 //! # Guarantees
-//! 1. An object costs its JSON and about two hundred bytes, however deep it is.
-//! 2. What [`Stored::object`] returns is what was written, decoded or not.
+//! 1. An object costs the size of its JSON plus about 200 bytes, however deep it is.
+//! 2. [`Stored::object`] returns the fields that were written, decoded or not.
 
 use std::{
     borrow::Cow,
@@ -20,25 +19,25 @@ use serde::Deserialize;
 
 use super::{Object, encode, metadata_of};
 
-/// One object as of one revision.
+/// One object at one revision.
 #[derive(Debug)]
 pub(crate) struct Stored {
     encoded: Bytes,
     pub(crate) revision: u64,
-    /// Which edition of its schema the object was last brought in line with.
+    /// The edition of the schema that the object last conformed to.
     pub(crate) edition: u64,
     deleting: bool,
     decoded: Mutex<Option<Arc<Object>>>,
 }
 
-/// The part of an object that most selectors look at, read without the rest.
+/// The fields that most selectors read, parsed without the rest of the object.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Head<'a> {
     #[serde(default, borrow)]
     pub(crate) metadata: HeadMetadata<'a>,
 }
 
-/// The part of an object's metadata that most selectors look at.
+/// The metadata fields that most selectors read.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct HeadMetadata<'a> {
     #[serde(default, borrow)]
@@ -50,7 +49,7 @@ pub(crate) struct HeadMetadata<'a> {
 }
 
 impl Stored {
-    /// Keeps `object`, decoded until [`Self::forget`].
+    /// Stores `object`, decoded until [`Self::forget`].
     pub(crate) fn new(object: Object, revision: u64, edition: u64) -> Self {
         let encoded = encode(&object);
         let deleting = metadata_of(&object).contains_key("deletionTimestamp");
@@ -63,22 +62,22 @@ impl Stored {
         }
     }
 
-    /// The JSON of the object, without `apiVersion` and `kind`.
+    /// Returns the JSON of the object, without `apiVersion` and `kind`.
     pub(crate) fn encoded(&self) -> &Bytes {
         &self.encoded
     }
 
-    /// The fields of the object.
+    /// Returns the fields of the object.
     pub(crate) fn object(&self) -> Arc<Object> {
         if let Some(object) = self.at_hand() {
             return object;
         }
-        // What clients send is nested at most `json::DEPTH` deep, which leaves room for the owners of its fields.
+        // Objects from clients are nested at most `json::DEPTH` levels, which leaves room for their managed fields.
         let object = serde_json::from_slice(&self.encoded).expect("what was written as JSON can be read");
         Arc::new(object)
     }
 
-    /// The fields, if nobody has to decode them.
+    /// Returns the fields if they are decoded already.
     pub(crate) fn at_hand(&self) -> Option<Arc<Object>> {
         self.decoded
             .lock()
@@ -86,27 +85,27 @@ impl Stored {
             .clone()
     }
 
-    /// Lets the decoded form go.
+    /// Drops the decoded form.
     pub(super) fn forget(&self) {
         *self.decoded.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Name, namespace and labels.
+    /// Returns name, namespace and labels.
     pub(crate) fn head(&self) -> Head<'_> {
         serde_json::from_slice(&self.encoded).unwrap_or_default()
     }
 
-    /// True once somebody has deleted the object and it is still there.
+    /// Returns true if the object is terminating.
     pub(crate) fn is_deleting(&self) -> bool {
         self.deleting
     }
 
-    /// A copy of the metadata.
+    /// Returns a copy of the metadata.
     pub(crate) fn metadata(&self) -> Object {
         metadata_of(&self.object()).clone()
     }
 
-    /// A text of the metadata, empty if there is none.
+    /// Returns a text field of the metadata; empty if it is absent.
     pub(crate) fn text(&self, key: &str) -> String {
         let object = self.object();
         let text = metadata_of(&object).get(key).and_then(serde_json::Value::as_str);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cells of built-in kinds, as the real server's printers fill them.
+//! The cells of built-in kinds, as the real server's printers write them.
 
 use std::{collections::BTreeSet, time::SystemTime};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{cluster, human, network, pod};
 use crate::{resource::at, store::Object};
 
-/// The fields of an object, with the zero values of Go where there are none.
+/// The fields of an object, with Go's zero values for absent fields.
 pub(super) struct Fields<'a>(&'a Object);
 
 impl<'a> Fields<'a> {
@@ -63,7 +63,7 @@ impl<'a> Fields<'a> {
         self.at(path).and_then(Value::as_object)
     }
 
-    /// Names and images of the containers of a template.
+    /// Returns names and images of the containers of a template.
     fn containers(&self, path: &[&str]) -> [Value; 2] {
         let containers = self.list(path);
         ["name", "image"].map(|key| {
@@ -85,7 +85,7 @@ impl<'a> Fields<'a> {
 const TEMPLATE: [&str; 4] = ["spec", "template", "spec", "containers"];
 const SELECTOR: [&str; 2] = ["spec", "selector"];
 
-/// The cells of a kind whose columns are known.
+/// Returns the cells of a kind with known columns.
 pub(super) fn of(kind: &str, object: &Object, now: SystemTime) -> Option<Vec<Value>> {
     let fields = Fields::new(object);
     let (name, age) = (fields.name(), fields.age(now));
@@ -191,7 +191,7 @@ pub(super) fn labels(labels: Option<&Map<String, Value>>) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// A label selector in the form of query parameters, sorted by key.
+/// Formats a label selector as a query parameter, sorted by key.
 fn selector(selector: Option<&Value>) -> String {
     let part = |key: &str| selector.and_then(|selector| selector.get(key));
     let mut parts: Vec<(String, String)> = Vec::new();
@@ -234,7 +234,7 @@ fn selector(selector: Option<&Value>) -> String {
         .join(",")
 }
 
-/// The first three of a list, and how many more there are.
+/// Formats the first three items of a list and the number of further items.
 pub(super) fn with_more(all: &[String]) -> String {
     let shown = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
     match all.len() {

@@ -195,7 +195,7 @@ pub(super) fn binding(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value
     ]
 }
 
-/// The first two metrics of an autoscaler, each with what it is now and what it should be.
+/// Formats the first two metrics of an autoscaler, each with current and target value.
 pub(super) fn metrics(fields: &Fields<'_>) -> String {
     let statuses = fields.list(&["status", "currentMetrics"]);
     let metric = |(index, spec): (usize, &Value)| {

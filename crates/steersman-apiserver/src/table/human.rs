@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times as people read them, in two or three figures.
+//! Human-readable durations with two or three figures.
 
 use std::time::SystemTime;
 
-/// How long ago a time was.
+/// Formats the time since `then`.
 pub(super) fn since(then: SystemTime, now: SystemTime) -> String {
     match now.duration_since(then) {
         Ok(passed) => duration(passed.as_secs()),
-        // Clocks of two machines may differ a little.
+        // The clocks of two machines can differ slightly.
         Err(ahead) if ahead.duration().as_secs() < 2 => "0s".to_owned(),
         Err(_) => "<invalid>".to_owned(),
     }
 }
 
-/// A length of time.
+/// Formats a duration.
 pub(super) fn duration(seconds: u64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let days = hours / 24;

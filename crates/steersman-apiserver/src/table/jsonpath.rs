@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The JSONPath of printer columns: fields, indexes, wildcards and simple filters of Kubernetes' own dialect, which no
-//! crate of the standard one reads.
+//! The JSONPath of printer columns: fields, indexes, wildcards and simple filters. It is a Kubernetes dialect, which
+//! crates for standard JSONPath do not parse.
 
 use serde_json::Value;
 
-/// A path that was understood.
+/// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path(Vec<Step>);
 
@@ -13,15 +13,15 @@ enum Step {
     Field(String),
     Index(i64),
     All,
-    /// Items in which the value at a path is this, or is there at all.
+    /// Selects the items in which the value at a path has a given value, or exists at all.
     Where(Path, Option<(bool, Value)>),
 }
 
 impl Path {
-    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`.
+    /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`.
     ///
     /// # Errors
-    /// The part that is not understood.
+    /// Returns the part that cannot be parsed.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut steps = Vec::new();
         let mut rest = text.trim().trim_start_matches('$');
@@ -44,7 +44,7 @@ impl Path {
         Ok(Self(steps))
     }
 
-    /// The first value at this path.
+    /// Returns the first value at this path.
     pub(crate) fn first<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         let mut found = vec![value];
         for step in &self.0 {
@@ -79,7 +79,7 @@ impl Step {
     }
 }
 
-/// A name up to the next dot or bracket; a backslash takes the next character as it is.
+/// Parses a name up to the next dot or bracket; a backslash escapes the next character.
 fn field_name(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -93,7 +93,7 @@ fn field_name(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// Where a bracket is closed, outside of quotes and inner brackets.
+/// Returns the position of the closing bracket, outside of quotes and inner brackets.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut quote) = (0, None);
     for (at, character) in text.char_indices() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cells of what leads traffic to Pods.
+//! The cells of Services, Ingresses and other networking kinds.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ pub(super) fn service(fields: &Fields<'_>, name: Value, age: Value) -> Vec<Value
     ]
 }
 
-/// Where a load balancer takes traffic in, sorted.
+/// Returns the ingress addresses of a load balancer, sorted.
 fn balancer(fields: &Fields<'_>) -> Vec<String> {
     let ingress = fields.list(&["status", "loadBalancer", "ingress"]);
     let address = |entry: &Value| {

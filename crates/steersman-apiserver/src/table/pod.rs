@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The row of a Pod, which sums up its containers.
+//! The row of a Pod, which summarizes its containers.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{cells::Fields, human};
 use crate::store::Object;
 
-/// What marks the row of a Pod that has ended.
+/// Returns the row condition of a Pod that has ended.
 pub(super) fn row_condition(object: &Object) -> Option<Value> {
     let phase = Fields::new(object).text(&["status", "phase"]);
     let message = match phase.as_str() {
@@ -19,7 +19,7 @@ pub(super) fn row_condition(object: &Object) -> Option<Value> {
     Some(json!({"type": "Completed", "status": "True", "reason": phase, "message": message}))
 }
 
-/// What the containers of a Pod add up to.
+/// Summary of the containers of a Pod.
 struct Sum {
     ready: usize,
     restarts: i64,
@@ -39,7 +39,7 @@ impl Sum {
     }
 }
 
-/// The cells of a Pod.
+/// Returns the cells of a Pod.
 pub(super) fn cells(object: &Object, now: SystemTime) -> Vec<Value> {
     let fields = Fields::new(object);
     let conditions = fields.list(&["status", "conditions"]);
@@ -109,7 +109,7 @@ fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
 
-/// Looks at the init containers; true if one of them is not done.
+/// Summarizes the init containers; returns true if one of them is not finished.
 fn initialize(fields: &Fields<'_>, sum: &mut Sum) -> bool {
     let specs = fields.list(&["spec", "initContainers"]);
     for (index, container) in fields
@@ -140,7 +140,7 @@ fn initialize(fields: &Fields<'_>, sum: &mut Sum) -> bool {
     false
 }
 
-/// How a container ended.
+/// Formats how a container ended.
 fn end_of(end: &Value) -> String {
     let number = |key: &str| end[key].as_i64().unwrap_or_default();
     match end["reason"].as_str().unwrap_or_default() {
@@ -150,7 +150,7 @@ fn end_of(end: &Value) -> String {
     }
 }
 
-/// Looks at the containers.
+/// Summarizes the containers.
 fn run(fields: &Fields<'_>, sum: &mut Sum, is_ready: bool) {
     let (mut running, mut error) = (false, String::new());
     for container in fields.list(&["status", "containerStatuses"]).iter().rev() {
@@ -169,7 +169,7 @@ fn run(fields: &Fields<'_>, sum: &mut Sum, is_ready: bool) {
         }
     }
     if sum.reason == "Completed" {
-        // One container may be done while another still runs.
+        // One container can be completed while another still runs.
         if running && is_ready {
             sum.reason = "Running".to_owned();
         } else if !error.is_empty() {

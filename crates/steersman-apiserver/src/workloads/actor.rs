@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading and writing as controllers do.
+//! Reads and writes of the simulated controllers.
 
 use std::{
     sync::Arc,
@@ -48,7 +48,7 @@ pub(super) fn get(cx: &Context<'_>, kind: Kind, key: &str) -> Option<Arc<Object>
     cx.find(kind.0, kind.1, key).map(|stored| stored.object())
 }
 
-/// Stores a new object; nothing if it is refused, or if its controller has made enough for now.
+/// Creates an object; returns `None` if it is rejected, or if its controller reached the limit of this second.
 pub(super) fn create(cx: &mut Context<'_>, kind: Kind, namespace: &str, mut object: Value) -> Option<()> {
     let target = Target {
         name: String::new(),
@@ -69,7 +69,7 @@ pub(super) fn create(cx: &mut Context<'_>, kind: Kind, namespace: &str, mut obje
     create::insert(cx, &target, object, &options).ok().map(|_| ())
 }
 
-/// Changes an object through a subresource, or as a whole; a change that is none writes nothing.
+/// Updates an object, or one of its subresources; without a difference, nothing is written.
 pub(super) fn change(
     cx: &mut Context<'_>,
     kind: Kind,
@@ -88,11 +88,11 @@ pub(super) fn change(
     change(&mut object);
     let manager = if kind == PODS { "kubelet" } else { MANAGER };
     managed::on_update(cx, &target, Some(&live), &mut object, manager);
-    // What is refused here was changed by somebody to be so; it is looked at again when it changes.
+    // A rejected update is retried when the object changes.
     let _ = update::replace(cx, &target, &existing, object, false);
 }
 
-/// Replaces the status of an object.
+/// Updates the status of an object.
 pub(super) fn set_status(cx: &mut Context<'_>, kind: Kind, key: &str, status: impl FnOnce(&mut Object)) {
     change(cx, kind, key, "status", |object| {
         if let Value::Object(fields) = object.entry("status").or_insert_with(|| json!({})) {
@@ -101,14 +101,14 @@ pub(super) fn set_status(cx: &mut Context<'_>, kind: Kind, key: &str, status: im
     });
 }
 
-/// Calls for a look at an object once `after` has passed.
+/// Schedules an object after `after`.
 pub(super) fn look_again(cx: &mut Context<'_>, kind: Kind, key: &str, after: Duration) {
     if let Some(resource) = resource(cx, kind) {
         super::look_again(cx, after, resource.storage, Arc::from(key));
     }
 }
 
-/// Deletes an object at once.
+/// Deletes an object without grace period.
 pub(super) fn delete(cx: &mut Context<'_>, kind: Kind, key: &str) {
     let Some(target) = target(cx, kind, key, "") else {
         return;
@@ -118,11 +118,11 @@ pub(super) fn delete(cx: &mut Context<'_>, kind: Kind, key: &str) {
         grace_period: Some(0),
         ..DeleteOptions::default()
     };
-    // What is gone by now is gone.
+    // An object that no longer exists needs no deletion.
     let _ = delete::remove(cx, &target, &options);
 }
 
-/// The objects of a kind that another controls, by name.
+/// Returns the objects of a kind that `owner` controls, sorted by name.
 pub(super) fn owned(cx: &Context<'_>, kind: Kind, owner: &Object) -> Vec<Arc<Object>> {
     let Some(storage) = cx
         .state
@@ -148,7 +148,7 @@ pub(super) fn owned(cx: &Context<'_>, kind: Kind, owner: &Object) -> Vec<Arc<Obj
         .collect()
 }
 
-/// The reference by which an object is controlled.
+/// Builds the owner reference of a controller.
 pub(super) fn controller(resource: &Resource, owner: &Object) -> Value {
     json!({
         "apiVersion": resource.api_version(&resource.storage_version().name), "kind": resource.kind,
@@ -161,7 +161,7 @@ pub(super) fn resource(cx: &Context<'_>, kind: Kind) -> Option<Arc<Resource>> {
     cx.state.registry.find(kind.0, kind.1).cloned()
 }
 
-/// A Pod of a template, before it has a name.
+/// Builds a Pod from a template, without a name.
 pub(super) fn pod_of(template: &Value, owner: &Value) -> Value {
     let part = |pointer: &str| template.pointer(pointer).cloned().unwrap_or_default();
     let mut metadata = json!({"ownerReferences": [owner]});
@@ -194,7 +194,7 @@ pub(super) fn is_deleting(object: &Object) -> bool {
     metadata_of(object).contains_key("deletionTimestamp")
 }
 
-/// The time that a timestamp stands for.
+/// Parses a timestamp.
 pub(super) fn time_of(timestamp: &Value) -> Option<SystemTime> {
     let time: jiff::Timestamp = timestamp.as_str()?.parse().ok()?;
     Some(time.into())
@@ -206,7 +206,7 @@ pub(super) fn has_condition(object: &Object, kind: &str) -> bool {
     conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
-/// Sets a condition; it keeps its time while its status stays.
+/// Sets a condition; `lastTransitionTime` changes only if the status changes.
 pub(super) fn set_condition(status: &mut Object, mut condition: Value, now: &Value) {
     let Value::Array(conditions) = status.entry("conditions").or_insert_with(|| json!([])) else {
         return;
@@ -225,7 +225,7 @@ pub(super) fn set_condition(status: &mut Object, mut condition: Value, now: &Val
     }
 }
 
-/// A number, or a part of `total` in percent.
+/// Returns a number, or a percentage of `total`.
 pub(super) fn part_of(value: Option<&Value>, total: i64, up: bool, default: i64) -> i64 {
     match value {
         Some(Value::Number(number)) => number.as_i64().unwrap_or(default),
@@ -238,7 +238,7 @@ pub(super) fn part_of(value: Option<&Value>, total: i64, up: bool, default: i64)
     }
 }
 
-/// A short name of a template, the same for the same content.
+/// Returns a short hash of a template.
 pub(super) fn hash(template: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let text = template.to_string();

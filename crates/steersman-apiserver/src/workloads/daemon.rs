@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DaemonSets keep a Pod on each node.
+//! The DaemonSet controller: keeps one Pod on each node.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{resource::at, state::Context, store::Object};
 const SETS: Kind = ("apps", "daemonsets");
 const REVISION: &str = "controller-revision-hash";
 
-/// Looks at a DaemonSet.
+/// Processes a DaemonSet.
 pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let Some(set) = actor::get(cx, SETS, key) else {
         return;
@@ -44,7 +44,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
         }
     }
     for node in nodes.iter().filter(|node| !there.contains_key(*node)) {
-        // A refused Pod is tried again when something changes.
+        // A rejected Pod is retried when something changes.
         let _ = make(cx, &set, &template, &revision, node);
     }
     let stale = there.values().find(|pod| label(pod) != revision);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services know the addresses of their Pods by EndpointSlices.
+//! The EndpointSlice controller: publishes the addresses of a Service's Pods.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::{
 const SERVICES: Kind = ("", "services");
 const SLICES: Kind = ("discovery.k8s.io", "endpointslices");
 
-/// Looks at a Service.
+/// Processes a Service.
 pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let Some(service) = actor::get(cx, SERVICES, key) else {
         return;
@@ -61,7 +61,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
                 },
                 "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
             });
-            // A refused slice is tried again when something changes.
+            // A rejected EndpointSlice is retried when something changes.
             let _ = actor::create(cx, SLICES, &namespace, slice);
         }
     }
@@ -81,7 +81,7 @@ fn endpoint(pod: &Object) -> Option<Value> {
     }))
 }
 
-/// Ports of the Pods; a port by name is taken as that of the Service.
+/// Returns the ports of the Pods; a named target port is replaced by the port of the Service.
 fn ports(service: &Object) -> Vec<Value> {
     let ports = at(service, &["spec", "ports"]).and_then(Value::as_array);
     let port = |port: &Value| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs run Pods until enough of them have succeeded.
+//! The Job controller: runs Pods until enough of them succeed.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::{resource::at, state::Context, store::Object};
 
 const JOBS: Kind = ("batch", "jobs");
 
-/// Looks at a Job.
+/// Processes a Job.
 pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let Some(job) = actor::get(cx, JOBS, key) else {
         return;
@@ -31,7 +31,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let count =
         |path: &[&str], default: i64| usize::try_from(number(&job, path, default)).unwrap_or_default();
     let suspended = at(&job, &["spec", "suspend"]) == Some(&json!(true));
-    // Without a number of completions, one success is enough.
+    // Without `completions`, one success is enough.
     let wanted = count(&["spec", "completions"], 1);
     let has_failed = failed > count(&["spec", "backoffLimit"], 6);
     let is_complete = succeeded >= wanted;
@@ -64,7 +64,7 @@ fn make(cx: &mut Context<'_>, job: &Object) -> Option<()> {
     } else {
         pod["metadata"]["generateName"] = json!(format!("{name}-"));
     }
-    // How the Job is told to end is how its Pods end.
+    // The outcome annotation of the Job applies to its Pods.
     let told = at(job, &["metadata", "annotations"])
         .and_then(|annotations| annotations.get("workloads.steersman.dev/outcome"))
         .cloned();
@@ -74,7 +74,7 @@ fn make(cx: &mut Context<'_>, job: &Object) -> Option<()> {
     actor::create(cx, PODS, &text(job, &["metadata", "namespace"]), pod)
 }
 
-/// The lowest index that no Pod works on or has done.
+/// Returns the lowest index without an active or successful Pod.
 fn next_index(cx: &Context<'_>, job: &Object) -> usize {
     let label = "batch.kubernetes.io/job-completion-index";
     let taken: Vec<usize> = actor::owned(cx, PODS, job)

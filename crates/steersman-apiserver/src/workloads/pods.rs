@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the scheduler and a kubelet do for a Pod.
+//! The simulated scheduler and kubelet of a Pod.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     store::{Object, metadata_of},
 };
 
-/// What becomes of a Pod.
+/// The outcome of a Pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Run,
@@ -34,7 +34,7 @@ fn outcome(pod: &Object) -> Outcome {
     let of_job = owners.into_iter().flatten().any(|owner| owner["kind"] == "Job");
     let restarted = text(pod, &["spec", "restartPolicy"]) == "Always";
     match annotation(pod, "outcome") {
-        // The kubelet starts what has ended again, so that the Pod itself never ends.
+        // The kubelet restarts ended containers, so that the Pod itself never ends.
         Some("succeed" | "fail") if restarted => Outcome::Crash,
         Some("run") => Outcome::Run,
         Some("succeed") => Outcome::Succeed,
@@ -46,19 +46,19 @@ fn outcome(pod: &Object) -> Outcome {
     }
 }
 
-/// True if a Pod takes traffic.
+/// Returns true if a Pod is ready.
 pub(super) fn is_ready(pod: &Object) -> bool {
     actor::has_condition(pod, "Ready") && !actor::is_deleting(pod)
 }
 
-/// Pods of a set that are ready, and for how long they have been.
+/// Numbers of ready and available Pods of a set.
 pub(super) struct Availability {
     pub(super) ready: usize,
-    /// Those that have been ready for long enough.
+    /// Pods that have been ready for `minReadySeconds`.
     pub(super) available: usize,
 }
 
-/// How long until a Pod has been ready for long enough; nothing if it is not ready.
+/// Returns the time until a Pod is available; `None` if it is not ready.
 pub(super) fn available_in(cx: &Context<'_>, pod: &Object, owner: &Object) -> Option<Duration> {
     if !is_ready(pod) {
         return None;
@@ -71,12 +71,12 @@ pub(super) fn available_in(cx: &Context<'_>, pod: &Object, owner: &Object) -> Op
     Some(wanted.saturating_sub(cx.now.duration_since(since).unwrap_or_default()))
 }
 
-/// True if a Pod has been ready for as long as its owner asks for.
+/// Returns true if a Pod has been ready for the `minReadySeconds` of its owner.
 pub(super) fn is_available(cx: &Context<'_>, pod: &Object, owner: &Object) -> bool {
     available_in(cx, pod, owner).is_some_and(|wait| wait.is_zero())
 }
 
-/// Counts the Pods of an owner, which is looked at again when the next of them becomes available.
+/// Counts the Pods of an owner, and schedules the owner for when the next Pod becomes available.
 pub(super) fn availability<'a>(
     cx: &mut Context<'_>,
     kind: Kind,
@@ -94,18 +94,18 @@ pub(super) fn availability<'a>(
     }
 }
 
-/// True if a Pod is neither gone nor about to go.
+/// Returns true if a Pod is neither ended nor terminating.
 pub(super) fn is_active(pod: &Object) -> bool {
     !actor::is_deleting(pod) && !matches!(text(pod, &["status", "phase"]).as_str(), "Succeeded" | "Failed")
 }
 
-/// Looks at a Pod.
+/// Processes a Pod.
 pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let Some(pod) = actor::get(cx, PODS, key) else {
         return;
     };
     if actor::is_deleting(&pod) {
-        // Its containers stop at once.
+        // Simulated containers stop at once.
         actor::delete(cx, PODS, key);
         return;
     }
@@ -118,7 +118,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
             Some(node) => bind(cx, key, &node),
             None => refuse(cx, key),
         }
-        // Written, so that it is looked at again.
+        // The write queues the Pod again.
         return;
     }
     let wanted = match annotation(&pod, "startup").and_then(|seconds| seconds.parse().ok()) {
@@ -141,7 +141,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     }
 }
 
-/// A node that takes the Pod: each in its turn.
+/// Selects a node for the Pod, round-robin.
 fn node(cx: &mut Context<'_>, pod: &Object) -> Option<String> {
     let selector = at(pod, &["spec", "nodeSelector"]).cloned().unwrap_or_default();
     let fits: Vec<String> = cx
@@ -154,7 +154,7 @@ fn node(cx: &mut Context<'_>, pod: &Object) -> Option<String> {
     (!fits.is_empty()).then(|| fits[turn % fits.len()].clone())
 }
 
-/// True if Pods with this selector may go to a node.
+/// Returns true if Pods with this selector fit a node.
 pub(super) fn takes(node: &Object, selector: &Value) -> bool {
     let labels = metadata_of(node).get("labels").cloned().unwrap_or_default();
     let mut wanted = selector.as_object().into_iter().flatten();
@@ -186,7 +186,7 @@ fn refuse(cx: &mut Context<'_>, key: &str) {
     });
 }
 
-/// Writes what the kubelet would; without an outcome, the containers are still being made.
+/// Writes the status as the kubelet would; without an outcome, the containers are still being created.
 fn report(cx: &mut Context<'_>, key: &str, pod: &Object, outcome: Option<Outcome>) {
     let now = cx.timestamp();
     let number = cx.state.world.next();

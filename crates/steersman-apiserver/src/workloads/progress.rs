@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the condition `Progressing` of a Deployment says: how far it is, and when that has taken too long.
+//! The condition `Progressing` of a Deployment: its progress and its deadline.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ const COMPLETE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 
-/// How many Pods a Deployment has, of which kind.
+/// Numbers of Pods of a Deployment.
 #[derive(Clone, Copy)]
 pub(super) struct Counts {
     pub(super) wanted: usize,
@@ -24,7 +24,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Those that the status says.
+    /// Returns the numbers in the status of a Deployment.
     fn told(deployment: &Object) -> Self {
         let count =
             |field: &str| usize::try_from(number(deployment, &["status", field], 0)).unwrap_or_default();
@@ -50,23 +50,23 @@ impl Counts {
     }
 }
 
-/// How long a Deployment may be without progress; nothing if for ever.
+/// Returns the progress deadline; `None` for no deadline.
 fn deadline(deployment: &Object) -> Option<Duration> {
     let seconds = number(deployment, &["spec", "progressDeadlineSeconds"], 600);
     let seconds = u64::try_from(seconds).ok()?;
     (seconds != u64::from(i32::MAX.unsigned_abs())).then(|| Duration::from_secs(seconds))
 }
 
-/// What a look at a Deployment finds.
+/// The observed state of a Deployment.
 pub(super) struct Found<'a> {
     pub(super) counts: Counts,
-    /// The name of the set that it rolls to, once there is one.
+    /// The name of the current ReplicaSet, if it exists.
     pub(super) set: Option<&'a str>,
-    /// That set was made with this look.
+    /// True if this pass created the ReplicaSet.
     pub(super) is_new: bool,
 }
 
-/// Brings the condition in the status of a Deployment up to date; says when to look again if there is no progress.
+/// Updates the condition in the status of a Deployment; returns when to check again if there is no progress.
 pub(super) fn note(
     deployment: &Object,
     status: &mut Object,
@@ -81,7 +81,7 @@ pub(super) fn note(
     };
     let is_paused = at(deployment, &["spec", "paused"]) == Some(&json!(true));
     match (is_paused, reason(status).as_str()) {
-        // What took too long before it was paused took too long.
+        // A Deployment that timed out before it was paused stays timed out.
         (true, TIMED_OUT) => return None,
         (true, _) => {
             set(status, "Unknown", PAUSED, "Deployment is paused", now);
@@ -117,7 +117,7 @@ pub(super) fn note(
     }
     if counts.is_further_than(&Counts::told(deployment)) {
         let message = format!("ReplicaSet {name:?} is progressing.");
-        // Each step counts from anew, also with the same reason.
+        // Each step restarts the deadline, even with an unchanged reason.
         put(status, "True", "ReplicaSetUpdated", &message, now);
         return None;
     }
@@ -131,7 +131,7 @@ pub(super) fn note(
         set(status, "False", TIMED_OUT, &message, now);
         return None;
     }
-    // Whole seconds are told, so that one more has surely passed the deadline.
+    // Timestamps are in whole seconds, so one more second is surely past the deadline.
     Some(
         deadline
             .saturating_sub(waited)
@@ -149,7 +149,7 @@ fn reason(status: &Object) -> String {
     reason.unwrap_or_default().to_owned()
 }
 
-/// Sets the condition, unless it gives the same reason already.
+/// Sets the condition, unless it has the same status and reason already.
 fn set(status: &mut Object, holds: &str, reason: &str, message: &str, now: SystemTime) {
     let same = |condition: &Value| condition["status"] == holds && condition["reason"] == reason;
     if !condition(status).is_some_and(same) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ReplicaSets keep a number of Pods.
+//! The ReplicaSet controller: keeps a number of Pods.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{resource::at, state::Context, store::Object};
 
-/// Looks at a ReplicaSet.
+/// Processes a ReplicaSet.
 pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let Some(set) = actor::get(cx, REPLICA_SETS, key) else {
         return;
@@ -22,7 +22,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let wanted = usize::try_from(number(&set, &["spec", "replicas"], 1)).unwrap_or_default();
     let mut active = active(cx, &set);
     if active.len() > wanted {
-        // Those that are not ready go first, then the youngest.
+        // Pods that are not ready are deleted first, then the youngest.
         active.sort_by_key(|pod| (pods::is_ready(pod), created(pod)));
         let ready_last = active.partition_point(|pod| !pods::is_ready(pod));
         active[ready_last..].reverse();
@@ -76,7 +76,7 @@ fn report(cx: &mut Context<'_>, key: &str, set: &Object) {
     });
 }
 
-/// Go leaves out a count of zero.
+/// Sets a count; omits zero, as Go does.
 pub(super) fn put_count(status: &mut Object, field: &str, count: usize) {
     if count == 0 {
         status.remove(field);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deployments roll from one ReplicaSet to the next.
+//! The Deployment controller: rolls from one ReplicaSet to the next.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const DEPLOYMENTS: Kind = ("apps", "deployments");
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// Looks at a Deployment.
+/// Processes a Deployment.
 pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let Some(deployment) = actor::get(cx, DEPLOYMENTS, key) else {
         return;
@@ -31,7 +31,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let current = sets.iter().find(|set| own_template(set) == template).cloned();
     let paused = at(&deployment, &["spec", "paused"]) == Some(&json!(true));
     let Some(current) = current else {
-        // The new set is a write that calls for the next look.
+        // The write of a new ReplicaSet queues the Deployment again.
         let made = if paused {
             None
         } else {
@@ -54,7 +54,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     report(cx, key, &sets, Some(&name), false);
 }
 
-/// The template of a set, without the label that tells it from others.
+/// Returns the template of a ReplicaSet without its hash label.
 fn own_template(set: &Object) -> Value {
     let mut template = at(set, &["spec", "template"]).cloned().unwrap_or_default();
     if let Some(Value::Object(labels)) = template.pointer_mut("/metadata/labels") {
@@ -69,7 +69,7 @@ fn revision(set: &Object) -> i64 {
     revision.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// Makes a set and says what it is called.
+/// Creates a ReplicaSet and returns its name.
 fn make(cx: &mut Context<'_>, deployment: &Object, template: &Value, sets: &[Arc<Object>]) -> Option<String> {
     let hash = actor::hash(template);
     let owner = actor::controller(&*actor::resource(cx, DEPLOYMENTS)?, deployment);
@@ -105,7 +105,7 @@ fn make(cx: &mut Context<'_>, deployment: &Object, template: &Value, sets: &[Arc
     .map(|()| name)
 }
 
-/// The Deployment says which revision it is at.
+/// Writes the current revision to the Deployment.
 fn note_revision(cx: &mut Context<'_>, key: &str, current: &Object) {
     let revision = revision(current).to_string();
     actor::change(cx, DEPLOYMENTS, key, "", |deployment| {
@@ -116,7 +116,7 @@ fn note_revision(cx: &mut Context<'_>, key: &str, current: &Object) {
     });
 }
 
-/// The set takes over from the Deployment what is not of its template.
+/// Copies `minReadySeconds` from the Deployment to the ReplicaSet.
 fn pass_on(cx: &mut Context<'_>, deployment: &Object, current: &Object) {
     let seconds = number(deployment, &["spec", "minReadySeconds"], 0);
     actor::change(cx, REPLICA_SETS, &actor::key(current), "", |set| {
@@ -130,12 +130,12 @@ fn pass_on(cx: &mut Context<'_>, deployment: &Object, current: &Object) {
     });
 }
 
-/// Moves Pods from the old sets to the new one, as far as the strategy allows now.
+/// Moves Pods from the old ReplicaSets to the new one, as far as the strategy allows now.
 fn scale(cx: &mut Context<'_>, deployment: &Object, current: &Object, old: &[Arc<Object>], paused: bool) {
     let wanted = number(deployment, &["spec", "replicas"], 1);
     let replicas = |set: &Object| number(set, &["spec", "replicas"], 0);
     let pods = |set: &Object| number(set, &["status", "replicas"], 0);
-    // A set that was just told to be smaller has not lost its Pods yet.
+    // A ReplicaSet that was just scaled down still has its Pods.
     let available = |set: &Object| number(set, &["status", "availableReplicas"], 0).min(replicas(set));
     let sum = |of: &dyn Fn(&Object) -> i64| old.iter().map(|set| of(set)).sum::<i64>();
     if text(deployment, &["spec", "strategy", "type"]) == "Recreate" {
@@ -166,7 +166,7 @@ fn scale(cx: &mut Context<'_>, deployment: &Object, current: &Object, old: &[Arc
     if paused {
         return;
     }
-    // Old Pods that are not available may go; the others as far as enough are left.
+    // Old Pods that are not available can be removed; the others only while enough are left.
     let mut removable = available(current) + sum(&available) - (wanted - missing).max(0);
     for set in old {
         let broken = (replicas(set) - available(set)).max(0);
@@ -184,7 +184,7 @@ fn set_replicas(cx: &mut Context<'_>, set: &Object, count: i64) {
     });
 }
 
-/// Old sets beyond the limit of the history go.
+/// Deletes old ReplicaSets beyond `revisionHistoryLimit`.
 fn forget(cx: &mut Context<'_>, deployment: &Object, old: &[Arc<Object>]) {
     let limit =
         usize::try_from(number(deployment, &["spec", "revisionHistoryLimit"], 10)).unwrap_or_default();
@@ -198,7 +198,7 @@ fn forget(cx: &mut Context<'_>, deployment: &Object, old: &[Arc<Object>]) {
     }
 }
 
-/// Writes the status. `name` is that of the set that the Deployment rolls to, which may be made just now.
+/// Writes the status. `name` is that of the current ReplicaSet, which this pass may have created.
 fn report(cx: &mut Context<'_>, key: &str, sets: &[Arc<Object>], name: Option<&str>, is_new: bool) {
     let Some(deployment) = actor::get(cx, DEPLOYMENTS, key) else {
         return;
@@ -266,7 +266,7 @@ fn report(cx: &mut Context<'_>, key: &str, sets: &[Arc<Object>], name: Option<&s
     }
 }
 
-/// A condition that says the same keeps its time of update.
+/// Sets a condition; an unchanged condition keeps its update time.
 fn put_condition(status: &mut Object, mut condition: Value, now: &Value) {
     let known = status
         .get("conditions")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! StatefulSets keep numbered Pods, one after the other.
+//! The StatefulSet controller: keeps numbered Pods, one after the other.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ const SETS: Kind = ("apps", "statefulsets");
 const CLAIMS: Kind = ("", "persistentvolumeclaims");
 const REVISION: &str = "controller-revision-hash";
 
-/// Looks at a StatefulSet.
+/// Processes a StatefulSet.
 pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let Some(set) = actor::get(cx, SETS, key) else {
         return;
@@ -30,14 +30,14 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     report(cx, key, &set, &revision);
 }
 
-/// The Pods of a set by their number.
+/// Returns the Pods of a set by ordinal.
 fn numbered(cx: &Context<'_>, set: &Object) -> BTreeMap<i64, Arc<Object>> {
     let number = |pod: &Object| text(pod, &["metadata", "name"]).rsplit('-').next()?.parse().ok();
     let pods = actor::owned(cx, PODS, set).into_iter();
     pods.filter_map(|pod| Some((number(&pod)?, pod))).collect()
 }
 
-/// Does what may be done now. What it writes calls for the next look.
+/// Runs the actions that are allowed now; each write queues the set again.
 fn step(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str) {
     let pods = numbered(cx, set);
     let first = number(set, &["spec", "ordinals", "start"], 0);
@@ -46,7 +46,7 @@ fn step(cx: &mut Context<'_>, set: &Object, template: &Value, revision: &str) {
     for number in first..wanted {
         match pods.get(&number) {
             None => {
-                // A refused Pod stops those after it.
+                // A rejected Pod stops the Pods after it.
                 if make(cx, set, template, revision, number).is_none() || !parallel {
                     return;
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a write is let in, and what the server adds to it: the admission plugins that kube-apiserver enables by default.
+//! Admission: the plugins that kube-apiserver enables by default, which reject or change writes.
 
 mod classes;
 mod limits;
@@ -17,12 +17,12 @@ use crate::{
     store::Object,
 };
 
-/// The refusal of a plugin.
+/// Returns the rejection of a plugin.
 fn forbidden(target: &Target, why: &str) -> Failure {
     Failure::forbidden(target.resource.qualified(), &target.name, why)
 }
 
-/// Lets plugins change a new object, before it is validated.
+/// Runs the mutating plugins on a new object, before validation.
 pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
     if target.resource.is("", "pods") {
         limits::set_defaults(cx, target, object);
@@ -35,7 +35,7 @@ pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object)
     Ok(())
 }
 
-/// Lets plugins refuse an object that is valid; what it uses of quotas is charged once it is stored.
+/// Runs the validating plugins on a valid object. Returns the quota usage to charge once the object is stored.
 pub(crate) fn check_write(
     cx: &mut Context<'_>,
     target: &Target,
@@ -61,10 +61,11 @@ pub(crate) fn check_write(
     quota::check(cx, target, old, object)
 }
 
-/// Namespaces that the server cannot do without.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Objects are created only in namespaces that exist and are not going away, and only if the server heeds them.
+/// Checks that a create is allowed: the namespace exists and is not terminating, the CRD is not terminating, and the
+/// server supports the kind.
 pub(crate) fn check_create(cx: &Context<'_>, target: &Target) -> Result<()> {
     let is_policy = target.resource.group == "admissionregistration.k8s.io"
         && target.resource.plural.starts_with("mutatingadmissionpolic");
@@ -116,7 +117,7 @@ pub(crate) fn check_create(cx: &Context<'_>, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Some namespaces and priority classes stay.
+/// Rejects the deletion of protected namespaces and of system priority classes.
 pub(crate) fn check_delete(target: &Target) -> Result<()> {
     let is_system = || priority::SYSTEM.iter().any(|(name, _, _)| *name == target.name);
     if target.resource.is("scheduling.k8s.io", "priorityclasses") && is_system() {

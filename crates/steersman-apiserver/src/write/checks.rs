@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hand-written rules of built-in kinds, as far as controllers meet them, with the texts of the real server.
+//! Hand-written validation of built-in kinds, as far as controllers meet it, with the messages of the real server.
 //!
-//! The conversations `pods`, `workloads`, `networks` and `settings` show each of them.
+//! The recorded conversations `pods`, `workloads`, `networks` and `settings` cover each rule.
 
 mod event;
 mod limits;
@@ -19,7 +19,7 @@ use crate::{
     store::Object,
 };
 
-/// Checks the content of a built-in object.
+/// Validates the content of a built-in object.
 pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, errors: &mut Vec<FieldError>) {
     let whole = Value::Object(object.clone());
     let old = old.map(|old| Value::Object(old.clone()));
@@ -62,7 +62,7 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
     }
 }
 
-/// The errors so far, and the rules that many kinds share.
+/// Collects errors; has the rules that many kinds share.
 struct Errors<'a>(&'a mut Vec<FieldError>);
 
 impl Errors<'_> {
@@ -78,7 +78,7 @@ impl Errors<'_> {
         self.push(FieldError::invalid(path, value, detail));
     }
 
-    /// A text that must be one of a few.
+    /// Checks that a text is one of the supported values.
     fn one_of(&mut self, path: &str, value: &str, supported: &[&str]) {
         if !supported.contains(&value) {
             let supported: Vec<String> = supported.iter().map(|&text| text.to_owned()).collect();
@@ -86,7 +86,7 @@ impl Errors<'_> {
         }
     }
 
-    /// A number that may be absent but not below zero.
+    /// Checks that a number, if present, is not negative.
     fn not_negative(&mut self, path: &str, value: &Value) {
         if value.as_i64().is_some_and(|number| number < 0) {
             self.invalid(path, value, "must be greater than or equal to 0");
@@ -123,7 +123,7 @@ impl Errors<'_> {
         }
     }
 
-    /// A port by number or name.
+    /// Checks a port given by number or name.
     fn target_port(&mut self, path: &str, value: &Value) {
         match value {
             Value::String(name) => self.port_name(path, name),
@@ -131,7 +131,7 @@ impl Errors<'_> {
         }
     }
 
-    /// A label of DNS.
+    /// Checks a DNS label.
     fn label(&mut self, path: &str, name: &str) {
         for error in NameRule::Label.check(name, false) {
             self.invalid(path, &json!(name), &error);
@@ -144,7 +144,7 @@ impl Errors<'_> {
         }
     }
 
-    /// Labels, as those of selectors.
+    /// Checks labels, also those of selectors.
     fn labels(&mut self, path: &str, labels: &Value) {
         for (key, value) in labels.as_object().into_iter().flatten() {
             for error in names::qualified(key) {
@@ -156,7 +156,7 @@ impl Errors<'_> {
         }
     }
 
-    /// A number or a percentage.
+    /// Checks a non-negative number or a percentage.
     fn share(&mut self, path: &str, value: &Value) {
         match value {
             Value::String(text) => {
@@ -172,7 +172,7 @@ impl Errors<'_> {
         }
     }
 
-    /// A percentage of something whole.
+    /// Checks that a percentage is at most 100 %.
     fn at_most_all(&mut self, path: &str, value: &Value) {
         let percent = value
             .as_str()
@@ -189,12 +189,12 @@ impl Errors<'_> {
     }
 }
 
-/// The text of a field; empty if it is absent.
+/// Returns the text of a field; empty if it is absent.
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The items of a list with their paths.
+/// Returns the items of a list with their paths.
 fn items<'a>(value: &'a Value, key: &str, path: &str) -> impl Iterator<Item = (String, &'a Value)> + use<'a> {
     let path = path.to_owned();
     let list = value.get(key).and_then(Value::as_array).into_iter().flatten();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The defaults of built-in kinds, which the real server has in Go functions and publishes nowhere.
+//! Defaults of built-in kinds. The real server has them in Go functions; its OpenAPI schema does not contain them.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::{
     store::{Object, metadata_of},
 };
 
-/// Where DaemonSets count the changes of their template.
+/// Annotation that counts the template changes of a DaemonSet.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Fills in the defaults of a built-in object.
+/// Sets the defaults of a built-in object.
 pub(crate) fn apply(resource: &Resource, object: &mut Object) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "namespaces") => namespace(object),
@@ -72,7 +72,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
     }
 }
 
-/// Sets a field that is not there.
+/// Sets a field if it is absent.
 fn put(object: &mut Object, field: &str, value: Value) {
     if object
         .get(field)
@@ -113,7 +113,7 @@ fn namespace(object: &mut Object) {
 
 fn secret(object: &mut Object) {
     put(object, "type", json!("Opaque"));
-    // `stringData` is write only: it is moved to `data`.
+    // `stringData` is write-only: its entries move to `data`.
     let Some(Value::Object(plain)) = object.remove("stringData") else {
         return;
     };
@@ -156,7 +156,7 @@ fn pod_template(spec: &mut Object) {
     with(spec, "template", |template| with(template, "spec", pod_spec));
 }
 
-/// What pods get and templates do not.
+/// Sets the defaults of Pods that templates do not get.
 fn pod(spec: &mut Object) {
     pod_spec(spec);
     put(spec, "enableServiceLinks", json!(true));
@@ -174,7 +174,7 @@ fn pod(spec: &mut Object) {
     }
 }
 
-/// A limit is a request where none is made.
+/// Copies each limit to the requests if the request is absent.
 fn requests(resources: &mut Object) {
     let Some(Value::Object(limits)) = resources.get("limits").cloned() else {
         return;
@@ -193,7 +193,7 @@ fn pod_spec(spec: &mut Object) {
     put(spec, "dnsPolicy", json!("ClusterFirst"));
     put(spec, "securityContext", json!({}));
     put(spec, "schedulerName", json!("default-scheduler"));
-    // The old name of the field is kept in step with the new one.
+    // The deprecated field always equals the new one.
     match (
         spec.get("serviceAccountName").cloned(),
         spec.get("serviceAccount").cloned(),
@@ -241,7 +241,7 @@ fn pod_spec(spec: &mut Object) {
         });
     });
     if spec.get("hostNetwork") == Some(&json!(true)) {
-        // On the network of the node, ports are those of the node.
+        // With the host network, host ports equal container ports.
         for containers in ["containers", "initContainers"] {
             each(spec, containers, |container| {
                 each(container, "ports", |port| {
@@ -440,7 +440,7 @@ fn network_policy(spec: &mut Object) {
     put(spec, "policyTypes", Value::Array(types));
 }
 
-/// The defaults of a container are its limits, and its requests are its defaults.
+/// Defaults a container limit: `default` from `max`, then `defaultRequest` from `default` and `min`.
 fn limit(limit: &mut Object) {
     if limit.get("type") != Some(&json!("Container")) {
         return;

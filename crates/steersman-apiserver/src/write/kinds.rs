@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What single built-in kinds do differently.
+//! Rules that apply to single built-in kinds.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn is(target: &Target, group: &str, plural: &str) -> bool {
     target.resource.is(group, plural)
 }
 
-/// Settles fields that only the server may set on a new object.
+/// Sets the fields of a new object that only the server is allowed to set.
 pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
     if is(target, "", "namespaces") {
         object.insert("status".to_owned(), json!({"phase": "Active"}));
@@ -57,7 +57,7 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
     Ok(())
 }
 
-/// Gives a service an address of its own, as far as its type has one.
+/// Assigns a cluster IP to a Service, unless its type is `ExternalName`.
 fn give_address(cx: &mut Context<'_>, object: &mut Object) {
     let Some(Value::Object(spec)) = object.get_mut("spec") else {
         return;
@@ -87,7 +87,7 @@ fn give_address(cx: &mut Context<'_>, object: &mut Object) {
     spec.entry("ipFamilyPolicy").or_insert_with(|| json!(policy));
 }
 
-/// A job knows its pods by its uid, unless its author wants to say it.
+/// Makes a Job select its Pods by its uid, unless `manualSelector` is set.
 fn select_own_pods(object: &mut Object) {
     let text = |key: &str| metadata_of(object).get(key).cloned().unwrap_or_default();
     let (uid, name) = (text("uid"), text("name"));
@@ -121,12 +121,12 @@ fn select_own_pods(object: &mut Object) {
         .and_then(|spec| spec.pointer("/template/metadata/labels"))
         .cloned();
     if let (Some(own), Some(Value::Object(metadata))) = (own, object.get_mut("metadata")) {
-        // A job without labels takes those of its pods.
+        // A Job without labels takes the labels of its Pods.
         metadata.entry("labels").or_insert(own);
     }
 }
 
-/// Counts the changes of a DaemonSet's template in an annotation, as kinds of old did in their spec.
+/// Counts the template changes of a DaemonSet in an annotation; older API versions had a field in the spec.
 fn count_template(old: Option<&Object>, object: &mut Object) {
     const COUNT: &str = defaults::TEMPLATE_GENERATION;
     let before = old.and_then(|old| {
@@ -145,7 +145,7 @@ fn count_template(old: Option<&Object>, object: &mut Object) {
     }
 }
 
-/// Gives a Pod five minutes on a node that is lost, unless it says otherwise.
+/// Adds tolerations that keep a Pod on a lost node for five minutes, unless the Pod has tolerations for these taints.
 fn tolerate_lost_nodes(object: &mut Object) {
     let Some(Value::Object(spec)) = object.get_mut("spec") else {
         return;
@@ -173,7 +173,7 @@ fn tolerate_lost_nodes(object: &mut Object) {
     }
 }
 
-/// Keeps an object from being deleted while it is used.
+/// Adds the protection finalizer that delays deletion while the object is in use.
 fn protect(object: &mut Object, finalizer: &str) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata")
         && let Value::Array(finalizers) = metadata.entry("finalizers").or_insert_with(|| json!([]))
@@ -183,7 +183,7 @@ fn protect(object: &mut Object, finalizer: &str) {
     }
 }
 
-/// Settles fields that only the server may set on a changed object.
+/// Sets the fields of an updated object that only the server is allowed to set.
 pub(crate) fn prepare_update(
     cx: &mut Context<'_>,
     target: &Target,
@@ -197,7 +197,7 @@ pub(crate) fn prepare_update(
             spec.insert("finalizers".to_owned(), finalizers);
         }
     } else if is(target, "apps", "deployments") && target.subresource == "status" {
-        // The one built-in kind whose labels are not changed through its status.
+        // The only built-in kind whose labels cannot be changed through its status.
         let labels = metadata_of(old).get("labels").cloned();
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             match labels {
@@ -228,7 +228,7 @@ pub(crate) fn prepare_update(
     Ok(())
 }
 
-/// Leaves of an update only some fields of its spec.
+/// Restricts an update to the given fields of the spec.
 fn only_part(old: &Object, object: &mut Object, fields: &[&str]) {
     let mut spec = old.get("spec").cloned().unwrap_or_else(|| json!({}));
     if let Value::Object(spec) = &mut spec {
@@ -251,7 +251,7 @@ fn only_part(old: &Object, object: &mut Object, fields: &[&str]) {
     }
 }
 
-/// Leaves of a resize the resources of containers. Containers that are not the same are left to validation.
+/// Restricts a resize to the resources of containers. If the containers differ, validation rejects the resize.
 fn resize(old: &Object, object: &mut Object) {
     let lists = ["containers", "initContainers"];
     let containers = |object: &Object, list: &str| -> Vec<Value> {
@@ -283,7 +283,7 @@ fn resize(old: &Object, object: &mut Object) {
     }
 }
 
-/// Fields of the spec that a client may leave out of an update.
+/// Keeps the old value of spec fields that an update omits.
 fn keep(old: &Object, object: &mut Object, fields: &[&str]) {
     let Some(Value::Object(spec)) = object.get_mut("spec") else {
         return;
@@ -297,7 +297,7 @@ fn keep(old: &Object, object: &mut Object, fields: &[&str]) {
     }
 }
 
-/// Empties the status of a new object, as Go writes an empty one.
+/// Resets the status of a new object to the empty status that Go writes.
 pub(crate) fn reset_status(target: &Target, object: &mut Object, now: &Value) {
     let schema = target.version().schema.resolved();
     let Some(property) = schema.properties.get("status") else {
@@ -328,7 +328,7 @@ pub(crate) fn reset_status(target: &Target, object: &mut Object, now: &Value) {
     }
 }
 
-/// How a pod is treated when its node runs short.
+/// Returns the QoS class of a Pod.
 pub(crate) fn service_class(object: &Object) -> &'static str {
     let containers: Vec<Value> = ["initContainers", "containers"]
         .iter()
@@ -361,12 +361,12 @@ pub(crate) fn service_class(object: &Object) -> &'static str {
     }
 }
 
-/// Deleting a pod that runs somewhere takes time.
+/// Returns true if the kind has graceful deletion; only Pods have.
 pub(crate) fn is_graceful(target: &Target) -> bool {
     is(target, "", "pods")
 }
 
-/// How long a deletion waits for the object's end.
+/// Returns the grace period of a deletion in seconds.
 pub(crate) fn grace_period(target: &Target, object: &Object, options: &DeleteOptions) -> i64 {
     if !is_graceful(target) {
         return 0;
@@ -389,13 +389,13 @@ pub(crate) fn grace_period(target: &Target, object: &Object, options: &DeleteOpt
         .get("deletionGracePeriodSeconds")
         .and_then(Value::as_i64)
     {
-        // A second deletion may only shorten the wait.
+        // A second deletion can only shorten the grace period.
         Some(running) => running.min(wanted),
         None => wanted,
     }
 }
 
-/// True if a kind keeps deleted objects for reasons besides finalizers in metadata.
+/// Returns true if the kind keeps a deleted object for other reasons than `metadata.finalizers`.
 pub(crate) fn stays_when_deleted(target: &Target, object: &Object) -> bool {
     if is(target, "apiextensions.k8s.io", "customresourcedefinitions") {
         return true;
@@ -403,7 +403,7 @@ pub(crate) fn stays_when_deleted(target: &Target, object: &Object) -> bool {
     is(target, "", "namespaces") && !spec_finalizers(object).is_empty()
 }
 
-/// True if nothing but metadata keeps the object.
+/// Returns true if only metadata can keep the object.
 pub(crate) fn may_vanish(target: &Target, object: &Object) -> bool {
     !is(target, "", "namespaces") || spec_finalizers(object).is_empty()
 }
@@ -415,7 +415,7 @@ fn spec_finalizers(object: &Object) -> Vec<Value> {
         .unwrap_or_default()
 }
 
-/// What shows that an object is being deleted.
+/// Updates the status of an object when its deletion starts.
 pub(crate) fn on_deletion(target: &Target, object: &mut Object) {
     if is(target, "", "namespaces")
         && let Some(status) = object.get_mut("status")
@@ -424,12 +424,12 @@ pub(crate) fn on_deletion(target: &Target, object: &mut Object) {
     }
 }
 
-/// Evictions and the like are answered with another code than 201.
+/// Returns true if a create of the kind responds with 200 instead of 201.
 pub(crate) fn answers_create_with_ok(_target: &Target) -> bool {
     false
 }
 
-/// Checks the content of a built-in object.
+/// Validates the content of a built-in object.
 pub(crate) fn validate(
     cx: &Context<'_>,
     target: &Target,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether an object is valid: metadata by the common rules, the rest by its schema.
+//! Validation: metadata by the common rules, other fields by the schema.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::{
     store::{Object, metadata_of},
 };
 
-/// Checks a new object.
+/// Validates a new object.
 pub(crate) fn check_create(cx: &Context<'_>, target: &Target, object: &Object, errors: &mut Vec<FieldError>) {
     let metadata = metadata_of(object);
     let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -38,7 +38,7 @@ pub(crate) fn check_create(cx: &Context<'_>, target: &Target, object: &Object, e
     check_content(cx, target, None, object, errors);
 }
 
-/// Checks an object that takes the place of another.
+/// Validates an object that replaces another.
 pub(crate) fn check_update(
     cx: &Context<'_>,
     target: &Target,
@@ -78,7 +78,7 @@ fn check_content(
     }
 }
 
-/// A kind that can be scaled has a number of replicas.
+/// Checks the number of replicas of a custom resource that can be scaled.
 fn check_scale(target: &Target, object: &Object, errors: &mut Vec<FieldError>) {
     let Some(scale) = &target.version().scale else {
         return;

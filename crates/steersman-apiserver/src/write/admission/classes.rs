@@ -10,12 +10,12 @@ use crate::{
     store::{Object, metadata_of},
 };
 
-/// Where a kind names its class, and how a class says that it is the default.
+/// Describes where a kind names its class and how a class is marked as the default.
 struct Plugin {
     group: &'static str,
     classes: &'static str,
     field: &'static str,
-    /// An annotation that named the class before the field existed.
+    /// Annotation that named the class before the field existed.
     named_by: &'static str,
     defaults: &'static [&'static str],
 }
@@ -39,17 +39,17 @@ const INGRESSES: Plugin = Plugin {
     defaults: &["ingressclass.kubernetes.io/is-default-class"],
 };
 
-/// Gives a new claim the default storage class.
+/// Sets the default storage class of a new claim.
 pub(super) fn of_claim(cx: &Context<'_>, claim: &mut Object) {
     CLAIMS.apply(cx, claim);
 }
 
-/// Gives a new ingress the default class.
+/// Sets the default class of a new Ingress.
 pub(super) fn of_ingress(cx: &Context<'_>, ingress: &mut Object) {
     INGRESSES.apply(cx, ingress);
 }
 
-/// Warns of a class that is named by an annotation.
+/// Warns if an annotation names the class.
 pub(super) fn warn_of_annotation(cx: &mut Context<'_>, ingress: &Object) {
     let name = INGRESSES.named_by;
     let annotations = metadata_of(ingress).get("annotations");
@@ -76,7 +76,7 @@ impl Plugin {
         }
     }
 
-    /// The default class; of several the newest.
+    /// Returns the default class; the newest if there are several.
     fn default_class(&self, cx: &Context<'_>) -> Option<String> {
         let classes = cx.all(self.group, self.classes).filter(|class| {
             let object = class.object();

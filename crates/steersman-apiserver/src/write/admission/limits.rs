@@ -14,7 +14,7 @@ use crate::{
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// The limits of a namespace, range by range.
+/// Returns the limits of a namespace, one list for each LimitRange.
 fn ranges(cx: &Context<'_>, namespace: &str) -> Vec<Vec<Value>> {
     let in_namespace = cx.in_namespace("", "limitranges", namespace);
     in_namespace
@@ -26,7 +26,7 @@ fn ranges(cx: &Context<'_>, namespace: &str) -> Vec<Vec<Value>> {
         .collect()
 }
 
-/// Gives the containers of a Pod the defaults of its namespace.
+/// Sets the namespace's defaults on the containers of a Pod.
 pub(super) fn set_defaults(cx: &Context<'_>, target: &Target, pod: &mut Object) {
     for limits in ranges(cx, &target.namespace) {
         let mut defaults = [Object::new(), Object::new()];
@@ -56,7 +56,7 @@ pub(super) fn set_defaults(cx: &Context<'_>, target: &Target, pod: &mut Object) 
     }
 }
 
-/// Sets what a container leaves open; returns the names of the resources.
+/// Sets the resources that a container omits; returns their names.
 fn fill(container: &mut Value, field: &str, defaults: &Object) -> Vec<String> {
     let mut set = Vec::new();
     if defaults.is_empty() {
@@ -129,7 +129,7 @@ pub(super) fn check(cx: &Context<'_>, target: &Target, object: &Object) -> Resul
     Ok(())
 }
 
-/// The bounds that one limit sets.
+/// The bounds of one limit.
 struct Bounds<'a> {
     kind: &'a str,
     limit: &'a Value,
@@ -190,7 +190,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Claims have requests only.
+    /// Checks a claim, which has requests only.
     fn check_claim(&self, requests: &Amounts, errors: &mut Vec<String>) {
         for (name, enforced) in amounts(&self.limit["min"]) {
             self.minimum(&name, enforced, requests.get(&name), None, errors);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admission plugin `Priority`: Pods get the priority of their class.
+//! The admission plugin `Priority`: sets the priority of Pods from their class.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     store::{Object, Stored, metadata_of},
 };
 
-/// The classes that every server has, with their values and descriptions.
+/// The system priority classes with their values and descriptions.
 pub(crate) const SYSTEM: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
@@ -27,7 +27,7 @@ pub(crate) const SYSTEM: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Creates the classes that every server has.
+/// Creates the system priority classes.
 pub(crate) fn plant(cx: &mut Context<'_>) {
     for (name, value, description) in SYSTEM {
         let class = json!({
@@ -38,7 +38,7 @@ pub(crate) fn plant(cx: &mut Context<'_>) {
     }
 }
 
-/// Gives a new Pod the priority of its class.
+/// Sets the priority of a new Pod from its class.
 pub(super) fn admit_pod(cx: &Context<'_>, target: &Target, object: &mut Object) -> Result<()> {
     let Some(Value::Object(spec)) = object.get_mut("spec") else {
         return Ok(());
@@ -81,7 +81,7 @@ pub(super) fn admit_pod(cx: &Context<'_>, target: &Target, object: &mut Object) 
     Ok(())
 }
 
-/// The default class; of several the one with the lowest value.
+/// Returns the default class; the one with the lowest value if there are several.
 fn default_class<'a>(cx: &'a Context<'_>) -> Option<&'a Arc<Stored>> {
     let classes = cx.all("scheduling.k8s.io", "priorityclasses");
     classes
@@ -89,7 +89,7 @@ fn default_class<'a>(cx: &'a Context<'_>) -> Option<&'a Arc<Stored>> {
         .min_by_key(|class| class.object().get("value").and_then(Value::as_i64))
 }
 
-/// Refuses a second default class.
+/// Rejects a second default class.
 pub(super) fn check_class(cx: &Context<'_>, target: &Target, is_new: bool, object: &Object) -> Result<()> {
     if object.get("globalDefault") != Some(&json!(true)) {
         return Ok(());

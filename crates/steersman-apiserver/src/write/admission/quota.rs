@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admission plugin `ResourceQuota`, and the controller that counts what is used.
+//! The admission plugin `ResourceQuota`, and the controller that counts usage.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     store::{Object, Stored},
 };
 
-/// Resources that each container must name where a quota limits them.
+/// Resources that each container must specify if a quota limits them.
 const NAMED_BY_CONTAINERS: [&str; 6] = [
     "cpu",
     "limits.cpu",
@@ -29,7 +29,7 @@ const NAMED_BY_CONTAINERS: [&str; 6] = [
 /// The quotas that a write would charge, with their new usage.
 pub(crate) type Charges = Vec<(Arc<Stored>, Amounts)>;
 
-/// True if quotas look at such a write.
+/// Returns true if quotas count such a write.
 fn is_counted(target: &Target, is_new: bool) -> bool {
     let resource = &target.resource;
     match target.subresource.as_str() {
@@ -63,7 +63,7 @@ pub(super) fn check(
         });
         let mut wanted = usage::of(resource, object);
         let name = quota.text("name");
-        // A resource that an object can use counts even where this object uses none of it.
+        // A limited resource counts if the kind can use it, even if this object uses none of it.
         let restricted: Vec<&String> = hard.keys().filter(|known| can_use(resource, known)).collect();
         if restricted.is_empty() {
             continue;
@@ -114,7 +114,7 @@ pub(super) fn check(
     Ok(charges)
 }
 
-/// True if objects of a kind can use what a quota limits under this name.
+/// Returns true if the kind can use the resource that a quota limits under this name.
 fn can_use(resource: &Resource, name: &str) -> bool {
     let group = if resource.group.is_empty() {
         String::new()
@@ -146,7 +146,7 @@ fn can_use(resource: &Resource, name: &str) -> bool {
     }
 }
 
-/// The resources that containers of a Pod have to name and do not.
+/// Returns the resources that containers of a Pod must specify and do not.
 fn unnamed(resource: &Resource, object: &Object, restricted: &[&String]) -> Option<String> {
     let of_whole_pod = |field: &str| {
         let amounts = at(object, &["spec", "resources", field]).and_then(Value::as_object);
@@ -175,7 +175,7 @@ fn unnamed(resource: &Resource, object: &Object, restricted: &[&String]) -> Opti
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Notes in quotas what a write has used.
+/// Adds the usage of a write to the status of quotas.
 pub(crate) fn charge(cx: &mut Context<'_>, charges: Charges) {
     for (quota, used) in charges {
         let used: Object = used
@@ -208,7 +208,7 @@ fn put_status(cx: &mut Context<'_>, quota: &Stored, hard: Option<Value>, used: O
     cx.put(&resource, &target.key(), object);
 }
 
-/// Counts anew what the quotas of a namespace limit, as the controller manager does.
+/// Recounts the usage of all quotas of a namespace, as the controller manager does.
 pub(crate) fn recount(cx: &mut Context<'_>, namespace: &str) {
     let quotas: Vec<Arc<Stored>> = cx
         .in_namespace("", "resourcequotas", namespace)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admission plugin `PodSecurity`: Pods keep to the security level that the labels of their namespace name.
+//! The admission plugin `PodSecurity`: enforces the security level that the labels of a namespace select.
 
 mod checks;
 
@@ -18,10 +18,10 @@ use crate::{
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// As many Pods are checked when the level of a namespace changes.
+/// Maximum number of Pods that are checked when the level of a namespace changes.
 const PODS_MAX: usize = 3000;
 
-/// How much a Pod is allowed to do, from most to least.
+/// Pod Security levels, from most to least permissive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Privileged,
@@ -39,11 +39,11 @@ impl Level {
     }
 }
 
-/// A level as it was in a version of Kubernetes.
+/// A level as defined in one version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Standard {
     level: Level,
-    /// The minor version; nothing for the latest.
+    /// The minor version; `None` for the latest.
     minor: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Display for Standard {
     }
 }
 
-/// The standards of a namespace. Nothing reads audit annotations, so that mode has no effect.
+/// The Pod Security standards of a namespace. The server writes no audit log, so the audit mode has no effect.
 #[derive(Clone, Copy, Debug)]
 struct Policy {
     enforce: Standard,
@@ -64,7 +64,7 @@ struct Policy {
 }
 
 impl Policy {
-    /// Reads the labels of a namespace, and what is wrong with them.
+    /// Parses the labels of a namespace; returns the policy and the errors in the labels.
     fn of(namespace: &Object) -> (Self, Vec<FieldError>) {
         let labels = metadata_of(namespace).get("labels");
         let label = |name: &str| labels?.get(format!("{PREFIX}{name}"))?.as_str();
@@ -116,7 +116,7 @@ fn minor_of(text: &str) -> Option<u32> {
     is_number.then(|| digits.parse().ok())?
 }
 
-/// Checks a write by the standards of its namespace.
+/// Checks a write against the standards of its namespace.
 pub(super) fn check(
     cx: &mut Context<'_>,
     target: &Target,
@@ -159,7 +159,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Where the Pod of a kind is in its objects.
+/// Returns the path of the Pod template in objects of a kind.
 fn template(target: &Target) -> Option<&'static str> {
     let resource = &target.resource;
     Some(match (resource.group.as_str(), resource.plural.as_str()) {
@@ -173,7 +173,7 @@ fn template(target: &Target) -> Option<&'static str> {
     })
 }
 
-/// True if an update brings new images or containers.
+/// Returns true if an update changes images or containers.
 fn is_significant(old: &Object, new: &Object) -> bool {
     let images = |object: &Object, list: &str| -> Vec<Value> {
         let containers = at(object, &["spec", list]).and_then(Value::as_array);
@@ -190,7 +190,7 @@ fn is_significant(old: &Object, new: &Object) -> bool {
     changed("containers") || changed("initContainers") || added
 }
 
-/// Why a Pod breaks a standard.
+/// Describes how a Pod violates a standard.
 fn detail(standard: Standard, pod: &Value) -> Option<String> {
     let found = violations(standard, pod);
     let parts: Vec<String> = found
@@ -208,7 +208,7 @@ fn violations(standard: Standard, pod: &Value) -> Vec<checks::Violation> {
     checks::violations(is_restricted, standard.minor.unwrap_or(u32::MAX), pod)
 }
 
-/// Labels must be right; Pods that break a stricter level are named in warnings.
+/// Rejects invalid labels. Warns about existing Pods that violate a stricter level.
 fn check_namespace(
     cx: &mut Context<'_>,
     target: &Target,

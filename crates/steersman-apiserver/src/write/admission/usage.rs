@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much of its namespace's quota an object uses.
+//! Computes the quota usage of an object.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use crate::{
     store::{Object, metadata_of},
 };
 
-/// The containers of a Pod, and then its init containers.
+/// Returns the containers of a Pod, then its init containers.
 pub(super) fn containers(pod: &Object) -> Vec<Value> {
     let lists = ["containers", "initContainers"];
     let lists = lists
@@ -21,7 +21,8 @@ pub(super) fn containers(pod: &Object) -> Vec<Value> {
     lists.flatten().cloned().collect()
 }
 
-/// The `requests` or `limits` of a whole Pod: the sum over its containers, or what its init containers need if that is more.
+/// Returns the `requests` or `limits` of a Pod: the sum over its containers, or the needs of its init containers if
+/// these are larger.
 pub(super) fn of_pod(pod: &Object, field: &str) -> Amounts {
     let list = |list: &str| -> Vec<Value> {
         let containers = at(pod, &["spec", list]).and_then(Value::as_array);
@@ -31,7 +32,7 @@ pub(super) fn of_pod(pod: &Object, field: &str) -> Amounts {
     for container in list("containers") {
         add(&mut total, &amounts(&container["resources"][field]));
     }
-    // Sidecars run beside what starts after them.
+    // A sidecar runs beside all containers that start after it.
     let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
     for container in list("initContainers") {
         let own = amounts(&container["resources"][field]);
@@ -53,7 +54,7 @@ pub(super) fn of_pod(pod: &Object, field: &str) -> Amounts {
     total
 }
 
-/// What an object uses, by the names that quotas have for it.
+/// Returns the usage of an object under the names that quotas use.
 pub(super) fn of(resource: &Resource, object: &Object) -> Amounts {
     let mut used = Amounts::new();
     let group = if resource.group.is_empty() {
@@ -114,7 +115,7 @@ fn claim(object: &Object, used: &mut Amounts) {
 }
 
 fn pod(object: &Object, used: &mut Amounts) {
-    // A Pod that has ended, or should have, holds nothing.
+    // A Pod that has ended, or is overdue to end, uses nothing.
     let phase = at(object, &["status", "phase"]).and_then(Value::as_str);
     if matches!(phase, Some("Succeeded" | "Failed")) {
         return;
@@ -135,7 +136,7 @@ fn pod(object: &Object, used: &mut Amounts) {
     used.extend(compute(&requests, &limits));
 }
 
-/// The compute resources that requests and limits use.
+/// Returns the compute usage of the given requests and limits.
 pub(super) fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut used = Amounts::new();
     for (name, amount) in requests {
@@ -156,7 +157,7 @@ pub(super) fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     used
 }
 
-/// True if a quota of these scopes counts an object.
+/// Returns true if a quota with these scopes counts an object.
 pub(super) fn is_in_scopes(spec: &Value, resource: &Resource, object: &Object) -> bool {
     let plain = spec["scopes"].as_array().into_iter().flatten();
     let plain = plain.map(|scope| json!({"scopeName": scope, "operator": "Exists"}));
@@ -201,7 +202,7 @@ fn selects(scope: &Value, class: Option<&Value>) -> bool {
     }
 }
 
-/// True if a Pod's affinity names other namespaces.
+/// Returns true if a Pod's affinity names other namespaces.
 fn crosses_namespaces(pod: &Object) -> bool {
     let names_others = |term: &Value| {
         let list = term["namespaces"].as_array().is_some_and(|list| !list.is_empty());
@@ -217,7 +218,8 @@ fn crosses_namespaces(pod: &Object) -> bool {
     })
 }
 
-/// True if a Pod is being deleted and has had its grace period once more, so that its node is lost.
+/// Returns true if a Pod is still terminating one grace period after its deletion time, so that its node counts as
+/// lost.
 pub(super) fn is_overdue(pod: &Object, now: SystemTime) -> bool {
     let metadata = metadata_of(pod);
     let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events, which both groups check, and the new one more strictly.
+//! Validation of Events. Both groups are checked; `events.k8s.io` is stricter than the core group.
 
 use serde_json::{Value, json};
 
@@ -37,8 +37,9 @@ pub(super) fn check(target: &Target, old: Option<&Value>, object: &Value, errors
     }
 }
 
-/// An event is in the namespace of what it is about. What has none is told of in the default one; new events also in that
-/// of the system, and of an object in any other namespace than their own.
+/// Checks the namespace of an Event: it must be that of the involved object, or `default` for a cluster-scoped object.
+/// An Event with `eventTime` can also use `kube-system` for a cluster-scoped object, and any namespace for a namespaced
+/// object.
 fn place(target: &Target, object: &Value, errors: &mut Errors<'_>) {
     let namespace = text(&object["involvedObject"], "namespace");
     let is_new = !object["eventTime"].is_null();
@@ -53,7 +54,7 @@ fn place(target: &Target, object: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// Who tells of it, and why.
+/// Checks the reporting controller, instance, action, reason and message.
 fn origin(is_old_group: bool, object: &Value, errors: &mut Errors<'_>) {
     let controller = text(object, "reportingComponent");
     let path = if is_old_group {
@@ -96,7 +97,7 @@ fn series(series: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// The old group takes any name that can be part of a path.
+/// Checks that the name is a DNS subdomain. The core group does not require this.
 fn name(metadata: &Value, errors: &mut Errors<'_>) {
     for (field, is_prefix) in [("generateName", true), ("name", false)] {
         let name = text(metadata, field);

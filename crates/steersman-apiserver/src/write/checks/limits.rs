@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limit ranges, quotas and priority classes.
+//! Validation of LimitRanges, ResourceQuotas and PriorityClasses.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     write::admission::priority,
 };
 
-/// Resources that only quotas know.
+/// Resource names that only quotas have.
 const OF_QUOTAS: [&str; 20] = [
     "cpu",
     "memory",
@@ -37,7 +37,7 @@ const OF_QUOTAS: [&str; 20] = [
     "storage",
 ];
 
-/// Resources that are counted in whole numbers.
+/// Resources with integer amounts.
 const WHOLE: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -60,7 +60,7 @@ const SCOPES: [&str; 7] = [
     "VolumeAttributesClass",
 ];
 
-/// Checks a PriorityClass.
+/// Validates a PriorityClass.
 pub(super) fn priority_class(old: Option<&Value>, class: &Value, errors: &mut Errors<'_>) {
     if let Some(old) = old {
         if old["value"] != class["value"] {
@@ -99,7 +99,7 @@ pub(super) fn priority_class(old: Option<&Value>, class: &Value, errors: &mut Er
     errors.one_of("preemptionPolicy", text(class, "preemptionPolicy"), &policies);
 }
 
-/// The name of a resource is known, or has a prefix.
+/// Checks that a resource name is a standard one or has a domain prefix.
 fn resource_name(path: &str, name: &str, errors: &mut Errors<'_>) {
     let wrong = names::qualified(name);
     for error in &wrong {
@@ -116,7 +116,7 @@ fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
 }
 
-/// Checks a ResourceQuota.
+/// Validates a ResourceQuota.
 pub(super) fn quota(old: Option<&Value>, quota: &Value, errors: &mut Errors<'_>) {
     let spec = &quota["spec"];
     hard("spec.hard", &spec["hard"], errors);
@@ -133,7 +133,7 @@ pub(super) fn quota(old: Option<&Value>, quota: &Value, errors: &mut Errors<'_>)
     }
 }
 
-/// Checks the status of a ResourceQuota.
+/// Validates the status of a ResourceQuota.
 pub(super) fn quota_status(quota: &Value, errors: &mut Errors<'_>) {
     hard("status.hard", &quota["status"]["hard"], errors);
     hard("status.used", &quota["status"]["used"], errors);
@@ -159,7 +159,7 @@ fn hard(path: &str, list: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// True if a scope selects objects that can use a resource.
+/// Returns true if a scope selects objects that can use a resource.
 fn fits(scope: &str, resource: &str) -> bool {
     let is_compute = matches!(
         resource,
@@ -173,7 +173,7 @@ fn fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// The resources of a quota that are not for objects of a scope.
+/// Counts the resources of a quota that objects of a scope cannot use.
 fn misfits(spec: &Value, scope: &str) -> usize {
     let resources = fields(spec, "hard")
         .into_iter()
@@ -254,7 +254,7 @@ fn scope_selector(spec: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// Checks a LimitRange.
+/// Validates a LimitRange.
 pub(super) fn limit_range(range: &Value, errors: &mut Errors<'_>) {
     let mut kinds = BTreeSet::new();
     for (path, limit) in items(&range["spec"], "limits", "spec.limits") {
@@ -297,7 +297,7 @@ fn limit_type(path: &str, kind: &str, errors: &mut Errors<'_>) {
     }
 }
 
-/// The bounds and defaults of each resource must agree.
+/// Checks that the bounds and defaults of each resource agree.
 fn bounds(path: &str, kind: &str, limit: &Value, errors: &mut Errors<'_>) {
     let [min, max, ratio] = ["min", "max", "maxLimitRequestRatio"].map(|field| amounts(&limit[field]));
     let [default, request] = ["default", "defaultRequest"].map(|field| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services and Ingresses.
+//! Validation of Services and Ingresses.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

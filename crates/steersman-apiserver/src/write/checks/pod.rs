@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pods and their templates.
+//! Validation of Pods and Pod templates.
 
 mod changes;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Errors, fields, is_empty, items, text};
 use crate::{quantity, status::FieldError, write::kinds};
 
-/// Sources of volumes, in the order in which the real server looks for them.
+/// Volume sources in the order in which the real server checks them.
 const SOURCES: [&str; 12] = [
     "emptyDir",
     "hostPath",
@@ -26,7 +26,7 @@ const SOURCES: [&str; 12] = [
     "image",
 ];
 
-/// Checks a Pod.
+/// Validates a Pod.
 pub(super) fn check(old: Option<&Value>, pod: &Value, errors: &mut Errors<'_>) {
     spec("spec", &pod["spec"], errors);
     let gated = items(&pod["spec"], "schedulingGates", "").next().is_some();
@@ -40,7 +40,7 @@ pub(super) fn check(old: Option<&Value>, pod: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// Checks a Pod whose ephemeral containers or resources are changed by their subresource.
+/// Validates an update of a Pod through the `ephemeralcontainers` or `resize` subresource.
 pub(super) fn check_subresource(subresource: &str, old: &Value, pod: &Value, errors: &mut Errors<'_>) {
     spec("spec", &pod["spec"], errors);
     if subresource == "ephemeralcontainers" {
@@ -52,7 +52,7 @@ pub(super) fn check_subresource(subresource: &str, old: &Value, pod: &Value, err
     }
 }
 
-/// Checks what a Pod or a template specifies.
+/// Validates the spec of a Pod or template.
 pub(super) fn spec(path: &str, spec: &Value, errors: &mut Errors<'_>) {
     let at = |field: &str| format!("{path}.{field}");
     let volumes = volumes(&at("volumes"), spec, errors);
@@ -115,7 +115,7 @@ fn tolerate(path: &str, toleration: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// The names of the volumes.
+/// Checks volumes and returns their names.
 fn volumes(path: &str, spec: &Value, errors: &mut Errors<'_>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let account = text(spec, "serviceAccountName");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that is neither a workload nor a network.
+//! Validation of kinds that are neither workloads nor networking.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn keys(field: &str, object: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// An object that was made immutable stays as it is.
+/// Rejects changes of an object that is marked as immutable.
 fn immutable_data(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) {
     let Some(old) = old.filter(|old| old["immutable"] == json!(true)) else {
         return;
@@ -101,7 +101,7 @@ pub(super) fn claim(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>
         let fixed = |spec: &Value| {
             let mut spec = spec.clone();
             spec["resources"]["requests"] = Value::Null;
-            // The binder fills these in.
+            // The volume binder sets these fields.
             spec["volumeName"] = Value::Null;
             spec["volumeAttributesClassName"] = Value::Null;
             spec

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kinds that make Pods.
+//! Validation of kinds that create Pods.
 
 use serde_json::{Value, json};
 
 use super::{Errors, is_empty, items, pod, text};
 use crate::{names, status::FieldError};
 
-/// A selector, and that it selects the Pods of the template.
+/// Checks a selector, and that it selects the Pods of the template.
 fn selector(of: &str, spec: &Value, errors: &mut Errors<'_>) {
     let selector = &spec["selector"];
     if selector.is_null() {
@@ -64,7 +64,7 @@ fn label_selector(selector: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// True if a selector selects these labels.
+/// Returns true if a selector selects these labels.
 fn selects(selector: &Value, labels: &Value) -> bool {
     let own = |key: &str| labels.get(key);
     let mut wanted = selector["matchLabels"].as_object().into_iter().flatten();
@@ -84,7 +84,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
         })
 }
 
-/// A template whose Pods run for ever.
+/// Checks a Pod template that requires `restartPolicy: Always`.
 fn template(of: &str, spec: &Value, errors: &mut Errors<'_>) {
     let inner = &spec["template"]["spec"];
     errors.labels("spec.template.labels", &spec["template"]["metadata"]["labels"]);
@@ -108,7 +108,7 @@ fn numbers(spec: &Value, fields: &[&str], errors: &mut Errors<'_>) {
     }
 }
 
-/// A strategy that is none, as Go prints it.
+/// Formats an unknown strategy as Go prints it.
 fn unknown_strategy(spec: &Value, field: &str) -> String {
     format!(
         "{{\"Type\":{},\"RollingUpdate\":null}}",
@@ -184,7 +184,7 @@ pub(super) fn replica_set(old: Option<&Value>, object: &Value, errors: &mut Erro
     }
 }
 
-/// What a StatefulSet may change of its spec.
+/// Error for a change of an immutable field of a StatefulSet's spec.
 const STATEFUL: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
 pub(super) fn stateful_set(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) {
@@ -260,7 +260,7 @@ pub(super) fn job(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) 
             errors.immutable("spec.completions", was, is);
         }
         errors.immutable("spec.selector", &old["selector"], &spec["selector"]);
-        // A suspended Job that never began may still be told where to run.
+        // The template of a suspended Job can still change, so that a queue controller can place the Job.
         if old["suspend"] != json!(true) {
             errors.immutable("spec.template", &old["template"], &spec["template"]);
         }
@@ -360,7 +360,7 @@ pub(super) fn cron_job(object: &Value, errors: &mut Errors<'_>) {
     job_spec("spec.jobTemplate.spec", &spec["jobTemplate"]["spec"], errors);
 }
 
-/// Looks like a zone of the world: this server has no table of them.
+/// Returns true if the text looks like a time zone; this server has no time zone database.
 fn is_zone(zone: &str) -> bool {
     const AREAS: [&str; 10] = [
         "Africa",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The checks of the Pod Security Standards, with the texts of the real server.
+//! The checks of the Pod Security Standards, with the messages of the real server.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// A rule that a Pod breaks.
+/// A rule that a Pod violates.
 #[derive(Debug)]
 pub(super) struct Violation {
     pub(super) reason: String,
@@ -29,7 +29,7 @@ const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// Kernel parameters that can be set, and the minor version since when.
+/// Sysctls that are allowed, with the minor version that first allows them.
 const SYSCTLS: [(&str, u32); 14] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),
@@ -47,7 +47,7 @@ const SYSCTLS: [(&str, u32); 14] = [
     ("net.ipv4.tcp_notsent_lowat", 37),
 ];
 
-/// Sources of volumes that the restricted level allows.
+/// Volume types that the restricted level allows.
 const VOLUMES: [&str; 9] = [
     "configMap",
     "csi",
@@ -60,7 +60,7 @@ const VOLUMES: [&str; 9] = [
     "secret",
 ];
 
-/// All rules of a level in a minor version that a Pod breaks, in the order of the real server.
+/// Returns the violations of a level in a minor version, in the order of the real server.
 pub(super) fn violations(is_restricted: bool, minor: u32, pod: &Value) -> Vec<Violation> {
     let pod = Pod {
         metadata: &pod["metadata"],
@@ -124,7 +124,7 @@ fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
         .join(", ")
 }
 
-/// `container "a"`, or `containers "a", "b"`.
+/// Formats `container "a"`, or `containers "a", "b"`.
 fn named(containers: &[String]) -> String {
     format!(
         "{} {}",
@@ -133,7 +133,7 @@ fn named(containers: &[String]) -> String {
     )
 }
 
-/// Who sets what is not allowed: the Pod, containers, or both.
+/// Names the setters of a forbidden value: the Pod, containers, or both.
 fn setters(by_pod: bool, containers: &[String]) -> Option<String> {
     let mut all = Vec::new();
     if by_pod {
@@ -154,14 +154,14 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
 }
 
 impl Pod<'_> {
-    /// Init containers, containers and ephemeral containers.
+    /// Returns init containers, containers and ephemeral containers.
     fn containers(&self) -> impl Iterator<Item = &Value> {
         let lists = ["initContainers", "containers", "ephemeralContainers"];
         let lists = lists.into_iter().filter_map(|list| self.spec[list].as_array());
         lists.flatten()
     }
 
-    /// The names of the containers for which something holds.
+    /// Returns the names of the containers that match a predicate.
     fn names(&self, holds: impl Fn(&Value) -> bool) -> Vec<String> {
         let found = self.containers().filter(|container| holds(container));
         found
@@ -169,7 +169,7 @@ impl Pod<'_> {
             .collect()
     }
 
-    /// Root in a user namespace of the Pod's own is nobody outside.
+    /// Returns true if the Pod has its own user namespace, in which root has no rights on the node.
     fn is_relaxed(&self) -> bool {
         self.minor >= 35 && self.spec["hostUsers"] == false
     }
@@ -214,7 +214,7 @@ impl Pod<'_> {
         (!setters.is_empty()).then(|| violation(reason, detail))
     }
 
-    /// The capabilities that containers add although they are not allowed to, and these containers.
+    /// Names the forbidden capabilities that containers add, and these containers.
     fn added(&self, is_allowed: impl Fn(&str) -> bool) -> Option<String> {
         let bad = |container: &Value| -> BTreeSet<String> {
             let added = texts(&container["securityContext"]["capabilities"]["add"]);
@@ -259,7 +259,7 @@ impl Pod<'_> {
         (!used.is_empty()).then(|| violation("host namespaces", used.join(", ")))
     }
 
-    /// The names of the volumes for which something holds.
+    /// Returns the names of the volumes that match a predicate.
     fn volumes(&self, holds: impl Fn(&Value) -> bool) -> Vec<String> {
         let volumes = self.spec["volumes"].as_array().into_iter().flatten();
         let found = volumes.filter(|volume| holds(volume));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an update can change of a Pod.
+//! Validation of Pod updates.
 
 use serde_json::{Value, json};
 
 use super::{Errors, items, text};
 use crate::status::FieldError;
 
-/// The fields of the spec that an update can change.
+/// Error that lists the mutable fields of the spec.
 const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
@@ -27,7 +27,7 @@ pub(super) fn check(old: &Value, new: &Value, errors: &mut Errors<'_>) {
     }
     tolerations(old, new, errors);
     gates(old, new, errors);
-    // What was compared above counts as unchanged.
+    // Fields that were compared above count as unchanged.
     let mut rest = new.clone();
     for list in CONTAINERS {
         for (index, _) in items(old, list, "").enumerate() {
@@ -60,7 +60,8 @@ fn put(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// Checks the images of containers; false if the containers are not the same, so that nothing more can be compared.
+/// Checks the images of containers; returns false if the lists of containers differ, so that nothing more can be
+/// compared.
 fn images(list: &str, old: &Value, new: &Value, errors: &mut Errors<'_>) -> bool {
     let path = format!("spec.{list}");
     if items(old, list, "").count() != items(new, list, "").count() {
@@ -78,7 +79,7 @@ fn images(list: &str, old: &Value, new: &Value, errors: &mut Errors<'_>) -> bool
     true
 }
 
-/// A deadline can be set or moved closer; false ends the comparison.
+/// Checks that a deadline is only set or shortened; returns false to end the comparison.
 fn deadline(old: &Value, new: &Value, errors: &mut Errors<'_>) -> bool {
     let path = "spec.activeDeadlineSeconds";
     let Some(seconds) = new.as_i64() else {
@@ -113,7 +114,7 @@ fn tolerations(old: &Value, new: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// Scheduling gates can only be removed.
+/// Checks that scheduling gates are only removed.
 fn gates(old: &Value, new: &Value, errors: &mut Errors<'_>) {
     for (path, gate) in items(new, "schedulingGates", "spec.schedulingGates") {
         let name = text(gate, "name");
@@ -124,7 +125,7 @@ fn gates(old: &Value, new: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// A Pod that waits at a gate can be narrowed to fewer nodes.
+/// Checks that an update of a gated Pod only narrows its node selection.
 fn placement(old: &Value, rest: &mut Value, errors: &mut Errors<'_>) {
     let selector = &rest["nodeSelector"];
     let mut before = old["nodeSelector"].as_object().into_iter().flatten();
@@ -171,7 +172,7 @@ fn affinity(old: &Value, new: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// True if a term keeps all requirements that it had. A term without any matches nothing, so it must stay so.
+/// Returns true if a term keeps all its requirements. A term without requirements matches nothing and must stay empty.
 fn only_adds(before: &Value, after: &Value) -> bool {
     let requirements = |term: &Value, field: &str| term[field].as_array().cloned().unwrap_or_default();
     let fields = ["matchExpressions", "matchFields"];
@@ -184,7 +185,7 @@ fn only_adds(before: &Value, after: &Value) -> bool {
         .all(|field| requirements(after, field).starts_with(&requirements(before, field)))
 }
 
-/// Ephemeral containers can only be added.
+/// Checks that ephemeral containers are only added.
 pub(super) fn ephemeral(old: &Value, new: &Value, errors: &mut Errors<'_>) {
     let list = "ephemeralContainers";
     for (_, before) in items(old, list, "") {
@@ -200,7 +201,7 @@ pub(super) fn ephemeral(old: &Value, new: &Value, errors: &mut Errors<'_>) {
     }
 }
 
-/// A resize changes CPU and memory, and not the class of service.
+/// Checks that a resize changes only CPU and memory, and keeps the QoS class.
 pub(super) fn resize(old: &Value, new: &Value, class: (&str, &str), errors: &mut Errors<'_>) {
     let before = errors.0.len();
     if class.0 != class.1 {
@@ -234,7 +235,7 @@ pub(super) fn resize(old: &Value, new: &Value, class: (&str, &str), errors: &mut
     }
 }
 
-/// Takes CPU and memory from the old amounts.
+/// Restores CPU and memory to the old amounts.
 fn keep_amounts(old: &Value, new: &mut Value) {
     if new.is_null() {
         *new = json!({});
@@ -244,7 +245,7 @@ fn keep_amounts(old: &Value, new: &mut Value) {
     }
 }
 
-/// Resources without empty lists.
+/// Removes empty lists from resources.
 fn settled(resources: &Value) -> Value {
     let mut resources = resources.clone();
     for kind in ["requests", "limits"] {
