@@ -52,7 +52,7 @@ impl Cache {
         }
     }
 
-    /// The informers of a resource, each with the place for its overlay.
+    /// Returns the informers of a resource, each with the cell of its overlay.
     fn accesses(&self, resource: &Resource) -> Vec<Access> {
         let entries = self.0.lock();
         let of_resource = entries.iter().filter(|((found, _), _)| found == resource);
