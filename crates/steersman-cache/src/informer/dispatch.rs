@@ -369,17 +369,16 @@ pub(super) struct Part {
     namespace: String,
     number: u64,
     metadata_only: bool,
-    /// What is known of the list that is under way.
+    /// The source of the list in progress.
     came: Came,
-    /// What the list that is under way had so far. Not needed where there is one list for the whole store, which marks
-    /// what it saw itself.
+    /// Keys in the list in progress. `None` for a list of the whole store, since the store marks the objects itself.
     seen: Option<HashSet<ObjectKey>>,
-    /// Room for the revision of the object in hand.
+    /// Buffer for the revision of the current object.
     revision: String,
 }
 
 impl Part {
-    /// Which one it is: empty for all.
+    /// Returns the namespace of the part; empty for all.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
