@@ -449,10 +449,7 @@ impl Indexes {
     fn add_to(&self, resource: &Resource, store: &Store) {
         for add in self.0.get(resource).into_iter().flatten() {
             let added = add(store);
-            debug_assert!(
-                added.is_ok(),
-                "the builder refuses indexes that do not go together"
-            );
+            debug_assert!(added.is_ok(), "the builder rejects conflicting indexes");
         }
     }
 }

@@ -51,8 +51,8 @@ const READ_AHEAD: usize = 128 << 10;
 ///
 /// * A connection whose peer has disappeared silently, for example behind a NAT that dropped it, breaks after 45 s. With
 ///   kube's client, a watch on it would stay silent until a timeout.
-/// * It reads a long list for less than half of the CPU. A stream of more than 16 MB per second is polled every other
-///   millisecond instead of by the reactor. This adds up to 2 ms of latency to such a stream, and to no other.
+/// * It reads a long list for less than half of the CPU. A stream of more than 16 MB per second is polled every 2 ms instead
+///   of by the reactor. This adds up to 2 ms of latency to such a stream, and to no other.
 /// * It has no read timeout: a watch can be silent, and informers have their own timeouts.
 /// * It checks the [`WriteGuard`] of a request before it writes bytes of its body.
 /// * It does not retry and opens no tracing span for a request: informers retry and report errors themselves.

@@ -65,7 +65,7 @@ impl<V> Definition<V> {
     fn values_of(&self, object: &Arc<Object>) -> Vec<V> {
         catch_unwind(AssertUnwindSafe(|| (self.values)(object))).unwrap_or_else(|_| {
             let (index, key) = (&self.name, object.key());
-            tracing::error!(%index, %key, "an index function panicked; no lookup finds the object by it");
+            tracing::error!(%index, %key, "index function panicked; lookups by this index do not find the object");
             object.failed();
             Vec::new()
         })
@@ -74,7 +74,7 @@ impl<V> Definition<V> {
 
 /// The store has a different index of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store has another index `{name}`: clone that one, or choose another name")]
+#[error("the store has another index `{name}`; clone that one, or choose another name")]
 #[non_exhaustive]
 pub struct IndexConflict {
     /// The name of both indexes.
@@ -197,8 +197,10 @@ impl<V: IndexValue> AnyKept for Kept<V> {
 
     fn set(&mut self, slot: u32, values: Box<dyn Any + Send>) {
         let values = values.downcast::<Vec<V>>();
-        self.postings
-            .set::<V, V>(slot, *values.expect("an index is given what it computed"));
+        self.postings.set::<V, V>(
+            slot,
+            *values.expect("an index receives only values that it computed"),
+        );
     }
 
     fn remove(&mut self, slot: u32) {

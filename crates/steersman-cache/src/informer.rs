@@ -11,7 +11,7 @@
 //! 6. When the last handle is dropped, the watch is closed and the store's memory is freed.
 //! 7. Namespaces are added and removed atomically: events of a watch whose namespace is no longer wanted are ignored.
 //!
-//! # Where handlers run
+//! # Execution of handlers
 //! Handlers run on the task that reads from the server, one after another. So they must be quick: turn events into keys and
 //! put these into a queue. A handler must not change the namespaces of the informer that calls it, end it, or register with
 //! it. A handler can read the state of its informer and cache, ask a cache for any informer, and drop handles: no lock of a
@@ -490,7 +490,7 @@ impl Shared {
     /// Reports the error as long as the task is held. A request would make the server answer that the kind is unknown.
     fn refuse(&self, trouble: WatchError, (place, reporter): (Part, Reporter)) -> Task {
         let resource = &self.resource;
-        tracing::warn!(%resource, %trouble, "an informer has nothing to ask for");
+        tracing::warn!(%resource, %trouble, "invalid informer scope; not listing");
         reporter.update(|health| health.trouble = Some(Arc::new(trouble)));
         self.surroundings.spawner.spawn("refused", async move {
             let _held = (place, reporter);

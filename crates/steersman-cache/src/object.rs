@@ -106,16 +106,16 @@ impl Place {
 #[non_exhaustive]
 pub enum InvalidObject {
     /// The bytes are no JSON object.
-    #[error("this is no JSON object: {reason}")]
+    #[error("invalid JSON object: {reason}")]
     Json {
         /// The parser's message.
         reason: String,
     },
     /// The object has no name.
-    #[error("it has no metadata.name")]
+    #[error("the object has no metadata.name")]
     NoName,
     /// A field of its metadata begins after the first 16 MiB, or the object is longer than 4 GiB. API servers accept 3 MiB.
-    #[error("it is too long: its metadata is not within the first 16 MiB")]
+    #[error("the object is too long: its metadata is not within the first 16 MiB")]
     TooLong,
 }
 
@@ -290,7 +290,7 @@ impl Object {
         }
         let content = self.bytes.get(place.at() + 1..).unwrap_or_default();
         let end = memchr::memchr(self.end_of_text(place), content).unwrap_or_default();
-        std::str::from_utf8(&content[..end]).expect("the walk lets only UTF-8 into the header")
+        std::str::from_utf8(&content[..end]).expect("the scan accepts only UTF-8 in header fields")
     }
 }
 

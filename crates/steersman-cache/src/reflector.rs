@@ -225,7 +225,7 @@ impl<S: Sink> Reflector<S> {
 
     fn panicked(&mut self) -> WatchError {
         let resource = &self.resource;
-        tracing::error!(%resource, "something panicked over what the server sent; all of it is listed anew");
+        tracing::error!(%resource, "panicked while processing a response; relisting");
         self.sink.abandon();
         WatchError::Panicked
     }
@@ -259,7 +259,7 @@ impl<S: Sink> Reflector<S> {
         let is_doubtful = is_absent && (self.revision.is_known() || !is_agreed);
         let can_pass = trouble.can_pass_with_an_outage() || is_doubtful;
         let (early, delay) = self.backoff.failed(now, &trouble, can_pass);
-        tracing::debug!(%resource, %trouble, ?delay, "a reflector is in trouble");
+        tracing::debug!(%resource, %trouble, ?delay, "list or watch failed; retrying");
         self.health.update(|health| {
             health.trouble = Some(Arc::new(trouble));
             health.absent = is_agreed;
@@ -329,7 +329,7 @@ impl<S: Sink> Reflector<S> {
                     continue;
                 }
                 Ok(None) => WatchError::Unreachable {
-                    reason: "the server ended the watch at once, and it told nothing new".to_owned(),
+                    reason: "the server closed the watch immediately, without a newer revision".to_owned(),
                 },
                 Err(trouble @ WatchError::Unreachable { .. }) => trouble,
                 // Report an error that a server does not cause by itself, however long the watch worked before.

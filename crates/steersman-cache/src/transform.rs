@@ -115,7 +115,7 @@ impl Transform {
         let held = catch_unwind(AssertUnwindSafe(|| holds(object)));
         if held.is_err() {
             let key = object.key();
-            tracing::error!(%key, "the function of a transform panicked; the object is kept");
+            tracing::error!(%key, "transform function panicked; keeping the object");
         }
         held.ok()
     }

@@ -76,7 +76,7 @@ pub(super) async fn list(
         let mut item = |item: Result<Arc<Object>, _>| match item {
             Ok(object) if query.matches(&object) && found.len() < query.limited() => found.push(object),
             Ok(_) => {}
-            Err(error) => tracing::warn!(%resource, %error, "an object cannot be read and is left out"),
+            Err(error) => tracing::warn!(%resource, %error, "skipping invalid object"),
         };
         while let Some(chunk) = response.chunk().await? {
             splitter.push(&chunk, &mut item)?;

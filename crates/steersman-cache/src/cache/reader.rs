@@ -45,7 +45,7 @@ pub struct Reader {
     opened: Arc<Opened>,
 }
 
-/// How much of each object a reader needs.
+/// Part of each object that a reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "an API server knows these two")]
 pub enum ObjectDetail {
@@ -60,7 +60,7 @@ pub enum ObjectDetail {
 #[non_exhaustive]
 pub enum ReadError {
     /// The kind has no informer and the reader does not start one, or the informer was removed during the read.
-    #[error("{resource} is not cached: watch it, or let the reader start an informer or read live")]
+    #[error("{resource} is not cached; watch it, or let the reader start an informer or read live")]
     NotCached {
         /// The kind that was asked for.
         resource: Resource,
@@ -93,7 +93,7 @@ pub enum ReadError {
     #[error(transparent)]
     Decode(DecodeError),
     /// A read from the API server failed.
-    #[error("reading {resource} live failed")]
+    #[error("cannot read {resource} from the server")]
     Live {
         /// The kind that was asked for.
         resource: Resource,

@@ -170,7 +170,7 @@ impl Dispatch {
         let new = BTreeSet::from([namespace.to_owned()]);
         let wanted = self.lock().parts.keys().chain(&new).cloned().collect();
         let mut places = self.set_parts(&wanted, new, metadata_only);
-        places.pop().expect("a place for each that is new")
+        places.pop().expect("one part for each new namespace")
     }
 
     /// Ends the dispatch: no further event follows.
@@ -187,7 +187,7 @@ impl Dispatch {
         if catch_unwind(AssertUnwindSafe(|| handler.end())).is_err() {
             let (resource, name) = (&self.resource, handler.name());
             handler.figures().panicked.fetch_add(1, Relaxed);
-            tracing::error!(%resource, handler = name, "a handler panicked when its informer was ended");
+            tracing::error!(%resource, handler = name, "handler panicked at the end of its informer");
         }
         handler.set_synced();
     }
@@ -243,12 +243,12 @@ impl Dispatch {
             handler.figures().panicked.fetch_add(1, Relaxed);
             tracing::error!(
                 %resource, handler = name, %key,
-                "a handler panicked; what it has not done about this event is not done before the next one"
+                "handler panicked; the event is not redelivered"
             );
         }
         if took >= SLOW {
             handler.figures().slow.fetch_add(1, Relaxed);
-            tracing::warn!(%resource, handler = name, ?took, "a handler is slow and delays all others");
+            tracing::warn!(%resource, handler = name, ?took, "slow handler delays all handlers of the informer");
         }
     }
 
@@ -539,7 +539,7 @@ impl Sink for Part {
 
     fn invalid(&mut self, error: &InvalidObject) {
         let resource = &self.dispatch.resource;
-        tracing::warn!(%resource, %error, "an object cannot be read and is left out");
+        tracing::warn!(%resource, %error, "skipping invalid object");
         self.dispatch.figures.invalid.fetch_add(1, Relaxed);
     }
 }

@@ -31,7 +31,7 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Handler for F {
 /// Keeps a handler registered. Dropping it unregisters and drops the handler, at once or after the call in progress. The
 /// informer holds the handler weakly, so a handler can hold a client or a cluster whose cache holds the informer.
 #[derive(Debug)]
-#[must_use = "the handler is not called any more when this drops"]
+#[must_use = "dropping this unregisters the handler"]
 pub struct Registration {
     registered: Arc<Registered>,
     _resync: Option<Task>,

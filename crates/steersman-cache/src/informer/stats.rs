@@ -34,7 +34,7 @@ pub struct Stats {
     pub decoded_bytes: usize,
     /// Events dispatched to handlers, counted also without handlers.
     pub events: u64,
-    /// Time since the last event or bookmark from the server.
+    /// Time since the server last sent an event, a bookmark or the end of a list.
     pub silent_for: Option<Duration>,
     /// Items skipped because they are no Kubernetes objects.
     pub invalid: u64,

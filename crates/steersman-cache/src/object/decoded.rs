@@ -18,7 +18,7 @@ pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
 
 /// The object cannot be decoded as the requested type.
 #[derive(Debug, thiserror::Error)]
-#[error("{key} cannot be read as {type_name}")]
+#[error("cannot decode {key} as {type_name}")]
 pub struct DecodeError {
     key: ObjectKey,
     type_name: &'static str,
@@ -35,9 +35,11 @@ enum Reason {
         /// Without the offending value, which can be a secret.
         message: String,
     },
-    #[error("the store keeps only a projection of it: ask for that, or let it keep the bytes as well")]
+    #[error(
+        "the store keeps only a projection of the object; read the projection, or keep the bytes as well"
+    )]
     Partial,
-    #[error("its type panicked")]
+    #[error("decoding panicked")]
     Panicked,
 }
 
@@ -84,7 +86,7 @@ impl Object {
 
     /// Returns the object as a `K`: the value that the store keeps or another caller holds; otherwise decodes it.
     ///
-    /// The object is not decoded again while the first value lives, whoever calls. Two concurrent calls can both decode it.
+    /// The object is not decoded again while the first value lives. Two concurrent calls can both decode it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -221,7 +223,7 @@ mod tests {
             r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"replicas":"two","selector":{},"template":{}}}"#,
         );
         let error = object.decoded::<Deployment>().unwrap_err();
-        assert_eq!(error.to_string(), "n/a cannot be read as Deployment");
+        assert_eq!(error.to_string(), "cannot decode n/a as Deployment");
         assert_eq!(error.path(), Some("spec.replicas"));
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert!(

@@ -104,7 +104,9 @@ impl Object {
         bytes.extend_from_slice(&input[start..cut.start]);
         bytes.extend_from_slice(&input[cut.end..found.end]);
         bytes.extend_from_slice(&tail);
-        Arc::get_mut(&mut object).expect("nobody else has it yet").bytes = bytes.into_boxed_slice();
+        Arc::get_mut(&mut object)
+            .expect("the object is not shared yet")
+            .bytes = bytes.into_boxed_slice();
         Ok(object)
     }
 
@@ -189,9 +191,9 @@ impl Object {
 impl InvalidObject {
     pub(crate) fn stopped(stop: Stop, length: usize) -> Self {
         let reason = match stop {
-            Stop::Incomplete => format!("it ends after {length} bytes in the middle"),
-            Stop::Malformed { at } => format!("something else begins at byte {at}"),
-            Stop::Unusual => "it is written in an unusual way".to_owned(),
+            Stop::Incomplete => format!("incomplete after {length} bytes"),
+            Stop::Malformed { at } => format!("unexpected data at byte {at}"),
+            Stop::Unusual => "unsupported encoding of a key or a metadata field".to_owned(),
         };
         Self::Json { reason }
     }

@@ -26,7 +26,7 @@ pub(super) struct Backoff {
 
 const FIRST: Duration = Duration::from_millis(800);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Minimum early delay, however responsive the server is; times one to two by jitter.
+/// Initial early delay, times one to two by jitter, but never longer than the full delay.
 const EARLY: Duration = Duration::from_millis(1500);
 /// Time without a failure after which the delays are reset.
 const QUIET: Duration = Duration::from_secs(120);

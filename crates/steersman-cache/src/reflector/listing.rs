@@ -86,13 +86,13 @@ impl<S: Sink> Reflector<S> {
             }
             Err(NoStream::Unsupported) => {
                 let resource = &self.resource;
-                tracing::debug!(%resource, "the server streams no lists, so they come in pages");
+                tracing::debug!(%resource, "server does not support streamed lists; using pages");
                 self.streaming = false;
                 self.page_instead().await
             }
             Err(NoStream::Endless) => {
                 let resource = &self.resource;
-                tracing::debug!(%resource, "a streamed list does not come to its end, so this one comes in pages");
+                tracing::debug!(%resource, "streamed list timed out; using pages for this list");
                 // If the pages fail, pages are tried again next.
                 self.broken_streams = STREAMS_TRIED;
                 self.page_instead().await
@@ -145,7 +145,7 @@ impl<S: Sink> Reflector<S> {
             let chunk = match chunk {
                 Err(WatchError::Silent { .. }) => return Err(NoStream::Endless),
                 Ok(None) => {
-                    let reason = "the server ended a streamed list in the middle".to_owned();
+                    let reason = "the server closed a streamed list before its end".to_owned();
                     return Err(WatchError::Unreachable { reason }.into());
                 }
                 chunk => chunk?.unwrap_or_default(),
@@ -232,7 +232,7 @@ impl<S: Sink> Reflector<S> {
 /// Rejects a state without a revision if the server sent one before. Some polled APIs, such as metrics.k8s.io, never do.
 fn check_known(floor: &Revision, revision: &Revision) -> Result<(), WatchError> {
     if floor.is_known() && !revision.is_known() {
-        let reason = "it has no resourceVersion, though the server gave one before".to_owned();
+        let reason = "the list has no resourceVersion, although the server sent one before".to_owned();
         return Err(WatchError::Undecodable { reason });
     }
     Ok(())

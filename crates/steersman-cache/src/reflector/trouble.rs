@@ -14,7 +14,7 @@ use crate::Revision;
 pub enum WatchError {
     /// The server does not know the resource, and answers so in the form of an API server.
     /// [`Health::absent`](crate::Health::absent) is true if no other source contradicts.
-    #[error("the server does not have it")]
+    #[error("the server does not have this resource")]
     Absent,
     /// The server denies permission to read the resource.
     #[error("forbidden: {reason}")]
@@ -29,7 +29,7 @@ pub enum WatchError {
         reason: String,
     },
     /// The server sent nothing for too long.
-    #[error("nothing came for {limit:?}")]
+    #[error("the server sent nothing for {limit:?}")]
     Silent {
         /// The timeout.
         limit: Duration,
@@ -46,7 +46,7 @@ pub enum WatchError {
     },
     /// The server sent an older state than requested, or than it sent before. The next list is a quorum read, which is accepted
     /// whatever its revision. That ends this state, also after a restore from a backup.
-    #[error("the server is behind: it tells of revision {told} after {seen}")]
+    #[error("the server is behind: it sent revision {told} after {seen}")]
     Behind {
         /// The revision that it sent.
         told: Revision,
@@ -60,7 +60,7 @@ pub enum WatchError {
         reason: String,
     },
     /// The server rejected the request in another way.
-    #[error("refused with {code}: {reason}")]
+    #[error("the server rejected the request ({code}): {reason}")]
     Refused {
         /// The HTTP status.
         code: u16,
@@ -68,24 +68,22 @@ pub enum WatchError {
         reason: String,
     },
     /// The response is no list and no watch.
-    #[error("the answer cannot be read: {reason}")]
+    #[error("cannot decode the response: {reason}")]
     Undecodable {
         /// The cause.
         reason: String,
     },
     /// This program panicked while it processed the response, for example in a type whose values are indexed.
-    #[error("this program panicked over what the server sent")]
+    #[error("this program panicked while processing the response")]
     Panicked,
     /// The namespace has an invalid name. No request is sent.
-    #[error(
-        "`{name}` cannot be the name of a namespace: use lower case letters, digits and dashes, up to 63"
-    )]
+    #[error("invalid namespace `{name}`: use lower case letters, digits and dashes, at most 63 characters")]
     InvalidNamespace {
         /// The requested name.
         name: String,
     },
     /// The resource is cluster-scoped, but namespaces were requested. No request is sent.
-    #[error("it is in no namespace, and is asked for in {namespaces}: ask for it without one")]
+    #[error("the resource is cluster-scoped; remove namespaces {namespaces}")]
     NotNamespaced {
         /// The requested namespaces.
         namespaces: String,
@@ -149,7 +147,7 @@ impl WatchError {
             return Self::Refused {
                 code: code.as_u16(),
                 reason: format!(
-                    "{reason}; this 404 does not come from the API server: check proxies and load balancers"
+                    "{reason}; this 404 is not from the API server: check proxies and load balancers"
                 ),
             };
         }

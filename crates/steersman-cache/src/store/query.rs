@@ -177,7 +177,7 @@ fn sought(expression: &Expression) -> Option<(&str, Sought<'_>)> {
     }
 }
 
-/// Evaluates an expression. kube's own version needs a map of owned strings, built anew for every object.
+/// Evaluates an expression. kube's version needs a map of owned strings, built for every object.
 fn holds<'a>(expression: &Expression, label: impl Fn(&str) -> Option<Cow<'a, str>>) -> bool {
     match expression {
         Expression::In(key, values) => label(key).is_some_and(|value| values.contains(&*value)),

@@ -20,7 +20,7 @@ pub(super) struct Selected {
 }
 
 impl Selected {
-    /// Checks the remaining terms, perhaps beyond the limit. This runs users' functions, so not under a lock.
+    /// Checks the remaining terms. The result can exceed the limit. This runs users' functions, so not under a lock.
     pub(super) fn finish(mut self, query: &Query) -> Vec<Arc<Object>> {
         if self.is_partial {
             let fits = |object: &Arc<Object>| query.terms().iter().all(|term| term.matches(object));

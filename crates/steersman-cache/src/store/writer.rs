@@ -21,7 +21,7 @@ pub struct StoreWriter {
 #[derive(Clone, Debug)]
 #[expect(
     clippy::exhaustive_enums,
-    reason = "an object comes, changes or goes, there is nothing else"
+    reason = "an object is added, updated or removed, there is nothing else"
 )]
 pub enum Change {
     /// The object is new.

@@ -47,10 +47,7 @@ fn names(path: &str) -> Vec<String> {
             '\\' if !escaped => escaped = true,
             '.' if !escaped => names.push(String::new()),
             _ => {
-                names
-                    .last_mut()
-                    .expect("one is there from the start")
-                    .push(letter);
+                names.last_mut().expect("`names` is never empty").push(letter);
                 escaped = false;
             }
         }

@@ -188,7 +188,7 @@ fn error(object: &[u8]) -> Event {
 
 fn no_status(error: &dyn std::fmt::Display) -> Event {
     Event::Rubbish {
-        reason: format!("an error that the watch tells of cannot be read: {error}"),
+        reason: format!("cannot decode the error event of the watch: {error}"),
     }
 }
 

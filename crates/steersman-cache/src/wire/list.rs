@@ -86,15 +86,15 @@ impl From<NoList> for WatchError {
 /// The response is no list.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoList {
-    #[error("the list is no JSON: something else begins at byte {at}")]
+    #[error("the list is no valid JSON: unexpected data at byte {at}")]
     Malformed { at: usize },
-    #[error("the list ends in the middle")]
+    #[error("the list is incomplete")]
     Incomplete,
     #[error(transparent)]
     TooLong(TooLong),
-    #[error("the answer has no `items`")]
+    #[error("the response has no `items`")]
     NoItems,
-    #[error("the answer is of kind `{kind}`, which is not a list of {resource}")]
+    #[error("the response is of kind `{kind}`, which is not a list of {resource}")]
     OtherKind { kind: String, resource: Resource },
 }
 
@@ -348,7 +348,7 @@ mod tests {
     fn items_are_the_same_however_the_response_is_cut() {
         for size in 1..=LIST.len() {
             let (names, metadata) = split(LIST.as_bytes().chunks(size).map(<[u8]>::to_vec));
-            assert_eq!(names, ["a", "b", "it has no metadata.name"], "{size}");
+            assert_eq!(names, ["a", "b", "the object has no metadata.name"], "{size}");
             let expected = ListMetadata {
                 resource_version: "42".to_owned(),
                 continue_token: "next".to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How watches end, and when the next one is opened.
+//! Ends of watches, and the opening of the next one.
 
 use super::*;
 
