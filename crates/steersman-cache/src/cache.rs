@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All informers of one cluster, shared by everybody who asks for the same objects.
+//! All informers of one cluster, shared by all callers that ask for the same objects.
 //!
 //! # Guarantees
-//! 1. There is one informer for a resource and scope, however many ask for it. Only where
-//!    [changed namespaces](Cache::set_namespaces) make the scope of a kind what somebody has asked for by themselves
-//!    before, theirs goes on until they let it go; who asks from then on shares that of the kind.
-//! 2. Nothing is listed before somebody asks.
-//! 3. An informer ends when nobody holds it any more: a short time later, so that one who comes back finds it warm, or
-//!    at once where it is [removed](Cache::remove), or not wanted back ([`Cache::end_idle`]).
-//! 4. Metadata and whole objects of a resource come by one watch; it is widened when somebody asks for more.
-//! 5. A removed informer says so to those who still hold it; others are not touched.
-//! 6. What was [written](Cache::wrote) is seen by every reader of the cache at once; see [`Overlay`](crate::Overlay).
+//! 1. The cache runs one informer for each resource and scope, however many callers ask for it. One exception:
+//!    [changed namespaces](Cache::set_namespaces) can make the scope of a kind equal to a scope that a caller requested
+//!    explicitly before. Then that caller's informer runs on until it is dropped; new callers share the informer of the kind.
+//! 2. The cache lists nothing before a caller asks.
+//! 3. An informer ends when its last handle is dropped: after a short delay, so that a caller that returns finds it in sync,
+//!    or immediately if it was [removed](Cache::remove) or marked as idle ([`Cache::end_idle`]).
+//! 4. Metadata and whole objects of a resource share one watch. The watch is widened when a caller asks for whole objects.
+//! 5. A removed informer notifies the callers that still hold it. Other informers are not affected.
+//! 6. Every reader of the cache sees a [write](Cache::wrote) immediately; see [`Overlay`](crate::Overlay).
 //! 7. A read of a kind that the server does not have leaves no informer behind; see [`ReadError::Absent`].
-//! 8. No lock of the cache is held while handlers run or are waited for. A handler that is slow, or that asks the cache for
-//!    something, blocks no caller of the cache. It does block the thread that reads for its informer, and with it the other
-//!    informers that share the thread.
+//! 8. The cache holds no lock while handlers run or while it waits for them. A handler that is slow, or that calls the cache,
+//!    blocks no caller of the cache. It does block the thread that reads for its informer, and with it the other informers
+//!    that share the thread.
 
 mod held;
 mod live;
@@ -44,7 +44,7 @@ use crate::{
 };
 use held::{Access, Lease};
 
-/// How long an informer that nobody holds is kept.
+/// Delay before an unused informer ends. Default of [`CacheBuilder::linger`].
 const LINGER: Duration = Duration::from_secs(5);
 
 /// The informers of one cluster.
@@ -58,27 +58,27 @@ struct Inner {
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
     linger: Duration,
-    /// What was said about namespaces since.
+    /// Namespaces set with `set_namespaces`, by resource.
     namespaces: Mutex<HashMap<Resource, Namespaces>>,
     entries: Mutex<BTreeMap<Key, Entry>>,
-    /// Says that an informer came or went.
+    /// Notifies when an informer starts or ends.
     changes: watch::Sender<()>,
 }
 
-/// What an informer is about: a resource, and which part of it if not the one that the options say.
+/// Identifies an informer: its resource, and its scope unless that is the configured one.
 type Key = (Resource, Option<Scope>);
 
 #[derive(Debug)]
 struct Entry {
     access: Access,
     lease: Weak<Lease>,
-    /// Whether it is kept for a while when nobody holds it any more.
+    /// True if the informer is kept for a while after its last handle is dropped.
     lingers: bool,
-    /// Ends the informer, if nobody comes.
+    /// Ends the informer after the delay unless a caller asks for it again.
     _lingering: Option<Task>,
 }
 
-/// What a cache is made of; from [`Cache::builder`].
+/// Builds a cache; from [`Cache::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct CacheBuilder {
@@ -89,7 +89,7 @@ pub struct CacheBuilder {
     linger: Duration,
 }
 
-/// What adds an index to a store.
+/// Adds an index to a store.
 type AddIndex = Box<dyn Fn(&Store) -> Result<(), IndexConflict> + Send + Sync>;
 
 /// The indexes of each kind, added to every store of it.
@@ -97,17 +97,17 @@ type AddIndex = Box<dyn Fn(&Store) -> Result<(), IndexConflict> + Send + Sync>;
 struct Indexes(HashMap<Resource, Vec<AddIndex>>);
 
 impl CacheBuilder {
-    /// What holds for every kind that nothing else is said about. Default: all objects, default options.
+    /// Sets scope and options of every kind without settings from [`kind`](Self::kind). Default: all objects, default options.
     ///
-    /// Namespaces are not meant for kinds that are in none: of these, all objects are kept that the selectors select. A
-    /// type tells whether its kind is one of them, and so does a resource from discovery; of one that was made by
-    /// [its names](Resource::new), [somebody has to say it](Resource::namespaced).
+    /// The namespaces of the defaults do not apply to cluster-scoped kinds: of these, the cache keeps all objects that the
+    /// selectors match. A type knows whether its kind is cluster-scoped, and so does a resource from discovery. For a resource
+    /// made from [its names](Resource::new), [set the scope explicitly](Resource::namespaced).
     pub fn defaults(mut self, scope: Scope, options: InformerOptions) -> Self {
         self.defaults = (scope, options);
         self
     }
 
-    /// What holds for one kind, instead of the defaults. Namespaces for a kind that is in none are refused; see
+    /// Sets scope and options of one kind, instead of the defaults. Namespaces for a cluster-scoped kind are rejected; see
     /// [`Scope::namespace`].
     pub fn kind(mut self, resource: Resource, scope: Scope, options: InformerOptions) -> Self {
         self.kinds.insert(resource, (scope, options));
@@ -117,7 +117,7 @@ impl CacheBuilder {
     /// Keeps an index with every informer of a kind, from its first object on.
     ///
     /// # Errors
-    /// When the kind has another index of this name.
+    /// If the kind already has a different index of this name.
     pub fn index<V: IndexValue>(
         mut self,
         resource: Resource,
@@ -131,15 +131,16 @@ impl CacheBuilder {
         Ok(self)
     }
 
-    /// So long an informer is kept that nobody holds. Default: 5 s.
+    /// Sets how long an unused informer is kept. Default: 5 s.
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
     }
 
-    /// Who knows, without asking the server, whether it has a kind, and says when that may have changed. Reads of a kind
-    /// that is absent then send nothing, and neither do informers of it once the server has refused them, until the kind
-    /// is there. Default: nobody does, and the server is asked.
+    /// Sets a function that knows, without a request, whether the server has a kind, and a channel that reports changes.
+    ///
+    /// Reads of an absent kind then send no request. Informers of an absent kind send none after the server has rejected them,
+    /// until the kind is installed. Default: unknown, so the server is asked.
     pub fn presence(
         mut self,
         presence: impl Fn(&Resource) -> Presence + Send + Sync + 'static,
@@ -149,7 +150,7 @@ impl CacheBuilder {
         self
     }
 
-    /// The cache. It does nothing until it is asked.
+    /// Builds the cache. It sends no request until a caller asks.
     #[must_use]
     pub fn build(self) -> Cache {
         let Self {
@@ -173,7 +174,7 @@ impl CacheBuilder {
 }
 
 impl Cache {
-    /// A cache in these surroundings.
+    /// Starts building a cache whose informers use this context.
     pub fn builder(surroundings: InformerContext) -> CacheBuilder {
         CacheBuilder {
             surroundings,
@@ -184,24 +185,24 @@ impl Cache {
         }
     }
 
-    /// The informer of a resource with the scope that its options say; started if nobody has asked before.
+    /// Returns the informer of a resource in its configured scope. Starts it if it does not run.
     #[must_use]
     pub fn informer(&self, resource: &Resource) -> InformerHandle {
         self.hold(resource, |configured| configured)
     }
 
-    /// The same for one who wants so much of each object, whatever the options say about that.
+    /// As [`informer`](Self::informer), with this much of each object, whatever the options set.
     #[must_use]
     pub fn informer_for(&self, resource: &Resource, wanted: ObjectDetail) -> InformerHandle {
         self.hold(resource, |configured| configured.wanted(wanted))
     }
 
-    /// The part of a resource that [`informer`](Self::informer) is about.
+    /// Returns the configured scope of a resource, which [`informer`](Self::informer) uses.
     pub fn scope(&self, resource: &Resource) -> Scope {
         let (scope, _) = self.settings(resource);
         match lock(&self.0.namespaces).get(resource) {
             Some(namespaces) => scope.with_namespaces(namespaces.clone()),
-            // The namespaces of the defaults are not meant for a kind that is in none.
+            // The default namespaces do not apply to a cluster-scoped kind.
             None if resource.is_namespaced() == Some(false) && !self.0.kinds.contains_key(resource) => {
                 scope.with_namespaces(Namespaces::default())
             }
@@ -209,14 +210,14 @@ impl Cache {
         }
     }
 
-    /// Changes the namespaces of a kind, instead of those that its options say; none, or an empty name, means all of them. An informer that
-    /// runs lists those that are new and drops what is in the others; for nobody else is anything changed.
+    /// Replaces the configured namespaces of a kind. No namespace, or an empty name, means all namespaces.
     ///
-    /// Those who have asked for a part of the resource by themselves, with [`informer_in`](Self::informer_in), keep it.
+    /// A running informer lists the new namespaces and drops the objects of the others. Other kinds do not change. Informers of
+    /// an explicit scope, from [`informer_in`](Self::informer_in), keep their scope.
     pub fn set_namespaces<'a>(&self, resource: &Resource, namespaces: impl IntoIterator<Item = &'a str>) {
         let namespaces: Namespaces = namespaces.into_iter().collect();
         let informer = {
-            // Under the lock of the informers, so that none is started with the old ones meanwhile.
+            // Under the lock of the informers, so that no informer starts with the old namespaces meanwhile.
             let entries = self.0.lock();
             lock(&self.0.namespaces).insert(resource.clone(), namespaces.clone());
             let entry = entries.get(&(resource.clone(), None));
@@ -226,24 +227,24 @@ impl Cache {
             }
             informer
         };
-        // Not under it: this waits for handlers, and calls them.
+        // Outside the lock: this waits for handlers and calls them.
         if let Some(informer) = informer {
             informer.adjust();
         }
     }
 
-    /// The informer of a part of a resource; started if nobody has asked before.
+    /// Returns the informer of a resource in an explicit scope. Starts it if it does not run.
     ///
-    /// Those who want metadata only share the informer of those who want whole objects. If these come later, it is
-    /// [widened](Informer::widen).
+    /// Callers that need only metadata share the informer of callers that need whole objects. If a caller asks for whole objects
+    /// later, the informer is [widened](Informer::widen).
     #[must_use]
     pub fn informer_in(&self, resource: &Resource, scope: &Scope) -> InformerHandle {
         self.hold(resource, |_| scope.clone())
     }
 
-    /// The informer of the part that `choose` makes of the one which the options say; started if nobody has asked before.
+    /// Returns the informer of the scope that `choose` derives from the configured scope. Starts it if it does not run.
     fn hold(&self, resource: &Resource, choose: impl FnOnce(Scope) -> Scope) -> InformerHandle {
-        // All under one lock: namespaces that change meanwhile change before this or after it.
+        // All under one lock: a concurrent change of namespaces happens entirely before or entirely after this.
         let mut entries = self.0.lock();
         let scope = choose(self.scope(resource));
         let key = self.key(resource, &scope);
@@ -288,8 +289,8 @@ impl Cache {
         }
     }
 
-    /// The informer of a part, or of the one that the options say, if somebody holds it. It is no share in it, so that
-    /// it ends with theirs, and one that only lingers is none to read from.
+    /// Returns the informer of a scope, or of the configured scope for `None`, if a handle to it exists. The result is no handle:
+    /// it does not keep the informer running. An informer that only lingers is not returned.
     fn running(&self, resource: &Resource, part: Option<&Scope>, wanted: ObjectDetail) -> Option<Access> {
         let access = {
             let entries = self.0.lock();
@@ -304,8 +305,8 @@ impl Cache {
         Some(access)
     }
 
-    /// Ends every informer of a resource at once, also those that somebody holds: they are told by
-    /// [`Informer::ended`]. Who asks again starts a new one.
+    /// Ends every informer of a resource immediately, including informers in use. Their holders notice by [`Informer::ended`].
+    /// The next call that asks for the resource starts a new informer. Returns the number of ended informers.
     pub fn remove(&self, resource: &Resource) -> usize {
         let removed: Vec<Entry> = {
             let mut entries = self.0.lock();
@@ -321,8 +322,8 @@ impl Cache {
         removed.len()
     }
 
-    /// Ends those informers of a resource that nobody holds, and that linger in case somebody comes back. Those that
-    /// somebody holds go on, and do not linger once they are let go, unless somebody else comes before.
+    /// Ends the unused informers of a resource that only linger. Informers in use continue; they end without delay when their
+    /// last handle is dropped, unless another caller asks for them before. Returns the number of ended informers.
     pub fn end_idle(&self, resource: &Resource) -> usize {
         let ended: Vec<Entry> = {
             let mut entries = self.0.lock();
@@ -342,8 +343,7 @@ impl Cache {
         ended.len()
     }
 
-    /// The informers that run now, in the order of their resources and scopes. For metrics, each has [its
-    /// figures](Informer::stats).
+    /// Returns the running informers, ordered by resource and scope. Each has [figures](Informer::stats) for metrics.
     #[must_use]
     pub fn informers(&self) -> Vec<Informer> {
         self.0
@@ -353,24 +353,23 @@ impl Cache {
             .collect()
     }
 
-    /// Says that an informer came or went since it was looked at.
+    /// Returns a channel that notifies when an informer starts or ends.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changes.subscribe()
     }
 
-    /// Reads through this cache. What its reads start ends with it.
+    /// Returns a reader of this cache. Informers that its reads start end with it.
     pub fn reader(&self, missing: CacheMissPolicy) -> Reader {
         self.reader_in(missing, ReadScopes::new())
     }
 
-    /// As [`reader`](Self::reader), where resources are read in these scopes.
+    /// As [`reader`](Self::reader), with explicit scopes for some resources.
     pub fn reader_in(&self, missing: CacheMissPolicy, scopes: ReadScopes) -> Reader {
         Reader::new(self.clone(), missing, scopes)
     }
 
-    /// Whether the informer of a part, or of the one that the options say, is there already; of whole objects or of
-    /// metadata.
+    /// Returns true if an informer of this scope, or of the configured scope for `None`, exists, for whole objects or metadata.
     fn is_running(&self, resource: &Resource, part: Option<&Scope>) -> bool {
         let entries = self.0.lock();
         entries.contains_key(&self.key_of(resource, part))
@@ -388,7 +387,7 @@ impl Cache {
         (resource.clone(), Some(whole).filter(|whole| *whole != configured))
     }
 
-    /// Whether it is known, without asking the server, that it does not have a kind.
+    /// Returns true if the server is known, without a request, not to have a kind.
     fn is_absent(&self, resource: &Resource) -> bool {
         self.0.surroundings.known().presence(resource) == Presence::Absent
     }
@@ -407,7 +406,7 @@ impl Inner {
         lock(&self.entries)
     }
 
-    /// Nobody holds the informer any more: it goes, unless somebody comes in time.
+    /// Called when the last handle of an informer is dropped. Ends the informer, after the delay if it lingers.
     fn released(self: &Arc<Self>, key: &Key) {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(key) else { return };
@@ -415,7 +414,7 @@ impl Inner {
             return;
         }
         if !entry.lingers {
-            // Dropped outside of the lock: the end of an informer frees its store.
+            // Dropped outside the lock: the end of an informer frees its store.
             let ended = entries.remove(key);
             drop(entries);
             drop(ended);
@@ -432,7 +431,7 @@ impl Inner {
             let is_free = entries
                 .get(&key)
                 .is_some_and(|entry| entry.lease.strong_count() == 0);
-            // Dropped outside of the lock: the end of an informer frees its store.
+            // Dropped outside the lock: the end of an informer frees its store.
             let ended = if is_free { entries.remove(&key) } else { None };
             drop(entries);
             drop(ended);
@@ -441,7 +440,7 @@ impl Inner {
     }
 }
 
-/// What is locked here is whole after every statement.
+/// Locks, ignoring poison: the data is consistent after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -450,10 +449,7 @@ impl Indexes {
     fn add_to(&self, resource: &Resource, store: &Store) {
         for add in self.0.get(resource).into_iter().flatten() {
             let added = add(store);
-            debug_assert!(
-                added.is_ok(),
-                "the builder refuses indexes that do not go together"
-            );
+            debug_assert!(added.is_ok(), "the builder rejects conflicting indexes");
         }
     }
 }

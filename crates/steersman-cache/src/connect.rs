@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connections that carry long lists cheaply.
 //!
-//! An API server writes a list in records of 4 KB, one after the other as it encodes them. A client that is woken for
-//! each of them, and reads each with two calls, spends more on that than on the list. Two streams help, one below TLS
-//! and one above it: [`socket`] reads what is there by one call and lets a stream that is busy gather for 2 ms,
-//! [`gather`] hands on many records at once.
+//! An API server writes a list in records of 4 KB, one after another as it encodes them. A client that is woken for each record,
+//! and reads each with two calls, spends more on that than on the list. Two stream wrappers help, one below TLS and one above
+//! it: [`socket`] reads all available bytes with one call and lets a busy stream accumulate for 2 ms; [`gather`] passes on
+//! many records at once.
 //!
-//! A watch may be silent for minutes, and a peer that has gone says nothing either. The kernel tells the two apart: it asks
-//! the peer's, which answers for as long as it is there.
+//! A watch can be silent for minutes, and so is a peer that has disappeared. TCP keepalive tells the two apart: the peer's
+//! kernel answers as long as it runs.
 
 mod gather;
 mod guard;
@@ -34,30 +34,30 @@ use guard::Guarded;
 pub use guard::WriteGuard;
 use socket::Socket;
 
-/// A connection on which nothing came for so long is asked whether its peer is there.
+/// Idle time of a connection before the first keepalive probe.
 const ASK_AFTER: Duration = Duration::from_secs(15);
-/// Then it is asked at this interval.
+/// Interval of keepalive probes.
 const ASK_EVERY: Duration = Duration::from_secs(10);
-/// It is broken after so many questions without an answer: after 45 s in all, as with client-go.
+/// Number of unanswered probes after which a connection is broken: after 45 s in all, as with client-go.
 const ASK_TIMES: u32 = 3;
 
-/// How much of an answer is read ahead of whoever takes it. hyper would go up to 400 KB, for each of the connections that
-/// fill a cache at once; beyond this nothing gets faster.
+/// Number of bytes of a response that are read ahead. hyper would read up to 400 KB, for each of the connections that fill a
+/// cache at once. A larger value makes nothing faster.
 const READ_AHEAD: usize = 128 << 10;
 
-/// A client for the lists and watches of a cache.
+/// Creates a client for the lists and watches of a cache.
 ///
-/// It sends what [`Client::try_from`] sends, with the same credentials. What differs:
+/// It sends the same requests as [`Client::try_from`], with the same credentials. The differences:
 ///
-/// * A connection whose peer has gone without a word, as behind a NAT that forgot it, breaks after 45 s. With kube's, a
-///   watch on it would stay silent until somebody loses patience.
-/// * It reads a long list for less than half of the CPU. A stream that brings more than 16 MB a second is looked at
-///   every other millisecond instead of being waited for, which adds up to 2 ms of latency then, and only then.
-/// * It keeps to no read timeout: informers notice silence themselves, and a watch may be silent.
-/// * It asks the [`WriteGuard`] of a request before bytes of its body are written.
-/// * It retries nothing and opens no span for a request: informers do the one, and say what is wrong themselves.
+/// * A connection whose peer has disappeared silently, for example behind a NAT that dropped it, breaks after 45 s. With
+///   kube's client, a watch on it would stay silent until a timeout.
+/// * It reads a long list for less than half of the CPU. A stream of more than 16 MB per second is polled every 2 ms instead
+///   of by the reactor. This adds up to 2 ms of latency to such a stream, and to no other.
+/// * It has no read timeout: a watch can be silent, and informers have their own timeouts.
+/// * It checks the [`WriteGuard`] of a request before it writes bytes of its body.
+/// * It does not retry and opens no tracing span for a request: informers retry and report errors themselves.
 ///
-/// Behind a proxy, it is the same as [`Client::try_from`].
+/// With a proxy, it is the same as [`Client::try_from`].
 ///
 /// ```no_run
 /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
@@ -68,7 +68,7 @@ const READ_AHEAD: usize = 128 << 10;
 /// ```
 ///
 /// # Errors
-/// When the configuration has no use, such as certificates that cannot be read.
+/// If the configuration is invalid, for example with unreadable certificates.
 pub fn client(config: &Config) -> Result<Client, kube::Error> {
     if config.proxy_url.is_some() {
         return Client::try_from(config.clone());
@@ -91,7 +91,7 @@ pub fn client(config: &Config) -> Result<Client, kube::Error> {
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// What opens sockets.
+/// Creates the connector that opens sockets.
 fn sockets(config: &Config) -> HttpConnector {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
@@ -102,7 +102,7 @@ fn sockets(config: &Config) -> HttpConnector {
     http
 }
 
-/// A connector whose streams are wrapped.
+/// A connector that wraps its streams.
 #[derive(Clone, Debug)]
 struct Wrapping<C, F> {
     connector: C,
@@ -160,7 +160,7 @@ mod tests {
         let receive = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut bytes = Vec::new();
-            // Until the connection ends, in whichever way.
+            // Until the connection ends in any way.
             let _ = stream.read_to_end(&mut bytes).await;
             bytes
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How informers stand with their server.
+//! The state of informers relative to their server.
 
 use std::{
     collections::BTreeMap,
@@ -13,54 +13,54 @@ use tokio::sync::watch;
 
 use crate::{Scope, WatchError};
 
-/// How an informer stands with its server.
+/// The state of an informer relative to its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// A list was handed on completely, and since then every change that the server told of.
+    /// True if a whole list was delivered, and every change that the server sent since.
     pub synced: bool,
-    /// What keeps it from being in step now. The last known state stays in the store meanwhile.
+    /// The error that currently keeps the informer from being in sync. Meanwhile the store keeps the last known state.
     pub trouble: Option<Arc<WatchError>>,
-    /// The server answered 404 for the kind, and discovery does not contradict it. Cached reads fail, also after the first sync.
+    /// True if the server answered 404 for the kind and discovery does not contradict it. Cached reads fail, also after the first
+    /// sync.
     pub absent: bool,
-    /// How often it listed.
+    /// Number of lists.
     pub lists: u64,
-    /// How often it listed again after it had been in sync.
+    /// Number of lists after the informer had been in sync.
     pub relists: u64,
-    /// How often it opened a watch.
+    /// Number of watches opened.
     pub watches: u64,
-    /// How often it opened a watch that was not its first.
+    /// Number of watches opened after the first.
     pub watch_restarts: u64,
-    /// It was ended, and nothing will come any more.
+    /// True if the informer was ended and delivers no further event.
     pub ended: bool,
 }
 
-/// Where it is said which part of its resource an informer is about, and where the reflectors of that, one for each
-/// namespace or one for all, say how they stand.
+/// The wanted scope of an informer, and the health of its reflectors, one for each namespace or one for all.
 ///
-/// Its lock is held for a look and never while anything else is waited for, so that everybody may ask at any time.
+/// Its lock is held only for short reads and writes, never while waiting, so any code can read it at any time.
 #[derive(Debug)]
 pub(crate) struct Board {
     next: AtomicU64,
     standing: watch::Sender<Standing>,
 }
 
-/// What is on a board.
+/// The contents of a board.
 #[derive(Debug)]
 pub(crate) struct Standing {
     scope: Scope,
-    /// By the number of the reflector: one that ends late may not touch what its successor says.
+    /// By reflector number: a reflector that ends late must not change the state of its successor.
     parts: BTreeMap<u64, Part>,
-    /// What those counted that are gone: a count does not go back.
+    /// Counters of ended reflectors: a counter never decreases.
     past: Health,
-    /// Of all of them.
+    /// The combined health of all parts.
     combined: Health,
 }
 
-/// How one reflector stands.
+/// The health of one reflector.
 #[derive(Debug)]
 struct Part {
-    /// Empty for all.
+    /// Empty for all namespaces.
     namespace: String,
     metadata_only: bool,
     health: Health,
@@ -75,12 +75,12 @@ impl Standing {
         &self.combined
     }
 
-    /// How the part stands that has the objects of this namespace; nothing if that has not begun, or is not wanted.
+    /// Returns the health of the part with this namespace; `None` if it has not started or is not wanted.
     pub(crate) fn of(&self, namespace: &str) -> Option<&Health> {
         self.current(if self.scope.is_everywhere() { "" } else { namespace })
     }
 
-    /// The newest reflector of a part, if it asks for what is wanted.
+    /// Returns the health of the newest reflector of a part, if it lists what is wanted.
     fn current(&self, namespace: &str) -> Option<&Health> {
         let newest = self
             .parts
@@ -123,19 +123,19 @@ impl Standing {
 }
 
 impl Health {
-    /// Whether there is nothing more to wait for: all is there, or something is known to be in the way.
+    /// Returns true if waiting is over: the part is in sync, or has an error.
     pub(crate) fn is_settled(&self) -> bool {
         self.synced || self.trouble.is_some()
     }
 
-    /// What is in the way of those who want to read. Where all was there once, that is only that the kind is gone.
+    /// Returns the error that prevents reads. After the first sync, only an absent kind prevents them.
     pub(crate) fn in_the_way(&self) -> Option<&Arc<WatchError>> {
         let trouble = self.trouble.as_ref();
         trouble.filter(|trouble| !self.synced || (self.absent && ***trouble == WatchError::Absent))
     }
 }
 
-/// The place of one reflector on the board. Dropping it takes the reflector off.
+/// The entry of one reflector on the board. Dropping it removes the entry.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     part: u64,
@@ -155,7 +155,7 @@ impl Board {
         })
     }
 
-    /// A place for the reflector of a namespace, or of all of them as the empty name.
+    /// Adds an entry for the reflector of a namespace; an empty name means all namespaces.
     pub(crate) fn reporter_of(self: &Arc<Self>, namespace: &str, metadata_only: bool) -> Reporter {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let part = Part {
@@ -189,8 +189,8 @@ impl Board {
         self.look(|standing| standing.scope.clone())
     }
 
-    /// Makes it about another part, and says whether that is a change. Of what is new nothing is known from then on,
-    /// before there are reflectors for it. One that was ended stays as it is.
+    /// Changes the wanted scope. Returns true if it differs. New parts have no health until their reflectors start. Does nothing
+    /// after the informer was ended.
     pub(crate) fn want(&self, other: impl FnOnce(&Scope) -> Option<Scope>) -> bool {
         self.change(|standing| {
             let wanted = other(&standing.scope).filter(|scope| *scope != standing.scope);
@@ -207,10 +207,10 @@ impl Board {
         self.look(|standing| standing.combined.ended)
     }
 
-    /// Returns whether `change` says that it has changed something.
+    /// Applies `change`. Returns true if it changed something.
     fn change(&self, change: impl FnOnce(&mut Standing) -> bool) -> bool {
         self.standing.send_if_modified(|standing| {
-            // Of one that was ended, what was last true stays.
+            // An ended informer keeps its last state.
             let is_changed = !standing.combined.ended && change(standing);
             if is_changed {
                 standing.combine();
@@ -246,12 +246,12 @@ impl std::ops::Deref for Standing {
 
 #[cfg(test)]
 impl Board {
-    /// About everything.
+    /// Creates a board with the scope of all objects.
     pub(crate) fn new() -> Arc<Self> {
         Self::about(Scope::all())
     }
 
-    /// A place for the one reflector of everything.
+    /// Adds the entry of a single reflector of all objects.
     pub(crate) fn reporter(self: &Arc<Self>) -> Reporter {
         self.reporter_of("", false)
     }
@@ -287,7 +287,7 @@ mod tests {
         let a = board.reporter_of("a", false);
         a.update(|health| health.synced = true);
         assert_eq!((look("a"), look("b"), look("")), (Some(true), None, None));
-        // What has all of them has each of them.
+        // The part of all namespaces answers for each namespace.
         board.want(|_| Some(Scope::all()));
         assert_eq!((look("a"), look("")), (None, None));
         let _all = board.reporter_of("", false);
@@ -304,7 +304,7 @@ mod tests {
         assert!(!board.health().synced);
         let whole = board.reporter_of("", false);
         whole.update(|health| health.synced = true);
-        // Whether or not the one before is off already.
+        // Independent of whether the previous one is removed already.
         assert!(board.health().synced);
         drop(metadata);
         assert!(board.health().synced);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Named, typed secondary lookups that are kept with a store.
+//! Named, typed secondary indexes of a store.
 //!
-//! An [`Index`] says how values follow from an object. It is data, like the plan of a controller: a store keeps it
-//! once it was [added](crate::Store::add_index), and a new store of a later run takes the same one again.
+//! An [`Index`] defines how to compute values from an object. It is data, like the plan of a controller: a store maintains it
+//! after it was [added](crate::Store::add_index), and a new store of a later run can use the same one.
 //!
 //! # Guarantees
 //! 1. Values are computed once per change of an object, before readers see the change.
 //! 2. An index that is added to a running store is complete before the first lookup uses it.
-//! 3. Two indexes of one name in one store are the same index, or the second is refused with an error.
-//! 4. A lookup with an index that a store does not keep gives the same objects, by looking at all of them.
-//! 5. An index is kept as long as somebody holds it; then it goes with the next change of the store.
-//! 6. An object over which the function panics has no values, is counted as a failure, and disturbs nobody else.
+//! 3. Two indexes of one name in one store are the same index; otherwise adding the second returns an error.
+//! 4. A lookup with an index that a store does not maintain returns the same objects, by a scan of all of them.
+//! 5. A store maintains an index as long as a handle to it exists, and drops it with the next change after that.
+//! 6. An object over which the function panics has no values and counts as a failure. Other objects are not affected.
 //!
 //! # Not promised
-//! That the function runs only once: a relist gives it the objects that changed, and a reader runs it on what it wrote
-//! itself and the store has not seen yet.
+//! The function can run more than once for an object: a relist runs it on changed objects, and a reader runs it on its own
+//! writes that the store has not received yet.
 
 use std::{
     any::Any,
@@ -34,7 +34,7 @@ pub trait IndexValue: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static {}
 
 impl<V: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> IndexValue for V {}
 
-/// A named way from an object to values.
+/// A named function from an object to values.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -65,24 +65,24 @@ impl<V> Definition<V> {
     fn values_of(&self, object: &Arc<Object>) -> Vec<V> {
         catch_unwind(AssertUnwindSafe(|| (self.values)(object))).unwrap_or_else(|_| {
             let (index, key) = (&self.name, object.key());
-            tracing::error!(%index, %key, "an index function panicked; no lookup finds the object by it");
+            tracing::error!(%index, %key, "index function panicked; lookups by this index do not find the object");
             object.failed();
             Vec::new()
         })
     }
 }
 
-/// There is another index of this name.
+/// The store has a different index of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store has another index `{name}`: clone that one, or choose another name")]
+#[error("the store has another index `{name}`; clone that one, or choose another name")]
 #[non_exhaustive]
 pub struct IndexConflict {
-    /// The name that both have.
+    /// The name of both indexes.
     pub name: String,
 }
 
 impl<V: IndexValue> Index<V> {
-    /// From what the header says: key, labels, annotations, owners.
+    /// Creates an index on the header: key, labels, annotations, owner references.
     pub fn on_header<F, I>(name: &str, values: F) -> Self
     where
         F: Fn(&Object) -> I + Send + Sync + 'static,
@@ -91,8 +91,8 @@ impl<V: IndexValue> Index<V> {
         Self::new(name, move |object| values(object).into_iter().collect())
     }
 
-    /// From the object as a `T`: the projection or the type that the store keeps, which costs nothing, or any other
-    /// type, which is decoded once per change. An object that is no `T` has no values, and is counted as a failure.
+    /// Creates an index on the object as a `T`. If the store keeps objects as `T`, this costs nothing; any other type is decoded
+    /// once per change. An object that is no `T` has no values and counts as a failure.
     pub fn on<T, F, I>(name: &str, values: F) -> Self
     where
         T: DeserializeOwned + Send + Sync + 'static,
@@ -114,19 +114,19 @@ impl<V: IndexValue> Index<V> {
         }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.definition.name
     }
 
-    /// The values of one object.
+    /// Computes the values of one object.
     #[must_use]
     pub fn values(&self, object: &Arc<Object>) -> Vec<V> {
         self.definition.values_of(object)
     }
 
-    /// Whether this is the index that is kept there.
+    /// Returns true if `kept` belongs to this index.
     pub(crate) fn is_in(&self, kept: &dyn AnyKept) -> bool {
         self.kept_in(kept).is_some()
     }
@@ -158,7 +158,7 @@ impl<V> fmt::Debug for Index<V> {
     }
 }
 
-/// An index without its type: from an object to a `Vec<V>`, which needs no lock.
+/// A type-erased index function: from an object to a `Vec<V>`, without a lock.
 pub(crate) trait Compute: Send + Sync {
     fn compute(&self, object: &Arc<Object>) -> Box<dyn Any + Send>;
 }
@@ -169,14 +169,14 @@ impl<V: IndexValue> Compute for Definition<V> {
     }
 }
 
-/// An index without its type, with the values of all objects of a store.
+/// A type-erased index with the values of all objects of a store.
 pub(crate) trait AnyKept: Any + Send + Sync {
     fn name(&self) -> &str;
     fn compute(&self) -> Arc<dyn Compute>;
     fn set(&mut self, slot: u32, values: Box<dyn Any + Send>);
     fn remove(&mut self, slot: u32);
     fn clear(&mut self);
-    /// Whether somebody beside the store holds the index.
+    /// Returns true if the index is held outside the store.
     fn is_wanted(&self) -> bool;
 }
 
@@ -197,8 +197,10 @@ impl<V: IndexValue> AnyKept for Kept<V> {
 
     fn set(&mut self, slot: u32, values: Box<dyn Any + Send>) {
         let values = values.downcast::<Vec<V>>();
-        self.postings
-            .set::<V, V>(slot, *values.expect("an index is given what it computed"));
+        self.postings.set::<V, V>(
+            slot,
+            *values.expect("an index receives only values that it computed"),
+        );
     }
 
     fn remove(&mut self, slot: u32) {
@@ -210,19 +212,19 @@ impl<V: IndexValue> AnyKept for Kept<V> {
     }
 
     fn is_wanted(&self) -> bool {
-        // One is here and one in the list of what is to be computed.
+        // The store itself holds two references: this one, and one in the list of functions.
         Arc::strong_count(&self.definition) > 2
     }
 }
 
-/// An equality that a query asks for.
+/// An index lookup in a query.
 pub(crate) trait Term: fmt::Debug + Send + Sync {
-    /// How many objects have the value, if this index is the one that the query means.
+    /// Returns the number of objects with the value, if `kept` is the index of the query.
     fn count(&self, kept: &dyn AnyKept) -> Option<usize>;
-    /// The slots that have the value.
+    /// Returns the slots with the value.
     fn slots<'a>(&'a self, kept: &'a dyn AnyKept) -> Box<dyn Iterator<Item = u32> + 'a>;
     fn has(&self, kept: &dyn AnyKept, slot: u32) -> bool;
-    /// Whether an object has the value, wherever it comes from.
+    /// Returns true if an object, from any source, has the value.
     fn matches(&self, object: &Arc<Object>) -> bool;
 }
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A reflector, its store and everybody who wants to hear of changes.
+//! A reflector, its store and the handlers that receive its events.
 //!
 //! # Guarantees
-//! 1. A handler hears of every change once and in order, and the store is at least as new as what it hears.
-//! 2. A handler that comes late hears of every object that is there, marked as initial, and misses nothing after that.
-//! 3. An object that went unseen is reported as deleted, marked as of unknown final state.
-//! 4. A handler that panics or is slow is named, and harms no other.
-//! 5. A raw subscriber delays nobody. If it falls behind it gets the newest state of each object once, and is told how
-//!    much it skipped; a deletion followed by a creation is never merged away.
-//! 6. When the last handle drops, the watch is closed and the store's memory is free.
-//! 7. Namespaces come and go at one moment: what a watch tells that is not wanted any more is not taken.
+//! 1. A handler receives every change once and in order. The store is at least as new as the event that a handler receives.
+//! 2. A handler that registers late receives every existing object, marked as initial, and misses no later change.
+//! 3. If the watch misses a deletion, the object is reported as deleted, with an unknown final state.
+//! 4. A handler that panics or is slow is logged and counted by name, and other handlers still receive the event.
+//! 5. A raw subscriber delays no other handler. If it falls behind, it receives the newest state of each object once, and the
+//!    number of skipped events. A deletion followed by a creation is never merged away.
+//! 6. When the last handle is dropped, the watch is closed and the store's memory is freed.
+//! 7. Namespaces are added and removed atomically: events of a watch whose namespace is no longer wanted are ignored.
 //!
-//! # Where handlers run
-//! On the task that reads from the server, one after the other, so they must be quick: turn events into keys and put
-//! them into a queue. They must not change the namespaces of the informer that calls them, nor end it, nor register with it.
-//! They can ask it and its cache how things stand, ask a cache for any informer, and drop some: no lock of a cache is held
-//! while handlers run or are waited for.
+//! # Execution of handlers
+//! Handlers run on the task that reads from the server, one after another. So they must be quick: turn events into keys and
+//! put these into a queue. A handler must not change the namespaces of the informer that calls it, end it, or register with
+//! it. A handler can read the state of its informer and cache, ask a cache for any informer, and drop handles: no lock of a
+//! cache is held while handlers run or while the cache waits for them.
 
 mod dispatch;
 mod event;
@@ -50,7 +50,7 @@ use crate::{
 use dispatch::{Dispatch, Part};
 use registration::Registered;
 
-/// What every informer of a cluster has in common: connection, time, chance and tasks.
+/// Shared parts of all informers of a cluster: client, clock, random numbers and task spawner.
 #[derive(Clone)]
 pub struct InformerContext {
     client: Client,
@@ -70,11 +70,11 @@ impl std::fmt::Debug for InformerContext {
 }
 
 impl InformerContext {
-    /// Requests go through `client`, and tasks run on `spawner`.
+    /// Creates a context. Requests use `client`, and tasks run on `spawner`.
     ///
-    /// For large caches take a client from [`client`](crate::client), and give it and the spawner a thread of their own (a
-    /// current-thread runtime): then bytes are read where they are parsed, and do not travel between threads, which would
-    /// double the cost of a list.
+    /// For large caches, take a client from [`client`](crate::client), and run it and the spawner on a dedicated thread (a
+    /// current-thread runtime). Then bytes are parsed on the thread that reads them. To move them between threads would double
+    /// the cost of a list.
     #[must_use]
     pub fn new(client: Client, clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
         Self {
@@ -87,14 +87,14 @@ impl InformerContext {
         }
     }
 
-    /// The same, where those who send requests to the same server say when it answers. Reflectors that wait after a failure
-    /// ask again then.
+    /// Sets the shared liveness signal of the server. Any sender of requests to the same server reports an answer there.
+    /// Reflectors in back-off retry when the server answers.
     #[must_use]
     pub fn liveness(self, liveness: Liveness) -> Self {
         Self { liveness, ..self }
     }
 
-    /// The same, where somebody knows which kinds there are.
+    /// Sets the source that knows which kinds the server has.
     pub(crate) fn knowing(self, known: Known) -> Self {
         Self { known, ..self }
     }
@@ -103,26 +103,26 @@ impl InformerContext {
         &self.known
     }
 
-    /// The client.
+    /// Returns the client.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The clock.
+    /// Returns the clock.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// What starts tasks.
+    /// Returns the task spawner.
     #[must_use]
     pub fn spawner(&self) -> &Spawner {
         &self.spawner
     }
 }
 
-/// How an informer works.
+/// Options of an informer.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct InformerOptions {
@@ -132,27 +132,27 @@ pub struct InformerOptions {
 }
 
 impl InformerOptions {
-    /// How it lists and watches.
+    /// Sets the options for listing and watching.
     pub fn reflector(mut self, options: ReflectorOptions) -> Self {
         self.reflector = options;
         self
     }
 
-    /// How it keeps objects.
+    /// Sets the options of the store.
     pub fn store(mut self, options: StoreOptions) -> Self {
         self.store = options;
         self
     }
 
-    /// At which interval handlers that do not ask for one of their own see every object again, up to a tenth earlier or
-    /// later. Default, and with zero: not at all.
+    /// Sets the resync interval of handlers without their own interval. At each interval, up to a tenth earlier or later, a
+    /// handler receives every object again. Default: no resync; zero also means no resync.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
         self
     }
 }
 
-/// A handle on an informer. Clones share it; it ends with the last one.
+/// A handle to an informer. Clones share the informer; it ends when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Informer(Arc<Shared>);
 
@@ -165,14 +165,14 @@ struct Shared {
     store: Store,
     dispatch: Arc<Dispatch>,
     board: Arc<Board>,
-    /// By namespace, what ends with the last handle, and the watches with it. Whoever changes it waits for handlers with
-    /// this lock in hand, so that nobody takes it who only asks: what they ask for is on the board.
+    /// The running reflectors, by namespace; dropped with the last handle, which closes the watches. A change waits for handlers
+    /// under this lock. Therefore reads never take it: they use the board.
     running: Mutex<BTreeMap<String, Running>>,
-    /// Has whole objects asked for, after somebody has said that they are wanted.
+    /// The task that requests whole objects after a call of `widen`.
     widening: Mutex<Option<Task>>,
 }
 
-/// A reflector that runs.
+/// A running reflector.
 #[derive(Debug)]
 struct Running {
     metadata_only: bool,
@@ -180,7 +180,7 @@ struct Running {
 }
 
 impl Informer {
-    /// Starts listing and watching.
+    /// Starts an informer, which lists and watches.
     pub fn start(
         surroundings: &InformerContext,
         resource: Resource,
@@ -204,18 +204,18 @@ impl Informer {
         informer
     }
 
-    /// Changes the namespaces while it runs: those that are new are listed, those that are not wanted go, and nothing
-    /// else is touched. None, or an empty name, means all of them. For an informer that others share there is
-    /// [`Cache::set_namespaces`](crate::Cache::set_namespaces).
+    /// Changes the namespaces of the running informer. It lists new namespaces, removes the objects of namespaces that are no
+    /// longer wanted, and leaves the rest untouched. No namespace, or an empty name, means all namespaces. For a shared informer
+    /// use [`Cache::set_namespaces`](crate::Cache::set_namespaces).
     pub fn set_namespaces<'a>(&self, namespaces: impl IntoIterator<Item = &'a str>) {
         self.want_namespaces(namespaces.into_iter().collect());
         self.adjust();
     }
 
-    /// Asks for whole objects from now on, if it asked for metadata only: they are listed anew and replace what is there.
-    /// It is in sync again when that is done. Handlers hear of each as of one that was there when they came.
+    /// Switches from metadata to whole objects, if the informer had metadata only. It relists, and whole objects replace the
+    /// metadata. The informer is in sync again after the list. Handlers receive each object as added and initial.
     ///
-    /// It waits for nobody, so that a handler of this informer can call it.
+    /// Does not wait, so a handler of this informer can call it.
     pub fn widen(&self) {
         if !self.want_whole() {
             return;
@@ -230,12 +230,12 @@ impl Informer {
         *self.0.widening.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// Notes that other namespaces are wanted. It waits for nobody; [`adjust`](Self::adjust) does what it takes.
+    /// Records the wanted namespaces without waiting. [`adjust`](Self::adjust) applies them.
     pub(crate) fn want_namespaces(&self, namespaces: Namespaces) {
         self.0.board.want(|scope| Some(scope.with_namespaces(namespaces)));
     }
 
-    /// Notes that whole objects are wanted, and says whether that is new. It waits for nobody.
+    /// Records that whole objects are wanted, without waiting. Returns true if that is new.
     fn want_whole(&self) -> bool {
         self.0.board.want(|scope| {
             scope.is_metadata_only().then(|| {
@@ -245,39 +245,39 @@ impl Informer {
         })
     }
 
-    /// Starts and ends reflectors until they are those of what is wanted. It waits for handlers of this informer, and
-    /// calls them for what is not wanted any more.
+    /// Starts and ends reflectors to match the wanted scope. Waits for handlers of this informer, and calls them for objects that
+    /// are no longer wanted.
     pub(crate) fn adjust(&self) {
         self.0.adjust(&mut self.0.lock());
     }
 
-    /// Which resource it is about.
+    /// Returns the resource that the informer watches.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         &self.0.resource
     }
 
-    /// Which part of it.
+    /// Returns the scope that the informer watches.
     pub fn scope(&self) -> Scope {
         self.0.board.scope()
     }
 
-    /// The objects.
+    /// Returns the store of its objects.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
     }
 
-    /// How it stands with the server now.
+    /// Returns the current state of its connection to the server.
     #[must_use]
     pub fn health(&self) -> Health {
         self.0.board.health()
     }
 
-    /// Waits until its standing satisfies `condition`, and gives it; the last there was, if the informer ends before.
+    /// Waits until the health satisfies `condition`, and returns it. If the informer ends before, returns the last health.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn health_when(&self, mut condition: impl FnMut(&Health) -> bool) -> Health {
         let mut standing = self.0.board.subscribe();
         let mut is_met = |health: &Health| health.ended || condition(health);
@@ -289,22 +289,22 @@ impl Informer {
         found.unwrap_or_else(|_| self.health())
     }
 
-    /// Waits until a whole list was handed on, or the informer was ended.
+    /// Waits until the informer is in sync, that is, a whole list was delivered, or until it ends.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn synced(&self) {
         self.health_when(|health| health.synced).await;
     }
 
-    /// Waits until a whole list was handed on, or something is known to be in the way. A kind that the server does not
-    /// have any more is in the way, too, whatever there was of it.
+    /// Waits until the informer is in sync or has an error. A kind that the server no longer has is an error, even if the store
+    /// has objects of it.
     ///
     /// # Errors
-    /// What is in the way. The informer goes on trying.
+    /// The error that keeps the informer from being in sync. The informer keeps retrying.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn settled(&self) -> Result<(), Arc<WatchError>> {
         let health = self.health_when(Health::is_settled).await;
         health
@@ -312,13 +312,13 @@ impl Informer {
             .map_or(Ok(()), |trouble| Err(Arc::clone(trouble)))
     }
 
-    /// As [`settled`](Self::settled), for one who asks about the objects of one namespace only, or of all of them as the
-    /// empty name: how that part stands then. Other namespaces may be in trouble, or be listed for the first time.
+    /// As [`settled`](Self::settled), for the objects of one namespace; an empty name means all namespaces. Returns the health of
+    /// that part. Other namespaces can be failing or not yet listed.
     ///
     /// # Errors
-    /// What it is about instead, if these objects are not in it.
+    /// The scope of the informer, if it does not contain the namespace.
     pub(crate) async fn settled_in(&self, namespace: &str) -> Result<Health, Scope> {
-        // It has no parts.
+        // A cluster-scoped kind has no parts.
         if self.0.resource.is_namespaced() == Some(false) {
             return Ok(self.health_when(Health::is_settled).await);
         }
@@ -331,7 +331,7 @@ impl Informer {
             true => Ok(standing.of(namespace).cloned().unwrap_or_default()),
             false => Err(standing.scope().clone()),
         };
-        // Nearly always it is settled: then a read does not subscribe.
+        // Usually it is settled already: then a read does not subscribe.
         if let Some(answer) = self
             .0
             .board
@@ -345,48 +345,49 @@ impl Informer {
         standing.map_or_else(|_| Ok(self.health()), |standing| answer(&standing))
     }
 
-    /// Ends it for everybody: the watch is closed, and what handles see is what was there last.
+    /// Ends the informer for all holders: the watch is closed, and handles keep showing the last state.
     pub fn end(&self) {
-        // First, so that nobody who waits for the lock starts anything.
+        // First, so that a caller that waits for the lock starts nothing.
         self.0.board.end();
         self.0.lock().clear();
         self.0.dispatch.end();
     }
 
-    /// Waits until somebody has ended it, or its cache was told to remove it.
+    /// Waits until the informer is ended, by [`end`](Self::end) or because its cache removed it.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn ended(&self) {
         self.health_when(|health| health.ended).await;
     }
 
-    /// Whether somebody has ended it.
+    /// Returns true if the informer was ended.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.0.board.has_ended()
     }
 
-    /// Calls `handler` for every object that is there and for every change from now on, until the registration drops; and
-    /// again for every object at the [interval](InformerOptions::resync) that the informer has, if any. If the informer was
-    /// ended, the handler is told at once that nothing will come any more.
+    /// Registers a handler for every existing object and every later change, until the registration is dropped.
+    ///
+    /// If the informer has a [resync interval](InformerOptions::resync), the handler also receives all objects at each interval.
+    /// If the informer was ended, [`Handler::ended`] is called at once.
     pub fn handle(&self, name: &str, handler: impl Handler) -> Registration {
         self.register(name, Box::new(handler), self.0.resync)
     }
 
-    /// As [`Self::handle`], with an interval of its own; zero is never.
+    /// As [`Self::handle`], with a separate resync interval; zero means no resync.
     pub fn handle_with_resync(&self, name: &str, every: Duration, handler: impl Handler) -> Registration {
         self.register(name, Box::new(handler), Some(every))
     }
 
-    /// A stream of events for those who cannot turn them into keys. It may fall behind by `lag` events before it skips.
+    /// Returns a stream of events, for code that cannot turn them into keys. It can lag by `lag` events before it skips.
     #[must_use]
     pub fn subscribe(&self, name: &str, lag: usize) -> Subscription {
         let (subscriber, queue) = subscription::subscription(lag);
         Subscription::new(self.handle(name, subscriber), queue)
     }
 
-    /// As [`Self::subscribe`], with an interval of its own at which every object comes again.
+    /// As [`Self::subscribe`], with a separate resync interval.
     #[must_use]
     pub fn subscribe_with_resync(&self, name: &str, lag: usize, every: Duration) -> Subscription {
         let (subscriber, queue) = subscription::subscription(lag);
@@ -412,7 +413,7 @@ impl Informer {
         Registration::new(registered, task)
     }
 
-    /// What it has seen and what it holds. It waits for no handler.
+    /// Returns figures for metrics. Does not wait for handlers.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let store = &self.0.store;
@@ -447,12 +448,12 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts and ends reflectors until they are those of the scope; starts none for an informer that was ended.
+    /// Starts and ends reflectors to match the scope. Starts none if the informer was ended.
     fn adjust(&self, running: &mut BTreeMap<String, Running>) {
         if self.board.has_ended() {
             return;
         }
-        // Somebody may want something else by now: then they wait for the lock that we have.
+        // The wanted scope can change after this line: then its caller waits for the lock held here and adjusts again.
         let scope = self.board.scope();
         let (wanted, metadata_only) = (scope.parts(), scope.is_metadata_only());
         let is_there = |part: &String| {
@@ -474,7 +475,7 @@ impl Shared {
         running.retain(|part, _| wanted.contains(part));
     }
 
-    /// Why this part of the resource cannot be asked for, if that is known.
+    /// Returns the reason why this part of the resource cannot be listed, if known in advance.
     fn refused(&self, scope: &Scope, part: &str) -> Option<WatchError> {
         if !Namespaces::is_valid(part) {
             let name = part.to_owned();
@@ -486,10 +487,10 @@ impl Shared {
         })
     }
 
-    /// Says so, for as long as the task is held. The server would say that it does not have the kind.
+    /// Reports the error as long as the task is held. A request would make the server answer that the kind is unknown.
     fn refuse(&self, trouble: WatchError, (place, reporter): (Part, Reporter)) -> Task {
         let resource = &self.resource;
-        tracing::warn!(%resource, %trouble, "an informer has nothing to ask for");
+        tracing::warn!(%resource, %trouble, "invalid informer scope; not listing");
         reporter.update(|health| health.trouble = Some(Arc::new(trouble)));
         self.surroundings.spawner.spawn("refused", async move {
             let _held = (place, reporter);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times that chance makes shorter or longer.
+//! Durations with jitter.
 
 use std::time::Duration;
 
-/// So many times as long, or the longest duration there is: who says [`Duration::MAX`] means never, and no panic.
+/// Multiplies a duration, capped at the longest duration: [`Duration::MAX`] means never and must not panic.
 pub(crate) fn scaled(time: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(time.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What somebody knows of kinds without asking the server.
+//! Knowledge about the presence of kinds that needs no request.
 
 use std::{fmt, sync::Arc};
 
@@ -8,11 +8,11 @@ use tokio::sync::watch;
 
 use crate::Resource;
 
-/// Knows whether the server has a kind, if somebody does.
+/// Knows whether the server has a kind, if a source was set.
 #[derive(Clone)]
 pub(crate) struct Known {
     presence: Arc<dyn Fn(&Resource) -> Presence + Send + Sync>,
-    /// Says that something may be known differently.
+    /// Notifies when the presence of kinds can have changed.
     changes: Option<watch::Receiver<()>>,
 }
 
@@ -27,18 +27,18 @@ impl Known {
         }
     }
 
-    /// What is known of a kind now.
+    /// Returns the known presence of a kind.
     pub(crate) fn presence(&self, resource: &Resource) -> Presence {
         (self.presence)(resource)
     }
 
-    /// What is known of a kind now. [`changed`](Self::changed) then waits for something else.
+    /// Returns the known presence of a kind, and marks it as seen for [`changed`](Self::changed).
     pub(crate) fn look(&mut self, resource: &Resource) -> Presence {
         self.changes.iter_mut().for_each(watch::Receiver::mark_unchanged);
         self.presence(resource)
     }
 
-    /// Waits until something may be known differently.
+    /// Waits until the presence of kinds can have changed.
     pub(crate) async fn changed(&mut self) {
         let changed = match &mut self.changes {
             Some(changes) => changes.changed().await.is_ok(),
@@ -50,7 +50,7 @@ impl Known {
     }
 }
 
-/// Nobody knows anything.
+/// Without a source, presence is always unknown.
 impl Default for Known {
     fn default() -> Self {
         Self {

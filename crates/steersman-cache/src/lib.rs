@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reflectors, stores, indexes and informers for Kubernetes objects, kept as their wire bytes.
 //!
-//! A [`Cache`] has an [`Informer`] for each resource that somebody asks for. An informer is a reflector, which lists and
-//! watches, a [`Store`], which keeps what it learns, and everybody who wants to hear of changes. Objects are kept as the
-//! bytes that the server sent, without `managedFields`, beside a small header ([`Object`]); they are decoded when
-//! somebody wants a type, and shared as long as somebody holds it.
+//! A [`Cache`] has one [`Informer`] for each resource that a caller asks for. An informer consists of a reflector, which
+//! lists and watches, a [`Store`], which holds the objects, and the handlers that receive events. The store keeps each object
+//! as the bytes that the server sent, without `managedFields`, plus a small header ([`Object`]). An object is decoded when a
+//! caller asks for a type. The decoded value is shared as long as a caller holds it.
 
 mod cache;
 mod connect;

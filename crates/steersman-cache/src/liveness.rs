@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the server of a cluster answers: shared by those who send requests to it, and by reflectors that wait after a
-//! failure.
+//! A signal that the server of a cluster answers. Senders of requests share it with reflectors in back-off.
 //!
 //! # Guarantees
-//! 1. A reflector that waits asks again as soon as the server has answered any request of the cluster with success, after
-//!    some jitter; but not within a few seconds of its last failure, nor before its back-off if the server was too busy for
-//!    it again and again.
-//! 2. While no request is answered, one of the reflectors that wait asks again every few seconds, and the others wait out
-//!    their back-off. So a server that recovers is noticed soon, and one that does not is asked by one reflector only.
+//! 1. A reflector in back-off retries as soon as the server has answered any request of the cluster with success, after some
+//!    jitter. It does not retry within a few seconds of its last failure, nor before its back-off ends if the server was
+//!    repeatedly too busy for it.
+//! 2. While no request succeeds, one of the waiting reflectors retries every few seconds, and the others wait for the end of
+//!    their back-off. So a recovery is noticed soon, and a failing server gets requests of one reflector only.
 
 use std::{
     sync::{
@@ -20,23 +19,23 @@ use std::{
 use steersman_core::{Clock, MonotonicTime, Random};
 use tokio::sync::Notify;
 
-/// Within this time after the first answer, all reflectors that wait ask again.
+/// After the first answer, all waiting reflectors retry within this time.
 const JITTER: Duration = Duration::from_millis(500);
 
-/// A reflector that asks for the others and has not failed again after so long has recovered, or waits for an answer: another one
-/// asks then.
+/// If the retrying reflector has not failed again after this time, it has recovered or waits for an answer. Then another one
+/// retries.
 const TURN: Duration = Duration::from_secs(6);
 
-/// Signs of life of one server. Clones are the same.
+/// Signals that one server answers. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub struct Liveness(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// How many reflectors wait.
+    /// Number of waiting reflectors.
     waiting: AtomicUsize,
     answered: Notify,
-    /// The reflector that asks while the others wait, and when it last did.
+    /// The reflector that retries while the others wait, and the time of its last retry.
     scout: Mutex<Option<(Weak<()>, MonotonicTime)>>,
 }
 
@@ -44,17 +43,17 @@ struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Token(Arc<()>);
 
-/// Counts a reflector that waits.
+/// Counts a waiting reflector.
 struct Waiting<'l>(&'l AtomicUsize);
 
 impl Liveness {
-    /// No answer is known yet.
+    /// Creates a signal without an answer so far.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The server has answered a request with success. This is cheap while no reflector waits.
+    /// Signals that the server has answered a request with success. Cheap while no reflector waits.
     pub fn answered(&self) {
         if self.0.waiting.load(Ordering::Acquire) > 0 {
             *self.scout() = None;
@@ -62,15 +61,15 @@ impl Liveness {
         }
     }
 
-    /// Waits for `full`; after `early` only until the server is known to answer, or for the others' sake. Returns whether the
-    /// server answered another request meanwhile.
+    /// Waits for `full`. After `early`, ends sooner if the server answers others, or if this reflector is the one that retries
+    /// while the others wait. Returns true if the server answered another request meanwhile.
     pub(crate) fn wait<'w>(
         &'w self,
         token: &'w Token,
         (early, full): (Duration, Duration),
         (clock, random): (&'w Arc<dyn Clock>, &'w Random),
     ) -> impl Future<Output = bool> + 'w {
-        // From now on, not from when it is first polled.
+        // Starts now, not at the first poll.
         let waiting = Waiting::new(&self.0.waiting);
         let (answered, start) = (self.0.answered.notified(), clock.now());
         async move {
@@ -97,7 +96,7 @@ impl Liveness {
         }
     }
 
-    /// Whether this reflector is the one that asks while the others wait.
+    /// Returns true if this reflector is the one that retries while the others wait.
     fn takes_the_lead(&self, token: &Token, now: MonotonicTime) -> bool {
         let mut scout = self.scout();
         let is_taken = scout.as_ref().is_some_and(|(other, asked)| {
@@ -191,13 +190,13 @@ mod tests {
         assert!(!waits.iter_mut().any(is_over));
         scene.clock.advance(EARLY);
         assert_eq!(waits.each_mut().map(is_over), [true, false]);
-        // It fails again, and again it is the one.
+        // It fails again, and is again the one that retries.
         let mut again = scene.wait(&tokens[0]);
         assert!(!is_over(&mut again));
         scene.clock.advance(EARLY);
         assert_eq!((is_over(&mut again), is_over(&mut waits[1])), (true, false));
         drop((again, waits));
-        // Another one takes its place when it is gone.
+        // Another one replaces it when it is dropped.
         let [first, second] = tokens;
         drop(first);
         let mut wait = scene.wait(&second);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An object as the cache keeps it: its wire bytes without `managedFields`, beside a header.
+//! An object as the cache keeps it: its wire bytes without `managedFields`, plus a header.
 //!
 //! # Guarantees
-//! 1. Making one takes one walk over the bytes and one copy of them; the object is not parsed.
-//! 2. The header says what the bytes say, also where keys are escaped, doubled or out of order.
+//! 1. Creating one takes one scan and one copy of the bytes; the object is not parsed.
+//! 2. The header agrees with the bytes, even if keys are escaped, duplicated or unordered.
 //! 3. `managedFields` is never kept.
-//! 4. No input makes it panic: what is no Kubernetes object is an [`InvalidObject`].
-//! 5. A decoded value is shared: while somebody holds it, the same is given out again.
+//! 4. No input causes a panic: bytes that are no Kubernetes object are an [`InvalidObject`].
+//! 5. A decoded value is shared: while a caller holds it, others get the same value.
 
 mod decoded;
 mod parse;
@@ -28,7 +28,7 @@ use crate::{
     wire::{pairs::Pairs, skip::skip_value},
 };
 
-/// An object with its header. It never changes; the store replaces it.
+/// An object with its header. Immutable; the store replaces it.
 ///
 /// ```
 /// use steersman_cache::Object;
@@ -41,36 +41,36 @@ use crate::{
 /// assert_eq!(object.bytes(), br#"{"metadata":{"name":"front","namespace":"web","labels":{"tier":"a"}},"data":{}}"#);
 /// # Ok::<(), steersman_cache::InvalidObject>(())
 /// ```
-// In this order, what a lookup by name touches lies within 64 bytes, the counters of the `Arc` included. There are as many
-// of these as there are objects in the cluster: each byte counts.
+// In this order, the fields that a lookup by name touches fit within 64 bytes, including the counters of the `Arc`. There is
+// one of these for each object of the cluster, so each byte counts.
 #[repr(C)]
 pub struct Object {
     bytes: Box<[u8]>,
-    /// What the representation of the kind keeps beside the bytes.
+    /// The value that the representation of the kind keeps beside the bytes.
     kept: Option<Shared>,
-    /// The value that was decoded last, and those that share the decoded values of the same store.
+    /// The last decoded value, and the bookkeeping of decoded values of the store.
     sharing: ArcSwapOption<Sharing>,
     places: Places,
     deleting: bool,
-    /// Whether the server was asked for the metadata only.
+    /// True if only the metadata was requested from the server.
     metadata_only: bool,
     /// [`PARTIAL`] and [`TAIL`].
     marks: u8,
-    /// Whether the decoded value was asked for lately.
+    /// True if the decoded value was used recently.
     used: AtomicBool,
-    /// What the bytes were made from, as a [`fingerprint`], if a transform or a projection left something out; otherwise 0.
+    /// [`fingerprint`] of the original bytes, if a transform or projection dropped some; otherwise 0.
     source: u32,
 }
 
-/// Some of the object was left out of the bytes, so that only [`kept`](Object::kept) tells of it.
+/// Some fields were dropped from the bytes, so only [`kept`](Object::kept) has them.
 const PARTIAL: u8 = 1;
-/// Behind the JSON there are texts of the header that JSON writes with escapes, such as the name `CORP\admins`: each as it is
-/// meant between two of [`BESIDE_TEXT`], and then the length of the JSON and one more of these.
+/// The JSON is followed by header texts that JSON escapes, such as the name `CORP\admins`: each unescaped between two
+/// [`BESIDE_TEXT`], then the length of the JSON and one more [`BESIDE_TEXT`].
 const TAIL: u8 = 2;
-/// No byte of a text is this one.
+/// A byte that occurs in no UTF-8 text.
 const BESIDE_TEXT: u8 = 0xff;
 
-/// Where the fields of the header are in the bytes. Their ends are in the bytes, too, so that they need no room here.
+/// Positions of the header fields in the bytes. The bytes also mark their ends, so these are not stored.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Places {
@@ -84,8 +84,8 @@ struct Places {
     owners: Place,
 }
 
-/// The first byte of a value, such as the quote of a string, among the first 16 MiB. At 0 there is the brace of the object,
-/// so that this says that there is nothing.
+/// Position of the first byte of a value, such as the quote of a string, within the first 16 MiB. Position 0 is the brace of
+/// the object, so 0 means no value.
 #[derive(Clone, Copy, Default)]
 struct Place([u8; 3]);
 
@@ -105,58 +105,58 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidObject {
-    /// This is no JSON.
-    #[error("this is no JSON object: {reason}")]
+    /// The bytes are no JSON object.
+    #[error("invalid JSON object: {reason}")]
     Json {
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
-    /// There is no name in it.
-    #[error("it has no metadata.name")]
+    /// The object has no name.
+    #[error("the object has no metadata.name")]
     NoName,
-    /// A field of its metadata begins behind the first 16 MiB, or it is longer than 4 GiB. API servers take 3 MiB.
-    #[error("it is too long: its metadata is not within the first 16 MiB")]
+    /// A field of its metadata begins after the first 16 MiB, or the object is longer than 4 GiB. API servers accept 3 MiB.
+    #[error("the object is too long: its metadata is not within the first 16 MiB")]
     TooLong,
 }
 
 impl Object {
-    /// Namespace and name.
+    /// Returns namespace and name.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace(), self.name())
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.text(self.places.name)
     }
 
-    /// The namespace, empty for a cluster-scoped object.
+    /// Returns the namespace; empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.text(self.places.namespace)
     }
 
-    /// The uid, empty if there is none.
+    /// Returns the uid; empty if there is none.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.text(self.places.uid)
     }
 
-    /// The resource version as it is written, empty if there is none.
+    /// Returns the resource version as text; empty if there is none.
     #[must_use]
     pub fn resource_version(&self) -> &str {
         self.text(self.places.resource_version)
     }
 
-    /// The resource version as something that can be compared.
+    /// Returns the resource version in comparable form.
     #[must_use]
     pub fn revision(&self) -> Revision {
         Revision::new(self.resource_version())
     }
 
-    /// The generation, if there is one.
+    /// Returns the generation, if there is one.
     #[must_use]
     pub fn generation(&self) -> Option<i64> {
         std::str::from_utf8(self.json(self.places.generation))
@@ -165,13 +165,13 @@ impl Object {
             .ok()
     }
 
-    /// Whether it is being deleted.
+    /// Returns true if the object has a `deletionTimestamp`.
     #[must_use]
     pub fn is_deleting(&self) -> bool {
         self.deleting
     }
 
-    /// Whether only the metadata of the object is here, because nobody has asked for more.
+    /// Returns true if only the metadata is available, because the informer requested only that.
     #[must_use]
     pub fn is_metadata_only(&self) -> bool {
         self.metadata_only
@@ -181,29 +181,29 @@ impl Object {
         self.metadata_only = true;
     }
 
-    /// The labels.
+    /// Returns the labels.
     pub fn labels(&self) -> Pairs<'_> {
         Pairs::new(self.json(self.places.labels))
     }
 
-    /// One label.
+    /// Returns one label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         value_of(self.labels(), key)
     }
 
-    /// The annotations.
+    /// Returns the annotations.
     pub fn annotations(&self) -> Pairs<'_> {
         Pairs::new(self.json(self.places.annotations))
     }
 
-    /// One annotation.
+    /// Returns one annotation.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
         value_of(self.annotations(), key)
     }
 
-    /// The owner references; those that do not have the shape of one are left out.
+    /// Returns the owner references, without malformed ones.
     #[must_use]
     pub fn owners(&self) -> Vec<OwnerReference> {
         let list: Vec<Value> = serde_json::from_slice(self.json(self.places.owners)).unwrap_or_default();
@@ -212,14 +212,14 @@ impl Object {
             .collect()
     }
 
-    /// The whole object as JSON, without `managedFields`.
+    /// Returns the whole object as JSON, without `managedFields`.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.json_length()]
     }
 
     fn json_length(&self) -> usize {
-        // The bytes are not touched for the others, which are nearly all.
+        // Nearly all objects have no tail: for them the bytes are not touched.
         if self.marks & TAIL == 0 {
             return self.bytes.len();
         }
@@ -229,7 +229,7 @@ impl Object {
         }
     }
 
-    /// What is behind the text at a place: a quote, unless it is one that JSON writes with escapes.
+    /// Returns the byte after the text at a position: a quote, or [`BESIDE_TEXT`] for a text in the tail.
     fn end_of_text(&self, place: Place) -> u8 {
         if self.marks & TAIL != 0 && place.at() >= self.json_length() {
             BESIDE_TEXT
@@ -238,7 +238,7 @@ impl Object {
         }
     }
 
-    /// Whether the server sent the same for both, of which each may be kept in another form.
+    /// Returns true if the server sent the same content for both, even if they are kept in different forms.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         if (self.source, other.source) == (0, 0) {
             return self.bytes() == other.bytes();
@@ -250,7 +250,7 @@ impl Object {
         source(self) == source(other)
     }
 
-    /// Notes that something was left out of `whole`.
+    /// Records that the object was reduced from `whole`.
     pub(crate) fn mark_cut_from(&mut self, whole: &Self) {
         self.source = match whole.source {
             0 => fingerprint(whole.bytes()),
@@ -258,7 +258,7 @@ impl Object {
         };
     }
 
-    /// Whether these are its namespace and name. A store asks this so often that their ends are not looked for.
+    /// Returns true if namespace and name are equal. A hot path of the store, so it does not search for their ends.
     pub(crate) fn is_named(&self, namespace: &str, name: &str) -> bool {
         let is = |place: Place, text: &str| {
             let rest = self.bytes.get(place.at() + 1..).unwrap_or_default();
@@ -274,7 +274,7 @@ impl Object {
         is(self.places.name, name) && is_in_namespace
     }
 
-    /// The value at a place, as it is written.
+    /// Returns the value at a position, as written.
     fn json(&self, place: Place) -> &[u8] {
         let start = place.at();
         match skip_value(&self.bytes, start) {
@@ -283,19 +283,19 @@ impl Object {
         }
     }
 
-    /// The content of the string at a place.
+    /// Returns the content of the string at a position.
     fn text(&self, place: Place) -> &str {
         if place.at() == 0 {
             return "";
         }
         let content = self.bytes.get(place.at() + 1..).unwrap_or_default();
         let end = memchr::memchr(self.end_of_text(place), content).unwrap_or_default();
-        std::str::from_utf8(&content[..end]).expect("the walk lets only UTF-8 into the header")
+        std::str::from_utf8(&content[..end]).expect("the scan accepts only UTF-8 in header fields")
     }
 }
 
 impl fmt::Debug for Object {
-    /// Without the content, which may be a secret.
+    /// Omits the content, which can be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Object")
             .field("key", &self.key())
@@ -305,12 +305,12 @@ impl fmt::Debug for Object {
     }
 }
 
-/// Stands for bytes that are not kept. It is never 0.
+/// Computes a hash of bytes that are not kept. Never 0.
 fn fingerprint(bytes: &[u8]) -> u32 {
     (FixedState::default().hash_one(bytes) as u32).max(1)
 }
 
-/// Of a key that is there twice, the last counts, as it does for those who decode the object.
+/// Returns the value of a key. If the key is duplicated, the last wins, as when the object is decoded.
 fn value_of<'a>(pairs: Pairs<'a>, key: &str) -> Option<Cow<'a, str>> {
     let (_, value) = pairs.filter(|(found, _)| found == key).last()?;
     Some(value)

@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was written lies over the cache until the watch has caught up.
+//! Shows writes to readers until the watch has delivered them.
 //!
-//! Whoever writes hands the server's answer to the [`Overlay`], and reads through [`Overlay::store`], which never waits.
+//! A writer passes the server's response to the [`Overlay`], and reads through [`Overlay::store`], which never waits.
 //!
 //! # Guarantees
-//! 1. After [`wrote`](Overlay::wrote), reads show what was written or something newer; get, list and index lookups
-//!    agree on it.
-//! 2. After [`deleted`](Overlay::deleted), reads show nothing of that uid, unless it was said when it went and something
-//!    newer of it comes: then it has only left a selector, and is back.
-//! 3. What was written goes as soon as the store has reached its revision, by an event, a bookmark or a relist, also if
-//!    it never comes because a selector leaves it out. It also goes after a list of the newest state that began later. Where
-//!    namespaces are listed one by one, its own namespace counts: one that is behind keeps nothing of another. Whoever hears
-//!    that an object went does not see it any more.
-//! 4. A tombstone goes when the store has seen that uid go, when another uid came in its place, or when the store or the
-//!    object in it has passed the revision of the deletion. Where none of that ever happens, the object was not deleted
-//!    after all: it is shown again after a list of the newest state, and after [`limit`](Overlay::limit) when another list
-//!    has shown it or a newer event of it comes.
-//! 5. Nothing stays for good: see below.
-//! 6. An object that was created and deleted again between two lists is not in any list or event. Handlers of its informer
-//!    get a `Deleted` event with the object as it was written, because readers have seen it.
+//! 1. After [`wrote`](Overlay::wrote), reads return the written object or a newer state. Get, list and index lookups agree.
+//! 2. After [`deleted`](Overlay::deleted), reads return no object of that uid. One exception: if the revision of the deletion
+//!    is known and a newer state arrives, the object had only left a selector, and is shown again.
+//! 3. A written entry ends as soon as the store has reached its revision, by an event, a bookmark or a relist, even if the
+//!    object never arrives because a selector leaves it out. It also ends after a list of the newest state that began later.
+//!    If namespaces are listed separately, the object's own namespace counts: a slow namespace delays no entry of another. A
+//!    handler that receives the deletion of an object no longer reads the object.
+//! 4. A tombstone ends when the store has removed that uid, when another uid has replaced it, or when the store or the stored
+//!    object has passed the revision of the deletion. If none of this ever happens, the object was not deleted after all. It
+//!    is shown again after a list of the newest state. It is also shown again after [`limit`](Overlay::limit), if another
+//!    list contained it or a newer event of it arrives.
+//! 5. No entry stays forever: see below.
+//! 6. An object that was created and deleted between two lists is in no list and no event. Handlers of its informer receive a
+//!    `Deleted` event with the object as written, because readers have seen it.
 //!
 //! # Limits
-//! Where revisions cannot be compared (aggregated servers), what was written goes when the store sees that very revision,
-//! after a relist that began later, or after [`limit`](Overlay::limit); until then it may cover something newer. A
-//! tombstone whose uid the store does not have goes after that time, too: there is nothing left that it could hide. Past
-//! 10,000 entries the oldest goes.
+//! If revisions cannot be compared (aggregated servers), a written entry ends when the store receives that very revision, after
+//! a relist that began later, or after [`limit`](Overlay::limit). Until then it can hide a newer state. A tombstone whose uid
+//! the store does not have also ends after that time: it hides nothing. Above 10,000 entries the oldest is dropped.
 
 mod layer;
 
@@ -35,7 +33,7 @@ use steersman_core::{Clock, ObjectKey};
 pub(crate) use self::layer::Layer;
 use crate::{Object, Revision, Store};
 
-/// Shows to the readers of a store what was written and has not come back yet. Cloning it copies pointers.
+/// Shows writes that the watch has not delivered yet to the readers of a store. Cloning it copies pointers.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -52,28 +50,28 @@ use crate::{Object, Revision, Store};
 /// ```
 #[derive(Clone)]
 pub struct Overlay {
-    /// Without what is laid over it.
+    /// The store without the overlay.
     store: Store,
     layer: Arc<Layer>,
 }
 
 impl Overlay {
-    /// Nothing yet, over this store.
+    /// Creates an empty overlay of a store.
     #[must_use]
     pub fn new(store: &Store, clock: Arc<dyn Clock>) -> Self {
         Self::limited(store, clock, Self::LIMIT)
     }
 
-    /// How long something stays whose end cannot be told. Default: 10 s.
+    /// Default lifetime of an entry whose end cannot be determined: 10 s.
     pub const LIMIT: Duration = Duration::from_secs(10);
 
-    /// The same with another limit than [`LIMIT`](Self::LIMIT).
+    /// As [`new`](Self::new), with another limit than [`LIMIT`](Self::LIMIT).
     #[must_use]
     pub fn limited(store: &Store, clock: Arc<dyn Clock>, limit: Duration) -> Self {
         Self::over(store, Layer::new(clock, limit, false))
     }
 
-    /// The same over the store of an informer, which tells its handlers of writes that are lost.
+    /// Creates an overlay of an informer's store. The informer reports lost writes to its handlers.
     pub(crate) fn of_informer(store: &Store, clock: Arc<dyn Clock>) -> Self {
         Self::over(store, Layer::new(clock, Self::LIMIT, true))
     }
@@ -87,40 +85,40 @@ impl Overlay {
         }
     }
 
-    /// How long something stays whose end cannot be told.
+    /// Returns the lifetime of an entry whose end cannot be determined.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.layer.limit()
     }
 
-    /// The store as those see it who wrote.
+    /// Returns the store including the written objects.
     #[must_use]
     pub fn store(&self) -> Store {
         self.store.with_layer(&self.layer)
     }
 
-    /// The server answered a create, update, patch, apply or status update with this object.
+    /// Records the object with which the server answered a create, update, patch, apply or status update.
     pub fn wrote(&self, object: Object) {
         let object = self.store.shape(object);
         self.store.look(|state| self.layer.wrote(state, object));
     }
 
-    /// The server said that this object is gone, at this revision if it said one.
+    /// Records that the server deleted an object, at this revision if the response had one.
     ///
-    /// A deletion that only begins, because of finalizers or grace, is answered with the object: that is
-    /// [`wrote`](Self::wrote). The revision is that of the deletion; the last one that the object had is none.
+    /// If the deletion only begins, because of finalizers or a grace period, the server answers with the object: use
+    /// [`wrote`](Self::wrote). Pass the revision of the deletion, not the last revision of the object.
     pub fn deleted(&self, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
         self.store
             .look(|state| self.layer.deleted(state, key, uid, revision));
     }
 
-    /// How many objects lie over the store, tombstones included.
+    /// Returns the number of entries, including tombstones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.store.look(|state| self.layer.laid(state).len())
     }
 
-    /// Whether there is nothing.
+    /// Returns true if there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -2,23 +2,23 @@
 //! Lists and watches one resource in one scope.
 //!
 //! # Guarantees
-//! 1. What the sink was told adds up to the server's state at the revision that it was told last.
-//! 2. No request says `resourceVersion=0`. A list is asked for from the revision on that was seen last, and then an older one
-//!    is not taken; or without a revision, which is a quorum read: that is the newest state and replaces what is there, also
-//!    if its revision is lower, as after a restored backup. A watch from a revision that the server does not have any more
-//!    can be silent until then; [`ReflectorOptions::relist`] bounds that.
-//! 3. An object that went while nobody watched is found by the next list; the sink is told the end of each list.
-//! 4. Trouble is a state with a name, and ends when it is over; the reflector never gives up.
-//! 5. A server that asks for patience gets it, two minutes at a time at most, and so does one whose watches come to nothing:
-//!    only one that lasted, or told of a newer revision, is opened again without a pause.
-//! 6. One object that cannot be read is reported, and everything else goes on. What is no event at all is trouble, once,
+//! 1. The calls of the sink add up to the server's state at the revision that was reported last.
+//! 2. No request uses `resourceVersion=0`. A list asks for the last seen revision or newer, and then an older answer is
+//!    rejected. Or it asks without a revision, which is a quorum read: that is the newest state and replaces the store, even
+//!    if its revision is lower, as after a restored backup. A watch from a revision that the server no longer has can be
+//!    silent until then; [`ReflectorOptions::relist`] bounds that.
+//! 3. The next list detects objects that were deleted while no watch was open; the sink is notified of the end of each list.
+//! 4. An error is a named state that ends when its cause ends; the reflector never gives up.
+//! 5. The reflector honours a server's `Retry-After`, at most two minutes at a time. It also backs off if watches end without
+//!    effect: only a watch that lasted, or reported a newer revision, is reopened without a delay.
+//! 6. One object that cannot be decoded is reported, and all others are processed. A line that is no event is one error,
 //!    however long it is.
-//! 7. A panic is trouble as any other: what was under way is given up, and a list makes up for it.
-//! 8. A kind that the server does not have is not asked for again while it is known to be absent. It has no objects then,
-//!    and is asked for at once when it is there. A 404 takes no objects from readers while the kind is known to be present,
-//!    and one that no API server writes says nothing about the kind. If nobody else knows, three answers in a row count.
-//! 9. Only a list deletes what it does not show: an answer with `items`, of this kind, and with a revision if the server
-//!    gave one before. Any other answer is trouble.
+//! 7. A panic is an error like any other: the step in progress is abandoned, and a relist follows.
+//! 8. A kind that the server does not have is not requested while it is known to be absent. Its objects are removed, and it is
+//!    requested immediately when it is installed. A 404 removes no objects while the kind is known to be present, and a 404
+//!    that no API server writes says nothing about the kind. If no other source knows, three answers in a row count.
+//! 9. Only a list deletes the objects that it does not contain: an answer with `items`, of this kind, and with a revision if
+//!    the server gave one before. Any other answer is an error.
 
 mod backoff;
 mod listing;
@@ -49,39 +49,39 @@ use crate::{
 };
 use backoff::Backoff;
 
-/// No object of a real server is longer.
+/// Maximum size of an object. No object of a real server is longer.
 const OBJECT_LIMIT: usize = 64 << 20;
 
-/// A watch that ends sooner than this and told nothing new counts as a failure, so that a server which ends each watch
-/// at once is not asked without a pause, whatever it says before.
+/// A watch that ends sooner than this and reported nothing new counts as a failure. So a server that closes each watch
+/// immediately is not asked without a delay, whatever it sends before.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
-/// So many answers in a row have to say that a kind is absent which was there, if nobody else knows.
+/// Number of 404 answers in a row that make a known kind absent, if no other source knows.
 const NOT_FOUND_TRIED: u32 = 3;
 
-/// After so many watches in a row that the server ended with an error, the resource is listed: the revision itself may be
-/// what the server fails over.
+/// Number of watches in a row that end with a server error before a relist: the server can be failing because of the revision
+/// itself.
 const WATCHES_TRIED: u32 = 3;
 
-/// Who is told what the reflector learns: the one writer of a store. Nobody else has the objects yet.
+/// Receives everything that the reflector learns: the single writer of a store. It is the first to hold the objects.
 pub(crate) trait Sink: Send {
-    /// A list begins. What is not in it is gone.
+    /// Begins a list. Objects that it does not contain were deleted.
     fn begin(&mut self, came: Came);
-    /// An object of the list.
+    /// Adds an object of the list.
     fn listed(&mut self, object: Arc<Object>);
-    /// An object was deleted while the list came, which says nothing about how far that has got; this was its last state.
+    /// Reports an object deleted during the list, with its last state. This does not advance the revision.
     fn unlisted(&mut self, object: Arc<Object>);
-    /// The list was whole, and is of this revision.
+    /// Completes the list, which has this revision.
     fn end(&mut self, revision: &Revision);
-    /// The list broke off: forget that it began.
+    /// Abandons a list that broke off.
     fn abandon(&mut self);
-    /// An object is new or different. Returns false if the store has a newer state of it: the server went back.
+    /// Reports a created or updated object. Returns false if the store has a newer state of it: the server moved backwards.
     fn changed(&mut self, object: Arc<Object>) -> bool;
-    /// An object is gone; this was its last state. Returns false as [`changed`](Self::changed) does.
+    /// Reports a deleted object with its last state. Returns false as [`changed`](Self::changed) does.
     fn deleted(&mut self, object: Arc<Object>) -> bool;
-    /// Nothing else happened up to this revision.
+    /// Reports that no other change happened up to this revision.
     fn progressed(&mut self, revision: &Revision);
-    /// An object cannot be read.
+    /// Reports an object that cannot be decoded.
     fn invalid(&mut self, error: &InvalidObject);
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Reflector<S> {
     client: Client,
     resource: Resource,
     scope: Scope,
-    /// The one of the scope's namespaces that this one is for; empty for all.
+    /// The namespace of the scope that this reflector lists; empty for all.
     namespace: String,
     options: ReflectorOptions,
     clock: Arc<dyn Clock>,
@@ -98,24 +98,24 @@ pub(crate) struct Reflector<S> {
     sink: S,
     health: Reporter,
     backoff: Backoff,
-    /// Says when the server answers others.
+    /// Reports when the server answers other requests.
     liveness: Liveness,
     token: Token,
-    /// The newest revision that the sink was told.
+    /// The newest revision reported to the sink.
     revision: Revision,
-    /// Whether lists are streamed. It ends when the server says that it does not do that.
+    /// True if lists are streamed. Becomes false when the server does not support that.
     streaming: bool,
-    /// How many streamed lists broke since a list was complete.
+    /// Number of streamed lists that broke since the last complete list.
     broken_streams: u32,
-    /// Whether the next list asks for pages.
+    /// True if the next list asks for pages.
     paging: bool,
-    /// How many watches from the last revision failed with an error of the server, one after the other.
+    /// Number of watches in a row from the last revision that failed with a server error.
     failed_watches: u32,
-    /// How many answers in a row said that the server does not have the kind.
+    /// Number of answers in a row that the server does not have the kind.
     not_found: u32,
 }
 
-/// A watch that is under way.
+/// An open watch.
 #[derive(Debug)]
 struct Stream {
     response: Response,
@@ -157,7 +157,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// The same, which hears when the server answers others.
+    /// Sets the shared liveness signal of the server.
     pub(crate) fn sharing(self, liveness: &Liveness) -> Self {
         Self {
             liveness: liveness.clone(),
@@ -165,13 +165,13 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// Goes on until it is dropped.
+    /// Runs until it is dropped.
     pub(crate) async fn run(mut self) {
         let mut stream = None;
         let mut needs_list = true;
         let mut relist_at = None;
         loop {
-            // Before anything is asked: what the server says then may be out of date when it is heard.
+            // Read before the request: the answer can be out of date when it arrives.
             let presence = self.known.presence(&self.resource);
             let step = async {
                 if needs_list {
@@ -185,7 +185,7 @@ impl<S: Sink> Reflector<S> {
                     needs_list = true;
                 } else {
                     let watched = self.watch(stream.take(), relist_at).await;
-                    // A watch that cannot say from where it goes on does not tell of what went in between.
+                    // A watch without a known revision misses deletions in between.
                     needs_list = !self.revision.is_known() || self.failed_watches >= WATCHES_TRIED;
                     needs_list |= watched?;
                 }
@@ -193,7 +193,7 @@ impl<S: Sink> Reflector<S> {
             };
             let result = AssertUnwindSafe(step).catch_unwind().await;
             if let Err(trouble) = result.unwrap_or_else(|_| Err(self.panicked())) {
-                // Whatever it was, the history may have a hole, except where nothing came at all.
+                // After any other error the history can have a gap. In these three cases nothing arrived at all.
                 needs_list |= !matches!(
                     trouble,
                     WatchError::Unreachable { .. } | WatchError::Busy { .. } | WatchError::Silent { .. }
@@ -203,7 +203,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// Hands on changes until the watch ends, or a list is due at this moment, which it says.
+    /// Passes on changes until the watch ends, or until `relist_at`. Returns true if a relist is due.
     async fn watch(
         &mut self,
         stream: Option<Stream>,
@@ -225,7 +225,7 @@ impl<S: Sink> Reflector<S> {
 
     fn panicked(&mut self) -> WatchError {
         let resource = &self.resource;
-        tracing::error!(%resource, "something panicked over what the server sent; all of it is listed anew");
+        tracing::error!(%resource, "panicked while processing a response; relisting");
         self.sink.abandon();
         WatchError::Panicked
     }
@@ -235,13 +235,13 @@ impl<S: Sink> Reflector<S> {
         interval.map(|interval| self.clock.now() + interval)
     }
 
-    /// Waits until it is time to ask again. `presence` is what was known of the kind when the server was asked.
+    /// Waits until the next attempt is due. `presence` is the known presence of the kind before the request.
     async fn wait_out(&mut self, trouble: WatchError, presence: Presence) {
         let now = self.clock.now();
         let is_absent = trouble == WatchError::Absent;
         self.not_found = if is_absent { self.not_found + 1 } else { 0 };
-        // Others know better than one answer. If they learn that it is absent, so does this one. Where nobody knows, one
-        // answer is not enough once the kind was there: it may come from something in between.
+        // The known presence outweighs one answer. If it is unknown, one answer is not enough once the kind was found: a proxy
+        // can have written it.
         let is_agreed = is_absent
             && match self.known.presence(&self.resource) {
                 Presence::Present => false,
@@ -250,16 +250,16 @@ impl<S: Sink> Reflector<S> {
             };
         let resource = &self.resource;
         if matches!(trouble, WatchError::Behind { .. }) {
-            // Only a list in pages is a quorum read, and says what there is.
+            // Only a paged list is a quorum read, which shows the newest state.
             self.broken_streams = listing::STREAMS_TRIED;
         }
-        // History that ran out is nobody's fault: the first time it costs no waiting.
+        // Expired history is no failure: the first time, retry without delay.
         let at_once = matches!(trouble, WatchError::Expired { .. }) && self.backoff.is_fresh(now);
-        // A kind that was there and is said to be absent may be there: the answer may come from something in between.
+        // A kind that existed and is reported absent can still exist: a proxy can have written the answer.
         let is_doubtful = is_absent && (self.revision.is_known() || !is_agreed);
         let can_pass = trouble.can_pass_with_an_outage() || is_doubtful;
         let (early, delay) = self.backoff.failed(now, &trouble, can_pass);
-        tracing::debug!(%resource, %trouble, ?delay, "a reflector is in trouble");
+        tracing::debug!(%resource, %trouble, ?delay, "list or watch failed; retrying");
         self.health.update(|health| {
             health.trouble = Some(Arc::new(trouble));
             health.absent = is_agreed;
@@ -277,8 +277,8 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// Waits out these delays, and longer while the kind is known to be absent; but not once it is known to be there. Returns
-    /// whether the server answered another request meanwhile.
+    /// Waits for these delays, and longer while the kind is known to be absent, but returns when it becomes present. Returns true
+    /// if the server answered another request meanwhile.
     async fn until_there(&mut self, delays: (Duration, Duration), mut before: Presence) -> bool {
         let chance = (&self.clock, &*self.random);
         let mut due = std::pin::pin!(self.liveness.wait(&self.token, delays, chance));
@@ -291,7 +291,7 @@ impl<S: Sink> Reflector<S> {
             if now == Presence::Absent {
                 self.health.update(|health| health.absent = true);
                 if std::mem::take(&mut has_objects) {
-                    // They have gone with the kind.
+                    // The server deleted the objects with the kind.
                     self.sink.begin(Came::Newest);
                     self.sink.end(&self.revision);
                 }
@@ -305,7 +305,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// Hands on changes until the watch ends. It goes on from the last revision, so an end in good order is no trouble.
+    /// Passes on changes until the watch ends. The next watch resumes from the last revision, so a normal end is no error.
     async fn follow(&mut self, stream: Option<Stream>) -> Result<(), WatchError> {
         let mut stream = match stream {
             Some(stream) => stream,
@@ -314,7 +314,7 @@ impl<S: Sink> Reflector<S> {
                 let from = self.revision.is_known().then_some(from);
                 let query = self.watch_query(from.as_slice());
                 let opened = self.open(&query, self.options.idle_limit()).await;
-                // One that is busy or away has not looked at the revision.
+                // A busy or unreachable server has not looked at the revision.
                 let has_failed = matches!(opened, Err(WatchError::Busy { code: 500, .. }));
                 self.failed_watches += u32::from(has_failed);
                 opened?
@@ -329,15 +329,15 @@ impl<S: Sink> Reflector<S> {
                     continue;
                 }
                 Ok(None) => WatchError::Unreachable {
-                    reason: "the server ended the watch at once, and it told nothing new".to_owned(),
+                    reason: "the server closed the watch immediately, without a newer revision".to_owned(),
                 },
                 Err(trouble @ WatchError::Unreachable { .. }) => trouble,
-                // Somebody should hear of what a server does not do by itself, however long it went well.
+                // Report an error that a server does not cause by itself, however long the watch worked before.
                 Err(trouble) => return Err(trouble),
             };
-            // A watch that broke after it worked goes on at once; one that never did is a failure.
+            // A watch that broke after it worked resumes immediately; a watch that never worked is a failure.
             let lasted = self.clock.now().saturating_since(start);
-            // Where a server's revisions cannot be compared, another one is news.
+            // If a server's revisions cannot be compared, a different revision counts as new.
             let is_news = !before.reached(&self.revision);
             return if is_news || lasted >= SHORT_WATCH {
                 Ok(())
@@ -369,7 +369,7 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// The server has the kind. Those who hear of its objects must not read that it has not.
+    /// Records that the server has the kind. Handlers of its objects must not read that it is absent.
     fn found(&mut self) {
         self.not_found = 0;
         self.health.update(|health| {
@@ -409,7 +409,7 @@ fn behind(seen: &Revision, told: Revision) -> WatchError {
     }
 }
 
-/// Tells the sink of one event behind the initial ones, and notes how far that goes.
+/// Passes one event after the initial events to the sink, and advances the revision.
 fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<(), WatchError> {
     let reached = match event {
         Event::Added(object) | Event::Modified(object) => {
@@ -441,7 +441,7 @@ fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<
         Event::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
         Event::Nothing => return Ok(()),
     };
-    // An object without a revision says nothing about how far the watch has got.
+    // An object without a revision does not show how far the watch is.
     if reached.is_known() {
         *revision = reached;
     }

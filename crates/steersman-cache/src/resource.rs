@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which objects an informer is about: a resource and a part of it.
+//! The objects that an informer watches: a resource and a scope.
 
 mod namespaces;
 mod selector;
@@ -22,7 +22,7 @@ use kube::{
 pub(crate) use self::namespaces::Namespaces;
 use crate::{Object, ObjectDetail};
 
-/// A kind of objects as a server names it.
+/// A resource type of the API: group, version, kind and plural.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
@@ -32,8 +32,8 @@ use crate::{Object, ObjectDetail};
 /// assert_eq!(Resource::of::<Node>().to_string(), "nodes/v1");
 /// ```
 ///
-/// Two are equal that have the same names, also if only one of them [says](Self::is_namespaced) whether its objects are
-/// in namespaces. Cloning it copies a pointer.
+/// Two resources are equal if they have the same names, even if only one of them [knows](Self::is_namespaced) whether it is
+/// namespaced. Cloning it copies a pointer.
 #[derive(Clone)]
 pub struct Resource {
     names: Arc<Names>,
@@ -48,10 +48,10 @@ struct Names {
     plural: Name,
 }
 
-/// Borrowed from the program for a type, so that each typed call can name its resource without a copy.
+/// Static for a Rust type, so that a typed call names its resource without a copy.
 type Name = Cow<'static, str>;
 
-/// The part of a resource that is listed and watched.
+/// The part of a resource to list and watch.
 ///
 /// ```
 /// use steersman_cache::Scope;
@@ -70,7 +70,7 @@ pub struct Scope {
 }
 
 impl Resource {
-    /// The resource of a type whose names are known when the program is compiled.
+    /// Returns the resource of a type whose names are known at compile time.
     #[must_use]
     pub fn of<K: KubeResource<DynamicType = (), Scope: 'static>>() -> Self {
         let scope = TypeId::of::<K::Scope>();
@@ -92,7 +92,7 @@ impl Resource {
         }
     }
 
-    /// Whether this is the resource of a type: what came under these names may be read as that.
+    /// Returns true if this is the resource of a type, so that its objects can be decoded as that type.
     ///
     /// ```
     /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
@@ -106,7 +106,7 @@ impl Resource {
         *self == Self::of::<K>()
     }
 
-    /// A resource by its names, which do not tell whether its objects are in namespaces.
+    /// Creates a resource from its names. These do not show whether it is namespaced; see [`namespaced`](Self::namespaced).
     #[must_use]
     pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         let names = Names {
@@ -121,7 +121,7 @@ impl Resource {
         }
     }
 
-    /// The same, of which it is known whether its objects are in namespaces.
+    /// Sets whether the resource is namespaced.
     #[must_use]
     pub fn namespaced(self, namespaced: bool) -> Self {
         Self {
@@ -130,37 +130,37 @@ impl Resource {
         }
     }
 
-    /// Whether its objects are in namespaces, if that is known: a type tells it, and discovery.
+    /// Returns whether the resource is namespaced, if known: a type or discovery provides it.
     #[must_use]
     pub fn is_namespaced(&self) -> Option<bool> {
         self.namespaced
     }
 
-    /// The API group, empty for the core group.
+    /// Returns the API group; empty for the core group.
     #[must_use]
     pub fn group(&self) -> &str {
         &self.names.group
     }
 
-    /// The version, such as `v1`.
+    /// Returns the version, such as `v1`.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.names.version
     }
 
-    /// The kind, such as `Deployment`.
+    /// Returns the kind, such as `Deployment`.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.names.kind
     }
 
-    /// The plural by which paths name it, such as `deployments`.
+    /// Returns the plural in paths, such as `deployments`.
     #[must_use]
     pub fn plural(&self) -> &str {
         &self.names.plural
     }
 
-    /// Group and version as objects carry them.
+    /// Returns group and version as in an object's `apiVersion`.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.names.group.is_empty() {
@@ -170,7 +170,7 @@ impl Resource {
         }
     }
 
-    /// Whether a server's list of this resource can have this type. Either is empty where the list does not say it.
+    /// Returns true if a list of this resource can have this `apiVersion` and `kind`. Either can be empty, if the list lacks it.
     ///
     /// ```
     /// use steersman_cache::Resource;
@@ -184,12 +184,12 @@ impl Resource {
         let is_usual = kind
             .strip_suffix("List")
             .is_some_and(|of| of.is_empty() || of == self.kind() || of == "PartialObjectMetadata");
-        // A CRD can give its lists any kind, and has a dot in its group.
+        // A CRD can give its lists any kind. The group of a CRD contains a dot.
         let is_custom = || self.group().contains('.') && api_version == self.api_version();
         kind.is_empty() || is_usual || is_custom()
     }
 
-    /// The path of its collection: in a namespace, or in all of them as the empty name.
+    /// Returns the path of the collection in a namespace; an empty name means all namespaces.
     pub(crate) fn path(&self, namespace: &str) -> String {
         let root = if self.names.group.is_empty() {
             "/api"
@@ -270,7 +270,7 @@ impl fmt::Display for Resource {
 }
 
 impl fmt::Display for Scope {
-    /// What makes it less than all, such as `namespaces=a,b labels=tier=front`.
+    /// Writes the restrictions of the scope, such as `namespaces=a,b labels=tier=front`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let namespaces = self
             .namespaces
@@ -290,49 +290,49 @@ impl fmt::Display for Scope {
 }
 
 impl Scope {
-    /// All objects of the resource.
+    /// Selects all objects of the resource.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Those of this namespace. Said several times, those of each. Default: all namespaces.
+    /// Selects objects of this namespace. Several calls select all of these namespaces. Default: all namespaces.
     ///
-    /// The empty name means all namespaces, also beside others, as it does in `WATCH_NAMESPACE`. White space around a name
-    /// does not count. A name that no namespace can have is refused by the informer
-    /// ([`WatchError::InvalidNamespace`](crate::WatchError::InvalidNamespace)), which does not ask the server for it.
+    /// An empty name means all namespaces, also next to other names, as in `WATCH_NAMESPACE`. White space around a name is
+    /// ignored. The informer rejects an invalid name without a request
+    /// ([`WatchError::InvalidNamespace`](crate::WatchError::InvalidNamespace)).
     ///
-    /// A kind that is in no namespace cannot be asked for in one: an informer of that says so
-    /// ([`WatchError::NotNamespaced`](crate::WatchError::NotNamespaced)), and asks for nothing. Namespaces among the
-    /// [defaults](crate::CacheBuilder::defaults) of a cache are not meant for such kinds.
+    /// The informer also rejects namespaces for a cluster-scoped kind without a request
+    /// ([`WatchError::NotNamespaced`](crate::WatchError::NotNamespaced)). Namespaces in the
+    /// [defaults](crate::CacheBuilder::defaults) of a cache do not apply to cluster-scoped kinds.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespaces.add(&namespace.into());
         self
     }
 
-    /// Those that a label selector selects, such as `tier=front,env!=test`.
+    /// Selects objects by a label selector, such as `tier=front,env!=test`.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.labels = Some(selector.into());
         self
     }
 
-    /// Those that a field selector selects, such as `spec.nodeName=node-1`.
+    /// Selects objects by a field selector, such as `spec.nodeName=node-1`.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.fields = Some(selector.into());
         self
     }
 
-    /// Only the metadata of the objects.
+    /// Requests only the metadata of the objects.
     pub fn metadata_only(mut self) -> Self {
         self.metadata_only = true;
         self
     }
 
-    /// Whether objects of this namespace are in it.
+    /// Returns true if the scope contains this namespace.
     pub(crate) fn covers(&self, namespace: &str) -> bool {
         self.namespaces.cover(namespace)
     }
 
-    /// Whether an object is in it; nothing where only a server can tell.
+    /// Returns whether the scope contains an object, or `None` if only a server can evaluate it.
     pub(crate) fn holds(&self, object: &Object) -> Option<bool> {
         let labels = self.labels.as_deref().unwrap_or_default();
         let fields = self.fields.as_deref().unwrap_or_default();
@@ -349,12 +349,12 @@ impl Scope {
         }
     }
 
-    /// Whether it is about all namespaces.
+    /// Returns true if the scope contains all namespaces.
     pub(crate) fn is_everywhere(&self) -> bool {
         self.namespaces.named().is_empty()
     }
 
-    /// What is listed by one request: a namespace, or all of them as the empty name.
+    /// Returns the namespaces to list, one request each; one empty name means all namespaces.
     pub(crate) fn parts(&self) -> BTreeSet<String> {
         if self.is_everywhere() {
             BTreeSet::from([String::new()])
@@ -363,7 +363,7 @@ impl Scope {
         }
     }
 
-    /// The same with other namespaces.
+    /// Returns the same scope with other namespaces.
     pub(crate) fn with_namespaces(&self, namespaces: Namespaces) -> Self {
         Self {
             namespaces,
@@ -375,7 +375,7 @@ impl Scope {
         self.metadata_only
     }
 
-    /// The same objects, whole.
+    /// Returns the same scope for whole objects.
     pub(crate) fn whole(&self) -> Self {
         Self {
             metadata_only: false,
@@ -383,7 +383,7 @@ impl Scope {
         }
     }
 
-    /// The same objects, with so much of each.
+    /// Returns the same scope with this much of each object.
     pub(crate) fn wanted(&self, wanted: ObjectDetail) -> Self {
         match wanted {
             ObjectDetail::Whole => self.whole(),
@@ -391,7 +391,7 @@ impl Scope {
         }
     }
 
-    /// The selectors as parameters of a request.
+    /// Returns the selectors as request parameters.
     pub(crate) fn selectors(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let labels = self.labels.as_deref().map(|labels| ("labelSelector", labels));
         labels

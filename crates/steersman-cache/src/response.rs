@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading an answer as it comes, and noticing when it does not come any more.
+//! Reads responses as they arrive, with an idle timeout.
 
 use std::{io::Write, sync::Arc, time::Duration};
 
@@ -15,10 +15,10 @@ use steersman_core::{Clock, MonotonicTime, Sleep};
 
 use crate::WatchError;
 
-/// How much of an error's body is read.
+/// Maximum number of bytes read from an error response.
 const ERROR_LIMIT: usize = 1 << 16;
 
-/// The body of a successful answer.
+/// The body of a successful response.
 pub(crate) struct Response {
     body: Body,
     decoder: Option<MultiGzDecoder<Vec<u8>>>,
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Response {
     }
 }
 
-/// The time for which nothing may come.
+/// An idle timeout.
 pub(crate) struct Idle {
     clock: Arc<dyn Clock>,
     limit: Duration,
@@ -50,12 +50,12 @@ impl Idle {
         }
     }
 
-    /// The time begins anew.
+    /// Restarts the timeout.
     pub(crate) fn hear(&mut self) {
         self.heard = self.clock.now();
     }
 
-    /// Ends when nothing was heard for the limit. The timer is only set anew when it has run out, not with each byte.
+    /// Completes after the idle timeout. The timer is restarted only when it has fired, not with each byte.
     pub(crate) async fn over(&mut self) -> WatchError {
         loop {
             (&mut self.timer).await;
@@ -68,7 +68,7 @@ impl Idle {
     }
 }
 
-/// An answer other than success.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     head: Parts,
@@ -80,7 +80,7 @@ impl Refusal {
         WatchError::of_answer(self.head.status, &self.head.headers, &self.text)
     }
 
-    /// Whether it says that there is no object of this name, rather than that there is no such kind.
+    /// Returns true if it reports a missing object of this name, rather than an unknown kind.
     pub(crate) fn is_about(&self, name: &str) -> bool {
         let status: Option<Status> = serde_json::from_slice(&self.text).ok();
         let details = status.and_then(|status| status.details);
@@ -89,7 +89,7 @@ impl Refusal {
 }
 
 impl Response {
-    /// Sends a request; anything but success is trouble.
+    /// Sends a request. Any response other than success is an error.
     pub(crate) async fn to(
         client: &Client,
         request: Request<Body>,
@@ -100,7 +100,7 @@ impl Response {
         answer.map_err(|refusal| refusal.trouble())
     }
 
-    /// Sends a request; trouble is when no answer comes.
+    /// Sends a request. Only a missing response is an error; an error response is returned as a [`Refusal`].
     pub(crate) async fn or_refusal(
         client: &Client,
         request: Request<Body>,
@@ -119,7 +119,7 @@ impl Response {
             .headers
             .get(header::CONTENT_ENCODING)
             .is_some_and(|encoding| encoding == "gzip");
-        // A server may answer a watch with one gzip member per event: a decoder of the first member would go silent.
+        // A server can answer a watch with one gzip member per event: a decoder of only the first member would stall.
         let decoder = is_gzip.then(|| MultiGzDecoder::new(Vec::new()));
         let mut response = Self { body, decoder, idle };
         if head.status.is_success() {
@@ -134,12 +134,12 @@ impl Response {
         Ok(Err(Refusal { head, text }))
     }
 
-    /// From now on this much silence is too much.
+    /// Sets the idle timeout from now on.
     pub(crate) fn set_idle(&mut self, limit: Duration) {
         self.idle = Idle::new(&self.idle.clock, limit);
     }
 
-    /// What comes next; nothing at the end.
+    /// Returns the next bytes; `None` at the end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, WatchError> {
         loop {
             let frame = tokio::select! {

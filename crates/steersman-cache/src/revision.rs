@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resource versions, and when one may be compared with another.
+//! Resource versions and their comparison.
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 
 /// A resource version.
 ///
-/// Since Kubernetes 1.35 they are decimal numbers that may be compared within one resource; those of aggregated servers
-/// may be anything, and can then only be equal or not.
+/// Since Kubernetes 1.35, resource versions are decimal numbers that can be compared within one resource. Aggregated servers can
+/// use any text, which can only be compared for equality.
 ///
 /// ```
 /// use steersman_cache::Revision;
@@ -19,38 +19,38 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 pub struct Revision(Arc<str>);
 
 impl Revision {
-    /// The revision that is written like this.
+    /// Creates a revision from its text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// As it is written.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a server gave it: neither empty nor `0`, which ask for something instead.
+    /// Returns true if a server issued it: neither empty nor `0`, which have a special meaning in requests.
     #[must_use]
     pub fn is_known(&self) -> bool {
         !matches!(&*self.0, "" | "0")
     }
 
-    /// Which is newer, where that can be told.
+    /// Compares two revisions by age; `None` if they are not comparable.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         compare(&self.0, &other.0)
     }
 
-    /// Whether this is `other`, or known to be newer.
+    /// Returns true if this is `other`, or known to be newer.
     #[must_use]
     pub fn reached(&self, other: &Self) -> bool {
         self.compare(other).is_some_and(Ordering::is_ge)
     }
 }
 
-/// [`Revision::compare`] for revisions that are only looked at.
+/// As [`Revision::compare`], for borrowed text.
 pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
     if a == b {
         return Some(Ordering::Equal);
@@ -58,7 +58,7 @@ pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
     let is_number = |text: &str| {
         !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit())
     };
-    // Numbers without leading zeros compare by length first; they may be longer than any integer type.
+    // Numbers without leading zeros compare by length first; they can be longer than any integer type.
     (is_number(a) && is_number(b)).then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
 }
 

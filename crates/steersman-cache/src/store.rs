@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The objects of one kind in one scope: one writer, any number of readers.
 //!
-//! The reflector of an informer holds the [`StoreWriter`]; everybody else holds a [`Store`], which is cheap to clone.
+//! The reflector of an informer owns the [`StoreWriter`]. Readers use a [`Store`], which is cheap to clone.
 //!
 //! # Guarantees
-//! 1. Of two revisions of one uid the newer stays, in whichever order they come. Revisions that cannot be compared replace
-//!    each other. Another uid replaces what is there, and so does other content of the same revision. What an informer lists
-//!    without asking for a revision is the newest state, and replaces what is there in any case.
-//! 2. A relist happens in place: readers see each object as it was or as it is, never a store that is half empty, and
-//!    no second copy is made. A relist that is given up loses nothing.
-//! 3. A change is in every index before a reader sees it in the store, and readers see it in all of them at once.
-//! 4. Readers wait only for the moment in which a change is entered: objects are decoded and index functions run
-//!    without the lock.
-//! 5. An object that cannot be decoded disturbs nobody else: it is counted, kept as bytes, and reading it gives an error
-//!    with its key and the field. A function of a user that panics over an object is counted, too, and has said nothing.
-//! 6. A list is in the order of slots: the same history gives the same order, however the objects are found.
+//! 1. Of two revisions of one uid the store keeps the newer, in whichever order they arrive. If revisions cannot be compared,
+//!    the later arrival replaces the earlier. An object with another uid replaces the stored one, and so does different
+//!    content of the same revision. A list without a requested revision is the newest state and always replaces the stored
+//!    objects.
+//! 2. A relist updates the store in place: readers see each object in its old or new state, never a half-empty store, and no
+//!    second copy is made. An abandoned relist loses nothing.
+//! 3. A change is in every index before a reader sees it in the store, and becomes visible in all indexes at once.
+//! 4. Readers wait only while a change is entered: decoding and index functions run without the lock.
+//! 5. An object that cannot be decoded does not affect others: it is counted and kept as bytes, and reading it returns an
+//!    error with its key and the field. A panic of a user's function over an object is counted too, and the function's result
+//!    for that object is ignored.
+//! 6. A list is in slot order: the same history gives the same order, whichever lookup finds the objects.
 //!
 //! # Not promised
-//! That a slot is not used again: the order of a list is not that of creation.
+//! Slots are reused, so the order of a list is not the order of creation.
 //!
 //! # Example
 //! ```
@@ -60,7 +61,7 @@ use crate::{
     transform::Transform,
 };
 
-/// How a store keeps its objects.
+/// Options of a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions {
     representation: Representation,
@@ -69,28 +70,28 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// Everything, as bytes.
+    /// Default options: keeps whole objects as bytes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// In which form objects are kept. Default: as bytes.
+    /// Sets the form in which objects are kept. Default: as bytes.
     #[must_use]
     pub fn representation(mut self, representation: Representation) -> Self {
         self.representation = representation;
         self
     }
 
-    /// What of them is kept. Default: everything but `managedFields`.
+    /// Sets a transform that reduces objects before they are kept. Default: none; `managedFields` are always dropped.
     #[must_use]
     pub fn transform(mut self, transform: Transform) -> Self {
         self.transform = Some(transform);
         self
     }
 
-    /// What the hashes of keys are made with. Default: 0. Whoever lets strangers choose names gives a number that they
-    /// do not know, so that they cannot choose names whose hashes are alike.
+    /// Sets the seed of the hashes of keys. Default: 0. If untrusted users choose object names, set a secret number, so that they
+    /// cannot choose names with colliding hashes.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -98,7 +99,7 @@ impl StoreOptions {
     }
 }
 
-/// An empty store, as the one who writes it and those who read it see it.
+/// Creates an empty store, and returns its writer and a reader.
 #[must_use]
 pub fn store(options: StoreOptions) -> (StoreWriter, Store) {
     let inner = Arc::new(Inner {
@@ -114,9 +115,9 @@ pub fn store(options: StoreOptions) -> (StoreWriter, Store) {
     (StoreWriter::new(inner), store)
 }
 
-/// Reads a store. Cloning it copies a pointer.
+/// A reader of a store. Cloning it copies a pointer.
 ///
-/// A store that comes from an [`Overlay`](crate::Overlay) shows what was written through it, too.
+/// A store from an [`Overlay`](crate::Overlay) also shows objects written through the overlay.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -131,7 +132,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// The object as it is kept.
+    /// Applies transform and representation to an object.
     fn shape(&self, object: Arc<Object>) -> Arc<Object> {
         let cut = self
             .transform
@@ -141,7 +142,7 @@ impl Inner {
         self.representation.shape(object, &self.sharing)
     }
 
-    /// Whether an object is kept at all.
+    /// Returns true if the transform keeps the object.
     fn admits(&self, object: &Object) -> bool {
         self.transform.as_ref().is_none_or(|transform| {
             transform.judge(object).unwrap_or_else(|| {
@@ -151,12 +152,12 @@ impl Inner {
         })
     }
 
-    /// Whether an object is kept as it comes.
+    /// Returns true if objects are kept as received.
     fn is_plain(&self) -> bool {
         self.transform.is_none() && !self.representation.keeps_values()
     }
 
-    // A panic under the lock can only be one of ours, and leaves at worst one object out of an index.
+    // Only our own code can panic under the lock. At worst one object is then missing from an index.
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read()
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The locks between a writer and its readers, or loom's in their place.
+//! Locks between a writer and its readers; replaced by loom's locks in loom tests.
 //!
-//! They do not know poison: what they guard is whole after every step of ours, and a panic in a function of a user must
-//! not stop everybody else for good.
+//! They ignore poison: the guarded data is consistent after each of our steps, and a panic in a user's function must not block
+//! all others forever.
 //!
-//! `cfg(loom)` is for this crate alone: tokio, which the rest of it needs, is another one then.
+//! `cfg(loom)` is set for this crate alone, since it also changes tokio, which the rest of the crate needs.
 //! `cargo xtask test` runs the tests called `interleavings`, after
 //! `cargo rustc -p steersman-cache --lib --profile test -- --cfg loom`.
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of an object is kept.
+//! Transforms reduce objects before a store keeps them.
 //!
 //! # Guarantees
 //! 1. `apiVersion`, `kind` and of the metadata `name`, `namespace`, `uid`, `resourceVersion`, `generation` and
-//!    `deletionTimestamp` stay, whatever is dropped: the store lives on them.
-//! 2. What is left has the order and the text that it had.
-//! 3. A store without a transform pays nothing for it.
-//! 4. However deep an object is nested, it is cut as any other and costs no stack: that is as deep as the longest path.
-//! 5. One that cannot be walked to its end, since it is no JSON after all, stays whole: nothing is lost by that.
+//!    `deletionTimestamp` are always kept: the store needs them.
+//! 2. Kept parts keep their order and text.
+//! 3. A store without a transform has no cost for it.
+//! 4. Deeply nested objects are cut like any other and use no extra stack: the stack depth is that of the longest path.
+//! 5. An object that cannot be scanned to its end, because it is no JSON after all, is kept whole.
 
 mod cut;
 
@@ -20,10 +20,10 @@ use std::{
 use self::cut::Paths;
 use crate::Object;
 
-/// Leaves fields or whole objects out of a store.
+/// Drops fields or whole objects from a store.
 ///
-/// A path names a field by the way to it, with dots between: `spec.template`. It goes through lists: `spec.containers.env`
-/// is the `env` of each container. A dot that is part of a name has a backslash before it.
+/// A path names a field with dots between the names: `spec.template`. A path passes through lists: `spec.containers.env` is the
+/// `env` of each container. Escape a dot within a name with a backslash.
 ///
 /// ```
 /// use steersman_cache::Transform;
@@ -49,7 +49,7 @@ enum Fields {
     Only(Paths),
 }
 
-/// What stays.
+/// Fields that are always kept.
 const ALWAYS: [&str; 8] = [
     "apiVersion",
     "kind",
@@ -71,7 +71,7 @@ impl Transform {
         }
     }
 
-    /// Leaves these fields out.
+    /// Drops these fields.
     #[must_use]
     pub fn drop_fields<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Transform {
         }
     }
 
-    /// Leaves everything out but these fields.
+    /// Keeps only these fields.
     #[must_use]
     pub fn keep_fields<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let paths = ALWAYS.into_iter().chain(paths);
@@ -93,21 +93,21 @@ impl Transform {
         }
     }
 
-    /// Keeps only the objects for which this holds, which sees them whole. It must answer from the object alone: one
-    /// that changes so that it no longer holds is removed. One over which it panics is kept. Default: all.
+    /// Keeps only objects for which `holds` returns true. It sees whole objects and must depend on the object alone. An object
+    /// that changes so that `holds` returns false is removed. If `holds` panics, the object is kept. Default: all objects.
     #[must_use]
     pub fn only(mut self, holds: impl Fn(&Object) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(holds));
         self
     }
 
-    /// Whether an object is kept at all.
+    /// Returns true if an object is kept.
     #[must_use]
     pub fn admits(&self, object: &Object) -> bool {
         self.judge(object).unwrap_or(true)
     }
 
-    /// Whether an object is kept at all; nothing if the function that is to say so panicked.
+    /// Returns whether an object is kept, or `None` if the user's function panicked.
     pub(crate) fn judge(&self, object: &Object) -> Option<bool> {
         let Some(holds) = &self.only else {
             return Some(true);
@@ -115,25 +115,25 @@ impl Transform {
         let held = catch_unwind(AssertUnwindSafe(|| holds(object)));
         if held.is_err() {
             let key = object.key();
-            tracing::error!(%key, "the function of a transform panicked; the object is kept");
+            tracing::error!(%key, "transform function panicked; keeping the object");
         }
         held.ok()
     }
 
-    /// The object without what is left out.
+    /// Returns the object without the dropped fields.
     #[must_use]
     pub fn apply(&self, object: Object) -> Object {
         self.cut(&object).unwrap_or(object)
     }
 
-    /// The object without what is left out, if that is something else.
+    /// Returns the object without the dropped fields, if it differs.
     pub(crate) fn cut(&self, object: &Object) -> Option<Object> {
         let cut = match &self.fields {
             Fields::All => return None,
             Fields::Except { paths, always } => cut::without(object.bytes(), paths, always),
             Fields::Only(paths) => cut::only(object.bytes(), paths),
         };
-        // What comes out has all that an object needs, so that this always gives one.
+        // The result has all that an object needs, so this always succeeds.
         let mut cut = Object::from_slice(&cut?).ok()?;
         if object.is_metadata_only() {
             cut.mark_metadata_only();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the bytes of a response to objects: framing and the one walk over each object.
+//! Decodes the bytes of a response into objects: framing, and one scan over each object.
 
 mod block;
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What those have who hold an informer of a cache, or only look at one.
+//! Handles to the informers of a cache.
 
 use std::{
     ops::Deref,
@@ -9,22 +9,22 @@ use std::{
 use super::{Inner, Key};
 use crate::{Informer, Overlay, Store};
 
-/// A share in an informer of a cache. It is kept running by this.
+/// A handle to an informer of a cache. The informer runs as long as a handle exists.
 #[derive(Clone, Debug)]
 pub struct InformerHandle {
     pub(super) access: Access,
     pub(super) lease: Arc<Lease>,
 }
 
-/// An informer and what was written through its cache. It is no share: the cache ends the informer without asking.
+/// An informer and the overlay of its cache. It is no handle: the cache can end the informer at any time.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) informer: Informer,
-    /// Made by the first write, so that those who only read pay nothing for it.
+    /// Created by the first write, so that reads without writes cost nothing extra.
     pub(super) overlay: Arc<OnceLock<Overlay>>,
 }
 
-/// Says to the cache that nobody holds the informer any more, when it drops.
+/// Notifies the cache on drop that the informer has no handle left.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) key: Key,
@@ -32,7 +32,7 @@ pub(super) struct Lease {
 }
 
 impl InformerHandle {
-    /// The objects as those see them who write through the same cache.
+    /// Returns the objects including writes made through the same cache.
     #[must_use]
     pub fn view(&self) -> Store {
         self.access.view()

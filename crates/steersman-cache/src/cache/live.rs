@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading past the cache.
+//! Reads from the API server, bypassing the cache.
 //!
-//! Not by `kube::Api`: which of its constructors is right depends on the type's scope, and it logs what it cannot decode,
-//! which may be a secret.
+//! This module does not use `kube::Api`: the right constructor depends on the type's scope, and `kube::Api` logs content that
+//! it cannot decode, which can be a secret.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::{
     wire::list::ListSplitter,
 };
 
-/// So long a server may be silent.
+/// Timeout for a silent server.
 const SILENCE: Duration = Duration::from_secs(30);
 const LIMIT: usize = 64 << 20;
 
-/// What would be taken for another part of the address.
+/// Characters that would end or split a path segment.
 const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -33,7 +33,7 @@ const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
     .add(b'?')
     .add(b'\\');
 
-/// The object of this name, or nothing if there is none.
+/// Gets the object of this name, or `None` if it does not exist.
 pub(super) async fn get(
     surroundings: &InformerContext,
     resource: &Resource,
@@ -61,7 +61,7 @@ pub(super) async fn get(
     }
 }
 
-/// The objects that `query` selects.
+/// Lists the objects that `query` selects.
 pub(super) async fn list(
     surroundings: &InformerContext,
     resource: &Resource,
@@ -76,27 +76,27 @@ pub(super) async fn list(
         let mut item = |item: Result<Arc<Object>, _>| match item {
             Ok(object) if query.matches(&object) && found.len() < query.limited() => found.push(object),
             Ok(_) => {}
-            Err(error) => tracing::warn!(%resource, %error, "an object cannot be read and is left out"),
+            Err(error) => tracing::warn!(%resource, %error, "skipping invalid object"),
         };
         while let Some(chunk) = response.chunk().await? {
             splitter.push(&chunk, &mut item)?;
         }
         token = splitter.finish(&mut item)?.continue_token;
-        // A page may have less than was asked for, although there is more.
+        // A page can have fewer objects than the limit although more follow.
         if token.is_empty() || found.len() >= query.limited() {
             return Ok(found);
         }
     }
 }
 
-/// As much of a query as a server knows about, from where the last page ended.
+/// Encodes the parts of a query that a server supports, with the token of the last page.
 fn parameters(query: &Query, token: &str) -> String {
     let mut parameters = Serializer::new(String::new());
     let selector = query.label_selector();
     if !selector.selects_all() {
         parameters.append_pair("labelSelector", &selector.to_string());
     }
-    // Of those that it would give, some may not be in the index.
+    // With an index, the server's limit would count objects that the index leaves out.
     if !query.has_index() && query.limited() < usize::MAX {
         parameters.append_pair("limit", &query.limited().to_string());
     }

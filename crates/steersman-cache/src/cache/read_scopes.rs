@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! In which scopes a reader reads, and the informers that its reads have opened.
+//! The scopes in which a reader reads, and the informers that its reads open.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,7 @@ pub struct ReadScopes {
     notify: Option<Arc<Notify>>,
 }
 
-/// Looked up by each read; nobody outside chooses the keys.
+/// A map looked up by each read. A fast hash is safe, since no outsider chooses the keys.
 pub(super) type ByResource<T> = HashMap<Resource, T, foldhash::fast::RandomState>;
 
 #[derive(Clone, Debug)]
@@ -43,14 +43,14 @@ struct Declared {
 }
 
 impl ReadScopes {
-    /// Every resource as the cache is set up for it.
+    /// Reads every resource in its configured scope.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads a resource in this scope; without one, in the scope that the cache is set up for. Said several times, in all
-    /// of them; see [`View`](crate::View).
+    /// Adds a scope in which a resource is read; `None` is the configured scope. With several scopes, a read covers all of
+    /// them; see [`View`](crate::View).
     #[must_use]
     pub fn with(mut self, resource: Resource, scope: Option<Scope>, wanted: ObjectDetail) -> Self {
         let scope = scope.map(|scope| scope.whole());
@@ -63,14 +63,14 @@ impl ReadScopes {
         self
     }
 
-    /// Notifies of each informer that a read opens or gives up.
+    /// Sets a notification for each informer that a read opens or releases.
     #[must_use]
     pub fn notifying(mut self, notify: Arc<Notify>) -> Self {
         self.notify = Some(notify);
         self
     }
 
-    /// The scopes of each resource.
+    /// Returns the scopes of each resource.
     pub(super) fn by_resource(&self) -> ByResource<Vec<Option<Scope>>> {
         let scopes = |declared: &Vec<Declared>| declared.iter().map(|one| one.scope.clone()).collect();
         let declared = self.declared.iter();
@@ -87,7 +87,7 @@ impl ReadScopes {
     }
 }
 
-/// The informers that the reads of a reader, and of those derived from it, have opened.
+/// The informers opened by the reads of a reader and of the readers derived from it.
 #[derive(Debug, Default)]
 pub(super) struct Opened {
     scopes: ReadScopes,
@@ -109,7 +109,7 @@ impl Opened {
         }
     }
 
-    /// The informer, if it was opened and has not ended since.
+    /// Returns the informer if it was opened and has not ended since.
     pub(super) fn get(
         &self,
         resource: &Resource,
@@ -122,7 +122,7 @@ impl Opened {
         Some((found.held.access.clone(), Arc::clone(&found.held.lease)))
     }
 
-    /// Notes one, in the place of one that has ended.
+    /// Records an opened informer, replacing one that has ended.
     pub(super) fn insert(
         &self,
         resource: &Resource,
@@ -142,12 +142,12 @@ impl Opened {
             });
             ended
         };
-        // Not under the lock: the end of an informer frees its store.
+        // Outside the lock: the end of an informer frees its store.
         drop(ended);
         self.notify();
     }
 
-    /// Gives up the informer with this lease, if it is one of these. It may have been opened for metadata and for whole objects.
+    /// Releases the informer with this lease, if it was opened here, for metadata and for whole objects.
     pub(super) fn remove(&self, resource: &Resource, lease: &Arc<Lease>) {
         let removed: Vec<Opening> = {
             let mut all = self.lock();
@@ -161,7 +161,7 @@ impl Opened {
         }
     }
 
-    /// All of them, each with whether the scopes declare it.
+    /// Returns all opened informers. The flag is true if the scopes declare the informer.
     pub(super) fn all(&self, cache: &Cache) -> Vec<(InformerHandle, bool)> {
         let all = self.lock();
         let with_declared = |opening: &Opening| {
@@ -177,7 +177,7 @@ impl Opened {
         }
     }
 
-    /// Not held while the cache is asked for an informer, which may wait for handlers.
+    /// Locks the map. Not held while the cache is asked for an informer, since that can wait for handlers.
     fn lock(&self) -> MutexGuard<'_, ByResource<Vec<Opening>>> {
         self.by_resource.lock().unwrap_or_else(PoisonError::into_inner)
     }

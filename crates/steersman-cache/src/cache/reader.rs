@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading typed objects through a cache.
+//! Typed reads through a cache.
 
 use std::sync::Arc;
 
@@ -14,90 +14,90 @@ use super::{
 };
 use crate::{DecodeError, Informer, Query, Resource, Scope, WatchError};
 
-/// What to do with a kind that has no informer yet.
+/// Behaviour of a read whose kind has no informer. Default: [`Start`](Self::Start).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheMissPolicy {
-    /// Start one, and wait until it is in sync.
+    /// Starts an informer and waits until it is in sync.
     #[default]
     Start,
-    /// Ask the server.
+    /// Reads from the API server.
     Live,
-    /// Refuse.
+    /// Returns [`ReadError::NotCached`].
     Refuse,
 }
 
 /// Reads typed objects through a cache.
 ///
-/// Informers that its reads start belong to it and to the readers derived from it: they end some time after these do.
+/// Informers that its reads start belong to it and to the readers derived from it. They end some time after the last of these
+/// readers is dropped.
 ///
 /// # Scopes
-/// A read sees the objects in the [scopes](ReadScopes) of its reader, or, where these say nothing of the resource, in the
-/// scope that the cache is set up for. It does not see others: an object that a label or field selector leaves out is not
-/// found, and a namespace that no scope contains is an [error](ReadError::UnknownNamespace). To read in another scope, say
-/// so: [`in_scope`](Self::in_scope).
+/// A read covers the objects in the [scopes](ReadScopes) of its reader. If these do not name the resource, a read covers the
+/// configured scope of the cache. A read does not find an object that a label or field selector leaves out. A namespace that
+/// no scope contains is an [error](ReadError::UnknownNamespace). To read in another scope, use [`in_scope`](Self::in_scope).
 #[derive(Debug)]
 pub struct Reader {
     cache: Cache,
     missing: CacheMissPolicy,
-    /// In which scopes a resource is read, where that is not the one that the cache is set up for.
+    /// Scopes of the resources that are not read in the configured scope.
     scopes: ByResource<Vec<Option<Scope>>>,
     opened: Arc<Opened>,
 }
 
-/// How much of each object a reader wants.
+/// Part of each object that a reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "an API server knows these two")]
 pub enum ObjectDetail {
-    /// All of it.
+    /// The whole object.
     Whole,
-    /// Its metadata, which an informer of either has.
+    /// Only its metadata. An informer of whole objects provides it too.
     Metadata,
 }
 
-/// A cached read has no answer.
+/// A cached read failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// There is no informer for the kind and the reader may not start one, or it was removed while somebody waited.
-    #[error("{resource} is not cached: watch it, or let the reader start an informer or read live")]
+    /// The kind has no informer and the reader does not start one, or the informer was removed during the read.
+    #[error("{resource} is not cached; watch it, or let the reader start an informer or read live")]
     NotCached {
         /// The kind that was asked for.
         resource: Resource,
     },
-    /// The server does not have the kind. Each read asks anew, and none leaves an informer behind.
+    /// The server does not have the kind. Each read checks again, and leaves no informer behind.
     #[error("the server does not have {resource}")]
     Absent {
         /// The kind that was asked for.
         resource: Resource,
     },
-    /// The informer is not in sync, so that what it holds may be a part only.
+    /// The informer is not in sync, so its store can be incomplete.
     #[error("{resource} is not in sync: {reason}")]
     NotSynced {
         /// The kind that was asked for.
         resource: Resource,
-        /// What is in the way.
+        /// The cause.
         reason: Arc<WatchError>,
     },
-    /// The cache holds other namespaces only.
+    /// The scope of the cache does not contain the namespace.
     #[error("{resource} is cached in namespace {cached} only, not in {asked}")]
     UnknownNamespace {
         /// The kind that was asked for.
         resource: Resource,
-        /// The namespace that is cached.
+        /// The cached namespaces, comma-separated.
         cached: String,
-        /// The one that was asked for.
+        /// The namespace that was asked for, or `all namespaces`.
         asked: String,
     },
-    /// The object does not have the shape of the type.
+    /// The object does not match the type.
     #[error(transparent)]
     Decode(DecodeError),
-    /// The server refused a live read.
-    #[error("reading {resource} live failed")]
+    /// A read from the API server failed.
+    #[error("cannot read {resource} from the server")]
     Live {
         /// The kind that was asked for.
         resource: Resource,
-        /// Why.
+        /// The cause.
         #[source]
         source: WatchError,
     },
@@ -122,7 +122,7 @@ impl Reader {
         }
     }
 
-    /// The same, which reads a resource in this scope. They share their informers.
+    /// Returns a reader that reads a resource in this scope. It shares informers with this reader.
     #[must_use]
     pub fn in_scope(&self, resource: &Resource, scope: &Scope) -> Self {
         let mut scopes = self.scopes.clone();
@@ -135,19 +135,19 @@ impl Reader {
         }
     }
 
-    /// The informers that its reads have opened, each with whether its [scopes](ReadScopes) declare it.
+    /// Returns the informers that its reads have opened. The flag is true if its [scopes](ReadScopes) declare the informer.
     #[must_use]
     pub fn opened(&self) -> Vec<(InformerHandle, bool)> {
         self.opened.all(&self.cache)
     }
 
-    /// The object of this name, or nothing if there is none. The namespace is empty for a cluster-scoped kind.
+    /// Gets the object of this name, or `None` if it does not exist. Pass an empty namespace for a cluster-scoped kind.
     ///
     /// # Errors
-    /// When the cache cannot say.
+    /// See [`ReadError`].
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, ReadError>
     where
         K: KubeResource<DynamicType = ()>
@@ -171,13 +171,13 @@ impl Reader {
             .map_err(ReadError::Decode)
     }
 
-    /// The objects that `query` selects.
+    /// Lists the objects that `query` selects.
     ///
     /// # Errors
-    /// When the cache cannot say, or one of the objects does not have the shape of a `K`.
+    /// See [`ReadError`]. One object that does not match `K` fails the list.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn list<K>(&self, query: &Query) -> Result<Vec<Arc<K>>, ReadError>
     where
         K: KubeResource<DynamicType = ()>
@@ -203,14 +203,14 @@ impl Reader {
             .map_err(ReadError::Decode)
     }
 
-    /// What can be read of a resource in a namespace, or in all of them as the empty name, with what was
-    /// [written](Cache::wrote) and has not come back yet. Nothing where the server is to be asked.
+    /// Returns a view of a resource in a namespace; an empty name means all namespaces. The view includes
+    /// [writes](Cache::wrote) that the watch has not delivered yet. `None` means: read from the API server.
     ///
     /// # Errors
-    /// When the cache cannot say.
+    /// See [`ReadError`].
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn view(
         &self,
         resource: &Resource,
@@ -240,7 +240,7 @@ impl Reader {
         }
     }
 
-    /// The informer of one scope, once it can answer for a namespace.
+    /// Returns the informer of one scope, after it is in sync for a namespace.
     async fn access(
         &self,
         resource: &Resource,
@@ -263,16 +263,15 @@ impl Reader {
         }
     }
 
-    /// Gives up the informer of a kind that is not there, which would ask for it again and again. One that somebody else
-    /// holds goes on.
+    /// Releases the informer of an absent kind, which would list again and again. An informer with other handles continues.
     fn let_go(&self, resource: &Resource, share: Arc<Lease>) {
         self.opened.remove(resource, &share);
         drop(share);
         self.cache.end_idle(resource);
     }
 
-    /// The informer to read from, or nothing where the server is to be asked. A reader that starts informers has a share
-    /// in those that it reads from. One that may not start any has none, or it would keep alive what it may not start.
+    /// Returns the informer to read from, or `None` to read from the API server. A reader that starts informers holds handles to
+    /// the informers that it reads from. A reader that must not start informers holds none, since a handle would keep them alive.
     fn informer(
         &self,
         resource: &Resource,
@@ -309,11 +308,10 @@ impl Reader {
     }
 }
 
-/// What is read from, and the reader's share in it, if it has one.
+/// The informer to read from, and the reader's lease on it, if it has one.
 type Read = (Access, Option<Arc<Lease>>);
 
-/// Waits until the informer can answer for this namespace, or something is in the way. How it stands with others does
-/// not matter.
+/// Waits until the informer is in sync for this namespace, or fails for it. Other namespaces do not matter.
 async fn ready(informer: &Informer, namespace: &str) -> Result<(), ReadError> {
     let resource = || informer.resource().clone();
     let health = match informer.settled_in(namespace).await {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a cached read sees: the objects of one scope, or of all scopes in which its reader reads a resource.
+//! The objects that a cached read sees: those of one scope, or of all scopes in which its reader reads a resource.
 
 use std::{cmp::Ordering, collections::HashSet, sync::Arc};
 
@@ -9,13 +9,14 @@ use crate::{DecodeError, Object, Query, Scope, Store, revision::compare};
 
 /// The objects that a cached read sees; from [`Reader::view`](crate::Reader::view).
 ///
-/// Where a resource is read in several scopes, each has its own watch, and one can lag behind another. Then a read shows the
-/// newest state of an object that any of them knows. An object that one of them has seen deleted, or leave its scope, is
-/// gone: the read is never older than the event that triggered it, whichever watch delivered that.
+/// If a resource is read in several scopes, each scope has its own watch, and one watch can lag behind another. Then a read
+/// returns the newest state of an object in any of the scopes. If one watch reports that an object was deleted, or left its
+/// scope, a read does not return the object. So a read is never older than the event that triggered it, whichever watch
+/// delivered the event.
 ///
 /// # Limits
-/// A deletion that a watch with a field selector on other fields than name and namespace has seen does not count for the other
-/// scopes. If the resource versions of a server cannot be compared, the first scope that holds an object decides.
+/// A deletion counts only for its own scope if that scope has a field selector on fields other than name and namespace. If the
+/// resource versions of a server cannot be compared, the first scope that contains an object decides.
 #[derive(Debug)]
 pub struct View(Stores);
 
@@ -30,7 +31,7 @@ impl View {
         Self(Stores::One(store))
     }
 
-    /// The union of these scopes.
+    /// Returns the union of these scopes.
     pub(super) fn union(mut stores: Vec<(Scope, Store)>) -> Option<Self> {
         match stores.len() {
             0 => None,
@@ -39,7 +40,7 @@ impl View {
         }
     }
 
-    /// One object; the namespace is empty for a cluster-scoped one.
+    /// Gets one object. Pass an empty namespace for a cluster-scoped object.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Object>> {
         match &self.0 {
@@ -48,10 +49,10 @@ impl View {
         }
     }
 
-    /// One object as a `K`.
+    /// Gets one object as a `K`.
     ///
     /// # Errors
-    /// When the object exists and does not have the shape of a `K`.
+    /// If the object exists and does not match `K`.
     pub fn get_as<K>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, DecodeError>
     where
         K: DeserializeOwned + Send + Sync + 'static,
@@ -64,7 +65,7 @@ impl View {
         }
     }
 
-    /// The objects that a query selects.
+    /// Lists the objects that a query selects.
     #[must_use]
     pub fn list(&self, query: &Query) -> Vec<Arc<Object>> {
         match &self.0 {
@@ -73,10 +74,10 @@ impl View {
         }
     }
 
-    /// The objects that a query selects, as `K`s.
+    /// Lists the objects that a query selects, as `K`s.
     ///
     /// # Errors
-    /// When one of them does not have the shape of a `K`.
+    /// If one of them does not match `K`.
     pub fn list_as<K>(&self, query: &Query) -> Result<Vec<Arc<K>>, DecodeError>
     where
         K: DeserializeOwned + Send + Sync + 'static,
@@ -91,7 +92,7 @@ impl View {
     }
 }
 
-/// The newest state of an object, unless one of the stores knows that the object has changed since.
+/// Returns the newest state of an object, unless one of the stores knows that the object was deleted or left its scope since.
 fn newest(stores: &[(Scope, Store)], namespace: &str, name: &str) -> Option<Arc<Object>> {
     let found = stores.iter().filter_map(|(_, store)| store.get(namespace, name));
     let newest =
@@ -107,12 +108,12 @@ fn newest(stores: &[(Scope, Store)], namespace: &str, name: &str) -> Option<Arc<
     (!is_gone).then_some(newest)
 }
 
-/// Whether a store does not hold an object of its scope although it is as new as that.
+/// Returns true if a store should contain an object by scope and revision, but does not.
 fn has_lost(scope: &Scope, store: &Store, object: &Object) -> bool {
     if scope.holds(object) != Some(true) {
         return false;
     }
-    // The revision first: an object that arrives in between is found.
+    // Read the revision first: an object that arrives in between is found.
     let has_reached = store.look(|state| {
         let reached = state.revision_in(object.namespace());
         compare(reached, object.resource_version()).is_some_and(Ordering::is_ge)
@@ -120,7 +121,7 @@ fn has_lost(scope: &Scope, store: &Store, object: &Object) -> bool {
     has_reached && store.get(object.namespace(), object.name()).is_none()
 }
 
-/// Each object that a query selects in one of the stores, in its newest state, if the query selects that.
+/// Lists each object that a query selects in one of the stores, in its newest state, if the query selects that state.
 fn all_newest(stores: &[(Scope, Store)], query: &Query) -> Vec<Arc<Object>> {
     let unlimited = query.with_room(usize::MAX);
     let (mut seen, mut objects) = (HashSet::new(), Vec::new());
@@ -149,7 +150,7 @@ mod tests {
         Object::from_slice(json.as_bytes()).unwrap()
     }
 
-    /// All objects, and those of the tier `front`.
+    /// A view of two scopes: all objects, and the objects of tier `front`.
     fn two() -> (View, [StoreWriter; 2]) {
         let (wide, all) = store(StoreOptions::new());
         let (narrow, front) = store(StoreOptions::new());
@@ -192,7 +193,7 @@ mod tests {
         narrow.advance_to("5");
         assert_eq!(revision(&view, "a"), None);
         assert!(names(&view, &Query::new()).is_empty());
-        // The watch of the narrow scope has not got to the next one yet.
+        // The watch of the narrow scope has not received the next change yet.
         wide.apply(object("a", 6, "front"));
         assert_eq!(revision(&view, "a").as_deref(), Some("6"));
     }

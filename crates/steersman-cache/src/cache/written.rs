@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was written through a cache is seen by its readers at once.
+//! Makes writes through a cache visible to its readers immediately.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,14 +9,14 @@ use super::{Cache, held::Access};
 use crate::{Informer, InvalidObject, Object, Overlay, Resource, Revision};
 
 impl Cache {
-    /// The server answered a create, update, patch, apply or status update with this object, as JSON: readers see it, or
-    /// something newer, from now on. Nothing happens where nobody reads the resource.
+    /// Records the object, as JSON, with which the server answered a create, update, patch, apply or status update. From now on
+    /// readers see this object or a newer state. Does nothing if the resource has no informer.
     ///
-    /// An informer of a part of the resource shows it if it is in that part. A field selector can say that of name and
-    /// namespace only; where it asks for more, the object is shown if it was there before.
+    /// An informer with a narrower scope shows the object if the scope contains it. A field selector can be evaluated locally for
+    /// name and namespace only. If it selects by other fields, the object is shown if the informer had it before.
     ///
     /// # Errors
-    /// When this is no object.
+    /// If the JSON is no Kubernetes object.
     pub fn wrote(&self, resource: &Resource, json: &[u8]) -> Result<(), InvalidObject> {
         for Access { informer, overlay } in self.accesses(resource) {
             let object = Object::from_slice(json)?;
@@ -32,7 +32,7 @@ impl Cache {
             if is_in {
                 self.overlay(&informer, &overlay).wrote(object);
             } else if shown().is_some_and(|shown| shown.uid() == object.uid()) {
-                // It has left the part that the informer is about.
+                // The write moved the object out of the informer's scope.
                 let (key, revision) = (object.key(), object.revision());
                 self.overlay(&informer, &overlay)
                     .deleted(&key, object.uid(), Some(&revision));
@@ -41,10 +41,10 @@ impl Cache {
         Ok(())
     }
 
-    /// The server said that this object is gone, at this revision if it said one: readers see nothing of that uid from
-    /// now on.
+    /// Records that the server deleted an object, at this revision if the response had one. From now on readers see no object of
+    /// this uid.
     ///
-    /// A deletion that only begins, because of finalizers or grace, is answered with the object: that is
+    /// If the deletion only begins, because of finalizers or a grace period, the server answers with the object: use
     /// [`wrote`](Self::wrote).
     pub fn deleted(&self, resource: &Resource, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
         for Access { informer, overlay } in self.accesses(resource) {
@@ -52,7 +52,7 @@ impl Cache {
         }
     }
 
-    /// The informers of a resource, each with the place for its overlay.
+    /// Returns the informers of a resource, each with the cell of its overlay.
     fn accesses(&self, resource: &Resource) -> Vec<Access> {
         let entries = self.0.lock();
         let of_resource = entries.iter().filter(|((found, _), _)| found == resource);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A stream that hands on what several reads give.
+//! A stream that combines several reads.
 
 use std::{
     io,
@@ -10,11 +10,11 @@ use std::{
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Reads until there is nothing more at the moment, or no more room. TLS gives one record at a time.
+/// Reads until no more bytes are available, or the buffer is full. TLS returns one record at a time.
 #[derive(Debug)]
 pub(super) struct Gather<S> {
     stream: S,
-    /// What went wrong behind bytes that were handed on.
+    /// An error that occurred after bytes that were passed on.
     failed: Option<io::Error>,
 }
 
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives these one after the other, and then nothing.
+    /// Returns these results one after another, and then nothing.
     struct Script(VecDeque<Poll<Result<&'static [u8], io::ErrorKind>>>);
 
     impl AsyncRead for Script {

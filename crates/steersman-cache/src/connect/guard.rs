@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes that are not written when it is too late.
+//! Prevents writes that have become invalid before they reach the socket.
 //!
-//! A request passes several tasks on its way to the socket. On a busy machine each of them can be late, and the right to write
-//! can end in between. So it is checked once more by the last one, which writes the bytes.
+//! A request passes several tasks on its way to the socket. On a busy machine each of them can be late, and the permission to
+//! write can end in between. So the last task, which writes the bytes, checks it once more.
 
 use std::{
     fmt,
@@ -20,8 +20,8 @@ use http_body::{Frame, SizeHint};
 use kube::client::Body;
 use tower::BoxError;
 
-/// An extension of a request: decides whether its body is written, at the moment when its bytes are due. A request that is
-/// refused is not complete, so that no server acts on it. A request without a body is not asked about.
+/// A request extension that decides whether the body is written, at the moment when its bytes are due. A rejected request is
+/// incomplete, so no server acts on it. A request without a body is not checked.
 #[derive(Clone)]
 pub struct WriteGuard(Arc<Inner>);
 
@@ -31,7 +31,7 @@ struct Inner {
 }
 
 impl WriteGuard {
-    /// A guard that asks `check` each time bytes are due.
+    /// Creates a guard that calls `check` each time bytes are due.
     #[must_use]
     pub fn new(check: impl Fn() -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner {
@@ -40,7 +40,7 @@ impl WriteGuard {
         }))
     }
 
-    /// Whether bytes were refused. Then the server has not got the request.
+    /// Returns true if bytes were rejected. Then the server did not receive the request.
     #[must_use]
     pub fn has_refused(&self) -> bool {
         self.0.has_refused.load(Ordering::Acquire)
@@ -59,13 +59,13 @@ impl fmt::Debug for WriteGuard {
     }
 }
 
-/// A body whose bytes are written only if its guard lets them.
+/// A body whose bytes are written only if its guard allows it.
 pub(super) struct Guarded {
     body: Body,
     guard: Option<WriteGuard>,
 }
 
-/// Puts the guard of a request before its body.
+/// Applies the guard of a request to its body.
 pub(super) fn guarded(mut request: Request<Body>) -> Request<Guarded> {
     let guard = request.extensions_mut().remove();
     request.map(|body| Guarded { body, guard })

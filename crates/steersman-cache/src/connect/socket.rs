@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A socket that reads much at once, and is looked at instead of waited for while much comes.
+//! A socket that reads many bytes at once, and is polled by a timer while it is busy.
 //!
-//! While a server sends a list, each of its writes would wake this process. When the rate says that this goes on, the
-//! socket is taken off the reactor and read once a tick; what comes meanwhile gathers in the kernel. When the rate falls,
-//! it goes back.
+//! While a server sends a list, each of its writes would wake this process. If the rate is high, the socket is removed from
+//! the reactor and read once per tick; bytes accumulate in the kernel in between. When the rate falls, the socket returns to
+//! the reactor.
 
 use std::{
     io::{self, Read},
@@ -21,39 +21,39 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-/// How often a busy socket is looked at. Timers of tokio do not know less.
+/// Poll interval of a busy socket. Timers of tokio have no finer resolution.
 const TICK: Duration = Duration::from_millis(2);
 
-/// A socket is busy when this much comes within [`WINDOW`]: 16 MB a second. Lists come so, and changes do not.
+/// A socket is busy if it receives this many bytes within [`WINDOW`]: 16 MB per second. Lists reach this rate, changes do not.
 const BUSY: usize = 64 << 10;
 const WINDOW: Duration = Duration::from_millis(4);
 
-/// It is not busy any more after this many ticks in a row with less than this much: 8 MB a second.
+/// A socket is no longer busy after this many ticks in a row with fewer than [`QUIET`] bytes: 8 MB per second.
 const QUIET_TICKS: u32 = 4;
 const QUIET: usize = 16 << 10;
 
-/// A buffer grows up to this while it is filled again and again.
+/// Initial size of the buffer. It grows up to [`BUFFER_MAX`] while it is filled repeatedly.
 const BUFFER_MIN: usize = 16 << 10;
 const BUFFER_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Socket {
     mode: Mode,
-    /// Between these two places there are bytes that nobody has read.
+    /// The bytes between `start` and `end` are unread.
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     rate: Rate,
-    /// Whether somebody waits until more can be written, which only the reactor knows.
+    /// True if a writer waits until the socket is writable, which only the reactor reports.
     writer_waits: bool,
 }
 
 #[derive(Debug)]
 enum Mode {
-    /// The reactor says when something is there.
+    /// The reactor reports when bytes are available.
     Waited(TcpStream),
     Polled(Polled),
-    /// On the way from one to the other, and after an error on it.
+    /// In transition, and after an error in it.
     Neither,
 }
 
@@ -61,14 +61,14 @@ enum Mode {
 struct Polled {
     stream: PlainStream,
     tick: Pin<Box<Sleep>>,
-    /// Whether nothing is to be read before the tick.
+    /// True if nothing is to be read before the tick.
     is_waiting: bool,
     quiet_ticks: u32,
-    /// Who waits for the tick.
+    /// The waker of the reader that waits for the tick.
     reader: Option<Waker>,
 }
 
-/// How much came lately.
+/// The recent rate of received bytes.
 #[derive(Debug)]
 struct Rate {
     since: Instant,
@@ -90,7 +90,7 @@ impl Socket {
         }
     }
 
-    /// Fills the buffer, which is empty. It stays empty at the end of the stream.
+    /// Fills the empty buffer. It stays empty at the end of the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.buffer.is_empty() {
             self.resize(BUFFER_MIN);
@@ -141,8 +141,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Puts the stream back to the reactor, if it is not there. A reader who waits for the tick has to ask anew: there is
-    /// none any more, and the reactor does not know of the reader.
+    /// Returns the stream to the reactor, if it is polled. A reader that waits for the tick must read again: the tick no longer
+    /// exists, and the reactor does not know the reader.
     fn wait_from_now_on(&mut self) -> io::Result<&mut TcpStream> {
         if matches!(self.mode, Mode::Polled(_))
             && let Mode::Polled(polled) = mem::replace(&mut self.mode, Mode::Neither)
@@ -169,7 +169,7 @@ impl Socket {
 }
 
 impl Polled {
-    /// Reads at the next tick, or at once where a tick's read has filled the buffer; nothing if it does not pay any more.
+    /// Reads at the next tick, or at once if the last read filled the buffer. `None` if polling is no longer worth it.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<Option<usize>>> {
         while self.quiet_ticks < QUIET_TICKS {
             if self.is_waiting {
@@ -196,7 +196,7 @@ impl Polled {
         Poll::Ready(Ok(None))
     }
 
-    /// What is there; nothing if there is nothing at the moment.
+    /// Reads the available bytes; `None` if there are none at the moment.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.stream.read(buffer) {
@@ -291,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// Our end and that of a server.
+    /// Returns our end and the server's end of a connection.
     async fn pair() -> (Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connecting = TcpStream::connect(listener.local_addr().unwrap());
@@ -303,18 +303,18 @@ mod tests {
         matches!(socket.mode, Mode::Polled(_))
     }
 
-    /// Something that shows when a part of it is missing or out of place.
+    /// Returns bytes in which missing or misplaced parts are detectable.
     fn much(length: usize) -> Vec<u8> {
         (0..length).map(|at| ((at / 7) ^ at) as u8).collect()
     }
 
-    /// Lets the server send until the socket is polled, and checks that everything came.
+    /// Lets the server send until the socket is polled, and checks that everything arrives.
     async fn make_busy(socket: &mut Socket, server: &mut TcpStream) {
         let sent = much(256 << 10);
         while !is_polled(socket) {
             let mut came = vec![0; sent.len()];
             let send = server.write_all(&sent);
-            // One more byte is waited for, so that the socket finds nothing there.
+            // Wait for one more byte, so that the socket finds no bytes available.
             let read = async {
                 socket.read_exact(&mut came).await.unwrap();
                 let mut one = [0];
@@ -335,7 +335,7 @@ mod tests {
         let (mut socket, mut server) = pair().await;
         make_busy(&mut socket, &mut server).await;
         let mut byte = [0];
-        // Nothing comes until it waits again, or this would not end.
+        // The server sends nothing until the socket is back at the reactor, or this would not end.
         let quiet = std::future::poll_fn(|cx| {
             let mut read = ReadBuf::new(&mut byte);
             assert!(Pin::new(&mut socket).poll_read(cx, &mut read).is_pending());
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(&answer, b"you");
     }
 
-    /// A server's answer comes soon after the request, and nobody reads between them.
+    /// A response arrives soon after the request, with no read between them.
     #[tokio::test]
     async fn who_reads_from_a_polled_socket_is_woken_when_something_is_written_to_it() {
         struct Woken(AtomicBool);

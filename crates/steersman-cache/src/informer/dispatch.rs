@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes the store and calls handlers, under one lock: so everybody hears of changes in the order in which the store
-//! takes them, and one who comes late sees the store between two changes.
+//! Writes the store and calls handlers under one lock. So every handler receives changes in the order in which the store
+//! applies them, and a handler that registers late sees the store between two changes.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-/// A call of a handler that takes longer is worth a word.
+/// Threshold above which a handler call is logged as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Dispatch {
     resource: Resource,
     clock: Arc<dyn Clock>,
     figures: Figures,
-    /// Whole objects are wanted, and what is listed is metadata: nobody is in sync until they are listed.
+    /// True while whole objects are wanted but only metadata is listed: no handler is in sync until whole objects are listed.
     expects_whole: AtomicBool,
     state: Mutex<State>,
 }
@@ -47,20 +47,20 @@ pub(super) struct Dispatch {
 struct State {
     writer: StoreWriter,
     store: Store,
-    /// How many reflectors there were.
+    /// Number of reflectors started so far.
     reflectors: u64,
-    /// Held by their registrations. Here a handler would keep alive what holds this informer.
+    /// Weak: the registrations own the handlers. A strong reference would keep alive a handler that holds this informer.
     handlers: Vec<Weak<Registered>>,
-    /// One for each reflector, by its namespace.
+    /// Progress of each reflector, by namespace.
     parts: BTreeMap<String, Progress>,
-    /// No event will come any more.
+    /// True if no further event follows.
     ended: bool,
 }
 
-/// How far one reflector has got.
+/// Progress of one reflector.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Which reflector this is of: one that ends late may not add to what its successor says.
+    /// Number of the reflector: one that ends late must not report progress for its successor.
     number: u64,
     listed: bool,
     revision: String,
@@ -88,7 +88,7 @@ impl Dispatch {
         }
     }
 
-    /// A handler panicked under the lock at worst, after the store was written: the state is whole.
+    /// Locks the state. At worst a handler panicked under the lock, after the store was written: the state is consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -110,16 +110,16 @@ impl Dispatch {
         if self.is_synced(&state) {
             registered.set_synced();
         }
-        // Those that are gone are taken off here, too: it may be long until something is dispatched.
+        // Dropped handlers are removed here too, since the next dispatch can be far off.
         state.handlers.retain(|handler| handler.strong_count() > 0);
         state.handlers.push(Arc::downgrade(registered));
     }
 
-    /// Makes the parts those that are wanted, and gives a place for the reflector of each that is new: of a namespace, or
-    /// of all of them as the empty name.
+    /// Sets the wanted parts, and returns a [`Part`] for the reflector of each new one. A part is a namespace; an empty name
+    /// means all namespaces.
     ///
-    /// All at one moment: what those tell that went is not taken from then on, and nothing that they told of can be mixed
-    /// up with what those tell that come. What is in no part any more goes.
+    /// The change is atomic: from then on, reports of removed parts are ignored and cannot mix with reports of new parts. Objects
+    /// that no part contains are removed.
     pub(super) fn set_parts(
         self: &Arc<Self>,
         wanted: &BTreeSet<String>,
@@ -148,7 +148,7 @@ impl Dispatch {
             .collect()
     }
 
-    /// Says that the parts are about to be those of whole objects. It waits for no handler.
+    /// Announces that the parts will switch to whole objects. Does not wait for handlers.
     pub(super) fn expect_whole(&self) {
         self.expects_whole.store(true, Release);
     }
@@ -157,7 +157,7 @@ impl Dispatch {
         !self.expects_whole.load(Acquire) && state.parts.values().all(|part| part.listed)
     }
 
-    /// Says so to the handlers, if all is listed now.
+    /// Notifies the handlers if every part is listed.
     fn settle(&self, state: &State) {
         if self.is_synced(state) {
             let handlers = state.handlers.iter().filter_map(Weak::upgrade);
@@ -170,10 +170,10 @@ impl Dispatch {
         let new = BTreeSet::from([namespace.to_owned()]);
         let wanted = self.lock().parts.keys().chain(&new).cloned().collect();
         let mut places = self.set_parts(&wanted, new, metadata_only);
-        places.pop().expect("a place for each that is new")
+        places.pop().expect("one part for each new namespace")
     }
 
-    /// No event will come any more.
+    /// Ends the dispatch: no further event follows.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -187,12 +187,12 @@ impl Dispatch {
         if catch_unwind(AssertUnwindSafe(|| handler.end())).is_err() {
             let (resource, name) = (&self.resource, handler.name());
             handler.figures().panicked.fetch_add(1, Relaxed);
-            tracing::error!(%resource, handler = name, "a handler panicked when its informer was ended");
+            tracing::error!(%resource, handler = name, "handler panicked at the end of its informer");
         }
         handler.set_synced();
     }
 
-    /// These went unseen, and are out of the store already.
+    /// Dispatches missed deletions of objects that the store no longer has.
     fn went(&self, state: &mut State, gone: Vec<Arc<Object>>) {
         for object in gone {
             let event = Event::Deleted {
@@ -207,7 +207,7 @@ impl Dispatch {
         self.lock().store.keys(&Query::new())
     }
 
-    /// Calls one handler for those of these objects that are there now.
+    /// Calls one handler with the objects of these keys that still exist.
     pub(super) fn resync(&self, registered: &Registered, keys: &[ObjectKey]) {
         let state = self.lock();
         if state.ended {
@@ -243,21 +243,21 @@ impl Dispatch {
             handler.figures().panicked.fetch_add(1, Relaxed);
             tracing::error!(
                 %resource, handler = name, %key,
-                "a handler panicked; what it has not done about this event is not done before the next one"
+                "handler panicked; the event is not redelivered"
             );
         }
         if took >= SLOW {
             handler.figures().slow.fetch_add(1, Relaxed);
-            tracing::warn!(%resource, handler = name, ?took, "a handler is slow and delays all others");
+            tracing::warn!(%resource, handler = name, ?took, "slow handler delays all handlers of the informer");
         }
     }
 
-    /// Enters an object, and says what that means to handlers.
+    /// Writes an object into the store, and returns the events for handlers.
     fn enter(state: &mut State, object: Arc<Object>, came: Came, initial: bool) -> [Option<Event>; 2] {
         match state.writer.enter(object, came) {
             None => [None, None],
             Some(Change::Added(object)) => [Some(Event::Added { object, initial }), None],
-            // Another uid under the same name: one object went unseen and another came.
+            // A different uid under the same name: one object was deleted unseen and another was created.
             Some(Change::Updated { old, new }) if old.uid() != new.uid() => [
                 Some(Event::Deleted {
                     object: old,
@@ -268,7 +268,7 @@ impl Dispatch {
                     initial: false,
                 }),
             ],
-            // Nobody has seen it whole, so that it is new to those who want it so; and it may have changed, too.
+            // No handler has seen the whole object, so it is new to handlers of whole objects. It can also have changed.
             Some(Change::Updated { old, new }) if old.is_metadata_only() && !new.is_metadata_only() => {
                 let whole = Event::Added {
                     object: Arc::clone(&new),
@@ -294,7 +294,7 @@ impl Dispatch {
 }
 
 impl State {
-    /// A place for a new reflector, in that of the one that the part had before, if any.
+    /// Registers a new reflector for a part, replacing the previous one, if any. Returns its number.
     fn place(&mut self, namespace: &str) -> u64 {
         self.reflectors += 1;
         let progress = Progress {
@@ -308,7 +308,7 @@ impl State {
         self.reflectors
     }
 
-    /// Gives up the parts that are not wanted, and takes out what only they had.
+    /// Removes the parts that are not wanted, and returns the objects that only these contained.
     fn leave(&mut self, wanted: &BTreeSet<String>) -> Vec<Arc<Object>> {
         let is_left = |part: &&String| !wanted.contains(*part);
         let left: Vec<String> = self.parts.keys().filter(is_left).cloned().collect();
@@ -323,7 +323,7 @@ impl State {
         gone
     }
 
-    /// Takes out what is in this namespace, or in any if it is empty, and is not to stay.
+    /// Removes and returns the objects of this namespace, or of all if it is empty, for which `stays` is false.
     fn take_out(&mut self, namespace: &str, stays: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
         let query = if namespace.is_empty() {
             Query::new()
@@ -335,7 +335,7 @@ impl State {
         gone
     }
 
-    /// One part has got this far.
+    /// Records the revision that one part has reached.
     fn progress(&mut self, namespace: &str, revision: &str, came: Came) {
         let Some(part) = self.parts.get_mut(namespace) else {
             return;
@@ -351,7 +351,7 @@ impl State {
     }
 }
 
-/// How far the store has got: as far as the slowest of the parts, once all have got anywhere.
+/// Returns the revision that the store has reached: that of the slowest part, once every part has one.
 fn slowest(parts: &BTreeMap<String, Progress>) -> Option<&str> {
     let is_slower = |a: &str, b: &str| compare(a, b).is_some_and(Ordering::is_lt);
     let mut all = parts.values().map(|part| part.revision.as_str());
@@ -362,24 +362,23 @@ fn slowest(parts: &BTreeMap<String, Progress>) -> Option<&str> {
     slowest.filter(|slowest| !slowest.is_empty())
 }
 
-/// Where a reflector says what it learns.
+/// The sink of one reflector.
 #[derive(Debug)]
 pub(super) struct Part {
     dispatch: Arc<Dispatch>,
     namespace: String,
     number: u64,
     metadata_only: bool,
-    /// What is known of the list that is under way.
+    /// The source of the list in progress.
     came: Came,
-    /// What the list that is under way had so far. Not needed where there is one list for the whole store, which marks
-    /// what it saw itself.
+    /// Keys in the list in progress. `None` for a list of the whole store, since the store marks the objects itself.
     seen: Option<HashSet<ObjectKey>>,
-    /// Room for the revision of the object in hand.
+    /// Buffer for the revision of the current object.
     revision: String,
 }
 
 impl Part {
-    /// Which one it is: empty for all.
+    /// Returns the namespace of the part; empty for all.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -388,7 +387,7 @@ impl Part {
         self.namespace.is_empty()
     }
 
-    /// The state, unless this part is not wanted any more.
+    /// Locks the state, unless this part is no longer wanted.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
         let state = self.dispatch.lock();
         let is_current = state
@@ -408,7 +407,7 @@ impl Part {
         }
     }
 
-    /// Takes an object out that was deleted. Outside of a list, that says how far the part has got. Returns false if the store
+    /// Removes a deleted object. Outside a list, the deletion also advances the revision of the part. Returns false if the store
     /// has a newer state of the object.
     fn take_out(&self, mut object: Arc<Object>, is_progress: bool) -> bool {
         self.mark(&mut object);
@@ -423,7 +422,7 @@ impl Part {
             state.progress(&self.namespace, object.resource_version(), Came::InOrder);
         }
         if removed.is_some() {
-            // As the store would keep it: what a transform drops is nobody's to see.
+            // Shaped as in the store: handlers must not see content that a transform drops.
             let object = state.store.shape(object);
             let event = Event::Deleted {
                 object,
@@ -457,7 +456,7 @@ impl Sink for Part {
         let initial = state.parts.get(&self.namespace).is_some_and(|part| !part.listed);
         let events = Dispatch::enter(&mut state, object, self.came, initial);
         if !initial && matches!(events, [Some(Event::Added { .. }), _]) {
-            // An object that was written under the same name is told as deleted before this one is told as added.
+            // Report a written object of the same name as deleted before this one is reported as added.
             let lost = state.writer.take_lost();
             self.dispatch.went(&mut state, lost);
         }
@@ -487,7 +486,7 @@ impl Sink for Part {
         if let Some(part) = state.parts.get_mut(&self.namespace) {
             part.listed = true;
         }
-        // Not before all of them are out, or an overlay would end too early; not after handlers, who may look.
+        // After all removals, or an overlay would end too early; before the handlers, since they can read the revision.
         state.progress(&self.namespace, revision.as_str(), self.came);
         state.writer.take_refused_older();
         let mut lost = state.writer.take_all_lost();
@@ -518,7 +517,7 @@ impl Sink for Part {
         if events.iter().all(Option::is_none) && state.writer.take_refused_older() {
             return false;
         }
-        // Not before the object is there, or an overlay would end too early; not after handlers, who may look.
+        // After the object is stored, or an overlay would end too early; before the handlers, since they can read the revision.
         state.progress(&self.namespace, &self.revision, Came::InOrder);
         for event in events.iter().flatten() {
             self.dispatch.dispatch(&mut state, event);
@@ -540,7 +539,7 @@ impl Sink for Part {
 
     fn invalid(&mut self, error: &InvalidObject) {
         let resource = &self.dispatch.resource;
-        tracing::warn!(%resource, %error, "an object cannot be read and is left out");
+        tracing::warn!(%resource, %error, "skipping invalid object");
         self.dispatch.figures.invalid.fetch_add(1, Relaxed);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What handlers and subscribers hear.
+//! Events that handlers and subscribers receive.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use crate::Object;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// An object is there.
+    /// An object was created, or existed already.
     Added {
         /// The object.
         object: Arc<Object>,
-        /// It was there when the handler came, or before the informer was in sync. It is told of once more, so, when
-        /// there was only its metadata and now there is all of it.
+        /// True if the object existed when the handler registered or before the informer was in sync. An object of which only
+        /// the metadata was known is reported again, as initial, when the whole object is known.
         initial: bool,
     },
-    /// An object is different.
+    /// An object was updated.
     Updated {
-        /// What it was.
+        /// The object before the update.
         old: Arc<Object>,
-        /// What it is.
+        /// The object after the update.
         new: Arc<Object>,
     },
-    /// An object is gone.
+    /// An object was deleted.
     Deleted {
         /// Its last known state.
         object: Arc<Object>,
-        /// Whether that was its last state. It was not seen to go where this is false.
+        /// True if `object` is the final state. False if the watch missed the deletion.
         final_state_known: bool,
     },
-    /// An object is as it was; somebody asked to look at all of them again.
+    /// An object is unchanged and delivered again by a resync.
     Resynced {
         /// The object.
         object: Arc<Object>,
@@ -39,7 +39,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The object as it is now, or as it was last.
+    /// Returns the object in its current or last known state.
     #[must_use]
     pub fn object(&self) -> &Arc<Object> {
         match self {
@@ -48,7 +48,7 @@ impl Event {
         }
     }
 
-    /// The object as it was before, where the event is about a difference.
+    /// Returns the object before an update.
     #[must_use]
     pub fn old(&self) -> Option<&Arc<Object>> {
         match self {
@@ -57,10 +57,10 @@ impl Event {
         }
     }
 
-    /// Whether it tells of something new: not a [resync](Self::Resynced), nor an update that only adds to the metadata of an
-    /// object what else the server has of the same revision.
+    /// Returns true if the object changed. False for a [resync](Self::Resynced), and for an update that only completes the
+    /// metadata of an object with the rest of the same revision.
     ///
-    /// A handler that reacts to other events works on objects again and again although nothing happened to them.
+    /// A handler that reacts to events that are no change processes objects repeatedly although they did not change.
     #[must_use]
     pub fn is_change(&self) -> bool {
         match self {
@@ -75,7 +75,7 @@ impl Event {
         }
     }
 
-    /// Whether the object is gone.
+    /// Returns true if the object was deleted.
     #[must_use]
     pub fn is_deletion(&self) -> bool {
         matches!(self, Self::Deleted { .. })
@@ -99,7 +99,7 @@ mod tests {
         };
         assert!(update("1", "2").is_change());
         assert!(!update("1", "1").is_change());
-        // Without revisions nobody can tell.
+        // Without revisions a change cannot be ruled out.
         assert!(update("", "").is_change());
         // D2
         let defaulted = br#"{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"size":1}}"#;

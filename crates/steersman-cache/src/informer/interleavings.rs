@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All interleavings of changes and of handlers that come meanwhile. [`crate::sync`] says how they are run.
+//! All interleavings of changes with handlers that register meanwhile. [`crate::sync`] explains how to run them.
 
 use std::{
     collections::BTreeSet,
@@ -30,12 +30,12 @@ fn revision(object: &Object) -> u32 {
     object.resource_version().parse().unwrap()
 }
 
-/// An informer without its reflector.
+/// Creates an informer without its reflector.
 fn begin() -> (Arc<Dispatch>, Part, Store) {
     begin_with("")
 }
 
-/// The same for one namespace, or for all as the empty name.
+/// As [`begin`], for one namespace; an empty name means all namespaces.
 fn begin_with(namespace: &str) -> (Arc<Dispatch>, Part, Store) {
     let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
     let (writer, store) = store(StoreOptions::new());
@@ -52,7 +52,7 @@ fn register(dispatch: &Dispatch, handler: impl Handler) -> Registration {
     Registration::new(registered, None)
 }
 
-/// What a handler hears, in words.
+/// The events that a handler receives, as text.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -109,7 +109,7 @@ fn guarantee_7_what_one_namespace_tells_while_all_are_asked_for_does_not_stay() 
         let _registration = register(&dispatch, heard.handler());
         let telling = thread::spawn(move || {
             one.changed(object(1));
-            // Before it could tell that the object is gone.
+            // It ends before it could report the deletion.
         });
         let whole = BTreeSet::from([String::new()]);
         let mut all = dispatch.set_parts(&whole, whole.clone(), false).pop().unwrap();
@@ -155,7 +155,7 @@ fn guarantee_2_a_handler_that_comes_at_the_end_of_a_list_is_in_sync_with_it() {
             let (dispatch, handler) = (Arc::clone(&dispatch), late.handler());
             thread::spawn(move || {
                 let registration = register(&dispatch, handler);
-                // Whoever is in sync has heard of all that was listed.
+                // A handler in sync has received everything that was listed.
                 let is_synced = registration.is_synced();
                 (registration, is_synced)
             })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handlers, and the ends of their registrations.
+//! Handlers and their registrations.
 
 use std::{
     fmt,
@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use super::{Event, dispatch::Dispatch, stats::HandlerFigures};
 use crate::jitter::scaled;
 
-/// Turns events into something else, quickly. Closures implement it.
+/// Receives the events of an informer. Must be quick. Closures implement it.
 pub trait Handler: Send + Sync + 'static {
     /// Called once for each event, in order, on the informer's task.
     fn on(&self, event: &Event);
 
-    /// Called when the informer was ended and no event will come any more. Default: does nothing.
+    /// Called when the informer was ended and delivers no further event. Default: does nothing.
     fn ended(&self) {}
 }
 
@@ -28,10 +28,10 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Handler for F {
     }
 }
 
-/// A handler that is being called. Dropping this ends that, and drops the handler: at once, or after the call that is under
-/// way. The informer holds it weakly, so that a handler can hold a client or a cluster whose cache holds the informer.
+/// Keeps a handler registered. Dropping it unregisters and drops the handler, at once or after the call in progress. The
+/// informer holds the handler weakly, so a handler can hold a client or a cluster whose cache holds the informer.
 #[derive(Debug)]
-#[must_use = "the handler is not called any more when this drops"]
+#[must_use = "dropping this unregisters the handler"]
 pub struct Registration {
     registered: Arc<Registered>,
     _resync: Option<Task>,
@@ -52,10 +52,10 @@ impl Registration {
         }
     }
 
-    /// Waits until the handler was called for every object of the first list, or the informer was ended.
+    /// Waits until the handler received every object of the first list, or the informer was ended.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn synced(&self) {
         // The sender lives as long as `self`.
         let _ = self
@@ -66,7 +66,7 @@ impl Registration {
             .await;
     }
 
-    /// Whether the handler was called for every object of the first list.
+    /// Returns true if the handler received every object of the first list.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         *self.registered.synced.borrow()
@@ -95,7 +95,7 @@ impl Registered {
         &self.figures
     }
 
-    /// Nothing will come any more.
+    /// Notifies the handler that no further event follows.
     pub(super) fn end(&self) {
         self.handler.ended();
     }
@@ -114,8 +114,8 @@ impl fmt::Debug for Registered {
     }
 }
 
-/// Calls one handler for all objects at about this interval, as long as its informer lives and the handler is registered;
-/// never if that is zero.
+/// Calls one handler for all objects at about this interval, as long as the informer lives and the handler is registered.
+/// Zero: never.
 pub(super) async fn resync(
     registered: Weak<Registered>,
     dispatch: Weak<Dispatch>,
@@ -126,13 +126,13 @@ pub(super) async fn resync(
         return;
     }
     loop {
-        // A tenth up or down, so that not all come at once.
+        // A tenth up or down, so that resyncs do not all run at once.
         let interval = scaled(every, 0.9 + 0.2 * random.fraction());
         clock.sleep_until(clock.now() + interval).await;
         let Some(keys) = dispatch.upgrade().map(|dispatch| dispatch.keys()) else {
             return;
         };
-        // In small portions, between which changes get their turn.
+        // In small portions, so that changes are delivered in between.
         for portion in keys.chunks(256) {
             let (Some(dispatch), Some(registered)) = (dispatch.upgrade(), registered.upgrade()) else {
                 return;
@@ -166,7 +166,7 @@ mod tests {
         Arc::new(Dispatch::new(kind, store, Arc::new(clock.clone())))
     }
 
-    /// A handler that notes of each event whether it is of a resync.
+    /// Registers a handler that records for each event whether it is a resync.
     fn register(dispatch: &Dispatch) -> (Arc<Registered>, Arc<Mutex<Vec<bool>>>) {
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);

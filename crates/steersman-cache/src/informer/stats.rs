@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures about an informer. Reading them waits for no handler.
+//! Figures about an informer. Reading them does not wait for handlers.
 
 use std::{
     collections::BTreeMap,
@@ -14,48 +14,47 @@ use steersman_core::MonotonicTime;
 
 use crate::{Resource, Scope, WatchError};
 
-/// Figures about an informer, for metrics. What counts something never goes back.
+/// Figures about an informer, for metrics. Counters never decrease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The kind that it is about.
+    /// The kind that the informer watches.
     pub resource: Resource,
-    /// The part of it.
+    /// The scope that the informer watches.
     pub scope: Scope,
-    /// Whether a whole list was handed on, and every change since.
+    /// True if a whole list and every change since were delivered.
     pub synced: bool,
-    /// What keeps it from being in step now.
+    /// The error that currently keeps the informer from being in sync.
     pub trouble: Option<Arc<WatchError>>,
     /// Objects in the store.
     pub objects: usize,
-    /// Bytes of JSON that they take.
+    /// Bytes of JSON of these objects.
     pub bytes: usize,
-    /// How much of that JSON is kept decoded besides.
+    /// Bytes of that JSON that are also kept decoded.
     pub decoded_bytes: usize,
-    /// Events that handlers were called for, or would have been.
+    /// Events dispatched to handlers, counted also without handlers.
     pub events: u64,
-    /// The time since the server last said something, be it that nothing has changed.
+    /// Time since the server last sent an event, a bookmark or the end of a list.
     pub silent_for: Option<Duration>,
-    /// Objects that are no Kubernetes objects, and were left out.
+    /// Items skipped because they are no Kubernetes objects.
     pub invalid: u64,
-    /// How often an object did not have the shape of the type that somebody asked for, or an index function or a
-    /// transform panicked over it.
+    /// Failures to decode an object as a requested type, and panics of index functions and transforms.
     pub decode_failures: u64,
-    /// Lists that were begun, the first one included.
+    /// Lists started, including the first.
     pub lists: u64,
-    /// Lists that were begun after a first one was complete: the history had a hole, or it lists at intervals.
+    /// Lists started after the first complete list: because the watch history had a gap, or at the relist interval.
     pub relists: u64,
-    /// Watches that were opened, the first one included.
+    /// Watches opened, including the first.
     pub watches: u64,
-    /// Watches that were opened after the first: servers end one every few minutes, and more of them are broken ones.
+    /// Watches opened after the first. Servers close a watch every few minutes; a higher rate means broken watches.
     pub watch_restarts: u64,
-    /// Calls of handlers that took too long, by the handler's name, in its order.
+    /// Slow handler calls, by handler name, sorted.
     pub slow_handlers: Vec<(String, u64)>,
-    /// Calls of handlers that ended in a panic, by the handler's name, in its order.
+    /// Panicked handler calls, by handler name, sorted.
     pub panicked_handlers: Vec<(String, u64)>,
 }
 
-/// What dispatch counts.
+/// Counters of the dispatch.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) events: AtomicU64,
@@ -64,7 +63,7 @@ pub(super) struct Figures {
     handlers: Mutex<BTreeMap<String, Arc<HandlerFigures>>>,
 }
 
-/// What is counted of the handlers of one name, also when they have ended.
+/// Counters of all handlers of one name, including handlers that have ended.
 #[derive(Debug, Default)]
 pub(super) struct HandlerFigures {
     pub(super) slow: AtomicU64,
@@ -74,7 +73,7 @@ pub(super) struct HandlerFigures {
 impl Figures {
     pub(super) fn of_handler(&self, name: &str) -> Arc<HandlerFigures> {
         let mut handlers = lock(&self.handlers);
-        // Names that nobody uses any more stay only if there is something to tell of them.
+        // Drops unused names, unless a counter is above zero.
         handlers.retain(|_, figures| Arc::strong_count(figures) > 1 || figures.tells_something());
         Arc::clone(handlers.entry(name.to_owned()).or_default())
     }
@@ -87,7 +86,7 @@ impl Figures {
         *lock(&self.last_event)
     }
 
-    /// The handlers of which `count` tells something.
+    /// Returns the handlers whose `count` is above zero.
     pub(super) fn handlers(&self, count: impl Fn(&HandlerFigures) -> &AtomicU64) -> Vec<(String, u64)> {
         let handlers = lock(&self.handlers);
         let counts = handlers
@@ -106,7 +105,7 @@ impl HandlerFigures {
     }
 }
 
-/// What is locked here is whole after every statement.
+/// Locks, ignoring poison: the data is consistent after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

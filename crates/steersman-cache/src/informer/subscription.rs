@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events as a stream, for readers who may be slow.
+//! Events as a stream, for slow readers.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -11,20 +11,20 @@ use tokio::sync::Notify;
 
 use super::{Event, Handler, Registration};
 
-/// A stream of events that its reader takes at its own pace.
+/// A stream of events that a reader consumes at its own speed.
 #[derive(Debug)]
 pub struct Subscription {
     registration: Registration,
     queue: Arc<Queue>,
 }
 
-/// What a subscription gives.
+/// An item of a subscription.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Delivery {
     /// A change.
     Event(Event),
-    /// The reader fell behind: so many events were merged into the newest state of each object, which comes next.
+    /// The reader fell behind. This many events were merged into the newest state of each object, which follows.
     Skipped(u64),
 }
 
@@ -40,11 +40,11 @@ struct Pending {
     events: VecDeque<Event>,
     merged: Merged,
     skipped: u64,
-    /// Nothing will come any more.
+    /// True if no further event follows.
     ended: bool,
 }
 
-/// What is left of events that were too many: one entry for each object of which there is something to say.
+/// Merged events of a slow reader: one entry for each object with a pending event.
 #[derive(Debug, Default)]
 struct Merged {
     order: BTreeMap<u64, ObjectKey>,
@@ -52,10 +52,10 @@ struct Merged {
     next_turn: u64,
 }
 
-/// The deletion that came first, if there was one, and then the newest state.
+/// The first deletion, if any, followed by the newest state.
 #[derive(Debug)]
 struct Newest {
-    /// Its place in the order.
+    /// Position in the order.
     turn: u64,
     deleted: Option<Event>,
     present: Option<Event>,
@@ -76,10 +76,10 @@ impl Subscription {
         Self { registration, queue }
     }
 
-    /// The next delivery; nothing when the informer was ended and everything was delivered.
+    /// Returns the next delivery, or `None` after the informer was ended and everything was delivered.
     ///
     /// # Cancel safety
-    /// Nothing is lost when it is dropped.
+    /// Dropping it loses no event.
     pub async fn next(&mut self) -> Option<Delivery> {
         loop {
             let arrived = self.queue.arrived.notified();
@@ -94,10 +94,10 @@ impl Subscription {
         }
     }
 
-    /// Waits until every object of the first list is among what was or will be delivered.
+    /// Waits until every object of the first list was delivered or is queued for delivery.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// Safe to drop at any time.
     pub async fn synced(&self) {
         self.registration.synced().await;
     }
@@ -134,7 +134,7 @@ impl Pending {
             self.events.push_back(event);
             return;
         }
-        // Once there is something merged, everything is, until the reader has caught up: order is kept by that.
+        // After the first merge, all events are merged until the reader has caught up. This keeps the order.
         let before = self.events.len() as u64 + 1;
         let many = std::mem::take(&mut self.events);
         many.into_iter()
@@ -162,7 +162,7 @@ impl Merged {
             None => (self.next_turn, None, None),
         };
         let (deleted, present) = match (present, event) {
-            // Its reader has not heard of it, or has heard of a deletion only: nothing is left to say of this one.
+            // The reader does not know the object, or knows only of a deletion: no event is left for this one.
             (Some(Event::Added { .. }), Event::Deleted { .. }) => (deleted, None),
             (_, deletion @ Event::Deleted { .. }) => (Some(deletion), None),
             (Some(Event::Added { initial, .. }), later) => {
@@ -185,8 +185,8 @@ impl Merged {
         );
     }
 
-    /// An object that has had its say goes to the end with what comes later, so that one which changes all the time
-    /// does not keep the others waiting.
+    /// Takes the next event. Later events of the same object queue at the end, so an object that changes all the time does not
+    /// delay the others.
     fn pop(&mut self) -> Option<Event> {
         let (_, key) = self.order.pop_first()?;
         let mut newest = self.newest.remove(&key)?;
@@ -197,7 +197,7 @@ impl Merged {
         Some(deleted)
     }
 
-    /// Takes the object into the order at its turn, or out of it when there is nothing to say of it.
+    /// Puts the object at its position, or removes it if no event is pending.
     fn put(&mut self, key: ObjectKey, newest: Newest) {
         if newest.deleted.is_none() && newest.present.is_none() {
             self.order.remove(&newest.turn);
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// What a reader gets who reads only after all of this, and may lag by two.
+    /// Returns the deliveries of a reader with a lag of two that reads after all events.
     fn read(events: impl IntoIterator<Item = Event>) -> Vec<String> {
         let mut pending = Pending::default();
         events.into_iter().for_each(|event| pending.push(event, 2));

@@ -16,13 +16,13 @@ use super::{Object, PARTIAL, Sharing, without_content};
 /// A decoded value of some type.
 pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
 
-/// The object cannot be had as the type that was asked for.
+/// The object cannot be decoded as the requested type.
 #[derive(Debug, thiserror::Error)]
-#[error("{key} cannot be read as {type_name}")]
+#[error("cannot decode {key} as {type_name}")]
 pub struct DecodeError {
     key: ObjectKey,
     type_name: &'static str,
-    /// Where and why.
+    /// Position and cause.
     #[source]
     reason: Reason,
 }
@@ -32,12 +32,14 @@ enum Reason {
     #[error("at {path}: {message}")]
     Shape {
         path: String,
-        /// Without what was found, which may be a secret.
+        /// Without the offending value, which can be a secret.
         message: String,
     },
-    #[error("the store keeps only a projection of it: ask for that, or let it keep the bytes as well")]
+    #[error(
+        "the store keeps only a projection of the object; read the projection, or keep the bytes as well"
+    )]
     Partial,
-    #[error("its type panicked")]
+    #[error("decoding panicked")]
     Panicked,
 }
 
@@ -50,14 +52,14 @@ impl DecodeError {
         }
     }
 
-    /// The object that it is about.
+    /// Returns the key of the object.
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// The field that does not have the shape which the type asks for, such as `spec.replicas`; nothing if the object
-    /// is not kept whole, or the type panicked.
+    /// Returns the field that does not match the type, such as `spec.replicas`. `None` if the object is not kept whole, or the
+    /// type panicked.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match &self.reason {
@@ -68,10 +70,10 @@ impl DecodeError {
 }
 
 impl Object {
-    /// Decodes the object, for this caller alone.
+    /// Decodes the object, without sharing the value.
     ///
     /// # Errors
-    /// When it does not have the shape of a `K`, or is not kept whole. A type that panics has not the shape either.
+    /// If the object does not match `K` or is not kept whole, or if decoding panics.
     pub fn decode<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
         if self.is_partial() {
             return Err(DecodeError::new::<K>(self.key(), Reason::Partial));
@@ -82,10 +84,9 @@ impl Object {
         .unwrap_or_else(|_| Err(DecodeError::new::<K>(self.key(), Reason::Panicked)))
     }
 
-    /// The object as a `K`: what the store keeps or somebody else still holds, and decoded otherwise.
+    /// Returns the object as a `K`: the value that the store keeps or another caller holds; otherwise decodes it.
     ///
-    /// Nothing is decoded twice while the first value lives, whoever asks. Two that ask at the same moment may both
-    /// decode it.
+    /// The object is not decoded again while the first value lives. Two concurrent calls can both decode it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -99,7 +100,7 @@ impl Object {
     /// ```
     ///
     /// # Errors
-    /// When it does not have the shape of a `K`, or is not kept whole.
+    /// If the object does not match `K` or is not kept whole.
     pub fn decoded<K>(self: &Arc<Self>) -> Result<Arc<K>, DecodeError>
     where
         K: DeserializeOwned + Send + Sync + 'static,
@@ -115,14 +116,14 @@ impl Object {
         decoded
     }
 
-    /// Somebody could make nothing of it.
+    /// Counts a failure to process the object.
     pub(crate) fn failed(&self) {
         if let Some(sharing) = &*self.sharing.load() {
             sharing.failed();
         }
     }
 
-    /// The value if nothing has to be decoded for it.
+    /// Returns the value if it needs no decoding.
     pub(crate) fn at_hand<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
         if let Some(kept) = &self.kept
             && kept.is::<K>()
@@ -134,13 +135,13 @@ impl Object {
         Some(value)
     }
 
-    /// What the representation of the kind keeps, if it is a `P`.
+    /// Returns the value that the representation of the kind keeps, if it is a `P`.
     #[must_use]
     pub fn projection<P: Send + Sync + 'static>(&self) -> Option<&P> {
         self.kept.as_ref()?.downcast_ref()
     }
 
-    /// The object as a store has it, with what belongs to that store alone. It is the same one if nobody else has it.
+    /// Attaches the object to a store. Copies it if it is shared.
     pub(crate) fn enter(mut self: Arc<Self>, sharing: &Arc<Sharing>, kept: Option<Shared>) -> Arc<Self> {
         if Arc::get_mut(&mut self).is_none() {
             self = Arc::new(self.copy());
@@ -152,7 +153,7 @@ impl Object {
         self
     }
 
-    /// Marks that some of the object was left out.
+    /// Returns true if some fields were dropped.
     pub(crate) fn is_partial(&self) -> bool {
         self.marks & PARTIAL != 0
     }
@@ -161,17 +162,17 @@ impl Object {
         self.marks |= PARTIAL;
     }
 
-    /// What the representation of the kind keeps.
+    /// Returns the value that the representation of the kind keeps.
     pub(crate) fn kept(&self) -> Option<&Shared> {
         self.kept.as_ref()
     }
 
-    /// Says which field it is. Only failures pay for keeping track of the path, by being decoded a second time.
+    /// Finds the field of a decode error. Only failures pay for tracking the path, since they are decoded a second time.
     fn explain<K: DeserializeOwned>(&self, error: &serde_json::Error) -> DecodeError {
         let mut deserializer = serde_json::Deserializer::from_slice(self.bytes());
         let (path, message) = match serde_path_to_error::deserialize::<_, K>(&mut deserializer) {
             Err(error) => (error.path().to_string(), without_content(error.inner())),
-            // The value is fine, and something follows it.
+            // The value is valid, but other text follows it.
             Ok(_) => (".".to_owned(), without_content(error)),
         };
         DecodeError::new::<K>(self.key(), Reason::Shape { path, message })
@@ -180,7 +181,7 @@ impl Object {
 
 fn short_type_name<K>() -> &'static str {
     let name = std::any::type_name::<K>();
-    // Without the path, but with what stands in angle brackets.
+    // Drops the path, but keeps generic arguments.
     let end = name.find('<').unwrap_or(name.len());
     name[..end].rfind("::").map_or(name, |at| &name[at + 2..])
 }
@@ -222,7 +223,7 @@ mod tests {
             r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"replicas":"two","selector":{},"template":{}}}"#,
         );
         let error = object.decoded::<Deployment>().unwrap_err();
-        assert_eq!(error.to_string(), "n/a cannot be read as Deployment");
+        assert_eq!(error.to_string(), "cannot decode n/a as Deployment");
         assert_eq!(error.path(), Some("spec.replicas"));
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From bytes to an object.
+//! Creates objects from bytes.
 
 use std::{
     ops::Range,
@@ -17,19 +17,19 @@ use crate::wire::{
 };
 
 impl Object {
-    /// Takes one object from its JSON.
+    /// Creates an object from its JSON.
     ///
     /// # Errors
-    /// When this is no object with a name.
+    /// If the bytes are no object with a name.
     pub fn from_slice(bytes: &[u8]) -> Result<Self, InvalidObject> {
         let object = Self::shared_from_slice(bytes)?;
         Ok(Arc::try_unwrap(object).unwrap_or_else(|shared| shared.copy()))
     }
 
-    /// As [`from_slice`](Self::from_slice), for a store or others who share it: it then lies beside its bytes in memory.
+    /// As [`from_slice`](Self::from_slice), for stores and other shared use: the object is then next to its bytes in memory.
     ///
     /// # Errors
-    /// When this is no object with a name.
+    /// If the bytes are no object with a name.
     pub fn shared_from_slice(bytes: &[u8]) -> Result<Arc<Self>, InvalidObject> {
         let stopped = |stop| InvalidObject::stopped(stop, bytes.len());
         let (object, end) = Self::from_prefix(bytes, &ItemTypes::default()).map_err(stopped)?;
@@ -39,9 +39,9 @@ impl Object {
         }
     }
 
-    /// Takes the object at the beginning of `bytes`, and says where it ends.
+    /// Creates the object at the beginning of `bytes`, and returns the position of its end.
     ///
-    /// The outer error says that no end was found, the inner one that the object which ends there is of no use.
+    /// The outer error means that no end was found; the inner one, that the object is invalid.
     pub(crate) fn from_prefix(
         bytes: &[u8],
         types: &ItemTypes,
@@ -57,13 +57,13 @@ impl Object {
         }
     }
 
-    /// Copies what is kept, with what `types` says where the object itself does not.
+    /// Copies the kept parts, and adds the members of `types` that the object lacks.
     fn cut(input: &[u8], found: &Scanned, types: &ItemTypes) -> Result<Arc<Self>, InvalidObject> {
         if found.name.as_ref().is_none_or(|name| name.is_empty()) {
             return Err(InvalidObject::NoName);
         }
         u32::try_from(found.end).map_err(|_| InvalidObject::TooLong)?;
-        // Behind the opening brace.
+        // After the opening brace.
         let start = skip_space(input, 0) + 1;
         let added = types.missing_in(found);
         let added_length: usize = added.iter().map(|member| member.len()).sum();
@@ -92,8 +92,8 @@ impl Object {
         } else {
             Vec::new()
         };
-        // Allocated before its bytes, which then mostly lie behind it: who looks an object up by its name goes to one
-        // page of memory and not to two.
+        // Allocated before its bytes, which are then mostly next to it: a lookup by name touches one page of memory instead of
+        // two.
         let mut object = Arc::new(Self {
             marks: if found.escaped { TAIL } else { 0 },
             ..Self::new(places, found.deleting)
@@ -104,11 +104,13 @@ impl Object {
         bytes.extend_from_slice(&input[start..cut.start]);
         bytes.extend_from_slice(&input[cut.end..found.end]);
         bytes.extend_from_slice(&tail);
-        Arc::get_mut(&mut object).expect("nobody else has it yet").bytes = bytes.into_boxed_slice();
+        Arc::get_mut(&mut object)
+            .expect("the object is not shared yet")
+            .bytes = bytes.into_boxed_slice();
         Ok(object)
     }
 
-    /// What comes behind JSON of this length, for the texts of the header that it writes with escapes.
+    /// Encodes the tail after JSON of this length: the header texts that JSON escapes.
     fn tail(
         input: &[u8],
         found: &Scanned,
@@ -157,7 +159,7 @@ impl Object {
         }
     }
 
-    /// The same object, which belongs to no store.
+    /// Returns a copy that belongs to no store.
     pub(super) fn copy(&self) -> Self {
         Self {
             bytes: self.bytes.clone(),
@@ -168,7 +170,7 @@ impl Object {
         }
     }
 
-    /// The slow way, for JSON that is written unusually: parsed and written again, after which it is usual.
+    /// The slow path for unusual JSON: parses it and writes it again in the usual form.
     fn normalise(bytes: &[u8], types: &ItemTypes) -> Result<Arc<Self>, InvalidObject> {
         let invalid = |error: serde_json::Error| InvalidObject::Json {
             reason: error.to_string(),
@@ -177,8 +179,7 @@ impl Object {
         let bytes = serde_json::to_vec(&value).map_err(invalid)?;
         match scan(&bytes) {
             Ok(found) => Self::cut(&bytes, &found, types),
-            // Still unusual: a header field has another type than it has in Kubernetes, or kind or version are texts that
-            // cannot be written without escapes.
+            // Still unusual: a header field has a wrong type, or kind or version cannot be written without escapes.
             Err(_) => Err(InvalidObject::Json {
                 reason: "a field of metadata has the wrong type, or the kind contains quotes or backslashes"
                     .to_owned(),
@@ -190,9 +191,9 @@ impl Object {
 impl InvalidObject {
     pub(crate) fn stopped(stop: Stop, length: usize) -> Self {
         let reason = match stop {
-            Stop::Incomplete => format!("it ends after {length} bytes in the middle"),
-            Stop::Malformed { at } => format!("something else begins at byte {at}"),
-            Stop::Unusual => "it is written in an unusual way".to_owned(),
+            Stop::Incomplete => format!("incomplete after {length} bytes"),
+            Stop::Malformed { at } => format!("unexpected data at byte {at}"),
+            Stop::Unusual => "unsupported encoding of a key or a metadata field".to_owned(),
         };
         Self::Json { reason }
     }
@@ -202,7 +203,7 @@ impl InvalidObject {
 mod tests {
     use super::*;
 
-    /// So much data before the metadata, and annotations that large in it.
+    /// Creates an object with this much data before the metadata, and an annotation of this size.
     fn large(data: usize, annotation: usize) -> Result<Object, InvalidObject> {
         let (data, annotation) = ("d".repeat(data), "a".repeat(annotation));
         let json = format!(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why an object does not have a shape, told without what is in it.
+//! Decode errors without the content of the object.
 
 use serde_json::error::Category;
 
-/// What serde says, without the value that it stumbled over: that may be a secret.
+/// Returns serde's message without the offending value, which can be a secret.
 #[must_use]
 pub fn without_content(error: &serde_json::Error) -> String {
     let text = error.to_string();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the objects of one store know about each other's decoded values.
+//! Sharing of decoded values among the objects of one store.
 //!
-//! An object remembers its decoded value weakly. A weak reference keeps the memory of the value itself (two kilobytes
-//! for a Pod) even when nobody holds it any more, so somebody has to come by and forget it.
+//! An object remembers its decoded value weakly. A weak reference keeps the memory of the value itself allocated (two kilobytes
+//! for a Pod) after the last strong reference is dropped. So unused weak references are swept from time to time.
 //!
 //! # Guarantees
-//! 1. Of the values that nobody holds, no more stay allocated than of those that somebody does, or a thousand.
-//! 2. With a budget, the values used last are held, up to that many bytes of their objects' JSON.
-//! 3. A value is held no longer than its object is there.
+//! 1. The number of unused values that stay allocated is at most the number of used ones, or a thousand.
+//! 2. With a budget, recently used values are held, up to that many bytes of their objects' JSON.
+//! 3. A value is held no longer than its object exists.
 
 use std::{
     any::Any,
@@ -21,29 +21,28 @@ use std::{
 use super::{Object, Shared};
 use crate::sync::Mutex;
 
-/// With whom an object shares decoded values, and the one that was made of itself. The objects of a store that remember no
-/// value have one of these in common.
+/// The ledger of an object's store, and the object's own decoded value. Objects of a store that remember no value share one.
 #[derive(Debug)]
 pub(crate) struct Sharing {
-    /// That of the store, if the object belongs to one.
+    /// The ledger of the store, if the object belongs to one.
     ledger: Option<Arc<Ledger>>,
     value: Value,
 }
 
-/// The value that was decoded last.
+/// The last decoded value.
 #[derive(Debug)]
 enum Value {
     Nothing,
-    /// For as long as somebody else holds it.
+    /// Available as long as a caller holds it.
     Weak(Weak<dyn Any + Send + Sync>),
-    /// Within the budget, of which it takes this much.
+    /// Held within the budget, of which it takes this many bytes.
     Held(Shared, usize),
 }
 
-/// What a store knows of the decoded values of its objects.
+/// The bookkeeping of decoded values of a store.
 #[derive(Debug)]
 struct Ledger {
-    /// Zero if nothing is held.
+    /// Zero if no value is held.
     budget: usize,
     held_bytes: AtomicUsize,
     failures: AtomicU64,
@@ -54,19 +53,19 @@ struct Ledger {
 struct Lists {
     /// Objects that remember a value.
     remembering: List,
-    /// Objects that hold one. Those in front are the first to let it go, unless it was used since they came to the back:
-    /// that needs no lock and no list to be kept in order when a value is used, unlike the exact order of use.
+    /// Objects that hold a value. The front releases its value first, unless the value was used since the object was queued.
+    /// Unlike exact LRU order, this needs no lock and no reordering when a value is used.
     holding: List,
 }
 
-/// Objects of which something is true, and some of which it was.
+/// Objects of which something is or was true.
 #[derive(Debug)]
 struct List {
     objects: VecDeque<Weak<Object>>,
     sweep_at: usize,
 }
 
-/// What decoding has cost so far.
+/// Figures about decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) held_bytes: usize,
@@ -74,7 +73,7 @@ pub(crate) struct Usage {
 }
 
 impl Sharing {
-    /// For the objects of one store.
+    /// Creates the sharing of one store.
     pub(crate) fn new(budget: usize) -> Self {
         Self::of(Arc::new(Ledger {
             budget,
@@ -91,7 +90,7 @@ impl Sharing {
         }
     }
 
-    /// The same with another value.
+    /// Returns the same with another value.
     fn with(&self, value: Value) -> Self {
         Self {
             ledger: self.ledger.clone(),
@@ -106,7 +105,7 @@ impl Sharing {
         })
     }
 
-    /// Something could not be decoded.
+    /// Counts a decode failure.
     pub(crate) fn failed(&self) {
         if let Some(ledger) = &self.ledger {
             ledger.failures.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +130,7 @@ impl Drop for Sharing {
 }
 
 impl Object {
-    /// The value that was decoded last, if somebody still holds it.
+    /// Returns the last decoded value, if it is still held.
     pub(super) fn remembered(&self) -> Option<Shared> {
         match &self.sharing.load().as_ref()?.value {
             Value::Nothing => None,
@@ -140,9 +139,9 @@ impl Object {
         }
     }
 
-    /// A value was made of it.
+    /// Remembers a decoded value.
     pub(super) fn remember(self: &Arc<Self>, value: Shared) {
-        // It is given when the object enters its store, before anybody else has it, and stays.
+        // Set when the object enters its store, before it is shared, and never changed.
         let ledger = self.sharing.load().as_ref().and_then(|own| own.ledger.clone());
         let bytes = self.bytes().len();
         let value = match &ledger {
@@ -166,7 +165,7 @@ impl Object {
         ledger.decoded(self, !remembered, is_held && !held);
     }
 
-    /// Forgets the value if nobody holds it. Says whether there is still one, which may have come meanwhile.
+    /// Forgets the value if it is unused. Returns true if the object still has a value, perhaps a new one.
     fn still_remembers(&self, nothing: &Arc<Sharing>) -> bool {
         let current = self.sharing.load();
         if current.as_ref().is_some_and(|current| current.lives()) {
@@ -189,7 +188,7 @@ impl Object {
         )
     }
 
-    /// Goes on without holding its value, and gives out what held it; nothing if that is not there, or another meanwhile.
+    /// Stops holding the value, and returns its holder. `None` if the object holds no value, or another one meanwhile.
     fn let_go(&self) -> Option<(Arc<Sharing>, usize)> {
         let current = self.sharing.load_full()?;
         let Value::Held(value, bytes) = &current.value else {
@@ -205,7 +204,7 @@ impl Object {
 }
 
 impl Ledger {
-    /// An object has been decoded, and newly remembers the value, or newly holds it.
+    /// Records that an object was decoded, and newly remembers or holds the value.
     fn decoded(self: &Arc<Self>, object: &Arc<Object>, remembers: bool, holds: bool) {
         let mut lists = self.lists.lock();
         if remembers {
@@ -222,13 +221,13 @@ impl Ledger {
             .saturating_sub(self.budget);
         let dropped = lists.holding.let_go(excess);
         drop(lists);
-        // Dropping large values takes time, and is nobody else's business.
+        // Outside the lock: dropping large values takes time.
         drop(dropped);
     }
 }
 
 impl List {
-    /// How many there may be before it is looked of how many it is still true.
+    /// Minimum length before the list is swept.
     const SWEEP_AT_LEAST: usize = 1024;
 
     fn push<T>(
@@ -247,7 +246,7 @@ impl List {
         }
     }
 
-    /// Lets objects let their values go until so much is gone.
+    /// Releases values until `excess` bytes are freed.
     fn let_go(&mut self, mut excess: usize) -> Vec<Arc<Sharing>> {
         let mut dropped = Vec::new();
         let mut spared = self.objects.len();
@@ -262,7 +261,7 @@ impl List {
                 excess = excess.saturating_sub(bytes);
                 dropped.push(held);
             } else if object.holds() {
-                // Decoded anew at this moment.
+                // Decoded again at this moment.
                 self.objects.push_back(oldest);
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The entries of an overlay, and when each ends.
+//! The entries of an overlay and their lifetimes.
 //!
-//! Whoever calls in here holds the lock of the store: the store's before the layer's, never the other way round.
+//! Every caller holds the lock of the store. Lock order: first the store, then the layer.
 
 use std::{
     cmp::Ordering,
@@ -17,17 +17,17 @@ use steersman_core::{Clock, MonotonicTime, ObjectKey};
 
 use crate::{Object, Query, Revision, revision::compare, store::State};
 
-/// How many entries there may be.
+/// Maximum number of entries.
 const ENTRIES_MAX: usize = 10_000;
 
 pub(crate) struct Layer {
     clock: Arc<dyn Clock>,
     limit: Duration,
-    /// Whether an informer asks for lost writes.
+    /// True if an informer collects lost writes.
     keeps_lost: bool,
-    /// How many entries there are, so that readers need no lock when there are none.
+    /// Number of entries, so that readers take no lock if it is zero.
     count: AtomicUsize,
-    /// Whether there are lost writes, so that asking for them needs no lock when there are none.
+    /// True if there are lost writes, so that collecting them takes no lock otherwise.
     has_lost: AtomicBool,
     entries: Mutex<Entries>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Layer {
 #[derive(Default)]
 struct Entries {
     by_key: BTreeMap<ObjectKey, Entry>,
-    /// How often the store has told how far it is since all entries were looked at.
+    /// Number of progress reports of the store since the last check of all entries.
     told: usize,
     /// See [`Layer::take_lost`].
     lost: Vec<Arc<Object>>,
@@ -45,21 +45,21 @@ struct Entry {
     what: What,
     uid: Box<str>,
     since: MonotonicTime,
-    /// How many lists had begun by then.
+    /// Number of lists that had begun when the entry was made.
     lists: u32,
 }
 
 enum What {
     Written(Arc<Object>),
     Gone {
-        /// When it was deleted, if that is known.
+        /// The revision of the deletion, if known.
         at: Option<Revision>,
-        /// A revision that the object had, if one is known: whatever has this key and is older went before it.
+        /// A revision of the deleted object, if known: any older object with this key was deleted before it.
         after: Option<Revision>,
     },
 }
 
-/// What lies over a store at some moment, in the order of keys.
+/// A snapshot of the overlay, ordered by key.
 pub(crate) struct Laid(Vec<(ObjectKey, Option<Arc<Object>>)>);
 
 impl Layer {
@@ -87,12 +87,12 @@ impl Layer {
         let mut entries = self.lock();
         if let Some(known) = entries.by_key.get(&key) {
             let is_late = match &known.what {
-                // Revisions of two uids say nothing about each other.
+                // Revisions of different uids are not comparable.
                 What::Written(known) => {
                     known.uid() == object.uid()
                         && is_reached(known.resource_version(), object.resource_version())
                 }
-                // Where it went at a revision, it has left a selector, and may come back into it.
+                // With a revision, the object only left a selector, and can match it again.
                 What::Gone { at, .. } => *known.uid == *object.uid() && !is_newer(&object, at.as_ref()),
             };
             if is_late {
@@ -107,10 +107,10 @@ impl Layer {
     pub(super) fn deleted(&self, state: &State, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
         let mut entries = self.lock();
         let after = match entries.by_key.get(key).map(|known| &known.what) {
-            // The answer is late, and it has come back meanwhile.
+            // The response is late, and the object was written again meanwhile.
             Some(What::Written(known)) if known.uid() == uid && is_newer(known, revision) => return,
             Some(What::Written(known)) if known.uid() == uid => Some(known.revision()),
-            // Something was created in its place already.
+            // Another object was created under this key already.
             Some(What::Written(_)) => return,
             _ => state
                 .get(key.namespace(), key.name())
@@ -125,7 +125,7 @@ impl Layer {
         self.lay(&mut entries, state, key.clone(), entry);
     }
 
-    /// One object as readers see it.
+    /// Gets one object as readers see it.
     pub(crate) fn get(&self, state: &State, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let stored = state.get(namespace, name);
         let key = ObjectKey::new(namespace, name);
@@ -140,7 +140,7 @@ impl Layer {
         entry.shows()
     }
 
-    /// All that lies over the store now.
+    /// Returns a snapshot of all entries.
     pub(crate) fn laid(&self, state: &State) -> Laid {
         let mut entries = self.lock();
         self.sweep(&mut entries, state);
@@ -148,10 +148,10 @@ impl Layer {
         Laid(entries.map(|(key, entry)| (key.clone(), entry.shows())).collect())
     }
 
-    /// The store has just entered an object.
+    /// Called after the store received an object.
     pub(crate) fn came(&self, object: &Object) {
         self.end_if(&object.key(), Some(object), |entry| match &entry.what {
-            // If it is still older after this time, the server that took the write counts in another way.
+            // If the object is still older after this time, the server that took the write counts revisions differently.
             What::Written(written) => {
                 is_reached(object.resource_version(), written.resource_version())
                     || (*entry.uid == *object.uid() && self.is_old(entry))
@@ -159,7 +159,7 @@ impl Layer {
             What::Gone { at, after } if *entry.uid != *object.uid() => {
                 is_newer(object, at.as_ref()) || !is_older(object, after.as_ref())
             }
-            // A newer event may be from before the deletion, if that is not known; but not for long.
+            // With an unknown revision of the deletion, a newer event can precede it, but not for long.
             What::Gone { at: None, after } => {
                 let is_known = |after: &Revision| is_reached(after.as_str(), object.resource_version());
                 self.is_old(entry) && !after.as_ref().is_some_and(is_known)
@@ -172,7 +172,7 @@ impl Layer {
         self.clock.now().saturating_since(entry.since) >= self.limit
     }
 
-    /// An object is gone, of which the store may never have seen what was written. It still has this.
+    /// Called when an object was deleted, even if the store never received its written state. `stored` is the stored object.
     pub(crate) fn deleted_by_now(&self, object: &Object, stored: Option<&Object>) {
         self.end_if(&object.key(), stored, |entry| match &entry.what {
             What::Written(written) => {
@@ -183,15 +183,15 @@ impl Layer {
         });
     }
 
-    /// The store has just taken an object out.
+    /// Called after the store removed an object.
     pub(crate) fn went(&self, object: &Object) {
         self.end_if(&object.key(), None, |entry| {
             matches!(entry.what, What::Gone { .. }) && *entry.uid == *object.uid()
         });
     }
 
-    /// The store has just got this far, or the namespace which that was about. An entry that this ends is not shown any more in any case, unless it is
-    /// one without an order; the others are looked for only as often as it takes to be rid of them.
+    /// Called after the store, or a namespace of it, reached a revision. Entries that this ends are hidden from readers anyway,
+    /// except with incomparable revisions. So they are removed only from time to time.
     pub(crate) fn reached(&self, state: &State, revision: &str) {
         let mut entries = self.lock();
         entries.told += 1;
@@ -200,13 +200,13 @@ impl Layer {
         }
     }
 
-    /// Ends what has ended.
+    /// Removes entries that have ended.
     pub(crate) fn settle(&self, state: &State) {
         self.sweep(&mut self.lock(), state);
     }
 
-    /// The objects that were written, that readers see no more, and that the store never had: they were created and deleted
-    /// between two lists, so that no event tells of them.
+    /// Returns written objects that ended without ever being in the store: they were created and deleted between two lists, so no
+    /// event reports them.
     pub(crate) fn take_lost(&self) -> Vec<Arc<Object>> {
         if !self.has_lost.swap(false, Relaxed) {
             return Vec::new();
@@ -242,10 +242,10 @@ impl Layer {
         self.count.store(entries.by_key.len(), Relaxed);
     }
 
-    /// What was written and is not in the store, which has this under its name.
+    /// Returns the written object of an entry if it never arrived. `stored` is the stored object of the same key.
     fn lost(&self, entry: &Entry, stored: Option<&Object>) -> Option<Arc<Object>> {
         let is_stored = stored.is_some_and(|stored| stored.uid() == &*entry.uid);
-        // One without an order ends by its age, and may still come.
+        // Without a comparable revision an entry ends by age, and the object can still arrive.
         let is_known = |object: &Arc<Object>| is_number(object.resource_version());
         let lost = entry
             .shows()
@@ -283,10 +283,10 @@ impl Layer {
 
     fn has_ended(&self, key: &ObjectKey, entry: &Entry, state: &State) -> bool {
         let stored = state.get(key.namespace(), key.name());
-        // Of its own namespace: others may be behind, and say nothing about it.
+        // The revision of its own namespace: others can be behind, and do not matter.
         let revision = state.revision_in(key.namespace());
         let is_relisted = state.listed_in(key.namespace()) > entry.lists;
-        // A list of the newest state that began later has it, or something newer, whatever the numbers say.
+        // A list of the newest state that began later contains this or a newer state, whatever the revisions are.
         if state.newest_list_in(key.namespace()) > entry.lists {
             return true;
         }
@@ -305,15 +305,15 @@ impl Layer {
                 (Some(at), _) if is_reached(revision, at.as_str()) => true,
                 (Some(_), Some(stored)) if is_newer(stored, at.as_ref()) => true,
                 (_, Some(stored)) if stored.uid() != &*entry.uid => !is_older(stored, after.as_ref()),
-                // Such a list alone proves nothing: it promises no more than what was seen already, and may be from before
-                // the deletion, which then comes by the watch behind it.
+                // A relist alone proves nothing: it is only as new as the last seen revision, and can precede the deletion, which
+                // then arrives by the watch.
                 (_, Some(_)) => is_relisted && is_old(),
                 (_, None) => is_old(),
             },
         }
     }
 
-    // The map is whole after every statement.
+    // Ignores poison: the map is consistent after every statement.
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -349,8 +349,8 @@ impl Laid {
         self.0.len()
     }
 
-    /// Makes the answer of a store to a query what readers see: what is covered is replaced in its place or left out,
-    /// what is new follows in the order of keys.
+    /// Merges the overlay into a store's query result: covered objects are replaced in place or left out, and new objects follow
+    /// in key order.
     pub(crate) fn cover(&self, objects: &mut Vec<Arc<Object>>, query: &Query) {
         let mut wanted: Vec<Option<&Arc<Object>>> = self
             .0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long to wait before the next try.
+//! Back-off of a reflector.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,34 +7,33 @@ use steersman_core::{MonotonicTime, Random};
 
 use super::WatchError;
 
-/// Doubling delays with jitter, which start anew after a quiet time. The figures are client-go's.
+/// Doubling delays with jitter, reset after a quiet time. The figures are those of client-go.
 ///
-/// Each comes with an earlier one, after which the server is asked again if it is known to answer; see
-/// [`Liveness`](crate::Liveness). The earlier one doubles, too, while the server answers others but is too busy for this one,
-/// and after two minutes of any trouble.
+/// Each delay has an early variant: after it, the reflector retries if the server is known to answer; see
+/// [`Liveness`](crate::Liveness). The early delay doubles too while the server answers others but is too busy for this
+/// request, and after two minutes of any error.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
     early: Duration,
-    /// Whether the last try was made early, because the server answered others.
+    /// True if the last attempt was early, because the server answered others.
     tried_early: bool,
     failed: Option<MonotonicTime>,
-    /// When the trouble began.
+    /// Time of the first failure in a row.
     since: MonotonicTime,
     random: Arc<Random>,
 }
 
 const FIRST: Duration = Duration::from_millis(800);
 const LONGEST: Duration = Duration::from_secs(30);
-/// The server is not asked again before this, once or twice, however lively it is.
+/// Initial early delay, times one to two by jitter, but never longer than the full delay.
 const EARLY: Duration = Duration::from_millis(1500);
-/// So long without a failure, and the delays start anew.
+/// Time without a failure after which the delays are reset.
 const QUIET: Duration = Duration::from_secs(120);
-/// So long early tries are made at short intervals, unless the server is too busy. Trouble that lasts longer is not over soon, and
-/// a try can be a whole list.
+/// Time during which early attempts keep short intervals, unless the server is too busy. An error that lasts longer does not
+/// end soon, and an attempt can be a whole list.
 const EAGER: Duration = Duration::from_secs(120);
-/// A server that asks for more patience gets so much, and is asked again: whoever follows a kind must not be deaf for a day
-/// because of one answer, which may come from somebody in between.
+/// Maximum `Retry-After` that is honoured. Otherwise one answer, perhaps from a proxy, could stop a reflector for a day.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Backoff {
@@ -49,14 +48,14 @@ impl Backoff {
         }
     }
 
-    /// Whether nothing has failed for a while.
+    /// Returns true if nothing failed for a while.
     pub(super) fn is_fresh(&self, now: MonotonicTime) -> bool {
         self.failed
             .is_none_or(|failed| now.saturating_since(failed) >= QUIET)
     }
 
-    /// The early and the full delay after a failure at `now`; both at least as long as the server asks for, up to two
-    /// minutes. They are the same where the trouble cannot pass when the server answers others.
+    /// Returns the early and the full delay after a failure at `now`. Both honour the server's `Retry-After`, up to two minutes.
+    /// They are equal if the error cannot end when the server answers others.
     pub(super) fn failed(
         &mut self,
         now: MonotonicTime,
@@ -77,7 +76,7 @@ impl Backoff {
             true => (self.early * 2).min(LONGEST),
             false => EARLY,
         };
-        // Between one and two times, so that a thousand clients do not come back at once.
+        // Times one to two, so that a thousand clients do not retry at once.
         let jitter = 1.0 + self.random.fraction();
         let asked = trouble.retry_after().unwrap_or_default().min(PATIENCE);
         let full = delay.mul_f64(jitter).max(asked);
@@ -88,7 +87,7 @@ impl Backoff {
         }
     }
 
-    /// The next try is made early, because the server answers others.
+    /// Records that the next attempt is early, because the server answers others.
     pub(super) fn tries_early(&mut self) {
         self.tried_early = true;
     }

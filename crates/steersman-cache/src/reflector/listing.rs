@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole state of a resource: as a stream where the server has that, otherwise in pages.
+//! Lists of the whole state of a resource: streamed if the server supports that, otherwise paged.
 //!
-//! Only a server that says that it does not stream is never asked to again. Whatever else keeps a streamed list from coming
-//! about, such as a load balancer in trouble or a list that is slow, is taken to pass: pages are tried, and the list after
-//! one that was complete is asked for as a stream again.
+//! Only a server that rejects streaming is never asked for a stream again. Any other failure of a streamed list, such as a
+//! failing load balancer or a slow list, counts as temporary: the reflector tries pages, and after a complete list asks for a
+//! stream again.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::{
     },
 };
 
-/// After so many streamed lists in a row that broke, pages are tried.
+/// Number of broken streamed lists in a row before pages are tried.
 pub(super) const STREAMS_TRIED: u32 = 3;
 
-/// So many times as long as it may be silent, a streamed list may take in all.
+/// Maximum duration of a streamed list, as a multiple of its idle timeout.
 const WHOLE_STREAM: u32 = 30;
 
-/// Why a streamed list did not come about.
+/// Reason why a streamed list failed.
 enum NoStream {
-    /// The server says that it does not do that.
+    /// The server does not support it.
     Unsupported,
-    /// The end of the list did not come in time. The server may ignore what was asked for, or be slow.
+    /// The end of the list did not arrive in time. The server ignores the parameters or is slow.
     Endless,
-    /// It would not have come about in pages either.
+    /// A paged list would fail too.
     NoList(WatchError),
     Trouble(WatchError),
 }
@@ -43,14 +43,14 @@ impl From<WatchError> for NoStream {
 }
 
 impl<S: Sink> Reflector<S> {
-    /// Hands on a whole list, by whichever way the server has. A streamed one goes on as a watch.
+    /// Passes on a whole list, streamed or paged. A streamed list continues as a watch.
     pub(super) async fn synchronise(&mut self) -> Result<Option<Stream>, WatchError> {
         self.health.update(|health| {
             health.relists += u64::from(health.synced);
             health.lists += 1;
         });
         let result = if self.streaming && self.broken_streams < STREAMS_TRIED {
-            // It is asked for from the last revision on, if there is one.
+            // It asks for the last revision or newer, if one is known.
             let came = if self.revision.is_known() {
                 Came::InOrder
             } else {
@@ -75,7 +75,7 @@ impl<S: Sink> Reflector<S> {
         result
     }
 
-    /// A watch that begins with the state: the bookmark at its end makes it a list.
+    /// Opens a watch that begins with the state. The bookmark at the end of the initial events makes it a list.
     async fn stream_list(&mut self) -> Result<Option<Stream>, WatchError> {
         match self.try_stream_list().await {
             Ok(stream) => Ok(Some(stream)),
@@ -86,21 +86,21 @@ impl<S: Sink> Reflector<S> {
             }
             Err(NoStream::Unsupported) => {
                 let resource = &self.resource;
-                tracing::debug!(%resource, "the server streams no lists, so they come in pages");
+                tracing::debug!(%resource, "server does not support streamed lists; using pages");
                 self.streaming = false;
                 self.page_instead().await
             }
             Err(NoStream::Endless) => {
                 let resource = &self.resource;
-                tracing::debug!(%resource, "a streamed list does not come to its end, so this one comes in pages");
-                // Should the pages fail, they are what is tried next.
+                tracing::debug!(%resource, "streamed list timed out; using pages for this list");
+                // If the pages fail, pages are tried again next.
                 self.broken_streams = STREAMS_TRIED;
                 self.page_instead().await
             }
         }
     }
 
-    /// A list in pages, after one that was streamed did not come about.
+    /// Lists in pages after a streamed list failed.
     async fn page_instead(&mut self) -> Result<Option<Stream>, WatchError> {
         self.sink.abandon();
         self.sink.begin(Came::Newest);
@@ -118,7 +118,7 @@ impl<S: Sink> Reflector<S> {
             .then(|| ("resourceVersion", self.revision.as_str()));
         let query = self.watch_query(&initial.into_iter().chain(floor).collect::<Vec<_>>());
         let mut stream = match self.open(&query, self.options.answer_limit()).await {
-            // How servers that do not have it say so: they refuse the parameters, or all watches.
+            // Servers without support reject the parameters, or all watches.
             Err(WatchError::Refused {
                 code: 400 | 405 | 422,
                 ..
@@ -131,7 +131,7 @@ impl<S: Sink> Reflector<S> {
             ) => return Err(NoStream::NoList(trouble)),
             opened => opened?,
         };
-        // An aggregated server may take the parameters and ignore them: then there are events, and never the bookmark.
+        // An aggregated server can accept the parameters and ignore them: then it sends events, but never the bookmark.
         let limit = self.options.initial_events_limit();
         let mut initial_events = Idle::new(&self.clock, limit);
         let mut whole = Idle::new(&self.clock, limit.saturating_mul(WHOLE_STREAM));
@@ -145,7 +145,7 @@ impl<S: Sink> Reflector<S> {
             let chunk = match chunk {
                 Err(WatchError::Silent { .. }) => return Err(NoStream::Endless),
                 Ok(None) => {
-                    let reason = "the server ended a streamed list in the middle".to_owned();
+                    let reason = "the server closed a streamed list before its end".to_owned();
                     return Err(WatchError::Unreachable { reason }.into());
                 }
                 chunk => chunk?.unwrap_or_default(),
@@ -177,13 +177,13 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// A list in pages, each read as it comes.
+    /// Lists in pages, and parses each page while it arrives.
     async fn page_list(&mut self) -> Result<(), WatchError> {
         let (mut token, mut floor) = (String::new(), self.revision.clone());
         loop {
             let metadata = match self.page(&token).await {
                 Ok(metadata) => metadata,
-                // The rest of the list is too old by now. The next one is asked for in one piece, which cannot expire.
+                // The rest of the list has expired. The next list is unpaged, which cannot expire.
                 Err(trouble @ WatchError::Expired { .. }) if !token.is_empty() => {
                     self.paging = false;
                     return Err(trouble);
@@ -198,7 +198,7 @@ impl<S: Sink> Reflector<S> {
                 self.paging = true;
                 return Ok(());
             }
-            // What follows on a page with a revision has one, too.
+            // A page after a page with a revision has a revision too.
             (token, floor) = (metadata.continue_token, revision);
         }
     }
@@ -229,10 +229,10 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-/// A state without a revision is not taken where the server gives them: some polled APIs, such as metrics.k8s.io, never do.
+/// Rejects a state without a revision if the server sent one before. Some polled APIs, such as metrics.k8s.io, never do.
 fn check_known(floor: &Revision, revision: &Revision) -> Result<(), WatchError> {
     if floor.is_known() && !revision.is_known() {
-        let reason = "it has no resourceVersion, though the server gave one before".to_owned();
+        let reason = "the list has no resourceVersion, although the server sent one before".to_owned();
         return Err(WatchError::Undecodable { reason });
     }
     Ok(())
@@ -249,7 +249,7 @@ pub(super) fn check(floor: &Revision, revision: &Revision) -> Result<(), WatchEr
     }
 }
 
-/// Tells the sink of one event of a streamed list. The revision is there when it is the last one.
+/// Passes one event of a streamed list to the sink. Returns the revision with the last event.
 fn take_initial(
     sink: &mut impl Sink,
     floor: &Revision,
@@ -267,7 +267,7 @@ fn take_initial(
             sink.end(&revision);
             return Ok(Some(revision));
         }
-        // Initial events come in no order of revisions, so nothing has progressed before their end.
+        // Initial events are not ordered by revision, so there is no progress before their end.
         Event::Bookmark { .. } => {}
         Event::Invalid(error) => sink.invalid(&error),
         Event::Error(status) => return Err(WatchError::of_status(&status)),

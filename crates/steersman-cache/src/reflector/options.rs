@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a reflector lists and watches.
+//! Options of a reflector.
 
 use std::time::Duration;
 
 use crate::jitter::scaled;
 
-/// How a reflector lists and watches. The default suits every server.
+/// Options for listing and watching. The default suits every server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct ReflectorOptions {
@@ -35,55 +35,55 @@ impl Default for ReflectorOptions {
 }
 
 impl ReflectorOptions {
-    /// Lists come in pages of this size; 0 asks for all in one piece. Default: 500.
+    /// Sets the page size of lists. Default: 500; zero lists without pages.
     pub fn page_size(mut self, size: u32) -> Self {
         self.page_size = (size > 0).then_some(size);
         self
     }
 
-    /// Whether lists are streamed where the server has that. One who [polls](Self::poll) has none to stream. Default: yes.
+    /// Enables streamed lists, if the server supports them. No effect with [`poll`](Self::poll). Default: true.
     pub fn streaming(mut self, streaming: bool) -> Self {
         self.streaming = streaming;
         self
     }
 
-    /// Whether the server may compress. It saves bandwidth and costs CPU on both sides. Default: no.
+    /// Allows the server to compress responses. This saves bandwidth and costs CPU on both sides. Default: false.
     pub fn compressed(mut self, compressed: bool) -> Self {
         self.compressed = compressed;
         self
     }
 
-    /// Lists at this interval instead of watching, for resources that cannot be watched. No watch is ever asked for then,
-    /// so the right to list is enough. Zero is off. Default: off.
+    /// Lists at this interval instead of watching, for resources without `watch`. No watch is opened, so permission to `list` is
+    /// enough. Default: off; zero is off.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.poll = Some(interval).filter(|interval| !interval.is_zero());
         self
     }
 
-    /// Lists anew at about this interval besides, for those who want to be sure even of servers and proxies that lose
-    /// events: what differs is told as if it had just happened. Each costs a whole list, and changes wait until it is
-    /// there. Zero is off. Default: off, because a watch either tells everything or breaks.
+    /// Relists at about this interval in addition to the watch, to detect events lost by servers or proxies. A difference is
+    /// reported as if it had just happened. Each relist costs a whole list, and changes wait until it is complete. Default: off,
+    /// because a watch either delivers everything or breaks; zero is off.
     pub fn relist(mut self, interval: Duration) -> Self {
         self.relist = Some(interval).filter(|interval| !interval.is_zero());
         self
     }
 
-    /// After this time, and up to as much again, the server is asked to end a watch in good order, so that watches move
-    /// between servers; a second at least, since zero leaves it to the server, and a day at most. Default: 5 min.
+    /// Sets the watch timeout: the server closes a watch after one to two times this duration, so that watches move between
+    /// servers. Default: 5 min. Minimum: 1 s, since zero leaves the timeout to the server. Maximum: one day.
     pub fn watch_for(mut self, time: Duration) -> Self {
         self.watch_timeout = time.clamp(Duration::from_secs(1), Duration::from_secs(86_400));
         self
     }
 
-    /// So long may a streamed list show no further object before it is taken for one that the server does not do, and
-    /// thirty times as long may it take in all. That list comes in pages then. Default: 10 s.
+    /// Sets how long a streamed list can go without a new object before the server counts as not streaming. The whole list can
+    /// take thirty times as long. After this timeout, that list is paged. Default: 10 s.
     pub fn initial_events_within(mut self, limit: Duration) -> Self {
         self.initial_events_limit = limit;
         self
     }
 
-    /// So long may an answer or a list be silent before the server is taken for gone. Default: 75 s, because servers give
-    /// up after 60 s by themselves, and say so.
+    /// Sets how long a response or a list can be silent before the server counts as unreachable. Default: 75 s, because servers
+    /// themselves time out after 60 s, with an error response.
     pub fn answer_within(mut self, limit: Duration) -> Self {
         self.answer_limit = limit;
         self
@@ -93,7 +93,7 @@ impl ReflectorOptions {
         self.page_size
     }
 
-    /// A streamed list is a watch, which one who polls does not ask for.
+    /// Returns true if lists are streamed. A streamed list is a watch, which polling does not use.
     pub(super) fn is_streaming(&self) -> bool {
         self.streaming && self.poll.is_none()
     }
@@ -106,17 +106,17 @@ impl ReflectorOptions {
         self.poll
     }
 
-    /// A tenth up or down, so that not all lists come at once.
+    /// Adds a tenth up or down, so that not all lists run at once.
     pub(super) fn relist_after(&self, chance: f64) -> Option<Duration> {
         self.relist.map(|interval| scaled(interval, 0.9 + 0.2 * chance))
     }
 
-    /// Spread by chance, so that watches opened together do not end together.
+    /// Adds jitter, so that watches opened together do not end together.
     pub(super) fn watch_timeout(&self, chance: f64) -> Duration {
         scaled(self.watch_timeout, 1.0 + chance)
     }
 
-    /// A watch may be silent for as long as it may take, and a little longer for the server to end it.
+    /// Returns the maximum duration of a watch, plus some time for the server to close it.
     pub(super) fn idle_limit(&self) -> Duration {
         let longest = self.watch_timeout.saturating_mul(2);
         longest.saturating_add(Duration::from_secs(15))

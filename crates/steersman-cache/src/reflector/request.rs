@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a reflector asks the server for.
+//! The requests of a reflector.
 
 use form_urlencoded::Serializer;
 use http::{Request, header};
@@ -8,7 +8,7 @@ use kube::client::Body;
 use super::{Reflector, WatchError};
 
 impl<S> Reflector<S> {
-    /// The parameters of a list, with these besides.
+    /// Encodes the parameters of a list, plus `more`.
     pub(super) fn list_query(&self, more: &[(&str, &str)]) -> String {
         Serializer::new(String::new())
             .extend_pairs(self.scope.selectors())
@@ -16,7 +16,7 @@ impl<S> Reflector<S> {
             .finish()
     }
 
-    /// The parameters of a watch, with these besides.
+    /// Encodes the parameters of a watch, plus `more`.
     pub(super) fn watch_query(&self, more: &[(&str, &str)]) -> String {
         let timeout = self
             .options
@@ -40,7 +40,7 @@ impl<S> Reflector<S> {
         };
         Request::get(format!("{path}?{query}"))
             .header(header::ACCEPT, accept)
-            // Said in so many words: a client built with decompression would add gzip, and reads one member only.
+            // Set explicitly: a client built with decompression would add gzip, and would decode only one gzip member.
             .header(
                 header::ACCEPT_ENCODING,
                 if self.options.is_compressed() {

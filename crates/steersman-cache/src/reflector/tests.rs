@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reflector against a server that follows a script, on a clock that is moved by hand.
+//! Tests the reflector with a scripted server and a test clock.
 
 mod streamed;
 mod trouble;
@@ -30,7 +30,7 @@ use crate::{
     store::Came,
 };
 
-/// What the sink was told.
+/// The calls of the sink.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
 
@@ -77,12 +77,12 @@ impl Sink for Told {
     }
 }
 
-/// One answer of the scripted server.
+/// One response of the scripted server.
 struct Answer {
     code: u16,
     headers: Vec<(&'static str, &'static str)>,
     chunks: Vec<Bytes>,
-    /// How the body ends: in good order, by a broken connection, or not at all.
+    /// End of the body: normal, by a broken connection, or never.
     end: End,
 }
 
@@ -90,7 +90,7 @@ enum End {
     Good,
     Broken,
     Never,
-    /// Not before more was sent through the channel.
+    /// After more was sent through the channel.
     Later(mpsc::Receiver<Bytes>),
 }
 
@@ -216,13 +216,13 @@ impl Scene {
         }
     }
 
-    /// What was told, after the script so far.
+    /// Returns the calls of the sink, after the script so far.
     async fn told(&self) -> Vec<String> {
         self.settle().await;
         self.told.take()
     }
 
-    /// Moves the clock on to the next deadline, and says how far that was.
+    /// Advances the clock to the next deadline, and returns by how much.
     async fn wait(&self) -> Duration {
         self.settle().await;
         let before = self.clock.now();
@@ -323,7 +323,7 @@ async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
         told: Revision::new(told),
         seen: Revision::new("20"),
     };
-    // A watch of it says so.
+    // A watch shows that the server moved backwards.
     let scene = Scene::start(ReflectorOptions::default(), [watch_of(&went_back, End::Never)]);
     assert_eq!(scene.told().await, ["begin", "end 20", "abandon"]);
     assert_eq!(scene.trouble(), Some(behind("9")));
@@ -333,7 +333,7 @@ async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
     assert_eq!(scene.told().await, ["begin", "listed a", "end 9"]);
     assert!(!scene.requests()[1].contains("resourceVersion"));
 
-    // So does an event that is older than what the store has.
+    // An event older than the store shows it too.
     for kind in ["MODIFIED", "DELETED"] {
         let went_back = [bookmark(20, true), event(kind, "older", 9)];
         let scene = Scene::start(ReflectorOptions::default(), [watch_of(&went_back, End::Never)]);
@@ -345,7 +345,7 @@ async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
         assert_eq!(scene.told().await, ["begin", "listed a", "end 9"]);
     }
 
-    // So does a streamed list that is older than was asked for.
+    // A streamed list older than requested shows it too.
     let history = [bookmark(20, true), error_event(410)];
     let old = [event("ADDED", "a", 8), bookmark(9, true)];
     let script = [watch_of(&history, End::Good), watch_of(&old, End::Never)];
@@ -358,7 +358,7 @@ async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
     scene.wait().await;
     assert_eq!(scene.told().await, ["begin", "listed a", "end 9"]);
 
-    // One that does not have the revision yet may get there, but not for ever.
+    // A server that does not have the revision yet can catch up, but it is not asked forever.
     let mut script = vec![watch_of(&history, End::Good)];
     script.extend((0..3).map(|_| too_large()));
     script.extend([list(&["a"], 9, ""), watch_of(&[], End::Never)]);
@@ -544,7 +544,7 @@ async fn an_event_that_was_lost_is_made_up_for_by_a_list_where_that_is_asked_for
         scene.told().await,
         ["begin", "listed a", "listed b", "end 5", "progressed 6"]
     );
-    // `b` went and `c` came, and the watch says nothing of it.
+    // `b` was deleted and `c` was created, and the watch reports neither.
     scene.then(list(&["a", "c"], 9, ""));
     scene.then(watch_of(&[event("MODIFIED", "c", 10)], End::Never));
     let mut waits = Vec::new();
@@ -580,9 +580,9 @@ async fn guarantee_3_a_watch_without_revisions_is_followed_by_a_list() {
     let script = [
         list(&["a", "b"]),
         watch_of(&[modified], End::Good),
-        // It ended at once, which costs some waiting.
+        // It ended immediately, which costs a delay.
         list(&["a"]),
-        // One that cannot be asked for misses what goes meanwhile as well.
+        // A watch that cannot be opened misses deletions as well.
         refusal(503),
         list(&[]),
         watch_of(&[], End::Never),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What keeps a reflector from being in step with the server.
+//! Errors that keep a reflector from being in sync.
 
 use std::time::Duration;
 
@@ -8,97 +8,95 @@ use kube::core::Status;
 
 use crate::Revision;
 
-/// Why a reflector is not in step with the server. It is a state, not an end: the reflector goes on trying.
+/// The reason why a reflector is not in sync. It is a state, not an end: the reflector keeps retrying.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The server does not know the resource, and says so as an API server does. [`Health::absent`](crate::Health::absent)
-    /// tells whether that is all that is known of it.
-    #[error("the server does not have it")]
+    /// The server does not know the resource, and answers so in the form of an API server.
+    /// [`Health::absent`](crate::Health::absent) is true if no other source contradicts.
+    #[error("the server does not have this resource")]
     Absent,
-    /// The server does not let us read it.
+    /// The server denies permission to read the resource.
     #[error("forbidden: {reason}")]
     Forbidden {
-        /// The server's words.
+        /// The server's message.
         reason: String,
     },
     /// The server cannot be reached, or stopped answering.
     #[error("unreachable: {reason}")]
     Unreachable {
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// The server said nothing for too long.
-    #[error("nothing came for {limit:?}")]
+    /// The server sent nothing for too long.
+    #[error("the server sent nothing for {limit:?}")]
     Silent {
-        /// How long that is.
+        /// The timeout.
         limit: Duration,
     },
-    /// The server asks for patience.
+    /// The server is overloaded or fails temporarily.
     #[error("the server is busy ({code}): {reason}")]
     Busy {
         /// The HTTP status.
         code: u16,
-        /// The server's words.
+        /// The server's message.
         reason: String,
-        /// How long it asks to wait.
+        /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The server sends an older state than it was asked for, or than it sent before. The next list is a quorum read, which
-    /// is believed whatever its revision: that ends this, also after a restore from a backup.
-    #[error("the server is behind: it tells of revision {told} after {seen}")]
+    /// The server sent an older state than requested, or than it sent before. The next list is a quorum read, which is accepted
+    /// whatever its revision. That ends this state, also after a restore from a backup.
+    #[error("the server is behind: it sent revision {told} after {seen}")]
     Behind {
-        /// The revision that it tells of.
+        /// The revision that it sent.
         told: Revision,
-        /// The newest that it told of before.
+        /// The newest revision that it sent before.
         seen: Revision,
     },
-    /// The history that the watch wanted to go on from is gone.
+    /// The server no longer has the history from which the watch should resume.
     #[error("the revision is too old: {reason}")]
     Expired {
-        /// The server's words.
+        /// The server's message.
         reason: String,
     },
-    /// The server says no in another way.
-    #[error("refused with {code}: {reason}")]
+    /// The server rejected the request in another way.
+    #[error("the server rejected the request ({code}): {reason}")]
     Refused {
         /// The HTTP status.
         code: u16,
-        /// The server's words.
+        /// The server's message.
         reason: String,
     },
-    /// What the server sends is no list and no watch.
-    #[error("the answer cannot be read: {reason}")]
+    /// The response is no list and no watch.
+    #[error("cannot decode the response: {reason}")]
     Undecodable {
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// Something in this program panicked over what the server sent, such as a type whose values are indexed.
-    #[error("this program panicked over what the server sent")]
+    /// This program panicked while it processed the response, for example in a type whose values are indexed.
+    #[error("this program panicked while processing the response")]
     Panicked,
-    /// No namespace can have this name. The server is not asked.
-    #[error(
-        "`{name}` cannot be the name of a namespace: use lower case letters, digits and dashes, up to 63"
-    )]
+    /// The namespace has an invalid name. No request is sent.
+    #[error("invalid namespace `{name}`: use lower case letters, digits and dashes, at most 63 characters")]
     InvalidNamespace {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
-    /// Its objects are in no namespace, and those of some were asked for. The server is not asked.
-    #[error("it is in no namespace, and is asked for in {namespaces}: ask for it without one")]
+    /// The resource is cluster-scoped, but namespaces were requested. No request is sent.
+    #[error("the resource is cluster-scoped; remove namespaces {namespaces}")]
     NotNamespaced {
-        /// Those that were asked for.
+        /// The requested namespaces.
         namespaces: String,
     },
 }
 
-/// The body of an answer other than success.
+/// The body of an error response.
 enum Answer {
-    /// As an API server writes it.
+    /// A `Status` object, as an API server writes it.
     Status(Box<Status>),
-    /// What an API server answers, and so does Go by itself, where it has nothing at this path.
+    /// The answer of an API server, and of Go's HTTP server by default, for an unknown path.
     NoSuchPath,
-    /// Something else, such as the HTML of a gateway.
+    /// Another body, such as the HTML of a gateway.
     Other,
 }
 
@@ -123,7 +121,7 @@ impl Answer {
         }
     }
 
-    /// Whether a 404 says that there is no such kind, rather than no such object, or anything else.
+    /// Returns true if a 404 means an unknown kind, rather than a missing object or anything else.
     fn is_about_the_kind(&self) -> bool {
         match self {
             Self::Status(status) => {
@@ -137,7 +135,7 @@ impl Answer {
 }
 
 impl WatchError {
-    /// What an answer other than success means.
+    /// Converts an error response.
     pub(crate) fn of_answer(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let answer = Answer::read(body);
         let message = answer.message().filter(|message| !message.is_empty());
@@ -149,7 +147,7 @@ impl WatchError {
             return Self::Refused {
                 code: code.as_u16(),
                 reason: format!(
-                    "{reason}; this 404 does not come from the API server: check proxies and load balancers"
+                    "{reason}; this 404 is not from the API server: check proxies and load balancers"
                 ),
             };
         }
@@ -159,7 +157,7 @@ impl WatchError {
         Self::of_code(code.as_u16(), reason, seconds.map(Duration::from_secs))
     }
 
-    /// What an `ERROR` event means.
+    /// Converts an `ERROR` event.
     pub(crate) fn of_status(status: &Status) -> Self {
         let seconds = status
             .details
@@ -190,7 +188,7 @@ impl WatchError {
         }
     }
 
-    /// Whether it can be over when the server answers other requests. Missing permissions and our own mistakes stay.
+    /// Returns true if the error can end when the server answers other requests. Missing permissions and our own mistakes stay.
     pub(crate) fn can_pass_with_an_outage(&self) -> bool {
         !matches!(
             self,
@@ -198,12 +196,12 @@ impl WatchError {
         )
     }
 
-    /// Whether another try soon makes it worse: the server is too busy, or does not manage to send what was asked for.
+    /// Returns true if an early retry makes it worse: the server is too busy, or does not manage to send the response.
     pub(crate) fn is_overload(&self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Silent { .. })
     }
 
-    /// How long the server asks to wait.
+    /// Returns the server's `Retry-After`.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after, .. } => *retry_after,

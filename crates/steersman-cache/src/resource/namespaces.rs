@@ -7,17 +7,17 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-/// Namespaces by their names, or all of them. By default all.
+/// A set of namespaces, or all of them. Default: all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Namespaces {
-    /// All, where there is none.
+    /// Empty for all namespaces.
     named: BTreeSet<String>,
-    /// All were asked for, so that no name makes it less.
+    /// True if all namespaces were requested explicitly, so that a further name does not restrict them.
     all: bool,
 }
 
 impl Namespaces {
-    /// Adds a namespace; all of them, if the name is empty. White space around it does not count.
+    /// Adds a namespace; an empty name adds all. White space around the name is ignored.
     pub(super) fn add(&mut self, name: &str) {
         let name = name.trim();
         self.all |= name.is_empty();
@@ -28,7 +28,7 @@ impl Namespaces {
         }
     }
 
-    /// Their names, none where it is all of them.
+    /// Returns the names; empty for all namespaces.
     pub(super) fn named(&self) -> &BTreeSet<String> {
         &self.named
     }
@@ -37,7 +37,7 @@ impl Namespaces {
         self.named.is_empty() || self.named.contains(namespace)
     }
 
-    /// Whether a namespace can have this name: a label as DNS has them. The empty one stands for all.
+    /// Returns true if the name is a DNS label, as namespaces require, or empty, which means all.
     pub(crate) fn is_valid(name: &str) -> bool {
         let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         name.len() <= 63 && name.bytes().all(is_inner) && !name.starts_with('-') && !name.ends_with('-')
@@ -52,7 +52,7 @@ impl<'a> FromIterator<&'a str> for Namespaces {
     }
 }
 
-// All namespaces are the same, whether or not they were asked for.
+// All namespaces are equal, whether or not they were requested explicitly.
 impl PartialEq for Namespaces {
     fn eq(&self, other: &Self) -> bool {
         self.named == other.named

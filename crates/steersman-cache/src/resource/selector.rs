@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What selectors that are meant for a server say about an object at hand.
+//! Local evaluation of label and field selectors.
 //!
-//! kube has no parser for them, and a server that takes one which we cannot read must not be contradicted: then the
-//! answer is nothing.
+//! kube has no parser for them. If we cannot parse a selector that a server accepts, we must not contradict the server: then
+//! the result is `None`.
 
 use crate::Object;
 
-/// Whether the labels of an object fit a selector such as `tier in (front,back),!old`.
+/// Returns whether the labels of an object match a selector such as `tier in (front,back),!old`.
 pub(super) fn labels_match(selector: &str, object: &Object) -> Option<bool> {
     all(split(selector), |term| label_matches(term, object))
 }
 
-/// Whether an object fits a selector such as `metadata.name=front`.
+/// Returns whether an object matches a field selector such as `metadata.name=front`.
 pub(super) fn fields_match(selector: &str, object: &Object) -> Option<bool> {
     all(split(selector), |term| {
         let (field, is_equal, value) = equality(term)?;
@@ -51,7 +51,7 @@ fn label_matches(term: &str, object: &Object) -> Option<bool> {
     }
 }
 
-/// A term of the form `key=value`, `key==value` or `key!=value`.
+/// Parses a term of the form `key=value`, `key==value` or `key!=value`.
 fn equality(term: &str) -> Option<(&str, bool, &str)> {
     let (key, value) = term.split_once('=')?;
     let (key, is_equal) = match key.strip_suffix('!') {
@@ -62,7 +62,7 @@ fn equality(term: &str) -> Option<(&str, bool, &str)> {
     Some((key.trim(), is_equal, value.trim()))
 }
 
-/// The terms between commas, except where the commas are in parentheses.
+/// Splits a selector at commas outside parentheses.
 fn split(selector: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     selector
@@ -78,7 +78,7 @@ fn split(selector: &str) -> impl Iterator<Item = &str> {
         .filter(|term| !term.is_empty())
 }
 
-/// Whether all terms hold. One that does not settles it, whatever the others are.
+/// Returns whether all terms hold. One false term decides, even if others are unknown.
 fn all<'a>(terms: impl Iterator<Item = &'a str>, holds: impl Fn(&'a str) -> Option<bool>) -> Option<bool> {
     let mut is_known = true;
     for term in terms {

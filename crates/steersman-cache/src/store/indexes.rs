@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All indexes of a store: over namespaces and labels, which queries bring about, and those that were added.
+//! All indexes of a store: over namespaces and labels, which queries create, and indexes added by users.
 
 use std::{any::Any, fmt, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
     index::{AnyKept, Compute},
 };
 
-/// Queries for the values of more labels than this look at all objects instead of adding another index.
+/// Maximum number of label indexes. Queries for further labels scan all objects.
 const LABELS_MAX: usize = 16;
 
 pub(crate) struct Indexes {
@@ -19,14 +19,14 @@ pub(crate) struct Indexes {
     namespaces: Option<Postings<Box<str>>>,
     labels: Vec<(Box<str>, Postings<Box<str>>)>,
     kept: Vec<Box<dyn AnyKept>>,
-    /// The functions of `kept`, in its order, for those who want to run them without a lock.
+    /// The functions of `kept`, in the same order, to run without a lock.
     functions: Functions,
 }
 
-/// The functions of all indexes at some time.
+/// A snapshot of the functions of all indexes.
 pub(super) type Functions = Arc<[Arc<dyn Compute>]>;
 
-/// What they made of one object.
+/// The results of all functions for one object.
 pub(super) type Values = Vec<Box<dyn Any + Send>>;
 
 impl Indexes {
@@ -61,7 +61,7 @@ impl Indexes {
         Some(&found.1)
     }
 
-    /// Whether a query for this label should bring an index about.
+    /// Returns true if a query for this label should create an index.
     pub(super) fn wants_label(&self, key: &str) -> bool {
         self.labels.len() < LABELS_MAX && self.label(key).is_none()
     }
@@ -87,7 +87,7 @@ impl Indexes {
         self.list_functions();
     }
 
-    /// An object came into a slot, and these are the values that `functions` made of it.
+    /// Records the object of a slot, with the values that `functions` returned for it.
     pub(super) fn set(
         &mut self,
         slot: u32,
@@ -104,7 +104,7 @@ impl Indexes {
         if self.kept.is_empty() {
             return;
         }
-        // An index that was added a moment ago is computed here; that is rare, and the lock keeps it complete.
+        // An index added a moment ago is computed here. That is rare, and the lock keeps the index complete.
         let values = values
             .filter(|_| Arc::ptr_eq(functions, &self.functions))
             .unwrap_or_else(|| compute(&self.functions, object));
@@ -138,7 +138,7 @@ impl Indexes {
         }
     }
 
-    /// Lets go of indexes that nobody holds.
+    /// Drops indexes whose handles are all dropped.
     pub(super) fn forget_unwanted(&mut self) {
         if self.kept.iter().all(|kept| kept.is_wanted()) {
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All interleavings of a writer, its readers and what lies over the store. [`crate::sync`] says how they are run.
+//! All interleavings of a writer, its readers and overlays. [`crate::sync`] explains how to run them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use steersman_core::TestClock;
 use super::{Query, Store, StoreOptions, StoreWriter, store};
 use crate::{Index, Object, Overlay, sync::explore};
 
-/// An object with a revision and a label.
+/// Creates an object with a revision and a label.
 fn object(name: &str, revision: u32, tier: &str) -> Object {
     of_uid(name, "1", revision, tier)
 }
@@ -50,7 +50,7 @@ fn guarantee_3_readers_see_a_change_in_store_and_indexes_at_once() {
         let reader = {
             let (store, index) = (store.clone(), index.clone());
             thread::spawn(move || {
-                // The label makes an index of its own, which is built while the writer writes.
+                // The label query adds a label index, which is built while the writer writes.
                 let query = |label: &str, value: &str| Query::new().label("tier", label).index(&index, value);
                 assert!(store.list(&query("front", "back")).is_empty(), "torn");
                 for (tier, expected) in [("front", 1), ("back", 2)] {
@@ -131,7 +131,7 @@ fn over(store: &Store) -> Overlay {
     Overlay::new(store, Arc::new(TestClock::new()))
 }
 
-/// What two reads in a row show.
+/// Returns the results of two reads in a row.
 fn two_reads(store: &Store) -> [Option<u32>; 2] {
     let get = || store.get("", "a").map(|object| revision(&object));
     let list = || {

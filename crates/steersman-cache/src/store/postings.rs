@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which slots have which values, both ways.
+//! A two-way map between slots and values.
 //!
-//! A slot remembers its values, so that a change needs no second look at the object as it was: its index function may
-//! be slow, or give another answer now. All lists run through one array of entries, so that a value costs nothing but
-//! itself, an entry 20 bytes, and any of them leaves in constant time.
+//! A slot remembers its values, so a change does not compute the values of the old object again: an index function can be slow
+//! or return other values now. All lists share one array of entries. So a value costs only its own size, an entry 20 bytes,
+//! and an entry is removed in constant time.
 
 use std::{
     borrow::Borrow,
@@ -22,7 +22,7 @@ pub(crate) struct Postings<V> {
     table: HashTable<u32>,
     hasher: FixedState,
     entries: Vec<Entry>,
-    /// The first of the entries that are free, which are linked by `next_of_slot`.
+    /// The first free entry. Free entries are linked by `next_of_slot`.
     free_entry: u32,
     /// The first entry of each slot.
     slots: Vec<u32>,
@@ -30,7 +30,7 @@ pub(crate) struct Postings<V> {
 
 #[derive(Debug)]
 struct Posted<V> {
-    /// Nothing if it is free.
+    /// `None` if the place is free.
     value: Option<V>,
     head: u32,
     count: u32,
@@ -58,7 +58,7 @@ impl<V: Hash + Eq> Postings<V> {
         }
     }
 
-    /// Lets a slot have these values and no others. A value that it had before stays where it is.
+    /// Sets the values of a slot. A value that the slot already has keeps its entry.
     pub(crate) fn set<T, Q>(&mut self, slot: u32, values: impl IntoIterator<Item = T>)
     where
         V: Borrow<Q>,
@@ -85,7 +85,7 @@ impl<V: Hash + Eq> Postings<V> {
         self.free_chain(before);
     }
 
-    /// Takes all values from a slot.
+    /// Removes all values of a slot.
     pub(crate) fn remove(&mut self, slot: u32) {
         let chain = self.take_chain(slot);
         self.free_chain(chain);
@@ -95,7 +95,7 @@ impl<V: Hash + Eq> Postings<V> {
         *self = Self::new(self.hasher.clone());
     }
 
-    /// How many slots have this value.
+    /// Returns the number of slots with this value.
     pub(crate) fn count<Q>(&self, value: &Q) -> usize
     where
         V: Borrow<Q>,
@@ -105,7 +105,7 @@ impl<V: Hash + Eq> Postings<V> {
             .map_or(0, |id| self.values[id as usize].count as usize)
     }
 
-    /// The slots that have this value.
+    /// Returns the slots with this value.
     pub(crate) fn slots<Q>(&self, value: &Q) -> impl Iterator<Item = u32>
     where
         V: Borrow<Q>,
@@ -116,7 +116,7 @@ impl<V: Hash + Eq> Postings<V> {
         std::iter::successors(entry(head), move |found| entry(found.next)).map(|found| found.slot)
     }
 
-    /// The slots that have any value.
+    /// Returns the slots with any value.
     pub(crate) fn occupied(&self) -> impl Iterator<Item = u32> {
         let numbered = self.slots.iter().enumerate();
         numbered
@@ -124,7 +124,7 @@ impl<V: Hash + Eq> Postings<V> {
             .map(|(slot, _)| slot as u32)
     }
 
-    /// Whether a slot has this value.
+    /// Returns true if a slot has this value.
     pub(crate) fn has<Q>(&self, slot: u32, value: &Q) -> bool
     where
         V: Borrow<Q>,
@@ -181,7 +181,7 @@ impl<V: Hash + Eq> Postings<V> {
         self.free_values.push(id);
     }
 
-    /// A new entry, first in the list of its value and in no list of its slot.
+    /// Adds an entry, first in the list of its value and in no list of its slot.
     fn add_entry(&mut self, slot: u32, value: u32) -> u32 {
         let posted = &mut self.values[value as usize];
         let entry = Entry {
@@ -232,7 +232,7 @@ impl<V: Hash + Eq> Postings<V> {
         first.map_or(NIL, |first| std::mem::replace(first, NIL))
     }
 
-    /// Takes the entry of a value out of a chain.
+    /// Removes the entry of a value from a chain.
     fn take_from(&mut self, chain: &mut u32, value: u32) -> Option<u32> {
         let (mut previous, mut at) = (NIL, *chain);
         while let Some(entry) = self.entries.get(at as usize).copied() {

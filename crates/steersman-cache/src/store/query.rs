@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a reader asks a store for.
+//! Queries to a store.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
@@ -11,11 +11,11 @@ use crate::{
     index::{Equals, Index, IndexValue, Term},
 };
 
-/// Which objects are wanted. Everything that is said must hold; an empty query wants all.
+/// Selects objects. All conditions must hold; an empty query selects all objects.
 ///
-/// A namespace, a label that equals something, is one of several or is there at all, and an index are looked up; the store
-/// makes an index of namespaces and of a label when it is asked for one the first time. The smallest of the lookups is then
-/// looked through for the rest. A query without any looks at every object.
+/// The store looks up a namespace, an index, and a label that equals a value, is one of several, or exists. It creates the index
+/// of namespaces or of a label on the first query for it. It then scans the results of the smallest lookup for the other
+/// conditions. A query without a lookup scans every object.
 ///
 /// ```
 /// use kube::core::{Expression, Selector};
@@ -34,21 +34,20 @@ pub struct Query {
 }
 
 impl Query {
-    /// All objects.
+    /// Selects all objects.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only those in this namespace. Said twice, the last counts; the empty name is all namespaces, as it is everywhere, and
-    /// is the default.
+    /// Selects only objects of this namespace. The last call wins. Default: an empty name, which means all namespaces.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace).filter(|name| !name.is_empty()).map(Into::into);
         self
     }
 
-    /// Only those on which this label has this value.
+    /// Selects only objects whose label has this value.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels
@@ -56,14 +55,14 @@ impl Query {
         self
     }
 
-    /// Only those whose labels fit: a [`Selector`](kube::core::Selector) or an [`Expression`].
+    /// Selects only objects whose labels match a [`Selector`](kube::core::Selector) or an [`Expression`].
     #[must_use]
     pub fn labels(mut self, selector: impl IntoIterator<Item = Expression>) -> Self {
         self.labels.extend(selector);
         self
     }
 
-    /// Only those that have this value in an index.
+    /// Selects only objects with this value in an index.
     #[must_use]
     pub fn index<V: IndexValue>(mut self, index: &Index<V>, value: impl Into<V>) -> Self {
         self.terms.push(Arc::new(Equals {
@@ -73,14 +72,14 @@ impl Query {
         self
     }
 
-    /// At most so many. Default: all.
+    /// Limits the number of objects. Default: no limit.
     #[must_use]
     pub fn limit(mut self, objects: usize) -> Self {
         self.limit = Some(objects);
         self
     }
 
-    /// Whether an object is wanted, the limit aside. It is what a store does, for objects that are in none.
+    /// Returns true if an object matches, ignoring the limit. For objects outside a store.
     #[must_use]
     pub fn matches(&self, object: &Arc<Object>) -> bool {
         self.matches_header(object) && self.terms.iter().all(|term| term.matches(object))
@@ -98,25 +97,25 @@ impl Query {
                 .all(|expression| holds(expression, |key| object.label(key)))
     }
 
-    /// The namespace, if one was said.
+    /// Returns the namespace, if set.
     #[must_use]
     pub fn wanted_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// What must hold for labels, as a server can be asked for it.
+    /// Returns the label conditions as a selector for a server.
     #[must_use]
     pub fn label_selector(&self) -> Selector {
         self.labels.iter().cloned().collect()
     }
 
-    /// Whether [`index`](Self::index) was said, which no server knows about.
+    /// Returns true if the query uses an [`index`](Self::index), which no server knows.
     #[must_use]
     pub fn has_index(&self) -> bool {
         !self.terms.is_empty()
     }
 
-    /// What can be looked up in an index of a label.
+    /// Returns the conditions that a label index can look up.
     pub(super) fn wanted_labels(&self) -> impl Iterator<Item = (&str, Sought<'_>)> {
         self.labels.iter().filter_map(sought)
     }
@@ -125,13 +124,13 @@ impl Query {
         &self.terms
     }
 
-    /// How many there may be at most.
+    /// Returns the limit; `usize::MAX` without one.
     #[must_use]
     pub fn limited(&self) -> usize {
         self.limit.unwrap_or(usize::MAX)
     }
 
-    /// The same with room for `more` objects.
+    /// Returns the same query with the limit raised by `more` objects.
     pub(crate) fn with_room(&self, more: usize) -> Self {
         let mut query = self.clone();
         query.limit = self.limit.map(|limit| limit.saturating_add(more));
@@ -139,7 +138,7 @@ impl Query {
     }
 }
 
-/// What an index is asked for. A slot has at most one of the values.
+/// A lookup in an index. A slot has at most one of the values.
 pub(super) enum Sought<'a> {
     One(&'a str),
     OneOf(&'a BTreeSet<String>),
@@ -147,7 +146,7 @@ pub(super) enum Sought<'a> {
 }
 
 impl Sought<'_> {
-    /// How many slots there are.
+    /// Returns the number of matching slots.
     pub(super) fn count(&self, postings: &Postings<Box<str>>) -> usize {
         match self {
             Self::One(value) => postings.count(*value),
@@ -173,12 +172,12 @@ fn sought(expression: &Expression) -> Option<(&str, Sought<'_>)> {
         Expression::Equal(key, value) => Some((key, Sought::One(value))),
         Expression::In(key, values) => Some((key, Sought::OneOf(values))),
         Expression::Exists(key) => Some((key, Sought::Any)),
-        // Most objects do not have it, or have another.
+        // Most objects lack the label or have another value.
         Expression::NotIn(..) | Expression::NotEqual(..) | Expression::DoesNotExist(_) => None,
     }
 }
 
-/// Our own, because kube's takes a map of owned strings, which would have to be made for every object.
+/// Evaluates an expression. kube's version needs a map of owned strings, built for every object.
 fn holds<'a>(expression: &Expression, label: impl Fn(&str) -> Option<Cow<'a, str>>) -> bool {
     match expression {
         Expression::In(key, values) => label(key).is_some_and(|value| values.contains(&*value)),

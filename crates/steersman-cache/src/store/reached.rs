@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far a store has got: as a whole, and each namespace where they are listed one by one.
+//! The revision that a store has reached: as a whole, and by namespace if namespaces are listed separately.
 //!
-//! The whole has got as far as the slowest namespace. Whoever asks about one object wants to know about its namespace:
-//! another may be far behind, or be forbidden and stay there.
+//! The whole store has reached the revision of the slowest namespace. For one object, the revision of its namespace matters:
+//! another namespace can be far behind, or be forbidden and stay there.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -12,45 +12,45 @@ use crate::revision::compare;
 #[derive(Debug, Default)]
 pub(super) struct Reached {
     whole: Reach,
-    /// None where all namespaces are listed as one.
+    /// Empty if all namespaces are listed together.
     parts: BTreeMap<String, Reach>,
-    /// How many lists were begun, of whatever.
+    /// Number of lists begun, of any part.
     lists: u32,
 }
 
 #[derive(Debug, Default)]
 struct Reach {
     revision: String,
-    /// The number of the list that was begun last.
+    /// The number of the list that began last.
     begun: u32,
-    /// The number of the list that was last carried through.
+    /// The number of the last complete list.
     carried: u32,
-    /// The number of the list of the newest state that was last carried through.
+    /// The number of the last complete list of the newest state.
     newest: u32,
 }
 
 impl Reached {
-    /// Of the whole.
+    /// Returns the revision of the whole store.
     pub(super) fn revision(&self) -> &str {
         &self.whole.revision
     }
 
-    /// All changes in this namespace are there up to here.
+    /// Returns the revision up to which all changes of this namespace are stored.
     pub(super) fn revision_in(&self, namespace: &str) -> &str {
         &self.of(namespace).revision
     }
 
-    /// The number of the last list that was begun, of whatever.
+    /// Returns the number of the last list that began, of any part.
     pub(super) fn lists_begun(&self) -> u32 {
         self.lists
     }
 
-    /// The number of the last list that had this namespace and was carried through.
+    /// Returns the number of the last complete list that covered this namespace.
     pub(super) fn listed_in(&self, namespace: &str) -> u32 {
         self.of(namespace).carried
     }
 
-    /// The same of lists of the newest state.
+    /// Returns the number of the last complete list of the newest state that covered this namespace.
     pub(super) fn newest_list_in(&self, namespace: &str) -> u32 {
         self.of(namespace).newest
     }
@@ -63,7 +63,7 @@ impl Reached {
         self.parts.get_mut(part).unwrap_or(&mut self.whole)
     }
 
-    /// From now on a namespace is listed by itself. It has got as far as the whole, where that had it.
+    /// Adds a namespace with its own list. It starts at the revision of the whole store if that contained the namespace.
     pub(super) fn part(&mut self, namespace: &str, was_in_whole: bool) {
         let revision = if was_in_whole {
             self.whole.revision.clone()
@@ -77,19 +77,19 @@ impl Reached {
         self.parts.entry(namespace.to_owned()).or_insert(reach);
     }
 
-    /// A namespace is not listed by itself any more.
+    /// Removes a namespace that no longer has its own list.
     pub(super) fn unite(&mut self, namespace: &str) {
         self.parts.remove(namespace);
     }
 
-    /// A list begins: of a namespace that is listed by itself, or of all of them as the empty name.
+    /// Begins a list of a namespace with its own list; an empty name means all namespaces.
     pub(super) fn begin(&mut self, part: &str) {
         self.lists += 1;
         let number = self.lists;
         self.of_mut(part).begun = number;
     }
 
-    /// The list that was begun last has been carried through.
+    /// Completes the list that began last.
     pub(super) fn end(&mut self, part: &str, came: Came) {
         let reach = self.of_mut(part);
         reach.carried = reach.begun;
@@ -98,8 +98,8 @@ impl Reached {
         }
     }
 
-    /// Goes on to a revision, and back only with a list of the newest state, and says whether that is a change. Where two
-    /// cannot be compared, the one that came last counts.
+    /// Advances to a revision, and backwards only with a list of the newest state. Returns true if that is a change. If two
+    /// revisions cannot be compared, the later arrival counts.
     pub(super) fn advance(&mut self, part: &str, revision: &str, came: Came) -> bool {
         let reach = self.of_mut(part);
         let is_older = match came {
@@ -114,7 +114,7 @@ impl Reached {
         is_change
     }
 
-    /// Nothing is there any more.
+    /// Resets all revisions.
     pub(super) fn clear(&mut self) {
         self.whole.revision.clear();
         self.parts.values_mut().for_each(|part| part.revision.clear());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be read from a store.
+//! Reads from a store.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Store {
-    /// One object; the namespace is empty for a cluster-scoped one.
+    /// Gets one object. Pass an empty namespace for a cluster-scoped object.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let state = self.inner.read();
@@ -24,16 +24,16 @@ impl Store {
         }
     }
 
-    /// One object by its key.
+    /// Gets one object by its key.
     #[must_use]
     pub fn get_key(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.get(key.namespace(), key.name())
     }
 
-    /// One object as a `K`. It is not decoded if the store keeps it so or somebody holds it.
+    /// Gets one object as a `K`. Does not decode if the store keeps the value or a caller holds it.
     ///
     /// # Errors
-    /// When it is there and is no `K`.
+    /// If the object exists and is no `K`.
     pub fn get_as<K>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, DecodeError>
     where
         K: DeserializeOwned + Send + Sync + 'static,
@@ -48,7 +48,7 @@ impl Store {
         object.map(|object| object.decoded()).transpose()
     }
 
-    /// The objects that a query wants.
+    /// Lists the objects that a query selects.
     #[must_use]
     pub fn list(&self, query: &Query) -> Vec<Arc<Object>> {
         match self.layer() {
@@ -57,8 +57,8 @@ impl Store {
         }
     }
 
-    /// The objects that a query wants, as `K`s. Each is decoded when it is its turn, without a lock; one that is no `K`
-    /// is an error in its place, so that one bad object neither hides nor spoils the others.
+    /// Lists the objects that a query selects, as `K`s. Each object is decoded when the iterator reaches it, without a lock. An
+    /// object that is no `K` is an error in its place, so one bad object does not hide the others.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -66,9 +66,9 @@ impl Store {
     /// use steersman_cache::{Query, StoreOptions, store};
     ///
     /// let (_writer, store) = store(StoreOptions::new());
-    /// // All or an error:
+    /// // All objects, or an error:
     /// let pods: Vec<Arc<Pod>> = store.list_as(&Query::new()).collect::<Result<_, _>>()?;
-    /// // Those that are fine, and the others named:
+    /// // Good objects and errors, separately:
     /// let (fine, bad): (Vec<_>, Vec<_>) = store.list_as::<Pod>(&Query::new()).partition(Result::is_ok);
     /// # Ok::<(), steersman_cache::DecodeError>(())
     /// ```
@@ -93,7 +93,7 @@ impl Store {
         found.into_iter().map(value_of)
     }
 
-    /// The keys of the objects that a query wants.
+    /// Lists the keys of the objects that a query selects.
     #[must_use]
     pub fn keys(&self, query: &Query) -> Vec<ObjectKey> {
         let mut keys = Vec::new();
@@ -101,8 +101,8 @@ impl Store {
         keys
     }
 
-    /// Shows each object that a query wants, without making a list of them. `show` runs under the lock: it must be
-    /// quick, and must not ask this store.
+    /// Calls `show` for each object that a query selects, without building a list. `show` runs under the lock: it must be quick,
+    /// and must not read this store.
     pub fn for_each(&self, query: &Query, mut show: impl FnMut(&Arc<Object>)) {
         if !self.is_simple(query) {
             return self.list(query).iter().for_each(show);
@@ -111,48 +111,48 @@ impl Store {
         self.inner.read().visit(query, |_, object| show(object));
     }
 
-    /// How many objects there are, without what was only written.
+    /// Returns the number of objects, without the overlay.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.read().len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the store has no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes of JSON there are.
+    /// Returns the number of bytes of JSON.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.inner.read().bytes()
     }
 
-    /// How many of the bytes are of objects that are kept decoded as well.
+    /// Returns the number of these bytes whose objects are also kept decoded.
     #[must_use]
     pub fn decoded_bytes(&self) -> usize {
         self.inner.read().decoded_bytes() + self.inner.sharing.usage().held_bytes
     }
 
-    /// How often an object could not be decoded, when it came or when it was read, or a function panicked over it.
+    /// Returns the number of failures to decode an object, on arrival or on read, and of panics in functions over an object.
     #[must_use]
     pub fn decode_failures(&self) -> u64 {
         self.inner.sharing.usage().failures
     }
 
-    /// How far the store has got: all changes up to here are in it. Empty before the first list.
+    /// Returns the revision up to which all changes are stored. Empty before the first list.
     #[must_use]
     pub fn revision(&self) -> Revision {
         Revision::new(self.inner.read().revision())
     }
 
-    /// Keeps an index from now on. Adding it again does nothing.
+    /// Adds an index. Adding it again does nothing.
     ///
-    /// On a running store its function runs on all objects, without the lock; it is then complete before it is used.
+    /// On a running store the index function runs over all objects, without the lock. The index is complete before it is used.
     ///
     /// # Errors
-    /// When there is another one of the same name.
+    /// If the store has a different index of the same name.
     pub fn add_index<V: IndexValue>(&self, index: &Index<V>) -> Result<(), IndexConflict> {
         if self.inner.read().has_index(index)? {
             return Ok(());
@@ -168,13 +168,13 @@ impl Store {
 
         let mut state = self.inner.write();
         state.indexes.forget_unwanted();
-        // Somebody else may have been quicker.
+        // Another thread can have added it meanwhile.
         if state.has_index(index)? {
             return Ok(());
         }
         let mut kept = index.kept(state.hasher());
         let mut known = objects.iter().zip(values).peekable();
-        // What changed since is computed now; both sides are in the order of slots.
+        // Objects that changed since are computed now; both sides are in slot order.
         for (slot, object) in state.objects() {
             while known.next_if(|((before, _), _)| *before < slot).is_some() {}
             let same = known.next_if(|((before, was), _)| *before == slot && Arc::ptr_eq(was, object));
@@ -192,27 +192,27 @@ impl Store {
         }
     }
 
-    /// Tells an overlay from now on what comes and goes.
+    /// Notifies an overlay of added and removed objects from now on.
     pub(crate) fn tell(&self, layer: &Arc<Layer>) {
         self.inner.write().add_layer(layer);
     }
 
-    /// Whether the object would be kept at all.
+    /// Returns true if the transform would keep the object.
     pub(crate) fn admits(&self, object: &Object) -> bool {
         self.inner.admits(object)
     }
 
-    /// The object as it would be kept.
+    /// Returns the object in the form in which the store would keep it.
     pub(crate) fn shape(&self, object: impl Into<Arc<Object>>) -> Arc<Object> {
         self.inner.shape(object.into())
     }
 
-    /// Shows what the store itself holds, for those who compare it with something of theirs.
+    /// Calls `look` with the state of the store itself, without the overlay, under the lock.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
         look(&self.inner.read())
     }
 
-    /// Whether what the store itself holds answers a query, and no function of a user runs for it.
+    /// Returns true if the store answers a query without an overlay and without a user's function.
     fn is_simple(&self, query: &Query) -> bool {
         self.layer().is_none() && query.terms().is_empty()
     }
@@ -223,7 +223,7 @@ impl Store {
 
     fn list_under(&self, layer: &Layer, query: &Query) -> Vec<Arc<Object>> {
         self.inner.prepare(query);
-        // Both at one moment, so that nothing newer is covered.
+        // Both under one lock, so that the overlay covers no newer object.
         let (laid, selected) = self.look(|state| {
             let laid = layer.laid(state);
             let selected = state.select(&query.with_room(laid.len()));
@@ -245,7 +245,7 @@ impl Inner {
         objects
     }
 
-    /// Makes the indexes that a query would like.
+    /// Creates the indexes that speed up a query.
     fn prepare(&self, query: &Query) {
         if self.read().lacks_index_for(query) {
             self.write().build_for(query);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! In which form a kind is kept.
+//! The form in which a store keeps objects.
 
 use std::{fmt, sync::Arc};
 
@@ -11,19 +11,19 @@ use crate::{
     transform::Transform,
 };
 
-/// In which form the objects of a kind are kept. Default: [`bytes`](Self::bytes).
+/// The form in which a store keeps the objects of a kind. Default: [`bytes`](Self::bytes).
 ///
-/// Reads of any type work with all of them; they differ in what they cost.
+/// Reads of any type work with each form, except as the table says. The forms differ in cost.
 ///
 /// | | memory per object | typed read |
 /// |---|---|---|
-/// | [`bytes`](Self::bytes) | its JSON + 170 B | decodes, unless somebody holds the value |
+/// | [`bytes`](Self::bytes) | its JSON + 170 B | decodes, unless a caller holds the value |
 /// | [`decoded`](Self::decoded) | its JSON + 250 B + the value, some 10 times the JSON | a pointer |
-/// | [`budget`](Self::budget) | its JSON + 170 B, and the budget in all | a pointer for those used last |
+/// | [`budget`](Self::budget) | its JSON + 170 B, and the budget in all | a pointer for recently used values |
 /// | [`projection`](Self::projection) | its JSON + 250 B + the projection | a pointer for the projection, decodes others |
 /// | [`projection_only`](Self::projection_only) | its metadata + 250 B + the projection | a pointer for the projection, an error for others |
 ///
-/// An object that cannot be decoded is kept as bytes and counted; reading it gives the error.
+/// An object that cannot be decoded is kept as bytes and counted; reading it returns the error.
 #[derive(Clone)]
 pub struct Representation {
     form: Form,
@@ -37,7 +37,7 @@ enum Form {
     },
     Kept {
         decode: Decode,
-        /// What is left of the bytes, if not all.
+        /// Reduces the bytes that are kept, if not all are.
         left: Option<Arc<Transform>>,
     },
 }
@@ -49,13 +49,13 @@ fn decode<K: DeserializeOwned + Send + Sync + 'static>(object: &Object) -> Resul
 }
 
 impl Representation {
-    /// As JSON: for large kinds that are read now and then.
+    /// Keeps JSON. For large kinds that are read rarely.
     #[must_use]
     pub fn bytes() -> Self {
         Self { form: Form::Bytes }
     }
 
-    /// As JSON, and decoded once per change: for small kinds that are read all the time.
+    /// Keeps JSON, and the value decoded once per change. For small kinds that are read often.
     #[must_use]
     pub fn decoded<K: DeserializeOwned + Send + Sync + 'static>() -> Self {
         Self {
@@ -66,9 +66,9 @@ impl Representation {
         }
     }
 
-    /// As JSON, and the values that were used last are held, as many as stand for that much JSON.
+    /// Keeps JSON, and recently used values, up to this many bytes of JSON.
     ///
-    /// Used last is meant roughly: a value that was used since it was last considered is spared once.
+    /// The order of eviction is approximate: a value used since the last check is spared once.
     #[must_use]
     pub fn budget(bytes: usize) -> Self {
         Self {
@@ -76,14 +76,14 @@ impl Representation {
         }
     }
 
-    /// As JSON, and decoded once per change as a type of yours that has only the fields that you look at: for mappings,
+    /// Keeps JSON, and a value of your own type with only the fields that you need, decoded once per change. For mappings,
     /// indexes and long lists.
     #[must_use]
     pub fn projection<P: DeserializeOwned + Send + Sync + 'static>() -> Self {
         Self::decoded::<P>()
     }
 
-    /// As a [`projection`](Self::projection), of all else only `metadata`. What is not in either is not to be had.
+    /// Keeps a [`projection`](Self::projection) and `metadata`. All other fields are lost.
     #[must_use]
     pub fn projection_only<P: DeserializeOwned + Send + Sync + 'static>() -> Self {
         Self {
@@ -101,12 +101,12 @@ impl Representation {
         }))
     }
 
-    /// Whether there is a value for each object, made when it comes.
+    /// Returns true if each object is decoded when it arrives.
     pub(super) fn keeps_values(&self) -> bool {
         matches!(self.form, Form::Kept { .. })
     }
 
-    /// Gives an object that is about to be stored the form in which it is kept.
+    /// Brings an object into the form in which it is kept.
     pub(super) fn shape(&self, mut object: Arc<Object>, sharing: &Arc<Sharing>) -> Arc<Object> {
         let mut kept = None;
         if let Form::Kept { decode, left } = &self.form {

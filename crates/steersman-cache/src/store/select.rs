@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a query is answered: the smallest lookup first, the rest by looking at what it gives.
+//! Query evaluation: uses the smallest lookup, and checks its results for the other conditions.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::{
     index::{AnyKept, Term},
 };
 
-/// The objects that a query wants as far as the store's indexes can tell.
+/// The objects that a query selects, as far as the store's indexes decide it.
 pub(super) struct Selected {
     objects: Vec<Arc<Object>>,
-    /// Whether the query has terms that are still to be tried, because the store does not keep their index.
+    /// True if terms are still to be checked, because the store does not keep their index.
     is_partial: bool,
 }
 
 impl Selected {
-    /// Tries the rest, perhaps beyond the limit. That runs functions of users, which is not done under a lock.
+    /// Checks the remaining terms. The result can exceed the limit. This runs users' functions, so not under a lock.
     pub(super) fn finish(mut self, query: &Query) -> Vec<Arc<Object>> {
         if self.is_partial {
             let fits = |object: &Arc<Object>| query.terms().iter().all(|term| term.matches(object));
@@ -31,7 +31,7 @@ impl Selected {
 }
 
 impl State {
-    /// Whether the answer would be quicker after [`build_for`](Self::build_for).
+    /// Returns true if [`build_for`](Self::build_for) would speed up the query.
     pub(super) fn lacks_index_for(&self, query: &Query) -> bool {
         (query.wanted_namespace().is_some() && self.indexes.namespaces().is_none())
             || query
@@ -56,8 +56,8 @@ impl State {
         Selected { objects, is_partial }
     }
 
-    /// Shows what the query wants in the order of slots, and says whether it has terms that are still to be tried; then
-    /// no limit is kept to.
+    /// Calls `show` for the selected objects in slot order. Returns true if terms are still to be checked; then the limit is not
+    /// applied.
     pub(super) fn visit(&self, query: &Query, mut show: impl FnMut(u32, &Arc<Object>)) -> bool {
         let terms = self.terms(query);
         let is_partial = terms.len() < query.terms().len();
@@ -67,7 +67,7 @@ impl State {
         };
         match self.smallest(query, &terms) {
             Some(mut slots) => {
-                // The order of a list must not tell of how it was found.
+                // The order of a list must not depend on the lookup.
                 slots.sort_unstable();
                 let found = slots
                     .into_iter()
@@ -83,7 +83,7 @@ impl State {
         is_partial
     }
 
-    /// The terms whose index is kept.
+    /// Returns the terms whose index is kept.
     fn terms<'a>(&'a self, query: &'a Query) -> Vec<(&'a dyn AnyKept, &'a dyn Term)> {
         let kept_for = |term: &'a Arc<dyn Term>| {
             let mut kept = self.indexes.kept().iter().map(AsRef::as_ref);
@@ -93,7 +93,7 @@ impl State {
         query.terms().iter().filter_map(kept_for).collect()
     }
 
-    /// The slots of the lookup that gives fewest, if there is any lookup.
+    /// Returns the slots of the smallest lookup, if there is any lookup.
     fn smallest(&self, query: &Query, terms: &[(&dyn AnyKept, &dyn Term)]) -> Option<Vec<u32>> {
         let namespace = query
             .wanted_namespace()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store holds: objects in slots, a table of their keys, and indexes over the slots.
+//! The contents of a store: objects in slots, a table of their keys, and indexes over the slots.
 //!
-//! The table keeps slot numbers and finds the keys in the bytes of the objects, so that no key is there twice, unless the
-//! store keeps decoded values and has room for [`Values`]. A slot remembers the hash of its key, so that a growing table
-//! does not touch the objects.
+//! The table stores slot numbers and reads the keys from the bytes of the objects, so no key is stored twice, except in
+//! [`Values`] if the store keeps decoded values. A slot stores the hash of its key, so that a growing table does not touch the
+//! objects.
 
 use std::{
     cmp::Ordering,
@@ -25,46 +25,46 @@ pub(crate) struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
     table: HashTable<u32>,
-    /// If values are kept.
+    /// Present if values are kept.
     values: Option<Values>,
     hasher: FixedState,
     pub(super) indexes: Indexes,
     bytes: usize,
     decoded_bytes: usize,
-    /// The number of the relist that runs or ran last.
+    /// The number of the current or last relist.
     epoch: u32,
     is_replacing: bool,
     reached: Reached,
-    /// Overlays, which want to know what comes and goes.
+    /// Overlays, which are notified of added and removed objects.
     layers: Vec<Arc<Layer>>,
-    /// Whether something was refused that is older than what is stored.
+    /// True if an object was rejected because it is older than the stored one.
     refused_older: bool,
 }
 
-/// How news of an object came.
+/// The source of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// By a watch, or by a list that may be older than what is stored: the newer revision counts.
+    /// A watch, or a list that can be older than the store: the newer revision wins.
     InOrder,
-    /// By a list of the newest state, which the server was asked for without a revision: it is right in any case.
+    /// A list without a requested revision, which is the newest state: it always wins.
     Newest,
 }
 
-/// By default a free one.
+/// The default is a free slot.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     object: Option<Arc<Object>>,
     hash: u32,
-    /// In which relist it was last seen.
+    /// The relist that last contained the object.
     epoch: u32,
 }
 
-/// What became of an object that was to be stored.
+/// The result of storing an object.
 #[derive(Debug)]
 pub(super) enum Stored {
-    /// It is there now, instead of this one.
+    /// The object is stored, in place of `old`.
     Now { slot: u32, old: Option<Arc<Object>> },
-    /// What is there is the same or newer.
+    /// The stored object is the same or newer.
     Refused,
 }
 
@@ -92,7 +92,7 @@ impl State {
         self.hasher.clone()
     }
 
-    /// Whether this very index is kept.
+    /// Returns true if this very index is kept.
     pub(super) fn has_index<V: IndexValue>(&self, index: &Index<V>) -> Result<bool, IndexConflict> {
         let mut kept = self.indexes.kept().iter();
         match kept.find(|kept| kept.name() == index.name()) {
@@ -113,7 +113,7 @@ impl State {
         self.bytes
     }
 
-    /// The bytes of the objects that are kept decoded.
+    /// Returns the bytes of the objects that are kept decoded.
     pub(super) fn decoded_bytes(&self) -> usize {
         self.decoded_bytes
     }
@@ -122,22 +122,22 @@ impl State {
         self.reached.revision()
     }
 
-    /// All changes in this namespace are here up to this revision.
+    /// Returns the revision up to which all changes of this namespace are stored.
     pub(crate) fn revision_in(&self, namespace: &str) -> &str {
         self.reached.revision_in(namespace)
     }
 
-    /// The number of the last list that was begun, of whatever.
+    /// Returns the number of the last list that began, of any part.
     pub(crate) fn lists_begun(&self) -> u32 {
         self.reached.lists_begun()
     }
 
-    /// The number of the last list that had this namespace and was carried through.
+    /// Returns the number of the last complete list that covered this namespace.
     pub(crate) fn listed_in(&self, namespace: &str) -> u32 {
         self.reached.listed_in(namespace)
     }
 
-    /// The same of lists of the newest state.
+    /// Returns the number of the last complete list of the newest state that covered this namespace.
     pub(crate) fn newest_list_in(&self, namespace: &str) -> u32 {
         self.reached.newest_list_in(namespace)
     }
@@ -147,13 +147,13 @@ impl State {
         self.object(slot)
     }
 
-    /// The value that is kept for a key, if it is a `K`.
+    /// Returns the kept value of a key, if it is a `K`.
     pub(super) fn get_value<K: Send + Sync + 'static>(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         let values = self.values.as_ref()?;
         values.get(self.find(self.hash(namespace, name), namespace, name)?)
     }
 
-    /// The value that is kept in a slot, if it is a `K`.
+    /// Returns the kept value in a slot, if it is a `K`.
     pub(super) fn value<K: Send + Sync + 'static>(&self, slot: u32) -> Option<Arc<K>> {
         self.values.as_ref()?.get(slot)
     }
@@ -162,7 +162,7 @@ impl State {
         self.slots.get(slot as usize)?.object.as_ref()
     }
 
-    /// All objects in the order of their slots.
+    /// Returns all objects in slot order.
     pub(super) fn objects(&self) -> impl Iterator<Item = (u32, &Arc<Object>)> {
         occupied(&self.slots)
     }
@@ -175,7 +175,7 @@ impl State {
         self.indexes.add_label(key, occupied(&self.slots));
     }
 
-    /// Whether `object` would be refused, which marks what is there as seen.
+    /// Returns true if `object` would be rejected, and marks the stored object as seen.
     pub(super) fn refuses(&mut self, object: &Object, came: Came) -> bool {
         let (namespace, name) = (object.namespace(), object.name());
         let Some(slot) = self.find(self.hash(namespace, name), namespace, name) else {
@@ -194,7 +194,7 @@ impl State {
         refused
     }
 
-    /// Stores an object with the values that index functions made of it.
+    /// Stores an object with the values of the index functions.
     pub(super) fn enter(
         &mut self,
         object: &Arc<Object>,
@@ -207,26 +207,26 @@ impl State {
         if let Stored::Now { slot, .. } = &stored {
             self.indexes.set(*slot, object, functions, values);
         }
-        // An object that is refused may still be the one that was written.
+        // A rejected object can still be the one that an overlay waits for.
         self.tell(|layer| layer.came(object));
         stored
     }
 
-    /// Tells an overlay from now on, for as long as somebody else holds it.
+    /// Adds an overlay to notify, as long as it is also held elsewhere.
     pub(super) fn add_layer(&mut self, layer: &Arc<Layer>) {
         self.layers.retain(|layer| Arc::strong_count(layer) > 1);
         self.layers.push(Arc::clone(layer));
     }
 
-    /// Ends what has ended in the overlays.
+    /// Removes overlay entries that are no longer needed.
     pub(super) fn settle_layers(&self) {
         self.tell(|layer| layer.settle(self));
     }
 
-    /// What was written and deleted again without an event.
+    /// Returns objects that were written and deleted without an event.
     pub(super) fn take_lost(&self) -> Vec<Arc<Object>> {
         let mut lost: Vec<Arc<Object>> = self.layers.iter().flat_map(|layer| layer.take_lost()).collect();
-        // One that came after all was told as added.
+        // An object that arrived after all was reported as added.
         lost.retain(|object| {
             let stored = self.get(object.namespace(), object.name());
             stored.is_none_or(|stored| stored.uid() != object.uid())
@@ -234,7 +234,7 @@ impl State {
         lost
     }
 
-    /// Whether something was refused since this was asked last because it is older than what is stored.
+    /// Returns true if an object was rejected as older than the stored one since the last call.
     pub(super) fn take_refused_older(&mut self) -> bool {
         std::mem::take(&mut self.refused_older)
     }
@@ -288,10 +288,10 @@ impl State {
         Stored::Now { slot, old: None }
     }
 
-    /// Takes out what `object` is about, unless what is there is newer.
+    /// Removes the stored object with the key of `object`, unless the stored one is newer.
     pub(super) fn remove(&mut self, object: &Object, came: Came) -> Option<Arc<Object>> {
         let (namespace, name) = (object.namespace(), object.name());
-        // What was written before that is gone as well, whether or not it has come.
+        // The deletion also ends earlier writes in the overlays, whether or not they have arrived.
         let slot = self.find(self.hash(namespace, name), namespace, name);
         let stored = slot.and_then(|slot| self.object(slot)).map(|stored| &**stored);
         self.tell(|layer| layer.deleted_by_now(object, stored));
@@ -316,7 +316,7 @@ impl State {
         self.is_replacing = false;
     }
 
-    /// Takes out what the relist has not shown.
+    /// Removes and returns the objects that the relist did not contain.
     pub(super) fn end_replace(&mut self, came: Came) -> Vec<Arc<Object>> {
         if !std::mem::take(&mut self.is_replacing) {
             return Vec::new();
@@ -343,19 +343,19 @@ impl State {
         slots.into_iter().filter_map(|slot| slot.object).collect()
     }
 
-    /// How far each namespace has got, for one who changes it.
+    /// Returns the progress of the namespaces, for changes.
     pub(super) fn reached(&mut self) -> &mut Reached {
         &mut self.reached
     }
 
-    /// Goes on to a revision, and back only with a list of the newest state.
+    /// Advances to a revision. Moves backwards only with a list of the newest state.
     pub(super) fn advance(&mut self, revision: &str, came: Came) {
         if self.reached.advance("", revision, came) {
             self.tell(|layer| layer.reached(self, revision));
         }
     }
 
-    /// The same for a namespace that is listed by itself, and for the whole, if something is known of that.
+    /// As [`advance`](Self::advance), for a namespace with its own list, and for the whole store if its revision is known.
     pub(super) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>, came: Came) {
         let is_further = self.reached.advance(namespace, revision, came);
         let whole_is_further = whole.is_some_and(|whole| self.reached.advance("", whole, came));
@@ -409,25 +409,25 @@ fn occupied(slots: &[Slot]) -> impl Iterator<Item = (u32, &Arc<Object>)> {
     numbered.filter_map(|(at, slot)| Some((at as u32, slot.object.as_ref()?)))
 }
 
-/// The bytes of an object, and those of them that are kept decoded.
+/// Returns the bytes of an object, and how many of them are kept decoded.
 fn weight(object: &Object) -> (usize, usize) {
     let bytes = object.bytes().len();
     (bytes, if object.kept().is_some() { bytes } else { 0 })
 }
 
-/// Whether `stored` is the same as `object` or newer.
+/// Returns true if `stored` is the same as `object` or newer.
 fn is_as_new(stored: &Object, object: &Object, came: Came) -> bool {
     let (before, now) = (stored.resource_version(), object.resource_version());
     if before == now {
-        // Of one revision, the whole object says more than its metadata. Otherwise the content decides: a definition with
-        // another default, or a webhook that converts differently, changes it without a new revision.
+        // At the same revision, the whole object wins over its metadata. Otherwise the content decides: a CRD with another
+        // default, or a conversion webhook that converts differently, changes the content without a new revision.
         return if stored.is_metadata_only() == object.is_metadata_only() {
             stored.uid() == object.uid() && stored.is_same(object)
         } else {
             object.is_metadata_only()
         };
     }
-    // Revisions of two uids say nothing about each other: they may be from before and after a restored backup.
+    // Revisions of different uids are not comparable: they can be from before and after a restored backup.
     came == Came::InOrder && stored.uid() == object.uid() && compare(before, now) == Some(Ordering::Greater)
 }
 
@@ -435,7 +435,7 @@ fn is_other_version(stored: &Object, object: &Object) -> bool {
     stored.resource_version() != object.resource_version()
 }
 
-/// Whether two objects of one revision differ only in what neither of them shows.
+/// Returns true if two objects of one revision differ only in parts that neither of them shows.
 fn shows_the_same(old: &Object, new: &Object) -> bool {
     !new.is_partial()
         && old.resource_version() == new.resource_version()
@@ -443,7 +443,7 @@ fn shows_the_same(old: &Object, new: &Object) -> bool {
         && old.bytes() == new.bytes()
 }
 
-/// The table takes its buckets from the low bits and its tags from the high ones.
+/// Spreads a hash over 64 bits: the table uses the low bits for buckets and the high bits for tags.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -460,11 +460,11 @@ mod tests {
         let bytes_rounded_up = 8 + 15;
         // Arrays double when they are full.
         let slot = 2 * size_of::<Slot>();
-        // One byte of tag per bucket, and at most 7/8 of the buckets are taken; after doubling, half of that.
+        // One byte of tag per bucket, and at most 7/8 of the buckets are used; after doubling, half of that.
         let table = (size_of::<u32>() + 1) * 16 / 7 + 1;
         let total = arc + bytes_rounded_up + slot + table;
         assert!(total <= 170, "{total}");
-        // And room for the namespaces and one label as indexes, while it grows.
+        // Plus space for the index of namespaces and one label index, while they grow.
         assert!(total + 2 * 24 <= 220, "{total}");
     }
 

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store that keeps decoded values has beside its objects: their keys and values once more, close together.
+//! Keys and decoded values of a store, kept close together in memory.
 //!
-//! An object and its bytes lie wherever there was room for them. A typed read that had to pass by both on its way to the
-//! value would wait for memory three times instead of once.
+//! An object and its bytes are at arbitrary addresses. A typed read that followed both to reach the value would wait for
+//! memory three times instead of once.
 
 use std::sync::Arc;
 
 use crate::object::Shared;
 
-/// Below this, nothing is done about text that is not needed any more.
+/// Below this size, unused text is not compacted.
 const SMALL: usize = 4096;
 
 /// Keys and values by slot.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     entries: Vec<Entry>,
-    /// Name and namespace of each, one behind the other, and what is left of those that are gone.
+    /// Name and namespace of each entry, concatenated, including unused text of removed entries.
     text: String,
-    /// How much of the text is needed.
+    /// Number of bytes of the text that are in use.
     needed: usize,
 }
 
-/// By default that of a free slot.
+/// The default is a free slot.
 #[derive(Debug, Default)]
 struct Entry {
     value: Option<Shared>,
     start: usize,
-    // An object, and so its name, is no longer than this can say.
+    // An object, and so its name, is shorter than `u32::MAX`.
     name: u32,
     namespace: u32,
 }
@@ -38,7 +38,7 @@ impl Entry {
 }
 
 impl Values {
-    /// Enters a key and its value into a free slot.
+    /// Inserts a key and its value into a free slot.
     pub(super) fn insert(&mut self, slot: u32, namespace: &str, name: &str, value: Option<Shared>) {
         let slot = slot as usize;
         if slot >= self.entries.len() {
@@ -56,7 +56,7 @@ impl Values {
         self.entries[slot] = entry;
     }
 
-    /// Another value for the same key.
+    /// Replaces the value of a slot.
     pub(super) fn replace(&mut self, slot: u32, value: Option<Shared>) {
         self.entries[slot as usize].value = value;
     }
@@ -70,7 +70,7 @@ impl Values {
         }
     }
 
-    /// Whether this is the key of what is in a slot.
+    /// Returns true if the entry in a slot has this key.
     pub(super) fn is_named(&self, slot: u32, namespace: &str, name: &str) -> bool {
         let entry = &self.entries[slot as usize];
         let key = &self.text.as_bytes()[entry.start..entry.start + entry.length()];
@@ -78,7 +78,7 @@ impl Values {
         found == name.as_bytes() && found_namespace == namespace.as_bytes()
     }
 
-    /// The value in a slot, if it is a `K`.
+    /// Returns the value in a slot, if it is a `K`.
     pub(super) fn get<K: Send + Sync + 'static>(&self, slot: u32) -> Option<Arc<K>> {
         let value = self.entries.get(slot as usize)?.value.as_ref()?;
         if value.is::<K>() {
@@ -88,7 +88,7 @@ impl Values {
         }
     }
 
-    /// Throws away the text that is not needed any more.
+    /// Drops unused text.
     fn tidy(&mut self) {
         let mut text = String::with_capacity(self.needed);
         for entry in &mut self.entries {

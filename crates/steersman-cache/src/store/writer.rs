@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one who writes a store.
+//! The single writer of a store.
 
 use std::{fmt, sync::Arc};
 
@@ -10,35 +10,35 @@ use super::{
 };
 use crate::{Object, Revision};
 
-/// Writes a store. There is one, so that changes have an order.
+/// Writes a store. A store has one writer, so that changes have an order.
 ///
-/// Readers may go on when it is dropped; the store stays as it is.
+/// After the writer is dropped, the store keeps its contents and readers continue to work.
 pub struct StoreWriter {
     inner: Arc<Inner>,
 }
 
-/// What a write changed.
+/// The change that a write made.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::exhaustive_enums,
-    reason = "an object comes, changes or goes, there is nothing else"
+    reason = "an object is added, updated or removed, there is nothing else"
 )]
 pub enum Change {
-    /// It was not there before.
+    /// The object is new.
     Added(Arc<Object>),
-    /// It was there. With another uid it was deleted and created again meanwhile.
+    /// The object existed. If the uid differs, it was deleted and created again in between.
     Updated {
-        /// As it was.
+        /// The object before the change.
         old: Arc<Object>,
-        /// As it is.
+        /// The object after the change.
         new: Arc<Object>,
     },
-    /// It is there no more, because the transform [leaves it out](crate::Transform::only) now.
+    /// The object was removed, because the transform now [leaves it out](crate::Transform::only).
     Removed(Arc<Object>),
 }
 
 impl Change {
-    /// The object as it was, if it was there.
+    /// Returns the object before the change, if it existed.
     #[must_use]
     pub fn before(&self) -> Option<&Arc<Object>> {
         match self {
@@ -47,7 +47,7 @@ impl Change {
         }
     }
 
-    /// The object as it is, if it is there.
+    /// Returns the object after the change, if it still exists.
     #[must_use]
     pub fn after(&self) -> Option<&Arc<Object>> {
         match self {
@@ -62,21 +62,20 @@ impl StoreWriter {
         Self { inner }
     }
 
-    /// Enters an object that came. Nothing changes if the store has the same, or a newer revision of the same uid.
+    /// Stores an object. Changes nothing if the store has the same, or a newer revision of the same uid.
     ///
-    /// The [revision](Self::set_revision) of the store is another matter: the items of a list do not say how far it has
-    /// got.
+    /// Does not change the [revision](Self::set_revision) of the store: the items of a list do not say how far the store is.
     pub fn apply(&mut self, object: impl Into<Arc<Object>>) -> Option<Change> {
         self.enter(object.into(), Came::InOrder)
     }
 
-    /// As [`apply`](Self::apply). An object of a list of the newest state replaces what is there, whatever its revision.
+    /// As [`apply`](Self::apply). An object of a list of the newest state replaces the stored one, whatever its revision.
     pub(crate) fn enter(&mut self, object: Arc<Object>, came: Came) -> Option<Change> {
         let (object, functions, values) =
             if self.inner.is_plain() && !self.inner.read().indexes.has_functions() {
                 (self.inner.shape(object), Functions::default(), None)
             } else {
-                // Before anything is spent on an object that changes nothing, as most of a relist do not.
+                // Check first whether the object changes anything: most objects of a relist do not.
                 let functions = {
                     let mut state = self.inner.write();
                     if state.refuses(&object, came) {
@@ -99,89 +98,89 @@ impl StoreWriter {
         }
     }
 
-    /// Takes an object out that was deleted, and gives what the store had; nothing if it had none or a newer one.
+    /// Removes a deleted object, and returns the stored one. Returns `None` if it was not stored or the stored one is newer.
     pub fn remove(&mut self, object: &Object) -> Option<Arc<Object>> {
         self.inner.write().remove(object, Came::InOrder)
     }
 
-    /// Begins a relist: from now on it is noted which objects come. One that is under way is given up.
+    /// Begins a relist: from now on the store marks which objects arrive. Abandons a relist in progress.
     pub fn begin_replace(&mut self) {
         self.inner.write().begin_replace();
     }
 
-    /// Ends a relist: what has not come since it began is taken out and given back. Nothing happens if none was begun.
+    /// Ends a relist: removes and returns the objects that did not arrive since it began. Does nothing without a relist.
     pub fn end_replace(&mut self) -> Vec<Arc<Object>> {
         self.end_list(Came::InOrder)
     }
 
-    /// As [`end_replace`](Self::end_replace), where the list may have been one of the newest state.
+    /// As [`end_replace`](Self::end_replace), for a list that can be one of the newest state.
     pub(crate) fn end_list(&mut self, came: Came) -> Vec<Arc<Object>> {
         self.inner.write().end_replace(came)
     }
 
-    /// Gives a relist up. What came with it stays, as does what did not.
+    /// Abandons a relist. Objects that arrived with it stay, and so do all others.
     pub fn abandon_replace(&mut self) {
         self.inner.write().abandon_replace();
     }
 
-    /// Notes how far the store has got: all changes up to this revision are in it. It never goes back.
+    /// Sets the revision up to which all changes are stored. It never decreases.
     pub fn set_revision(&mut self, revision: &Revision) {
         self.advance_to(revision.as_str());
     }
 
-    /// [`set_revision`](Self::set_revision) for a revision as it is written, such as that of an event's object.
+    /// As [`set_revision`](Self::set_revision), for a revision in text form, such as an object's `resourceVersion`.
     pub fn advance_to(&mut self, resource_version: &str) {
         self.advance(resource_version, Came::InOrder);
     }
 
-    /// The same, which goes back with a list of the newest state.
+    /// As [`advance_to`](Self::advance_to), but a list of the newest state can move the revision backwards.
     pub(crate) fn advance(&mut self, resource_version: &str, came: Came) {
         self.inner.write().advance(resource_version, came);
     }
 
-    /// What was written, has been deleted, and was in no list and no event, as far as that is known by now.
+    /// Returns objects that were written and deleted and appeared in no list and no event, as far as known by now.
     pub(crate) fn take_lost(&mut self) -> Vec<Arc<Object>> {
         self.inner.read().take_lost()
     }
 
-    /// The same at the end of a list, when it is known of everything that was written before.
+    /// As [`take_lost`](Self::take_lost) at the end of a list, when this is known of all earlier writes.
     pub(crate) fn take_all_lost(&mut self) -> Vec<Arc<Object>> {
         let state = self.inner.read();
         state.settle_layers();
         state.take_lost()
     }
 
-    /// Whether something was refused since this was asked last because it is older than what is stored.
+    /// Returns true if an object was rejected as older than the stored one since the last call.
     pub(crate) fn take_refused_older(&mut self) -> bool {
         self.inner.write().take_refused_older()
     }
 
-    /// Notes that a namespace is listed by itself from now on, and whether the whole had it before.
+    /// Records that a namespace has its own list from now on, and whether the list of all namespaces contained it before.
     pub(crate) fn part(&mut self, namespace: &str, was_in_whole: bool) {
         self.inner.write().reached().part(namespace, was_in_whole);
     }
 
-    /// Notes that a namespace is not listed by itself any more.
+    /// Records that a namespace no longer has its own list.
     pub(crate) fn unite(&mut self, namespace: &str) {
         self.inner.write().reached().unite(namespace);
     }
 
-    /// Notes that a list of a namespace begins. What is in it is compared by the one who lists.
+    /// Records that a list of a namespace begins. The caller compares its contents.
     pub(crate) fn begin_part(&mut self, namespace: &str) {
         self.inner.write().reached().begin(namespace);
     }
 
-    /// Notes that the list of a namespace that was begun last has been carried through.
+    /// Records that the last list of a namespace that began is complete.
     pub(crate) fn end_part(&mut self, namespace: &str, came: Came) {
         self.inner.write().reached().end(namespace, came);
     }
 
-    /// Notes how far a namespace has got that is listed by itself, and the whole store, if that is known.
+    /// Sets the revision of a namespace with its own list, and of the whole store if that is known.
     pub(crate) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>, came: Came) {
         self.inner.write().advance_part(namespace, revision, whole, came);
     }
 
-    /// Takes everything out, the revision included, and gives it back. Indexes stay.
+    /// Removes and returns all objects, and resets the revision. Indexes stay.
     pub fn clear(&mut self) -> Vec<Arc<Object>> {
         self.inner.write().clear()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies JSON without some of its members, in one walk and without parsing what is kept.
+//! Copies JSON without some of its members, in one scan and without parsing the kept parts.
 
 use crate::wire::{
     scan::Members,
@@ -10,7 +10,7 @@ use crate::wire::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
     below: Vec<(Box<str>, Self)>,
-    /// A path ends here.
+    /// True if a path ends here.
     ends: bool,
 }
 
@@ -38,7 +38,7 @@ impl Paths {
     }
 }
 
-/// The names of a path; a dot after a backslash is part of one.
+/// Splits a path into names; a dot after a backslash is part of a name.
 fn names(path: &str) -> Vec<String> {
     let mut names = vec![String::new()];
     let mut escaped = false;
@@ -47,10 +47,7 @@ fn names(path: &str) -> Vec<String> {
             '\\' if !escaped => escaped = true,
             '.' if !escaped => names.push(String::new()),
             _ => {
-                names
-                    .last_mut()
-                    .expect("one is there from the start")
-                    .push(letter);
+                names.last_mut().expect("`names` is never empty").push(letter);
                 escaped = false;
             }
         }
@@ -58,14 +55,14 @@ fn names(path: &str) -> Vec<String> {
     names
 }
 
-/// What becomes of a value.
+/// The treatment of a value.
 #[derive(Clone, Copy)]
 enum Rule<'a> {
     Copy,
     Omit,
-    /// Only what the paths lead to.
+    /// Keeps only the parts at the paths.
     Only(&'a Paths),
-    /// All but what the first lead to, where the second do not.
+    /// Drops the parts at the first paths, unless they are at the second.
     Without(&'a Paths, Option<&'a Paths>),
 }
 
@@ -90,12 +87,12 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// The JSON without what `paths` lead to, but with what `always` leads to. Nothing if it is no JSON.
+/// Returns the JSON without the parts at `paths`, but with the parts at `always`. `None` if it is no JSON.
 pub(super) fn without(json: &[u8], paths: &Paths, always: &Paths) -> Option<Vec<u8>> {
     run(json, Rule::Without(paths, Some(always)))
 }
 
-/// The JSON of what `paths` lead to. Nothing if it is no JSON.
+/// Returns the JSON of the parts at `paths`. `None` if it is no JSON.
 pub(super) fn only(json: &[u8], paths: &Paths) -> Option<Vec<u8>> {
     run(json, Rule::Only(paths))
 }
@@ -106,9 +103,9 @@ fn run(json: &[u8], rule: Rule<'_>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Writes the value at `at` as the rule says, and gives the place behind it.
+/// Writes the value at `at` according to the rule, and returns the position after it.
 ///
-/// It calls itself for each name of a path, and never for each level of the JSON: what no path leads into is copied.
+/// Recurses for each name of a path, not for each level of the JSON: values outside all paths are copied.
 fn value(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<usize, Stop> {
     match (rule, json.get(at)) {
         (Rule::Only(_) | Rule::Without(..), Some(b'{')) => object(json, at, rule, out),
@@ -142,11 +139,11 @@ fn object(json: &[u8], at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<u
     Ok(members.at)
 }
 
-/// A list, and those that are directly in it: a path goes through all of them, so that they are counted.
+/// Writes a list and lists directly within it. A path passes through all of them, so they are counted instead of recursed.
 fn list(json: &[u8], mut at: usize, rule: Rule<'_>, out: &mut Vec<u8>) -> Result<usize, Stop> {
     let mut depth = 0_usize;
     loop {
-        // A value, or the end of a list that has none.
+        // A value, or the end of an empty list.
         match json.get(at).ok_or(Stop::Incomplete)? {
             b'[' => {
                 out.push(b'[');

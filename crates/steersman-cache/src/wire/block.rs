@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! JSON by blocks of 64 bytes: one bit for each byte that means something, as simdjson does it.
+//! Scans JSON in blocks of 64 bytes: one bit for each relevant byte, as in simdjson.
 //!
-//! JSON of Kubernetes has a brace or a quote in every fourth byte. To go from one to the next costs a branch that nobody
-//! can predict; bits of a whole block are counted without any.
+//! Kubernetes JSON has a brace or a quote in every fourth byte. To jump from one to the next costs an unpredictable branch;
+//! the bits of a whole block are counted without branches.
 
 use wide::u8x16;
 
@@ -12,7 +12,7 @@ pub(super) struct Block([u8x16; 4]);
 impl Block {
     pub(super) const LENGTH: usize = 64;
 
-    /// The bytes from `at` on, and spaces behind the end of the input.
+    /// Loads the bytes from `at` on, padded with spaces after the end of the input.
     #[inline]
     pub(super) fn at(input: &[u8], at: usize) -> Self {
         let rest = input.get(at..).unwrap_or_default();
@@ -32,13 +32,13 @@ impl Block {
         Self([parts[0], parts[1], parts[2], parts[3]].map(u8x16::new))
     }
 
-    /// Where there is `{` or `[`, which differ in one bit.
+    /// Returns the positions of `{` and `[`, which differ in one bit.
     #[inline]
     pub(super) fn opening(&self) -> u64 {
         self.places(|part| (part | u8x16::splat(0x20)).simd_eq(u8x16::splat(b'{')))
     }
 
-    /// Where there is `}` or `]`, which differ in one bit.
+    /// Returns the positions of `}` and `]`, which differ in one bit.
     #[inline]
     pub(super) fn closing(&self) -> u64 {
         self.places(|part| (part | u8x16::splat(0x20)).simd_eq(u8x16::splat(b'}')))
@@ -56,17 +56,17 @@ impl Block {
     }
 }
 
-/// Which bytes are in strings, from block to block. The first block begins outside of one.
+/// Tracks across blocks which bytes are in strings. The first block begins outside a string.
 #[derive(Default)]
 pub(super) struct Strings {
-    /// All bits, if the last block ended in a string.
+    /// All bits set if the last block ended in a string.
     inside: u64,
-    /// One, if its last byte was a backslash that escapes the first of the next.
+    /// One if the last byte was a backslash that escapes the first byte of the next block.
     escapes: u64,
 }
 
 impl Strings {
-    /// Where the next block is inside of strings: from the opening quote to the byte before the closing one.
+    /// Returns the bytes of the next block inside strings: from the opening quote to the byte before the closing one.
     #[inline]
     pub(super) fn follow(&mut self, block: &Block) -> u64 {
         let mut quotes = block.of(b'"');
@@ -79,7 +79,7 @@ impl Strings {
         inside
     }
 
-    /// The bytes behind a backslash that is not behind one itself.
+    /// Returns the bytes after a backslash that is not escaped itself.
     fn escaped(&mut self, backslashes: u64) -> u64 {
         let mut escaped = std::mem::take(&mut self.escapes);
         let mut left = backslashes & !escaped;
@@ -94,7 +94,7 @@ impl Strings {
     }
 }
 
-/// For each bit, whether the number of bits up to and with it is odd.
+/// Sets each bit for which the number of bits up to and including it is odd.
 #[inline]
 fn parity(mut bits: u64) -> u64 {
     for distance in [1, 2, 4, 8, 16, 32] {

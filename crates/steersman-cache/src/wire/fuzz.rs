@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers of a real server, damaged and rewritten by chance, and read by us and by a full parser.
+//! Responses of a real server, randomly damaged and rewritten, and read by us and by a full parser.
 //!
-//! The same seed gives the same run. `STEERSMAN_FUZZ_ROUNDS` makes it longer (default: two seconds' worth) and
-//! `STEERSMAN_FUZZ_SEED` another one. A failure names seed and round, and shows the input.
+//! The same seed gives the same run. `STEERSMAN_FUZZ_ROUNDS` sets the number of rounds (default: about two seconds), and
+//! `STEERSMAN_FUZZ_SEED` the seed. A failure names seed and round, and shows the input.
 
 use serde::{
     Deserialize, Deserializer,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::Object;
 
-/// What kube-apiserver 1.37 answered: lists and watches of built-in kinds, an initial bookmark, an error.
+/// Responses of kube-apiserver 1.37: lists and watches of built-in kinds, an initial bookmark, an error.
 const LISTS: [&str; 3] = [
     include_str!("corpus/list-of-pods.json"),
     include_str!("corpus/list-pretty.json"),
@@ -26,7 +26,7 @@ const LISTS: [&str; 3] = [
 ];
 const WATCH: &str = include_str!("corpus/watch.txt");
 
-/// What is put in by chance: marks of JSON, and keys that are looked for.
+/// Tokens to insert at random: JSON marks, and keys that the scan reads.
 const TOKENS: [&str; 32] = [
     "\"",
     "\\",
@@ -62,7 +62,7 @@ const TOKENS: [&str; 32] = [
     "\"deletionTimestamp\":\"t\",",
 ];
 
-/// So many take about two seconds in a debug build.
+/// Takes about two seconds in a debug build.
 const ROUNDS: u64 = 2_000;
 
 struct Chance(Random);
@@ -76,15 +76,15 @@ impl Chance {
         all[self.below(all.len())]
     }
 
-    /// A short part of a text.
+    /// Picks a short part of a text.
     fn part(&self, length: usize) -> std::ops::Range<usize> {
         let start = self.below(length);
-        // Mostly a few bytes, now and then much.
+        // Mostly a few bytes, sometimes many.
         let most = if self.below(8) == 0 { length - start } else { 12 };
         start..(start + self.below(most + 1)).min(length)
     }
 
-    /// Places to cut a text at.
+    /// Picks positions at which to cut a text.
     fn cuts(&self) -> Vec<usize> {
         (0..self.below(6)).map(|_| self.below(1 << 20)).collect()
     }
@@ -107,7 +107,7 @@ impl Chance {
         }
     }
 
-    /// Changes what a value says, and leaves it JSON.
+    /// Changes the content of a value, and keeps it valid JSON.
     fn change(&self, value: &mut Value) {
         match value {
             Value::Object(members) if !members.is_empty() && self.below(4) > 0 => {
@@ -141,7 +141,7 @@ impl Chance {
         }
     }
 
-    /// The text, damaged, or rewritten by somebody who writes JSON in an unusual way, or both.
+    /// Returns the text damaged, or rewritten as unusual JSON, or both.
     fn variant(&self, text: &str) -> Vec<u8> {
         let mut bytes = match serde_json::from_str::<Value>(text) {
             Ok(mut value) if self.below(3) > 0 => {
@@ -158,7 +158,7 @@ impl Chance {
     }
 }
 
-/// The members of an object, those that are there twice included.
+/// The members of an object, including duplicates.
 struct Members(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Members {
@@ -182,7 +182,7 @@ impl<'de> Deserialize<'de> for Members {
 }
 
 impl Members {
-    /// The members, if each is there once.
+    /// Returns the members, if none is duplicated.
     fn of(bytes: &[u8]) -> Option<Self> {
         let members: Self = serde_json::from_slice(bytes).ok()?;
         let mut keys: Vec<&str> = members.0.iter().map(|(key, _)| key.as_str()).collect();
@@ -198,7 +198,7 @@ impl Members {
         self.place(key).map_or(&Value::Null, |at| &self.0[at].1)
     }
 
-    /// The text of a member that stands before another.
+    /// Returns the text of a member that precedes another.
     fn before(&self, key: &str, other: &str) -> Option<&str> {
         (self.place(key)? < self.place(other)?).then(|| self.get(key).as_str())?
     }
@@ -275,19 +275,19 @@ fn check_event(line: &[u8]) -> Result<(), String> {
             let is_it = u64::from(status.code) == object["code"].as_u64().unwrap_or_default();
             is_it.then_some(()).ok_or(format!("code {}", status.code))
         }
-        // A server that makes no sense; what is made of it must not be an object.
+        // The input is malformed; the result must not be an object.
         (_, Event::Invalid(_)) | (None | Some("ERROR"), Event::Rubbish { .. }) => Ok(()),
         (kind, event) => Err(format!("{kind:?} is taken as {event:?}")),
     }
 }
 
-/// Whether what was taken of an object is what a full parser says.
+/// Checks that an object agrees with the result of a full parser.
 fn compare_taken(taken: Option<&Object>, expected: Value) -> Result<(), String> {
     let expected = without_managed_fields(expected).filter(has_usual_types);
     match (taken, expected) {
         (Some(taken), Some(expected)) => compare(taken, &expected),
         (None, Some(expected)) => Err(format!("it was refused: {expected}")),
-        // Nothing to compare with; it must not have done any harm.
+        // Nothing to compare with; it only must not panic.
         (_, None) => Ok(()),
     }
 }

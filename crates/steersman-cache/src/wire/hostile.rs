@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes that no server should send: nothing panics, and what is taken means what a full parser says.
+//! Bytes that no server should send: nothing panics, and accepted input means the same as to a full parser.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Object, Transform};
 
-/// Any JSON, with the keys that matter more often than others.
+/// Generates any JSON, with a preference for relevant keys.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -60,7 +60,7 @@ fn key() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The metadata of an object, mostly as it should be.
+/// Generates the metadata of an object, mostly valid.
 fn metadata() -> impl Strategy<Value = Map<String, Value>> {
     let labels = || prop::collection::btree_map(text(), text(), 0..3).prop_map(|labels| json!(labels));
     let usual = (
@@ -100,7 +100,7 @@ fn object() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Paths that are often there.
+/// Paths that often exist.
 const DROPPED: [&[&str]; 6] = [
     &["metadata", "labels"],
     &["metadata", "annotations", ""],
@@ -110,7 +110,7 @@ const DROPPED: [&[&str]; 6] = [
     &["labels", "metadata", "spec"],
 ];
 
-/// Takes a field out of a parsed value.
+/// Removes a field from a parsed value.
 fn remove(value: &mut Value, path: &[&str]) {
     match (value, path) {
         (Value::Array(items), _) => items.iter_mut().for_each(|item| remove(item, path)),
@@ -260,7 +260,7 @@ fn a_key_that_needs_escapes_is_kept() {
     assert_eq!(object.bytes(), json);
 }
 
-/// What is left of an object whose `spec` is this.
+/// Returns the rest of an object with this `spec` after the transform.
 fn left(transform: &Transform, spec: &str) -> String {
     let json = format!(r#"{{"metadata":{{"name":"a"}},"spec":{spec}}}"#);
     let object = Object::from_slice(json.as_bytes()).unwrap();
@@ -273,7 +273,7 @@ fn left(transform: &Transform, spec: &str) -> String {
 
 const DEEP: usize = 1_000_000;
 
-/// So many lists in each other, with this in the middle.
+/// Returns deeply nested lists with this in the middle.
 fn lists(middle: &str) -> String {
     "[".repeat(DEEP) + middle + &"]".repeat(DEEP)
 }
@@ -297,7 +297,7 @@ fn guarantee_4_of_transforms_deep_lists_are_cut_as_others() {
 #[test]
 fn guarantee_5_of_transforms_what_is_no_json_stays_whole() {
     let drop = Transform::drop_fields(["spec.a"]);
-    // Braces that close brackets are not looked at when an object is taken.
+    // Braces that close brackets are not checked when an object is created.
     let json = format!(
         r#"{{"metadata":{{"name":"a"}},"spec":{}{}}}"#,
         "[".repeat(DEEP),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a list says about the type of its items.
+//! The type of the items of a list.
 //!
-//! A server leaves `kind` and `apiVersion` out of the items of a list of a built-in kind, and writes them into every
-//! object of a watch. Objects that come by a list get them from the list, so that they are the same bytes either way.
+//! A server omits `kind` and `apiVersion` in the items of a list of a built-in kind, but writes them into every object of a
+//! watch. Listed objects get them from the list, so that their bytes are the same either way.
 
 use super::scan::Scanned;
 
-/// The members that an item lacks, each as it is written, comma included; empty where nothing is known.
+/// The members that an item lacks, each as JSON including the comma; empty if unknown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ItemTypes {
     kind: Box<[u8]>,
@@ -14,7 +14,7 @@ pub(crate) struct ItemTypes {
 }
 
 impl ItemTypes {
-    /// Takes the kind of the list, as JSON: that of its items has no `List` at the end.
+    /// Sets the kind of the list, as JSON. The kind of its items is this without the suffix `List`.
     pub(crate) fn set_list_kind(&mut self, json: &[u8]) {
         let kind = json.strip_suffix(b"List\"").filter(|kind| kind.len() > 1);
         self.kind = kind.map_or_else(Box::default, |kind| {
@@ -22,7 +22,7 @@ impl ItemTypes {
         });
     }
 
-    /// Takes the version of the list, as JSON.
+    /// Sets the version of the list, as JSON.
     pub(crate) fn set_api_version(&mut self, json: &[u8]) {
         let is_text = json.starts_with(b"\"");
         self.api_version = if is_text {
@@ -32,7 +32,7 @@ impl ItemTypes {
         };
     }
 
-    /// What is to be added to an item, in the order in which servers write it.
+    /// Returns the members to add to an item, in the order in which servers write them.
     pub(crate) fn missing_in(&self, item: &Scanned) -> [&[u8]; 2] {
         let unless = |is_there: bool, member| if is_there { &[][..] } else { member };
         [

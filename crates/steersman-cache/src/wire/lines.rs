@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Watches: lines of events.
+//! Watches: one event per line.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::{
     object::{InvalidObject, Object, without_content},
 };
 
-/// The annotation of the bookmark that closes the initial events.
+/// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Cuts a stream into lines.
+/// Splits a stream into lines.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
     limit: usize,
 }
 
-/// A line is longer than anything that an API server sends.
+/// A line is longer than any line of an API server.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an object is longer than {limit} bytes")]
 pub(crate) struct TooLong {
@@ -41,7 +41,7 @@ impl Lines {
         }
     }
 
-    /// Hands on every line that ends in `chunk`. Lines within it are not copied.
+    /// Passes on every line that ends in `chunk`. Lines within it are not copied.
     pub(crate) fn push(&mut self, mut chunk: &[u8], mut line: impl FnMut(&[u8])) -> Result<(), TooLong> {
         while let Some(end) = memchr::memchr(b'\n', chunk) {
             if self.rest.is_empty() {
@@ -57,7 +57,7 @@ impl Lines {
             return Err(TooLong { limit: self.limit });
         }
         self.rest.extend_from_slice(chunk);
-        // One large object should not keep its buffer for the life of the watch.
+        // Frees the buffer of a large object, instead of keeping it for the lifetime of the watch.
         if self.rest.is_empty() && self.rest.capacity() > (1 << 16) {
             self.rest = Vec::new();
         }
@@ -67,13 +67,13 @@ impl Lines {
 
 #[cfg(test)]
 impl Lines {
-    /// The beginning of a line whose end has not come.
+    /// Returns the beginning of an incomplete line.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.rest
     }
 }
 
-/// What a line of a watch says.
+/// A line of a watch.
 #[derive(Debug)]
 pub(crate) enum Event {
     Added(Arc<Object>),
@@ -84,9 +84,9 @@ pub(crate) enum Event {
         ends_initial_events: bool,
     },
     Error(Box<Status>),
-    /// An event about an object that is of no use.
+    /// An event with an invalid object.
     Invalid(InvalidObject),
-    /// Something that no watch says, such as a line of a web page, or an error that does not say which.
+    /// A line that is no watch event, such as a line of a web page, or an error without a status.
     Rubbish {
         reason: String,
     },
@@ -110,7 +110,7 @@ impl Event {
         })
     }
 
-    /// Kubernetes writes the type before the object, so that one walk is enough.
+    /// Parses a line. Kubernetes writes the type before the object, so one scan is enough.
     fn walk(line: &[u8], kind: &mut Option<Kind>) -> Result<Self, Stop> {
         let mut members = Members::enter(line, skip_space(line, 0))?;
         let mut object: Option<&[u8]> = None;
@@ -148,12 +148,12 @@ enum Kind {
     Deleted,
     Bookmark,
     Error,
-    /// One that is not known.
+    /// An unknown type.
     Other,
 }
 
 impl Kind {
-    /// Nothing if it is no text.
+    /// Returns the type; `None` if it is no text.
     fn of(quoted: &[u8]) -> Option<Self> {
         let kinds = [
             ("ADDED", Self::Added),
@@ -188,7 +188,7 @@ fn error(object: &[u8]) -> Event {
 
 fn no_status(error: &dyn std::fmt::Display) -> Event {
     Event::Rubbish {
-        reason: format!("an error that the watch tells of cannot be read: {error}"),
+        reason: format!("cannot decode the error event of the watch: {error}"),
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists: one long JSON object whose items are taken out as they arrive.
+//! Lists: one long JSON object whose items are extracted as they arrive.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::{
     object::{InvalidObject, Object},
 };
 
-/// Takes the items out of a list without ever holding more than the one that is under way.
+/// Extracts the items of a list. Buffers at most the current item.
 #[derive(Debug)]
 pub(crate) struct ListSplitter {
     buffer: Vec<u8>,
-    /// How much of the buffer is done with.
+    /// Number of bytes of the buffer that are processed.
     done: usize,
-    /// No use to look again before the buffer is as long as this: what is under way was not complete. It doubles, so
-    /// that even a very large object is walked over only a few times.
+    /// Minimum length of the buffer before the next attempt, since the current item was incomplete. It doubles, so even a very
+    /// large object is scanned only a few times.
     retry_at: usize,
     place: Place,
     first: bool,
-    /// Whether `items` was there, as an array or as null.
+    /// True if `items` was found, as an array or as null.
     has_items: bool,
     metadata: ListMetadata,
     types: ItemTypes,
-    /// What the list says of its own type, empty where it says nothing.
+    /// The list's own `kind` and `apiVersion`; empty if missing.
     kind: String,
     api_version: String,
-    /// Lists of other resources are refused, if this is given.
+    /// If set, lists of other resources are rejected.
     resource: Option<Resource>,
     limit: usize,
 }
@@ -47,11 +47,11 @@ enum Place {
     Members,
     /// Between its items.
     Items,
-    /// Behind the closing brace.
+    /// After the closing brace.
     End,
 }
 
-/// What a list says about itself.
+/// The metadata of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListMetadata {
     pub(crate) resource_version: String,
@@ -59,7 +59,7 @@ pub(crate) struct ListMetadata {
 }
 
 impl ListMetadata {
-    /// Nothing if it is none. Not by a type for serde: that refuses a key which is there twice.
+    /// Parses the metadata; `None` if it is invalid. Does not use a serde type, since serde rejects duplicate keys.
     fn parse(json: &[u8]) -> Option<Self> {
         let metadata: Option<Map<String, Value>> = serde_json::from_slice(json).ok()?;
         let mut metadata = metadata.unwrap_or_default();
@@ -86,19 +86,19 @@ impl From<NoList> for WatchError {
 /// The response is no list.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoList {
-    #[error("the list is no JSON: something else begins at byte {at}")]
+    #[error("the list is no valid JSON: unexpected data at byte {at}")]
     Malformed { at: usize },
-    #[error("the list ends in the middle")]
+    #[error("the list is incomplete")]
     Incomplete,
     #[error(transparent)]
     TooLong(TooLong),
-    #[error("the answer has no `items`")]
+    #[error("the response has no `items`")]
     NoItems,
-    #[error("the answer is of kind `{kind}`, which is not a list of {resource}")]
+    #[error("the response is of kind `{kind}`, which is not a list of {resource}")]
     OtherKind { kind: String, resource: Resource },
 }
 
-/// Why a step was not taken.
+/// Reason why a step failed.
 enum Halt {
     Stop(Stop),
     NoList(NoList),
@@ -128,13 +128,13 @@ impl ListSplitter {
         }
     }
 
-    /// The same, which refuses what is not a list of this resource: a `Status`, or objects of another kind.
+    /// Sets the resource. Anything but a list of it is rejected: a `Status`, or objects of another kind.
     pub(crate) fn of(mut self, resource: &Resource) -> Self {
         self.resource = Some(resource.clone());
         self
     }
 
-    /// Takes the items that are complete with `chunk`; a large one perhaps with a later one.
+    /// Extracts the items that `chunk` completes; a large one perhaps with a later chunk.
     pub(crate) fn push(
         &mut self,
         chunk: &[u8],
@@ -152,7 +152,7 @@ impl ListSplitter {
         Ok(())
     }
 
-    /// Takes what is left, and says what the list said about itself.
+    /// Extracts the rest, and returns the metadata of the list.
     pub(crate) fn finish(
         mut self,
         item: impl FnMut(Result<Arc<Object>, InvalidObject>),
@@ -168,7 +168,7 @@ impl ListSplitter {
         Ok(self.metadata)
     }
 
-    /// Whether the list says that it is one of the resource, or does not say what it is.
+    /// Checks that the list is of the resource, if it has a type.
     fn check_type(&self) -> Result<(), NoList> {
         let is_ours = |resource: &&Resource| resource.may_list_as(&self.api_version, &self.kind);
         match self.resource.as_ref().filter(|resource| !is_ours(resource)) {
@@ -180,7 +180,7 @@ impl ListSplitter {
         }
     }
 
-    /// Whether an item says that it is of the resource's kind, or does not say what it is.
+    /// Checks that an item is of the resource's kind, if it has a kind.
     fn check_item(&self, item: &[u8]) -> Result<(), NoList> {
         let Some(resource) = &self.resource else {
             return Ok(());
@@ -212,7 +212,7 @@ impl ListSplitter {
         Ok(())
     }
 
-    /// Does one thing, and moves `done` behind it.
+    /// Processes one token, and moves `done` after it.
     fn step(&mut self, item: &mut impl FnMut(Result<Arc<Object>, InvalidObject>)) -> Result<(), Halt> {
         let rest = &self.buffer[self.done..];
         let mut at = skip_space(rest, 0);
@@ -257,7 +257,7 @@ impl ListSplitter {
         Ok(())
     }
 
-    /// A member of the list object, from the quote of its key on.
+    /// Processes a member of the list object, starting at the quote of its key.
     fn member(&mut self, at: usize) -> Result<(), Halt> {
         let rest = &self.buffer[self.done..];
         if *rest.get(at).ok_or(Stop::Incomplete)? != b'"' {
@@ -278,7 +278,7 @@ impl ListSplitter {
             self.has_items = true;
         }
         if is_key("items") && first == b'[' {
-            // Before an item of something else is handed on, where the list says first what it is.
+            // If the type precedes the items, check it before an item of another kind is passed on.
             if !self.kind.is_empty() && !self.api_version.is_empty() {
                 self.check_type().map_err(Halt::NoList)?;
             }
@@ -304,7 +304,7 @@ impl ListSplitter {
     }
 }
 
-/// The content of a JSON string; anything else as it is written, but for `null`.
+/// Returns the content of a JSON string, or any other value as written; empty for `null`.
 fn text(json: &[u8]) -> String {
     let text: Result<Option<String>, _> = serde_json::from_slice(json);
     text.map_or_else(
@@ -348,7 +348,7 @@ mod tests {
     fn items_are_the_same_however_the_response_is_cut() {
         for size in 1..=LIST.len() {
             let (names, metadata) = split(LIST.as_bytes().chunks(size).map(<[u8]>::to_vec));
-            assert_eq!(names, ["a", "b", "it has no metadata.name"], "{size}");
+            assert_eq!(names, ["a", "b", "the object has no metadata.name"], "{size}");
             let expected = ListMetadata {
                 resource_version: "42".to_owned(),
                 continue_token: "next".to_owned(),
@@ -447,7 +447,7 @@ mod tests {
                     item("PartialObjectMetadata")
                 ),
             ),
-            // A definition can give its lists any kind.
+            // A CRD can give its lists any kind.
             (
                 &widgets,
                 format!(
@@ -460,7 +460,7 @@ mod tests {
         }
     }
 
-    /// The bytes that are kept of the one item of a list.
+    /// Returns the bytes that are kept of the single item of a list.
     fn kept(list: &str) -> String {
         let mut kept = String::new();
         let mut splitter = ListSplitter::new(1 << 20);

@@ -5,15 +5,14 @@ use std::borrow::Cow;
 
 use super::skip::{skip_space, skip_value};
 
-/// The pairs of labels or annotations, in the order in which they are written. Values that are no strings are left
-/// out.
+/// Iterates over labels or annotations in the order in which they are written. Skips values that are no strings.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Pairs<'a> {
-    /// Over the object `json`, braces included; over nothing if it is empty.
+    /// Iterates over the object `json`, braces included. Empty input has no pairs.
     pub(crate) fn new(json: &'a [u8]) -> Self {
         Self {
             rest: json.get(1..).unwrap_or_default(),
@@ -24,7 +23,7 @@ impl<'a> Pairs<'a> {
         let start = skip_space(self.rest, 0);
         let end = skip_value(self.rest, start).ok()?;
         let value = &self.rest[start..end];
-        // What follows is a colon, a comma or the closing brace.
+        // A colon, a comma or the closing brace follows.
         let next = skip_space(self.rest, end);
         self.rest = self.rest.get(next + 1..).unwrap_or_default();
         Some(value)
@@ -44,7 +43,7 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// The content of a JSON string; borrowed where it has no escapes.
+/// Returns the content of a JSON string; borrowed if it has no escapes.
 fn text(json: &[u8]) -> Option<Cow<'_, str>> {
     let content = json.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if memchr::memchr(b'\\', content).is_none() {

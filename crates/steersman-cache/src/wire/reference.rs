@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a full parser says, for tests that compare ours with it.
+//! Results of a full parser, for tests that compare ours with it.
 //!
-//! Where the two may differ: JSON that serde_json refuses but nobody has to look into (numbers that are none, invalid
-//! UTF-8 or control characters in a field of the content, nesting deeper than 128), which is taken as it is and refused
-//! when it is decoded; an empty name, which is none; a kind or version that needs escapes, which is refused; and the last digit of a fraction in an object that had to be parsed and written again.
+//! The two can differ for:
+//! * JSON that serde_json rejects in parts that need no inspection: invalid numbers, invalid UTF-8 or control characters in a
+//!   content field, nesting deeper than 128. We accept it as it is, and decoding rejects it.
+//! * An empty name, which counts as missing.
+//! * A kind or version that needs escapes, which is rejected.
+//! * The last digit of a fraction in an object that had to be parsed and written again.
 
 use std::sync::Arc;
 
@@ -12,12 +15,12 @@ use serde_json::{Value, json};
 use super::list::ListSplitter;
 use crate::{Object, Transform};
 
-/// What a full parser makes of the bytes, without `managedFields`; nothing if they are no object with a name.
+/// Parses the bytes fully, and drops `managedFields`; `None` if they are no object with a name.
 fn parsed(bytes: &[u8]) -> Option<Value> {
     without_managed_fields(serde_json::from_slice(bytes).ok()?)
 }
 
-/// The value without `managedFields`; nothing if it is no object with a name.
+/// Drops `managedFields`; `None` if the value is no object with a name.
 pub(super) fn without_managed_fields(mut value: Value) -> Option<Value> {
     let metadata = value.get_mut("metadata")?.as_object_mut()?;
     metadata.remove("managedFields");
@@ -25,7 +28,7 @@ pub(super) fn without_managed_fields(mut value: Value) -> Option<Value> {
     (!name.is_empty()).then_some(value)
 }
 
-/// Whether the fields of the header have the types that they have in Kubernetes.
+/// Returns true if the header fields have their Kubernetes types.
 pub(super) fn has_usual_types(value: &Value) -> bool {
     let metadata = &value["metadata"];
     let texts = ["namespace", "uid", "resourceVersion"].map(|key| &metadata[key]);
@@ -41,10 +44,10 @@ pub(super) fn has_usual_types(value: &Value) -> bool {
         && (metadata["ownerReferences"].is_null() || metadata["ownerReferences"].is_array())
 }
 
-/// Takes an object, and compares it with what a full parser says.
+/// Creates an object from the bytes, and compares it with the result of a full parser.
 pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     let taken = Object::from_slice(bytes);
-    // Whatever it is, those who take it further do not panic either.
+    // Accessors must not panic, whatever the input is.
     if let Ok(object) = &taken {
         let _ = (
             object.labels().count(),
@@ -61,7 +64,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     compare(&object, &value)
 }
 
-/// Whether header and content of an object are what the value says, which has no `managedFields`.
+/// Checks that header and content of an object agree with the value, which has no `managedFields`.
 pub(super) fn compare(object: &Object, value: &Value) -> Result<(), String> {
     let metadata = &value["metadata"];
     let text = |key: &str| metadata[key].as_str().unwrap_or_default();
@@ -95,7 +98,7 @@ pub(super) fn compare(object: &Object, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Equal but for the last digits of fractions.
+/// Returns true if the values are equal except for the last digits of fractions.
 fn is_alike(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
@@ -121,7 +124,7 @@ fn same<T: PartialEq + std::fmt::Debug + Copy>(what: &str, ours: T, theirs: T) -
     }
 }
 
-/// Writes JSON with white space, escapes and doubled keys where they are allowed.
+/// Writes JSON with white space, escapes and duplicate keys, as far as allowed.
 fn write(value: &Value, odd: u64, out: &mut String) {
     let space = |out: &mut String, bit: u32| {
         if odd.rotate_right(bit) & 3 == 3 {
@@ -139,7 +142,7 @@ fn write(value: &Value, odd: u64, out: &mut String) {
                 let odd = odd.rotate_left(7).wrapping_mul(31) ^ key.len() as u64;
                 space(out, 1);
                 if odd & 31 == 7 {
-                    // Somebody wrote it before, as something else; the last counts.
+                    // A duplicate with another value before it; the last wins.
                     out.push_str(&format!("{}:null,", json!(key)));
                 }
                 let plain = key.chars().all(|letter| letter.is_ascii_alphanumeric());
@@ -182,7 +185,7 @@ pub(super) fn written(value: &Value, odd: u64) -> String {
     out
 }
 
-/// The objects of a list or their errors, as texts.
+/// Returns the objects of a list or their errors, as text.
 pub(super) fn split(text: &[u8], cuts: &[usize]) -> (Vec<String>, bool) {
     let mut found = Vec::new();
     let mut take = |item: Result<Arc<Object>, _>| match item {

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One walk over the bytes of an object: where it ends, where its header fields are, and what to cut out.
+//! Scans the bytes of an object once: finds its end, its header fields, and the parts to drop.
 //!
-//! It looks at keys on the first two levels only and skips the rest by counting braces, so it checks no more than it
-//! needs; whoever decodes the bytes later checks all of it. It never allocates and never recurses; only [`Member::name`]
-//! allocates, for a name with escapes.
+//! It reads only keys on the first two levels and skips the rest by counting braces, so it validates no more than it needs;
+//! decoding validates all bytes later. It never allocates and never recurses; only [`Member::name`] allocates, for a name with
+//! escapes.
 
 use std::{borrow::Cow, ops::Range};
 
 use super::skip::{Stop, Walk, byte, skip_space, skip_string, skip_value};
 
-/// What a walk found. All places are offsets into the input.
+/// The result of a scan. All positions are offsets into the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scanned {
-    /// Behind the closing brace.
+    /// Position after the closing brace.
     pub(crate) end: usize,
-    /// Empty where it is `null`.
+    /// Empty for `null`.
     pub(crate) kind: Option<Range<usize>>,
-    /// Empty where it is `null`.
+    /// Empty for `null`.
     pub(crate) api_version: Option<Range<usize>>,
     pub(crate) name: Option<Range<usize>>,
     pub(crate) namespace: Option<Range<usize>>,
     pub(crate) uid: Option<Range<usize>>,
     pub(crate) resource_version: Option<Range<usize>>,
     pub(crate) generation: Option<Range<usize>>,
-    /// The objects and the list themselves, braces included.
+    /// The objects and the list themselves, including braces.
     pub(crate) labels: Option<Range<usize>>,
     pub(crate) annotations: Option<Range<usize>>,
     pub(crate) owners: Option<Range<usize>>,
     pub(crate) deleting: bool,
-    /// Whether name, namespace, uid or resource version is written with escapes.
+    /// True if name, namespace, uid or resource version has escapes.
     pub(crate) escaped: bool,
-    /// The member `managedFields` with one comma beside it.
+    /// The member `managedFields` with one adjacent comma.
     pub(crate) managed_fields: Option<Range<usize>>,
 }
 
-/// The keys that are looked for.
+/// The keys that the scan reads.
 const KEYS: [&str; 3] = ["metadata", "kind", "apiVersion"];
 const METADATA_KEYS: [&str; 10] = [
     "name",
@@ -49,7 +49,7 @@ const METADATA_KEYS: [&str; 10] = [
     "managedFields",
 ];
 
-/// Walks over the object that starts at the beginning of `input`, white space aside.
+/// Scans the object at the beginning of `input`, after white space.
 pub(crate) fn scan(input: &[u8]) -> Walk<Scanned> {
     let mut found = Scanned::default();
     let mut members = Members::enter(input, skip_space(input, 0))?;
@@ -111,7 +111,7 @@ fn metadata(input: &[u8], at: usize, found: &mut Scanned) -> Walk<usize> {
     Ok(members.at)
 }
 
-/// The content of a string as it is written, and whether that is with escapes.
+/// Records the content of a string as written, and whether it has escapes.
 fn text(input: &[u8], at: usize, slot: &mut Option<Range<usize>>, escaped: &mut bool) -> Walk<usize> {
     match *byte(input, at)? {
         b'"' => {
@@ -124,13 +124,13 @@ fn text(input: &[u8], at: usize, slot: &mut Option<Range<usize>>, escaped: &mut 
             note(slot, content)?;
             Ok(end)
         }
-        // A null after a text takes it back.
+        // A null after a text revokes it.
         b'n' if slot.is_none() => skip_value(input, at),
         _ => Err(Stop::Unusual),
     }
 }
 
-/// The content of a string without escapes, empty where it is `null`: the key is there.
+/// Records the content of a string without escapes; empty for `null`, since the key exists.
 fn text_or_null(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Walk<usize> {
     let mut escaped = false;
     let end = text(input, at, slot, &mut escaped)?;
@@ -138,7 +138,7 @@ fn text_or_null(input: &[u8], at: usize, slot: &mut Option<Range<usize>>) -> Wal
     if escaped { Err(Stop::Unusual) } else { Ok(end) }
 }
 
-/// An object or a list, or nothing where it is `null`.
+/// Records an object or a list; nothing for `null`.
 fn composite(input: &[u8], at: usize, open: u8, slot: &mut Option<Range<usize>>) -> Walk<usize> {
     let end = skip_value(input, at)?;
     match input[at] {
@@ -149,12 +149,12 @@ fn composite(input: &[u8], at: usize, open: u8, slot: &mut Option<Range<usize>>)
     Ok(end)
 }
 
-/// A field that is there twice is unusual.
+/// Records a range. A duplicate field is unusual.
 fn note(slot: &mut Option<Range<usize>>, range: Range<usize>) -> Walk<()> {
     slot.replace(range).map_or(Ok(()), |_| Err(Stop::Unusual))
 }
 
-/// The members of an object, one after the other. The caller moves `at` behind each value.
+/// Iterates over the members of an object. The caller moves `at` after each value.
 pub(crate) struct Members<'a> {
     input: &'a [u8],
     pub(crate) at: usize,
@@ -167,13 +167,13 @@ pub(crate) struct Member {
     /// The comma before it, if there is one.
     comma: Option<usize>,
     key: Range<usize>,
-    /// Whether the key is written with escapes.
+    /// True if the key has escapes.
     escaped: bool,
     pub(crate) value: usize,
 }
 
 impl Member {
-    /// The key as it is written, unless it spells one of `known` in an unusual way.
+    /// Returns the key as written. Fails if it spells one of `known` with escapes.
     fn known_key<'a>(&self, input: &'a [u8], known: &[&str]) -> Walk<&'a [u8]> {
         if self.escaped {
             let quoted = &input[self.key.start - 1..self.key.end + 1];
@@ -184,13 +184,13 @@ impl Member {
         Ok(self.key(input))
     }
 
-    /// Whether the key means `name`.
+    /// Returns true if the unescaped key is `name`.
     pub(crate) fn spells(&self, input: &[u8], name: &str) -> bool {
         let quoted = &input[self.key.start - 1..self.key.end + 1];
         spells(quoted, name) == Some(true)
     }
 
-    /// The key as it is meant.
+    /// Returns the unescaped key.
     pub(crate) fn name<'a>(&self, input: &'a [u8]) -> Walk<Cow<'a, [u8]>> {
         if !self.escaped {
             return Ok(Cow::Borrowed(self.key(input)));
@@ -201,7 +201,7 @@ impl Member {
             .ok_or(Stop::Malformed { at: self.start })
     }
 
-    /// The key as it is written.
+    /// Returns the key as written.
     fn key<'a>(&self, input: &'a [u8]) -> &'a [u8] {
         &input[self.key.clone()]
     }
@@ -219,7 +219,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The next member, or nothing with `at` behind the closing brace.
+    /// Returns the next member, or `None` with `at` after the closing brace.
     pub(crate) fn next(&mut self) -> Walk<Option<Member>> {
         let input = self.input;
         let mut at = skip_space(input, self.at);
@@ -256,7 +256,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Whether a JSON string, quotes included, means `name`; nothing if it is none.
+/// Returns true if a JSON string, quotes included, means `name`; `None` if it is no JSON string.
 pub(crate) fn spells(quoted: &[u8], name: &str) -> Option<bool> {
     let content = quoted.get(1..quoted.len() - 1).unwrap_or_default();
     if content == name.as_bytes() || memchr::memchr(b'\\', content).is_none() {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the end of a JSON value without parsing it.
 //!
-//! Nothing is checked beyond what is needed for that. It never allocates and never recurses.
+//! It checks only what that requires. It never allocates and never recurses.
 
 use super::block::{Block, Strings};
 
-/// Why a walk ended early.
+/// Reason why a scan ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The input ends inside the object: more bytes may help.
+    /// The input ends inside the object: more bytes can help.
     Incomplete,
-    /// This is no JSON object.
+    /// The input is no JSON object.
     Malformed {
-        /// Where it goes wrong.
+        /// Position of the error.
         at: usize,
     },
-    /// It may be well-formed, but a key or a header field is written in a way that needs a full parser: with escapes,
-    /// twice, or not as the type that it has in Kubernetes.
+    /// The input can be well-formed, but a key or a header field needs a full parser: it is escaped, duplicated, or not of
+    /// its Kubernetes type.
     Unusual,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn skip_space(input: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Behind the value that starts at `at`.
+/// Returns the position after the value that starts at `at`.
 pub(crate) fn skip_value(input: &[u8], at: usize) -> Walk<usize> {
     match *byte(input, at)? {
         b'"' => skip_string(input, at).map(|(end, _)| end),
@@ -46,14 +46,14 @@ pub(crate) fn skip_value(input: &[u8], at: usize) -> Walk<usize> {
 
 fn skip_scalar(input: &[u8], at: usize) -> Walk<usize> {
     let rest = &input[at..];
-    // A scalar ends where something else begins; at the end of the input it may go on.
+    // A scalar ends at the next delimiter; at the end of the input it can continue.
     let length = rest
         .iter()
         .position(|byte| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t'));
     length.map(|length| at + length).ok_or(Stop::Incomplete)
 }
 
-/// Skips an object or a list with all that is in it, by counting what opens and closes outside of strings.
+/// Skips an object or a list with its contents, by counting opening and closing marks outside strings.
 fn skip_nested(input: &[u8], at: usize) -> Walk<usize> {
     let mut at = at + 1;
     let mut depth = 1;
@@ -62,7 +62,7 @@ fn skip_nested(input: &[u8], at: usize) -> Walk<usize> {
         let block = Block::at(input, at);
         let outside = !strings.follow(&block);
         let (opening, closing) = (block.opening() & outside, block.closing() & outside);
-        // Most blocks do not have as many that close as are open.
+        // Most blocks have fewer closing marks than are open.
         if depth <= closing.count_ones() {
             let end = where_it_closes(depth, opening, closing);
             if let Some(end) = end {
@@ -75,7 +75,7 @@ fn skip_nested(input: &[u8], at: usize) -> Walk<usize> {
     Err(Stop::Incomplete)
 }
 
-/// The place in a block where everything is closed that is open.
+/// Returns the position in a block at which all open marks are closed.
 fn where_it_closes(depth: u32, opening: u64, mut closing: u64) -> Option<usize> {
     let mut closed = 0;
     while closing != 0 {
@@ -90,7 +90,7 @@ fn where_it_closes(depth: u32, opening: u64, mut closing: u64) -> Option<usize> 
     None
 }
 
-/// Behind the string that starts with the quote at `at`, and whether it has escapes.
+/// Returns the position after the string that starts with the quote at `at`, and whether it has escapes.
 #[inline]
 pub(super) fn skip_string(input: &[u8], at: usize) -> Walk<(usize, bool)> {
     let mut at = at + 1;
@@ -105,11 +105,11 @@ pub(super) fn skip_string(input: &[u8], at: usize) -> Walk<(usize, bool)> {
     }
 }
 
-/// Eight bytes at a time. Strings here are short, and a search by larger steps spends more on setting itself up.
+/// Searches eight bytes at a time. Strings here are short, and a search in larger steps has a higher set-up cost.
 #[inline]
 fn find_quote_or_backslash(input: &[u8], mut at: usize) -> Walk<usize> {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
-    // Sets the high bit of the first byte that is zero, and perhaps of some behind it.
+    // Sets the high bit of the first byte that is zero, and perhaps of some bytes after it.
     let zeros = |word: u64| word.wrapping_sub(EACH) & !word & (EACH << 7);
     while let Some(bytes) = input.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let word = u64::from_le_bytes(*bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What readers see when handlers are called, and what is left when parts come and go.
+//! The store that readers see when handlers are called, and the objects that remain when parts are added and removed.
 
 use std::sync::{Mutex as StdMutex, PoisonError};
 
@@ -55,7 +55,7 @@ impl Scene {
         Registration::new(registered, None)
     }
 
-    /// As those see it who write.
+    /// Returns true if a reader of written objects sees the object.
     fn sees(&self, namespace: &str, name: &str) -> bool {
         self.overlay.store().get(namespace, name).is_some()
     }
@@ -68,7 +68,7 @@ impl Scene {
     }
 }
 
-/// A whole list.
+/// Delivers a whole list.
 fn list(part: &mut Part, objects: &[Object], revision: u32) {
     list_as(part, Came::InOrder, objects, revision);
 }
@@ -87,7 +87,7 @@ fn who_hears_that_an_object_went_does_not_see_it_any_more_also_after_a_list() {
         let scene = scene();
         let [mut part] = scene.parts([part]);
         list(&mut part, &[object("a", "x", 90)], 90);
-        // It is written while nobody watches, and somebody else deletes it.
+        // The object is written while no watch is open, and another client deletes it.
         scene.overlay.wrote(object("a", "x", 100));
         let seen = Arc::new(StdMutex::new(Vec::new()));
         let (writes, view) = (Arc::clone(&seen), scene.overlay.store());
@@ -109,13 +109,13 @@ fn an_answer_that_comes_late_brings_nothing_back_though_another_namespace_is_beh
     list(&mut a, &[], 80);
     list(&mut b, &[], 80);
     b.progressed(&Revision::new("90"));
-    // We write it, somebody deletes it, and the watch has told of both before we hear the answer.
+    // We write it, another client deletes it, and the watch reports both before we receive the response.
     a.changed(Arc::new(object("a", "x", 100)));
     a.deleted(Arc::new(object("a", "x", 101)));
     assert_eq!(scene.store.revision().as_str(), "90");
     scene.overlay.wrote(object("a", "x", 100));
     assert!(!scene.sees("a", "x") && scene.overlay.is_empty());
-    // What the other namespace has not told of yet is shown.
+    // A write that the watch of the other namespace has not reported yet is shown.
     scene.overlay.wrote(object("b", "y", 100));
     assert!(scene.sees("b", "y"));
     a.progressed(&Revision::new("120"));
@@ -173,7 +173,7 @@ fn what_a_part_tells_after_all_were_asked_for_is_not_taken() {
         "what was there stays until the list says otherwise"
     );
     all.begin(Came::InOrder);
-    // Its deletion would never come.
+    // Its deletion would never be reported.
     a.changed(Arc::new(object("a", "late", 100)));
     all.listed(Arc::new(object("a", "x", 80)));
     all.end(&Revision::new("110"));
@@ -253,7 +253,7 @@ fn a_list_of_the_newest_state_replaces_what_is_there_whatever_its_revision() {
         assert_eq!(shown.resource_version(), "500");
         assert!(scene.overlay.is_empty());
         assert_eq!(scene.store.revision().as_str(), "600");
-        // From there it goes on.
+        // Changes continue from there.
         part.changed(Arc::new(object("a", "x", 601)));
         assert_eq!(scene.store.get("a", "x").unwrap().resource_version(), "601");
         scene.overlay.wrote(object("a", "y", 602));
@@ -263,7 +263,7 @@ fn a_list_of_the_newest_state_replaces_what_is_there_whatever_its_revision() {
     }
 }
 
-/// The events from now on, in words.
+/// Collects later events as text.
 fn events(scene: &Scene) -> (Registration, Arc<StdMutex<Vec<String>>>) {
     let told: Arc<StdMutex<Vec<String>>> = Arc::default();
     let handler = Arc::clone(&told);

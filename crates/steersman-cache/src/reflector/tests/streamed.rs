@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Streamed lists: when they are asked for, and when pages are.
+//! Streamed lists: when the reflector asks for them, and when for pages.
 
 use super::*;
 
@@ -124,7 +124,7 @@ async fn a_streamed_list_that_breaks_is_tried_again_as_a_stream() {
     assert_eq!(scene.trouble(), None);
 }
 
-/// Whether each of the requests asks for a streamed list.
+/// Returns, for each request, true if it asks for a streamed list.
 fn streams(requests: &[String]) -> Vec<bool> {
     requests
         .iter()
@@ -139,7 +139,7 @@ async fn after_streamed_lists_that_broke_one_comes_in_pages_and_the_next_is_stre
         broken(),
         refusal(502),
         broken(),
-        // Pages are no better now; they are tried until a list is complete.
+        // Pages fail too; they are tried until a list is complete.
         refusal(504),
         list(&["a"], 7, ""),
         watch_of(&[error_event(410)], End::Good),

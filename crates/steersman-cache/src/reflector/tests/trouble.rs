@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Trouble, and how it ends.
+//! Errors and how they end.
 
 use super::*;
 
@@ -58,7 +58,7 @@ async fn guarantee_4_a_kind_is_not_absent_while_its_objects_are_told_of() {
     assert!(!scene.health.borrow().synced);
 }
 
-/// What somebody knows of the kind, as the test says.
+/// Creates a source that knows the presence of the kind, set by the test.
 fn known(now: Presence) -> (watch::Sender<Presence>, watch::Sender<()>, Known) {
     let (presence, look) = watch::channel(now);
     let (changes, changed) = watch::channel(());
@@ -82,7 +82,7 @@ async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when
     assert_eq!(scene.told().await, Vec::<String>::new(), "nobody else says so");
     scene.requests();
 
-    // It is known only after the server has said so.
+    // The absence becomes known only after the server's answer.
     presence.send_replace(Presence::Absent);
     changes.send_replace(());
     assert_eq!(scene.told().await, ["begin", "end 5"], "nothing is left");
@@ -204,7 +204,7 @@ async fn guarantee_9_an_answer_that_is_not_a_list_is_trouble() {
         r#"{"status":"ok"}"#.to_owned(),
         r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#.to_owned(),
         r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}"#.to_owned(),
-        // It has lost its revision.
+        // The list lacks its revision.
         format!(r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{}},"items":[{item}]}}"#),
     ] {
         let script = [

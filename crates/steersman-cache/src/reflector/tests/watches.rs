@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How watches end, and when the next one is opened.
+//! Ends of watches, and the opening of the next one.
 
 use super::*;
 
@@ -17,14 +17,14 @@ async fn a_server_that_ends_every_watch_at_once_is_given_time() {
     assert_eq!(scene.requests().len(), 1);
 }
 
-/// What comes to nothing, with the name of the trouble: the watch is not opened again without a pause.
+/// Checks that the watch is not reopened without a delay after an answer that had no effect, with the expected error.
 async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&WatchError) -> bool) {
     let scene = Scene::start(paged(), [list(&[], 5, ""), answer]);
     assert_eq!(scene.told().await.last().unwrap(), "end 5", "{name}");
     assert_eq!(scene.requests().len(), 2, "{name}");
     let trouble = scene.trouble();
     assert!(trouble.as_ref().is_some_and(is_expected), "{name}: {trouble:?}");
-    // Where something may have been missed, a list is next.
+    // If events can have been missed, a relist is next.
     if !matches!(trouble, Some(WatchError::Unreachable { .. })) {
         scene.then(list(&[], 6, ""));
     }
