@@ -35,7 +35,7 @@ fn line(what: &str, reason: &str) -> String {
     format!("skipped {what}: {reason}")
 }
 
-/// Not by a macro: the test harness captures what those print and drops it if the test passes.
+/// Not with a macro: the test harness captures the output of macros and drops it if the test passes.
 fn show(line: &str) {
     let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{line}\n"));
 }
