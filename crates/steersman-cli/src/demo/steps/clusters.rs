@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A second cluster is engaged and disengaged.
+//! Adds and removes a second cluster.
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Secret;
@@ -15,7 +15,7 @@ use crate::{
     replica::{EDGE, NAMESPACE},
 };
 
-/// How many Webs the second cluster has.
+/// Number of Webs in the second cluster.
 const WEBS: usize = 5;
 
 pub(crate) struct Clusters;
@@ -92,7 +92,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
     account.note("a Web that is applied there now stays as it is, while one at home is served")
 }
 
-/// A Web on the edge is left alone: one at home that came later is done, and that one is not.
+/// Verifies that the operator ignores a Web on the edge: it serves a later one on the home cluster, but not that one.
 async fn nobody_looks(stage: &Stage, edge: &Place, round: usize) -> Result<(), StepError> {
     let (left, served) = (format!("left-{round}"), format!("served-{round}"));
     edge.apply_web(&left, "nobody").await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The leader is told to end, and hands over.
+//! Stops the leader with SIGTERM, so that it releases the lease.
 
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::Signal;
@@ -42,7 +42,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         let told = stage.now();
         stage.holder(|holder| holder != name).await?;
         taken.push(stage.since(told));
-        // Applied only now, so that it is certain who writes its children.
+        // Applied only now, so that only the new leader can write its children.
         let web = format!("after-term-{round}");
         stage.home.apply_web(&web, "hello").await?;
         stage.home.has_page(&web, "hello").await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The leader is killed, and the warm standby takes over.
+//! Kills the leader, and the warm standby takes over.
 
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::Signal;

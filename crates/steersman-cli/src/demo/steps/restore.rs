@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A child is deleted by hand and restored.
+//! Deletes children, and the operator restores them.
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,7 +11,7 @@ use crate::demo::{
     step::{Account, Step, StepError},
 };
 
-/// How often.
+/// Number of repetitions.
 const TIMES: usize = 10;
 
 pub(crate) struct Restore;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two replicas start.
+//! Starts two replicas.
 
 use futures::{FutureExt, future::BoxFuture};
 
