@@ -9,7 +9,7 @@
 
 #![allow(
     clippy::exhaustive_structs,
-    reason = "nobody depends on the examples, and tutorials read better without it"
+    reason = "no crate depends on the examples, and tutorials read better without it"
 )]
 
 pub mod certificates;

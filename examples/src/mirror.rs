@@ -37,7 +37,9 @@ impl Reconciler<ObjectKey> for SecretMirror {
         let Some(secret) = cx.client().get::<Secret>(&key).await? else {
             return Ok(Action::await_change()); // A Secret that exists only in the mirror is ignored.
         };
-        let mirror = cx.client_of(&self.mirror).ok_or("the mirror is gone")?;
+        let mirror = cx
+            .client_of(&self.mirror)
+            .ok_or("the manager does not have the mirror any more")?;
         if mirror.get::<Secret>(&key).await?.is_none() {
             mirror.create(&copy(&secret)).await?;
         }

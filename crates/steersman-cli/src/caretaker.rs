@@ -37,10 +37,10 @@ pub(crate) struct Caretaker {
 /// The directory cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaretakerError {
-    #[error("this program cannot run a second copy of itself")]
+    #[error("cannot run a second copy of this program")]
     Start(#[source] io::Error),
     #[error(
-        "no directory can be made in {}: {reason}. Make it writable, or set TMPDIR to a directory that is",
+        "cannot create a directory in {}: {reason}; make it writable, or set TMPDIR to a writable directory",
         env::temp_dir().display()
     )]
     Directory { reason: String },

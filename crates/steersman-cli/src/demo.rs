@@ -41,7 +41,7 @@ use crate::{
 pub(crate) enum DemoError {
     #[error("cannot start the demo")]
     Stage(#[from] StageError),
-    #[error("step `{step}` did not come true")]
+    #[error("step `{step}` failed")]
     Step {
         step: &'static str,
         #[source]
@@ -106,7 +106,7 @@ async fn tell(options: &Demo, view: &Arc<View>) -> Result<Stage, DemoError> {
     let all = measure::Measure::new("total", [stage.since(first)]);
     view.datum(&all.json("demo"))?;
     view.line("")?;
-    view.line(&format!("All steps came true, in {}.", all.text()))?;
+    view.line(&format!("All steps succeeded, in {}.", all.text()))?;
     Ok(stage)
 }
 

@@ -43,11 +43,11 @@ pub(crate) enum ServerError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
     #[error(
-        "{} is there and was not written by `steersman`: name another path, or remove it if nobody needs it",
+        "{} exists and was not written by `steersman`; name another path, or remove the file",
         path.display()
     )]
     Foreign { path: PathBuf },
-    #[error("{} is there and cannot be read: name another path, or see to its permissions", path.display())]
+    #[error("{} exists and cannot be read; name another path, or change its permissions", path.display())]
     Unreadable {
         path: PathBuf,
         #[source]

@@ -321,7 +321,7 @@ impl Client {
         if answer.was_last() {
             self.is_gone(call, &answer);
         } else if let Err(error) = self.0.cluster.cache().wrote(call.resource(), json) {
-            tracing::debug!(%call, %error, "answer to a write is not an object; the cache does not show the write before the watch does");
+            tracing::debug!(%call, %error, "answer to a write is not an object; not cached");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{Closed, TimedOut, transport::is_unsent};
 #[non_exhaustive]
 pub enum Error {
     /// The object does not exist.
-    #[error("cannot {call}: there is none")]
+    #[error("cannot {call}: not found")]
     NotFound {
         /// The failed operation.
         call: Box<Operation>,
@@ -66,7 +66,7 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// The answer cannot be decoded as the requested type.
-    #[error("cannot {call}: the answer cannot be read as {type_name}, at {path}: {reason}")]
+    #[error("cannot {call}: the answer cannot be decoded as {type_name}, at {path}: {reason}")]
     Decode {
         /// The failed operation.
         call: Box<Operation>,
@@ -78,7 +78,7 @@ pub enum Error {
         reason: String,
     },
     /// The object cannot be encoded as JSON.
-    #[error("cannot {call}: it cannot be written as JSON")]
+    #[error("cannot {call}: it cannot be encoded as JSON")]
     Encode {
         /// The failed operation.
         call: Box<Operation>,

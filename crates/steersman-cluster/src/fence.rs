@@ -135,9 +135,9 @@ impl Limit {
 /// The fence is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", if *.was_sent {
-    "the write was given up when it was under way, and may have been applied"
+    "the write was aborted while under way, and might have been applied"
 } else {
-    "requests are held back"
+    "the request was rejected"
 })]
 #[non_exhaustive]
 pub struct Closed {
@@ -152,7 +152,7 @@ impl Fence {
     /// Creates a fence and its keeper. The fence is closed at first.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> (FenceKeeper, Self) {
-        let reason = "the right to send them was not given yet".into();
+        let reason = "the fence is not open yet".into();
         let (sender, state) = watch::channel(State::Closed { reason });
         let keeper = FenceKeeper {
             clock: Arc::clone(&clock),
@@ -211,7 +211,7 @@ impl Kept {
             return Ok(());
         }
         let reason = match state {
-            State::Open { .. } => "the time for which they were permitted is over".into(),
+            State::Open { .. } => "the deadline of the fence has passed".into(),
             State::Closed { reason } => Arc::clone(reason),
         };
         Err(Closed {
@@ -286,7 +286,7 @@ impl Drop for FenceKeeper {
         self.state.send_if_modified(|state| {
             let is_open = matches!(state, State::Open { .. });
             if is_open {
-                let reason = "the one who gave the right to send them is gone".into();
+                let reason = "the keeper of the fence was dropped".into();
                 *state = State::Closed { reason };
             }
             is_open
@@ -338,7 +338,7 @@ mod tests {
         clock.advance(LEASE - Duration::from_nanos(1));
         assert_eq!(fence.check(), Ok(()));
         clock.advance(Duration::from_nanos(1));
-        assert_eq!(reason(&fence), "the time for which they were permitted is over");
+        assert_eq!(reason(&fence), "the deadline of the fence has passed");
 
         keeper.open_until(None);
         assert_eq!((fence.check(), fence.remaining()), (Ok(()), None));

@@ -171,5 +171,5 @@ fn unknown(reason: impl Into<Arc<str>>) -> Sighting {
 }
 
 fn pending(resource: &Resource) -> Sighting {
-    Sighting::pending(format!("whether {resource} is installed is not known yet"))
+    Sighting::pending(format!("the presence of {resource} is not known yet"))
 }

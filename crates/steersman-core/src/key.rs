@@ -35,7 +35,7 @@ pub struct InvalidKey(String);
 
 impl fmt::Display for InvalidKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no key: write `name`, or `namespace/name`", self.0)
+        write!(f, "invalid key `{}`; write `name` or `namespace/name`", self.0)
     }
 }
 

@@ -128,7 +128,7 @@ impl Fixture {
     pub async fn user(&self, name: &str) -> User {
         User::create(name, &self.namespace, self.endpoint.clone(), self.client())
             .await
-            .unwrap_or_else(|error| panic!("cannot make the user {name}: {error}"))
+            .unwrap_or_else(|error| panic!("cannot create user {name}: {error}"))
     }
 
     /// Starts a fault proxy in front of the server. The administrator is announced to it.

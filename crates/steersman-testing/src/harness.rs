@@ -169,7 +169,7 @@ where
         .await;
     let failure = match result {
         Ok(Ok(outcome)) => outcome.failure(),
-        Ok(Err(_)) => Some(format!("it was not done after {limit:?}")),
+        Ok(Err(_)) => Some(format!("it timed out after {limit:?}")),
         Err(panic) => {
             show(log.as_ref());
             resume_unwind(panic);

@@ -100,7 +100,7 @@ impl User {
     /// When the server rejects it.
     ///
     /// # Cancel safety
-    /// If dropped midway, the permission may or may not have been granted.
+    /// If dropped midway, it is unknown whether the permission was granted.
     pub async fn grant(&self, group: &str, resources: &[&str], verbs: &[&str]) -> Result<Grant, kube::Error> {
         let name = format!("{}-{}-{}", self.namespace, self.account, token::random());
         let role: ClusterRole = object(json!({
@@ -156,7 +156,7 @@ impl Grant {
     /// When the server rejects it.
     ///
     /// # Cancel safety
-    /// If dropped midway, the permission may or may not have been revoked.
+    /// If dropped midway, it is unknown whether the permission was revoked.
     pub async fn revoke(self) -> Result<(), kube::Error> {
         let admin = self.user.admin.clone();
         Api::<ClusterRoleBinding>::all(admin.clone())

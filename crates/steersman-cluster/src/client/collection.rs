@@ -84,7 +84,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         if query.has_index() || query.limited() < usize::MAX {
             return Err(invalid(
                 &call,
-                "a server selects what it deletes by namespace, labels and fields only: leave out index and limit",
+                "the server selects by namespace, labels and fields only; leave out index and limit",
             ));
         }
         options.dry_run |= self.client.0.writes.dry_run;

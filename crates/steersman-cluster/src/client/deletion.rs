@@ -12,7 +12,7 @@ use crate::{Error, Operation};
 
 /// Result of a deletion.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "an object is gone, or it is still there")]
+#[expect(clippy::exhaustive_enums, reason = "an object is deleted, or it still exists")]
 pub enum Deletion<K> {
     /// The object is deleted.
     Done,
@@ -54,7 +54,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
 }
 
 impl Client {
-    /// Reports whether the answer to a deletion says that the object is deleted, and updates the cache accordingly.
+    /// Reports whether the object is deleted according to the answer to a deletion, and updates the cache.
     fn deleted(&self, call: &Operation, json: &[u8], is_dry: bool) -> bool {
         let Some(answer) = Answer::read(json) else {
             return false;
@@ -129,7 +129,7 @@ impl<'a> Answer<'a> {
         self.kind() == Some("Status")
     }
 
-    /// Reports whether this answer to a deletion says that the object is deleted.
+    /// Reports whether the object is deleted according to this answer to a deletion.
     fn is_gone(&self) -> bool {
         let metadata = &self.head.metadata;
         let is_over =

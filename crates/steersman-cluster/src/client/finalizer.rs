@@ -142,8 +142,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// When the object [does not exist](Error::is_not_found) any more, or the server rejects the patch. A server adds no finalizer to
-    /// an object that is being deleted.
+    /// When the object [does not exist](Error::is_not_found) any more, or the server rejects the patch. The server adds
+    /// no finalizer to an object that is being deleted.
     ///
     /// # Cancel safety
     /// As with [`Client::create`].
@@ -151,8 +151,8 @@ impl Client {
         self.kind().add_finalizer(object, finalizer).await
     }
 
-    /// Removes a finalizer from an object that was read, so that its deletion can finish. Does nothing if the object does not have
-    /// it, or does not exist any more. Nothing else of the object is written.
+    /// Removes a finalizer from an object that was read, so that its deletion can finish. Does nothing if the object
+    /// does not have it, or does not exist any more. Nothing else of the object is written.
     ///
     /// # Errors
     /// When the server rejects the patch or does not answer.

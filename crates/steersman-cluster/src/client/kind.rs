@@ -86,9 +86,9 @@ impl<K> KindClient<K> {
     /// object.
     pub(super) fn check(&self, key: &ObjectKey) -> Result<(), Error> {
         let lacking = if key.name().is_empty() {
-            "the key has no name"
+            "the key has no name; set it"
         } else if key.namespace().is_empty() && self.resource.is_namespaced() == Some(true) {
-            "the kind is in namespaces, and the key has none"
+            "the kind is namespaced; set the namespace of the key"
         } else {
             return Ok(());
         };
@@ -293,7 +293,7 @@ fn unwritable(call: &Operation, source: serde_json::Error) -> Error {
 fn unpatchable(call: &Operation, error: request::Error) -> Error {
     match error {
         request::Error::SerializeBody(source) => unwritable(call, source),
-        _ => invalid(call, "kube does not take the patch"),
+        _ => invalid(call, "kube rejects the patch"),
     }
 }
 

@@ -110,15 +110,15 @@ impl<'a> Plan<'a> {
         };
         request
             .body(body)
-            .map_err(|_| invalid(self.call, "its names do not make an address"))
+            .map_err(|_| invalid(self.call, "its names do not form a valid URL"))
     }
 }
 
 /// Encodes a path segment. An empty one is an error: it would turn a request for one object into one for all of them.
 fn name(call: &Operation, name: &str) -> Result<String, Error> {
     match name {
-        "" => Err(invalid(call, "it has no name: set metadata.name")),
-        "." | ".." => Err(invalid(call, "`.` and `..` are no names")),
+        "" => Err(invalid(call, "it has no name; set metadata.name")),
+        "." | ".." => Err(invalid(call, "`.` and `..` are not valid names")),
         name => Ok(utf8_percent_encode(name, NOT_IN_A_NAME).to_string()),
     }
 }

@@ -70,7 +70,7 @@ impl Client {
     /// When the server rejects it, for example because it [exists](Error::is_already_exists), or does not answer.
     ///
     /// # Cancel safety
-    /// If dropped midway, the write may or may not have happened, and the cache does not show it before the watch does.
+    /// If dropped midway, the outcome of the write is unknown, and the cache does not show it before the watch does.
     pub async fn create<K: Kind + Serialize>(&self, object: &K) -> Result<K, Error> {
         self.kind().create(object).await
     }

@@ -74,9 +74,7 @@ pub enum ConnectError {
         source: Box<kube::Error>,
     },
     /// The exec plugin returned no credentials.
-    #[error(
-        "cluster {cluster}: exec plugin `{command}` returned no credentials; run it by hand to see why"
-    )]
+    #[error("cluster {cluster}: exec plugin `{command}` returned no credentials; run it by hand to see why")]
     Plugin {
         /// The cluster.
         cluster: ClusterName,

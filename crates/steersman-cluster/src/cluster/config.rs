@@ -37,7 +37,7 @@ pub enum InferError {
 /// let error = Kubeconfig::from_yaml("users:\n- user:\n    token: [hunter2]\n").unwrap_err();
 /// assert!(error.to_string().contains("hunter2"));
 /// let error = BadKubeconfig::from(error);
-/// assert_eq!(error.to_string(), "it is no kubeconfig: look at line 3 column 12");
+/// assert_eq!(error.to_string(), "invalid kubeconfig at line 3 column 12");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKubeconfig {
@@ -62,8 +62,8 @@ impl From<KubeconfigError> for BadKubeconfig {
         let reason = match error {
             // The parser's message shows the lines around the error.
             KubeconfigError::Parse(error) => match position(&error.to_string()) {
-                Some(position) => format!("it is no kubeconfig: look at {position}"),
-                None => "it is no kubeconfig".to_owned(),
+                Some(position) => format!("invalid kubeconfig at {position}"),
+                None => "invalid kubeconfig".to_owned(),
             },
             KubeconfigError::ReadConfig(error, path) => format!("{} cannot be read: {error}", path.display()),
             // The other messages contain their causes, and name only contexts and files.
@@ -159,7 +159,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .starts_with("/etc/admin.conf: it is no kubeconfig: look at line "),
+                .starts_with("/etc/admin.conf: invalid kubeconfig at line "),
             "{error}"
         );
         assert_eq!(

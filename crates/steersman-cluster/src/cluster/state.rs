@@ -139,7 +139,7 @@ fn state_of(contact: &Contact, informers: &[(Informer, Health)]) -> ClusterState
             reason: format!("the server does not answer: {reason}").into(),
         },
         (Contact::Refused, _) => ClusterState::Degraded {
-            reason: "the server refuses the credentials (401 Unauthorized)".into(),
+            reason: "the server rejects the credentials (401 Unauthorized)".into(),
         },
         (_, Some(trouble)) => ClusterState::Degraded {
             reason: trouble.into(),

@@ -71,7 +71,7 @@ impl fmt::Display for ApiError {
         match (message.as_str(), self.status.reason.as_str()) {
             // The server's answer for an unknown path.
             ("", "") if self.code == 404 => {
-                f.write_str("the server does not have this kind in this place: is it installed, and in a namespace? (404)")
+                f.write_str("no such resource on the server (404); install its CRD, or check its scope")
             }
             ("", "") => write!(f, "the server answers {}", self.code),
             ("", reason) => write!(f, "the server answers {} {reason}", self.code),

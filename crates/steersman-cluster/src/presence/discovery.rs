@@ -108,7 +108,8 @@ impl Discovery {
     /// Returns the presence of a kind and whether it is namespaced, or `None` before there is an answer that counts.
     pub(super) fn says(&self, resource: &Resource, since: Since) -> Option<(Sighting, Option<bool>)> {
         self.at?;
-        let in_doubt = |why: &str| unknown(format!("whether {resource} is installed cannot be told: {why}"));
+        let in_doubt =
+            |why: &str| unknown(format!("cannot determine whether {resource} is installed: {why}"));
         if let Some((at, trouble)) = self.troubles.get(resource.group())
             && since.counts(*at)
         {
@@ -122,7 +123,7 @@ impl Discovery {
         let sighting = match self.mapper.presence(&ask) {
             Presence::Present => Sighting::new(Presence::Present, format!("{resource} is served")),
             Presence::Absent => Sighting::new(Presence::Absent, format!("{resource} is not served")),
-            Presence::Unknown => in_doubt("discovery does not tell of its group"),
+            Presence::Unknown => in_doubt("discovery has no information about its group"),
         };
         let known = self.mapper.known(&ask);
         Some((sighting, known.map(|known| known.is_namespaced())))

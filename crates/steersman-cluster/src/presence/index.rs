@@ -174,7 +174,7 @@ impl PresenceIndex {
             }
             Trust::Lost(reason) => {
                 return Verdict::Known(unknown(format!(
-                    "whether {resource} is installed cannot be told: {reason}"
+                    "cannot determine whether {resource} is installed: {reason}"
                 )));
             }
             Trust::Closed => return Verdict::Ask,

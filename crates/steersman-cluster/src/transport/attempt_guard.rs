@@ -16,7 +16,7 @@ use crate::{Closed, Fence};
 
 /// The request timed out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no complete answer came within {limit:?}")]
+#[error("no complete answer within {limit:?}")]
 #[non_exhaustive]
 pub struct TimedOut {
     /// The timeout.

@@ -49,7 +49,10 @@ impl Clock for TokioClock {
         MonotonicTime::ORIGIN + self.origin.elapsed()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is where the calendar comes from")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the source of the wall-clock time"
+    )]
     fn wall(&self) -> SystemTime {
         SystemTime::now()
     }

@@ -32,11 +32,11 @@ impl Step for Conditional {
     }
 
     fn title(&self) -> &'static str {
-        "The CRD of a second kind is installed, uninstalled, and installed again"
+        "The CRD of a second kind is installed, removed, and installed again"
     }
 
     fn look_for(&self) -> &'static str {
-        "its controller starts and rests with it, in the same process; the first one goes on undisturbed"
+        "its controller starts and stops with it, in the same process; the first one is not affected"
     }
 
     fn run<'a>(
@@ -65,14 +65,10 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         installed.push(stage.since(began));
         meanwhile.push(web_follows(stage, &format!("with banners {round}")).await?);
     }
-    account.measured(
-        "installed_to_ready",
-        "from the CRD to a Banner that is ready",
-        installed,
-    )?;
+    account.measured("installed_to_ready", "from the CRD to a ready Banner", installed)?;
     account.measured(
         "uninstalled_to_dormant",
-        "from its deletion to controllers that rest",
+        "from its deletion to dormant controllers",
         uninstalled,
     )?;
     account.measured(
@@ -89,7 +85,9 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
 async fn rest(stage: &Stage) -> Result<(), StepError> {
     for replica in stage.replicas() {
         let rests = |state: &crate::replica::State| state.dormant.iter().any(|name| name == "banner");
-        replica.when("lets the controller of Banners rest", rests).await?;
+        replica
+            .when("reports the controller of Banners as dormant", rests)
+            .await?;
     }
     Ok(())
 }

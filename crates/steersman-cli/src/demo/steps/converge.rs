@@ -29,7 +29,7 @@ impl Step for Converge {
     }
 
     fn look_for(&self) -> &'static str {
-        "each gets a ConfigMap and a Deployment, and says in its conditions when it is ready"
+        "each gets a ConfigMap and a Deployment, and the condition Ready"
     }
 
     fn run<'a>(

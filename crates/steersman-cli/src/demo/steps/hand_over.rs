@@ -17,11 +17,11 @@ impl Step for HandOver {
     }
 
     fn title(&self) -> &'static str {
-        "The leader is told to end with SIGTERM, as in a rollout"
+        "The leader is stopped with SIGTERM, as in a rollout"
     }
 
     fn look_for(&self) -> &'static str {
-        "it finishes what it does, gives the lease up, and the standby writes a moment later"
+        "it finishes its work and releases the lease, and the standby writes a moment later"
     }
 
     fn run<'a>(
@@ -55,7 +55,11 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         drop(leader);
         stage.add_replica().await?;
     }
-    account.measured("told_to_taken", "from SIGTERM to the lease in other hands", taken)?;
+    account.measured(
+        "told_to_taken",
+        "from SIGTERM to the lease of the new leader",
+        taken,
+    )?;
     account.measured(
         "told_to_written",
         "from SIGTERM to a new Web's ConfigMap by the new leader",

@@ -26,7 +26,7 @@ impl Step for Restore {
     }
 
     fn look_for(&self) -> &'static str {
-        "each ConfigMap is made again, because its owner is woken by the deletion"
+        "each ConfigMap is created again, because its deletion triggers its owner"
     }
 
     fn run<'a>(
@@ -44,12 +44,12 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         let key = key(&name(number));
         let uid = |map: Option<&ConfigMap>| map?.metadata.uid.clone();
         let maps = &stage.home.maps;
-        let before = maps.until("the ConfigMap is there", &key, uid).await?;
+        let before = maps.until("the ConfigMap exists", &key, uid).await?;
         let client = stage.home.client();
         let began = stage.now();
         client.delete::<ConfigMap>(&key, DeleteOptions::default()).await?;
         let is_new = |map: Option<&ConfigMap>| uid(map).filter(|uid| *uid != before);
-        let what = format!("ConfigMap {} is made again", key.name());
+        let what = format!("ConfigMap {} is created again", key.name());
         maps.until(what, &key, is_new).await?;
         times.push(stage.since(began));
     }
