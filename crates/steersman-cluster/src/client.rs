@@ -26,7 +26,7 @@
 //! 1. A read from the cache sends no request once the kind is in sync.
 //! 2. A read from the cache shows every earlier write through a client of the same cluster, or a newer state.
 //! 3. Every attempt of every write passes the fences of its client; see [`Fence`].
-//! 4. The client sends a write once, unless the server cannot have acted on it. The error says if the outcome is
+//! 4. The client sends a write once, unless the server cannot have acted on it. The error reports if the outcome is
 //!    unknown; see [`Error::may_be_applied`].
 //! 5. A client of a closed cluster rejects every request, reads included.
 //! 6. Errors and logs show no content of an object. Values that the server repeats in a rejection are only in

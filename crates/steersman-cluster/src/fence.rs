@@ -137,7 +137,7 @@ impl Limit {
 #[error("{}: {reason}", if *.was_sent {
     "the write was aborted while under way, and might have been applied"
 } else {
-    "the request was rejected"
+    "the client rejected the request"
 })]
 #[non_exhaustive]
 pub struct Closed {

@@ -317,7 +317,7 @@ impl Mapper {
         asked.buffer_unordered(QUESTIONS_AT_ONCE)
     }
 
-    /// Returns the time of the last discovery of the query's group, unless an entry was forgotten since.
+    /// Returns the time of the last discovery of the query's group, unless the queried entry was forgotten since.
     pub(crate) fn asked(&self, ask: &ResourceQuery) -> Option<MonotonicTime> {
         self.read(|table| match table.look(ask) {
             Lookup::Unknown {

@@ -25,7 +25,7 @@
 //!    another incarnation.
 //! 6. A kind is reported as present once the server is ready to serve watches. After the CRD is Established, that takes
 //!    some milliseconds, and the server can reject an earlier watch with a delay of one second.
-//! 7. While a kind has a subscriber, a cached read of a kind that is known to be absent returns at once without a
+//! 7. While the tracker runs, a cached read of a kind that is known to be absent returns at once without a
 //!    request. An informer of it sends none until the kind is installed, which it notices at once.
 //! 8. When the last subscriber is dropped, the watches close.
 
@@ -77,7 +77,7 @@ impl Presences {
         })
     }
 
-    /// Returns the presence of a kind, if it has a subscriber.
+    /// Returns the presence of a kind, or `Unknown` if no tracker runs.
     pub(crate) fn presence(&self, resource: &Resource) -> Presence {
         self.running()
             .map_or(Presence::Unknown, |tracker| tracker.presence(resource))
@@ -148,7 +148,7 @@ impl PresenceWatch {
         std::future::pending().await
     }
 
-    /// Waits until the presence differs from the last one returned, and returns it.
+    /// Waits for the next change after the last call of this or of `when`, and returns the presence.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.

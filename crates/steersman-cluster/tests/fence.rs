@@ -114,7 +114,7 @@ async fn guarantee_1_no_attempt_starts_behind_a_closed_fence(fixture: Fixture) {
     for error in errors {
         assert!(error.is_fenced() && !error.may_be_applied(), "{error:?}");
         assert!(
-            cause(&error).starts_with("the request was rejected: "),
+            cause(&error).starts_with("the client rejected the request: "),
             "{error:?}"
         );
     }
@@ -377,5 +377,5 @@ async fn guarantee_2_a_write_whose_answer_is_cut_off_may_have_been_applied() {
         "the write was aborted while under way, and might have been applied: it was removed"
     );
     assert!(read.is_fenced() && !read.may_be_applied(), "{read:?}");
-    assert_eq!(cause(&read), "the request was rejected: it was removed");
+    assert_eq!(cause(&read), "the client rejected the request: it was removed");
 }

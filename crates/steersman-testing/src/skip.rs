@@ -5,7 +5,7 @@ use std::{env, io};
 
 /// Environment variable that makes a missing real API server an error.
 ///
-/// By default, tests on the real API server are skipped where its binaries are missing, and one line on standard error says so.
+/// By default, tests on the real API server are skipped if its binaries are missing, and one line on standard error reports it.
 /// Set this variable to any value, for example in your CI, to fail those tests instead.
 pub const REQUIRE_REAL_VARIABLE: &str = "STEERSMAN_REQUIRE_REAL";
 

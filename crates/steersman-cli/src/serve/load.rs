@@ -82,7 +82,7 @@ pub(crate) async fn load(
     let mut done = 0;
     let mut began = None;
     for portion in documents.chunk_by(|one, next| one.rank() == next.rank()) {
-        // A mapper remembers missing kinds for a while. This new cluster has not asked yet.
+        // A mapper remembers missing kinds for a while. This new cluster has sent no discovery request yet.
         let cluster = server.cluster("load").await?;
         let began = *began.get_or_insert_with(|| cluster.clock().now());
         for document in portion {

@@ -161,7 +161,7 @@ impl Tracker {
 }
 
 impl Drop for Tracker {
-    /// Resets the presence to unknown.
+    /// Notifies receivers: without a tracker, every presence is unknown.
     fn drop(&mut self) {
         self.changes.send_replace(());
     }

@@ -25,7 +25,7 @@ impl<K: Key> State<K> {
         (trouble.failures, repeats_error)
     }
 
-    /// Marks a key in flight as added, whatever requeues it.
+    /// Marks a key in flight as added, so that its next item reports the add.
     pub(crate) fn keep_added(&mut self, index: u32) {
         self.entries[index as usize].added = true;
     }
