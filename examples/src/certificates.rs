@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A controller of somebody else's kind, which not every cluster has, in as many replicas as you like.
+//! A controller for a third-party kind that might not be installed, with any number of replicas.
 //!
-//! For each `Certificate` of cert-manager there is a ConfigMap with its host names. Where cert-manager is not installed the
-//! program runs all the same, and begins when it is (`when_installed`). Of several replicas one writes; the others have all
-//! that it knows, too, and go on at once when it ends (`warm`).
+//! For each `Certificate` of cert-manager it writes a ConfigMap with its host names. If cert-manager is not installed,
+//! the program runs and starts the controller when it is installed (`when_installed`). One of several replicas writes.
+//! The others keep their caches and queues filled, and take over at once when it ends (`warm`).
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use serde_json::json;
 use steersman_core::Action;
 use steersman_runtime::{AddError, BoxError, Context, Controller, Manager, ObjectReconciler};
 
-/// As much of a certificate as this program wants to know.
+/// The fields of a certificate that this program uses.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "cert-manager.io", version = "v1", kind = "Certificate", namespaced)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSpec {
-    /// The hosts that it is for.
+    /// Host names of the certificate.
     #[serde(default)]
     pub dns_names: Vec<String>,
 }
 
-/// Writes down the hosts of a certificate.
+/// Writes the host names of a certificate.
 #[derive(Debug)]
 pub struct Hosts;
 
 /// Adds the controller.
 ///
 /// # Errors
-/// When the manager does not take it in.
+/// When the manager rejects it.
 pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Certificate>("certificates")
         .when_installed()

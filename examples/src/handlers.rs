@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several independent things about one kind.
+//! Several independent handlers for one kind.
 //!
-//! Each handler knows nothing of the others. They share one watch, one queue and the workers of one controller, and no two
-//! of them work on one object at the same time; but one that fails is tried again alone.
+//! Handlers do not depend on each other. They share one watch, one queue and the workers of one controller, and no two
+//! of them work on one object at the same time. A handler that fails is retried alone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ use steersman_cluster::{DeleteOptions, Error};
 use steersman_core::Action;
 use steersman_runtime::{BoxError, Context, Controller, Handlers, Manager, Request};
 
-/// The annotation that says how long a ConfigMap is to live, in seconds since its creation.
+/// Annotation with the lifetime of a ConfigMap, in seconds since its creation.
 pub const TTL: &str = "examples.steersman.dev/ttl-seconds";
 
-/// The label that every ConfigMap gets.
+/// Label that every ConfigMap gets.
 pub const SIZE: &str = "examples.steersman.dev/size";
 
 /// Adds a controller with two handlers.
@@ -43,7 +43,7 @@ async fn size(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> Res
     Ok(Action::await_change())
 }
 
-/// Deletes maps whose time is over, and comes back when it will be.
+/// Deletes maps whose lifetime is over, and requeues the others for that time.
 async fn expiry(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> Result<Action, BoxError> {
     let Some(map) = map else {
         return Ok(Action::await_change());
@@ -66,7 +66,7 @@ async fn expiry(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> R
     }
 }
 
-/// How long ago that is, as far as the clocks of the server and of this machine agree.
+/// Returns the age, as far as the clocks of the server and of this machine agree.
 fn age(time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time) -> Duration {
     let since = k8s_openapi::jiff::Timestamp::now().duration_since(time.0);
     Duration::try_from(since).unwrap_or_default()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A controller that works on two clusters: every Secret of the reference is to be in the mirror, too.
+//! A controller that works on two clusters: it copies every Secret of the reference to the mirror.
 //!
-//! A [`Manager`] has any number of clusters. A controller watches kinds in as many of them as it likes; here both
-//! Secrets of one name have one key, so that it does not matter in which cluster something happens to them.
+//! A [`Manager`] has any number of clusters. A controller can watch kinds in any of them. Here both Secrets of one name
+//! have one key, so that a change in either cluster triggers the same reconcile.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
@@ -10,7 +10,7 @@ use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Action, ObjectKey};
 use steersman_runtime::{AddError, BoxError, Context, Controller, Manager, Reconciler, kind, same_object};
 
-/// Sees to it that Secrets of the manager's own cluster are in another one.
+/// Copies Secrets of the manager's own cluster to another one.
 #[derive(Debug)]
 pub struct SecretMirror {
     mirror: ClusterName,
@@ -19,7 +19,7 @@ pub struct SecretMirror {
 /// Adds the controller. The mirror has to be one of the manager's clusters.
 ///
 /// # Errors
-/// When the manager does not take it in.
+/// When the manager rejects it.
 pub fn add(manager: &Manager, mirror: &Cluster) -> Result<Controller<ObjectKey>, AddError> {
     let reconciler = SecretMirror {
         mirror: mirror.name().clone(),
@@ -35,9 +35,11 @@ impl Reconciler<ObjectKey> for SecretMirror {
 
     async fn reconcile(&self, key: ObjectKey, cx: Context) -> Result<Action, BoxError> {
         let Some(secret) = cx.client().get::<Secret>(&key).await? else {
-            return Ok(Action::await_change()); // What is in the mirror alone is none of our business.
+            return Ok(Action::await_change()); // A Secret that exists only in the mirror is ignored.
         };
-        let mirror = cx.client_of(&self.mirror).ok_or("the mirror is gone")?;
+        let mirror = cx
+            .client_of(&self.mirror)
+            .ok_or("the manager does not have the mirror any more")?;
         if mirror.get::<Secret>(&key).await?.is_none() {
             mirror.create(&copy(&secret)).await?;
         }
@@ -45,7 +47,7 @@ impl Reconciler<ObjectKey> for SecretMirror {
     }
 }
 
-/// The same without what only the server of the original knows.
+/// Returns a copy without the fields that the server sets.
 fn copy(secret: &Secret) -> Secret {
     Secret {
         metadata: ObjectMeta {

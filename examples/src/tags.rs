@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A controller of a kind that is known only when the program runs: each of its objects gets a label, unless it has it.
+//! A controller for a kind that is known only at run time: it labels each object that does not have the label.
 //!
-//! What the server calls the kind and whether its objects are in namespaces is asked for; objects are JSON.
+//! It looks up the resource name and the scope on the server; objects are JSON.
 
 use kube::{ResourceExt, api::Patch};
 use serde_json::json;
@@ -10,10 +10,10 @@ use steersman_cluster::{Cluster, Error, MapError, ResourceQuery};
 use steersman_core::Action;
 use steersman_runtime::{AddError, Context, Controller, Manager, Reconciler, Request, dynamic};
 
-/// The label that every object gets.
+/// Label that every object gets.
 pub const LABEL: &str = "examples.steersman.dev/team";
 
-/// Gives objects the label of a team.
+/// Adds the label of a team to objects.
 #[derive(Debug)]
 pub struct Tags {
     resource: Resource,
@@ -35,7 +35,7 @@ pub async fn find(cluster: &Cluster, group: &str, kind: &str) -> Result<Resource
 /// Adds the controller.
 ///
 /// # Errors
-/// When the manager does not take it in.
+/// When the manager rejects it.
 pub fn add(manager: &Manager, resource: &Resource, team: &str) -> Result<Controller, AddError> {
     let reconciler = Tags {
         resource: resource.clone(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the process's environment says about places, as a value that a test can make up.
+//! Directories from the process's environment, as a value that a test can construct.
 
 use std::{
     env,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{ASSETS_VARIABLE, ETCD_VERSION, KUBERNETES_VERSION};
 
-/// The directories that the search depends on.
+/// Directories that the search uses.
 #[derive(Clone, Debug)]
 pub struct Environment {
     assets: Option<PathBuf>,
@@ -18,7 +18,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Nothing is set, and `go` is looked for on the PATH.
+    /// Creates an environment without any setting, with `go` from the PATH.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Environment {
         }
     }
 
-    /// What the variables of this process say.
+    /// Reads the environment variables of this process.
     #[must_use]
     pub fn of_process() -> Self {
         let set = |name: &str| {
@@ -48,7 +48,7 @@ impl Environment {
         }
     }
 
-    /// Sets what `KUBEBUILDER_ASSETS` says.
+    /// Sets the value of `KUBEBUILDER_ASSETS`.
     #[must_use]
     pub fn with_assets(mut self, dir: impl Into<PathBuf>) -> Self {
         self.assets = Some(dir.into());
@@ -62,7 +62,7 @@ impl Environment {
         self
     }
 
-    /// Sets the Go command that builds.
+    /// Sets the Go command for builds.
     #[must_use]
     pub fn with_go(mut self, program: impl Into<PathBuf>) -> Self {
         self.go = program.into();
@@ -77,13 +77,13 @@ impl Environment {
         self.assets.as_deref()
     }
 
-    /// The directory of this pair of versions, below which everything that is built lives.
+    /// Returns the directory of this pair of versions, which contains everything that is built.
     pub(crate) fn version_dir(&self) -> Option<PathBuf> {
         let name = format!("kube-{KUBERNETES_VERSION}-etcd-{ETCD_VERSION}");
         Some(self.cache.as_ref()?.join("steersman").join(name))
     }
 
-    /// Where finished binaries are. The directory appears by a rename, so it is whole or absent.
+    /// Returns the directory of finished binaries. A rename creates it, so it is complete or absent.
     pub(crate) fn built_dir(&self) -> Option<PathBuf> {
         Some(self.version_dir()?.join("bin"))
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builds the binaries from Go modules.
 //!
-//! `k8s.io/kubernetes` requires its staging modules as `v0.0.0`, so `go/kube/go.mod` replaces each of them by the
-//! version of the same release; `tools.go` keeps `go mod tidy` from dropping the requirements. Both modules carry
-//! their `go.sum`, so what is built is what was checked in.
+//! `k8s.io/kubernetes` requires its staging modules as `v0.0.0`, so `go/kube/go.mod` replaces each of them with the
+//! version of the same release. `tools.go` keeps `go mod tidy` from dropping the requirements. Both modules have their
+//! `go.sum`, so the build uses exactly the checked-in versions.
 
 use std::{
     fmt,
@@ -53,7 +53,7 @@ const MODULES: [Module; 2] = [
     },
 ];
 
-/// What a build is doing, for people who wait for it.
+/// Progress of a build, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -61,18 +61,18 @@ pub enum Progress {
     WaitingForOtherBuild,
     /// Modules are being downloaded: about 1 GB the first time.
     Downloading {
-        /// Which of the two Go modules.
+        /// Name of the Go module.
         module: &'static str,
-        /// How many were begun so far.
+        /// Number of downloads started so far.
         begun: usize,
     },
     /// Packages are being compiled.
     Compiling {
-        /// Which of the two Go modules.
+        /// Name of the Go module.
         module: &'static str,
-        /// How many packages were compiled so far.
+        /// Number of packages compiled so far.
         done: usize,
-        /// How many there are; those that Go has in its cache are not counted in `done`.
+        /// Total number of packages; packages in Go's cache are not counted in `done`.
         of: usize,
     },
     /// Everything is in place.
@@ -100,10 +100,10 @@ impl fmt::Display for Progress {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The search itself failed.
+    /// The search failed.
     #[error(transparent)]
     Find(FindError),
-    /// There is no Go toolchain to build with.
+    /// The Go toolchain is missing.
     #[error(
         "building kube-apiserver needs Go 1.26 or later, and no `go` is on the PATH: install Go, or set \
          KUBEBUILDER_ASSETS to a directory that holds kube-apiserver and etcd"
@@ -112,15 +112,15 @@ pub enum BuildError {
     /// The disk is full.
     #[error("the disk is full: building kube-apiserver needs about 6 GB in {} and in Go's caches (`go env GOCACHE GOMODCACHE`)", dir.display())]
     DiskFull {
-        /// Where the binaries are put.
+        /// Directory of the binaries.
         dir: PathBuf,
     },
-    /// Go says no.
+    /// Go failed.
     #[error("`{command}` failed: {reason}")]
     Go {
         /// The command that failed.
         command: String,
-        /// The last thing that Go said.
+        /// The last output of Go.
         reason: String,
     },
     /// A file could not be written.
@@ -128,7 +128,7 @@ pub enum BuildError {
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
@@ -148,7 +148,7 @@ impl BuildError {
     }
 }
 
-/// Builds everything into `bin`, which appears only when all of it is there.
+/// Builds everything into `bin`, which is created only when the build is complete.
 pub(crate) fn build(
     environment: &Environment,
     bin: PathBuf,
@@ -173,7 +173,7 @@ pub(crate) fn build(
     Ok(Assets { dir: bin })
 }
 
-/// The lock ends with the process, however that ends.
+/// The lock is released when the process ends, however it ends.
 fn lock(dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<File, BuildError> {
     let path = dir.join("lock");
     let file = File::create(&path).map_err(BuildError::write(&path))?;
@@ -218,7 +218,7 @@ fn build_module(
 
     let output = partial.join(module.output.unwrap_or(""));
     let output = output.to_string_lossy();
-    // Without the stamp the server calls itself v0.0.0-master, and clients that check versions misbehave.
+    // Without the stamp the server reports version v0.0.0-master, and clients that check versions misbehave.
     let stamp = stamp();
     let compile = command(
         go,
@@ -253,7 +253,8 @@ fn stamp() -> String {
     )
 }
 
-/// `go build -v` prints the path of each package as it is compiled; everything else it says has a space in it.
+/// Reports whether a line is a package: `go build -v` prints the path of each compiled package; all of its other output
+/// contains a space.
 fn is_package(line: &str) -> bool {
     !line.is_empty() && !line.contains(' ')
 }
@@ -264,7 +265,7 @@ fn command(go: &Path, source: &Path, args: &[&str], packages: &[&str]) -> Comman
         .args(args)
         .args(packages)
         .current_dir(source)
-        // The user's own flags and workspaces are for the user's own code.
+        // The user's flags and workspaces are for the user's code.
         .env("GOFLAGS", "-trimpath -buildvcs=false")
         .env("GOWORK", "off")
         .env("CGO_ENABLED", "0")
@@ -272,7 +273,7 @@ fn command(go: &Path, source: &Path, args: &[&str], packages: &[&str]) -> Comman
     command
 }
 
-/// Which of a command's two streams is read line by line.
+/// Output stream of a command that is read line by line.
 #[derive(Clone, Copy)]
 enum Stream {
     Stdout,
@@ -305,7 +306,7 @@ fn run(
             }
         }
     };
-    // Both streams go through one pipe: whatever Go says last is the reason if it fails.
+    // Both streams use one pipe: the last output of Go is the reason if it fails.
     let (reader, writer) = io::pipe().map_err(|error| failed(error.to_string()))?;
     match stream {
         Stream::Stdout => command.stdout(writer.try_clone().map_err(|error| failed(error.to_string()))?),

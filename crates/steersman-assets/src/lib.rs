@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The binaries of a real Kubernetes API server: where they are, and how they are made.
+//! Finds or builds the binaries of a real Kubernetes API server.
 //!
-//! Tests that compare with the real thing need `kube-apiserver` and `etcd`, and some `kube-controller-manager`
-//! and `kubectl`. This crate looks for them where envtest's users keep them (`KUBEBUILDER_ASSETS`), then in the
-//! user's cache directory, and can build them there from Go modules.
+//! Tests that compare with a real server need `kube-apiserver` and `etcd`, and some need `kube-controller-manager` and
+//! `kubectl`. This crate searches in envtest's directory (`KUBEBUILDER_ASSETS`), then in the user's cache directory,
+//! and can build them there from Go modules.
 //!
 //! # Guarantees
-//! 1. `KUBEBUILDER_ASSETS` is honoured first. If it is set but wrong, that is an error and never skipped over.
-//! 2. What [`find`] returns is complete: a build that was interrupted is never taken for a finished one.
-//! 3. An interrupted build goes on where it stopped, and two builds at once wait for each other.
+//! 1. `KUBEBUILDER_ASSETS` takes precedence. If it is set but wrong, that is an error; it is never ignored.
+//! 2. The result of [`find`] is complete: an interrupted build is never mistaken for a finished one.
+//! 3. An interrupted build resumes at the point where it stopped, and two concurrent builds wait for each other.
 //! 4. Nothing is written outside the cache directory and Go's own caches.
 //!
 //! # Example
@@ -29,12 +29,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The version of `kube-apiserver`, `kube-controller-manager` and `kubectl` that is built.
+/// Version of `kube-apiserver`, `kube-controller-manager` and `kubectl` that is built.
 pub const KUBERNETES_VERSION: &str = "1.37.1";
-/// The version of `etcd` that is built.
+/// Version of `etcd` that is built.
 pub const ETCD_VERSION: &str = "3.7.3";
 
-/// The variable by which envtest's users say where their binaries are.
+/// Environment variable of envtest with the directory of the binaries.
 pub const ASSETS_VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
 /// A directory that holds at least `kube-apiserver` and `etcd`.
@@ -44,31 +44,32 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// The directory itself, as `KUBEBUILDER_ASSETS` would name it.
+    /// Returns the directory, as a value for `KUBEBUILDER_ASSETS`.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The API server.
+    /// Returns the path of `kube-apiserver`.
     #[must_use]
     pub fn kube_apiserver(&self) -> PathBuf {
         self.dir.join("kube-apiserver")
     }
 
-    /// Its storage.
+    /// Returns the path of `etcd`.
     #[must_use]
     pub fn etcd(&self) -> PathBuf {
         self.dir.join("etcd")
     }
 
-    /// The controllers for garbage collection, namespaces and the like; envtest's own archives do not have it.
+    /// Returns the path of `kube-controller-manager`, which has the controllers for garbage collection, namespaces and
+    /// others; envtest's archives do not contain it.
     #[must_use]
     pub fn kube_controller_manager(&self) -> Option<PathBuf> {
         self.optional("kube-controller-manager")
     }
 
-    /// The command line client.
+    /// Returns the path of `kubectl`.
     #[must_use]
     pub fn kubectl(&self) -> Option<PathBuf> {
         self.optional("kubectl")
@@ -78,7 +79,7 @@ impl Assets {
         Some(self.dir.join(name)).filter(|path| path.is_file())
     }
 
-    /// The first required binary that `dir` lacks.
+    /// Returns the first required binary that `dir` lacks.
     fn missing_in(dir: &Path) -> Option<&'static str> {
         ["kube-apiserver", "etcd"]
             .into_iter()
@@ -97,29 +98,29 @@ pub enum FindError {
         dir.display()
     )]
     WrongVariable {
-        /// What the variable says.
+        /// Value of the variable.
         dir: PathBuf,
-        /// The first binary that is not there.
+        /// The first missing binary.
         missing: &'static str,
     },
-    /// Nothing was built yet.
+    /// No binaries are built yet.
     #[error(
         "no kube-apiserver is built in {}: run `cargo xtask kube` in a clone of Steersman, or set {ASSETS_VARIABLE} to a \
          directory that holds kube-apiserver and etcd; `cargo test on_embedded` leaves those tests out that need one",
         dir.display()
     )]
     NotBuilt {
-        /// Where the binaries would be.
+        /// Directory of the built binaries.
         dir: PathBuf,
     },
-    /// There is no directory to look in.
+    /// There is no directory to search.
     #[error(
         "neither {ASSETS_VARIABLE} nor XDG_CACHE_HOME nor HOME is set, so there is no place to look for kube-apiserver"
     )]
     NoCacheDirectory,
 }
 
-/// Finds the binaries: `KUBEBUILDER_ASSETS` first, then what was built before. Takes milliseconds.
+/// Finds the binaries: `KUBEBUILDER_ASSETS` first, then earlier builds. Takes milliseconds.
 ///
 /// # Errors
 /// When the variable is wrong, or nothing is built.
@@ -173,7 +174,7 @@ pub fn find_or_build_in(
     }
 }
 
-/// An error with what caused it, in one line, for those who only see text.
+/// Returns an error and its sources in one line.
 ///
 /// ```
 /// let error = steersman_assets::find_in(&steersman_assets::Environment::empty()).unwrap_err();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be said on the command line. Help and completions come from here.
+//! Command-line arguments. Help and completions are generated from them.
 
 use std::{
     io::{self, Write},
@@ -21,22 +21,22 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  steersman demo                      an operator at work, with kill -9 and all, in half a minute
-  steersman demo --fast --json        the measurements alone
+  steersman demo                      an operator at work, with failover after kill -9, in 30 s
+  steersman demo --fast --json        only the measurements
   steersman serve --port 6443         an API server for your own operator
   steersman completions bash          completions for your shell
 
 Exit codes:
-  0    done, or ended by Ctrl-C while it was waiting or serving
-  1    failed; standard error says why and what to do
-  2    the command line was not understood
-  130  ended by Ctrl-C before it was done (143: by SIGTERM)";
+  0    done, or stopped by Ctrl-C while it was waiting or serving
+  1    failed; standard error shows the cause and the remedy
+  2    invalid command line
+  130  stopped by Ctrl-C before it was done (143: by SIGTERM)";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Shows what Steersman does: a real operator, two replicas of it, a real API server, no cluster
+    /// Shows Steersman with a real operator, two replicas of it and an API server, without a cluster
     Demo(Demo),
-    /// Runs the embedded API server alone, for operators of any language
+    /// Runs only the embedded API server, for operators of any language
     Serve(Serve),
     /// Writes completions for a shell to standard output
     #[command(
@@ -46,10 +46,10 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
-    /// A replica of the demo's operator. It ends when its standard input does.
+    /// Runs a replica of the demo's operator. It ends when its standard input is closed.
     #[command(hide = true)]
     Replica(Replica),
-    /// Makes a directory and removes it when its standard input ends.
+    /// Creates a directory and removes it when its standard input is closed.
     #[command(hide = true)]
     Caretaker,
 }
@@ -65,16 +65,16 @@ Examples:
   steersman demo --fast               fewer repetitions, and no waiting at the end
   steersman demo --fast --json        one JSON object for each measurement on standard output")]
 pub(crate) struct Demo {
-    /// Fewer repetitions, and an end without waiting
+    /// Runs fewer repetitions and does not wait at the end
     #[arg(long)]
     pub(crate) fast: bool,
-    /// Plain lines, also on a terminal
+    /// Prints plain lines, even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Measurements as JSON, one object a line, on standard output; the rest goes to standard error
+    /// Prints measurements as JSON, one object per line, on standard output; all other output is on standard error
     #[arg(long)]
     pub(crate) json: bool,
-    /// The port of the API server; 0 takes one that is free
+    /// Port of the API server; 0 selects a free port
     #[arg(long, default_value_t = 0)]
     pub(crate) port: u16,
 }
@@ -89,26 +89,26 @@ Examples:
   steersman serve --load crds/ --load samples.yaml --watch
   KUBECONFIG=./kubeconfig kubectl get namespaces")]
 pub(crate) struct Serve {
-    /// The port, on the loopback address; 0 takes one that is free
+    /// Port on the loopback address; 0 selects a free port
     #[arg(long, default_value_t = 0)]
     pub(crate) port: u16,
-    /// Where the kubeconfig is written. Without it, a temporary file that goes with the process
+    /// Path of the kubeconfig. Default: a temporary file that is removed when the process ends
     #[arg(long, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Manifests to begin with: a YAML or JSON file, or a directory of them. May be said several times
+    /// Manifests to load at the start: a YAML or JSON file, or a directory of them. Can be repeated
     #[arg(long, value_name = "PATH")]
     pub(crate) load: Vec<PathBuf>,
-    /// Shows each request: method, path, code, time, client
+    /// Prints each request: method, path, code, time, client
     #[arg(long)]
     pub(crate) watch: bool,
-    /// Pretends to run workloads: Deployments and the like become ready
+    /// Simulates workloads: Deployments and similar kinds become ready
     #[arg(long)]
     pub(crate) workloads: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Replica {
-    /// What it is called in the lease
+    /// Name of the replica in the lease
     #[arg(long)]
     pub(crate) name: String,
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A directory that is gone with the process that asked for it, however that one dies.
+//! A directory that is removed when the process ends, however it ends.
 //!
-//! A second process makes it and removes it when its standard input ends, which the kernel sees to. The directory is made
-//! over there, so that there is no moment in which it exists and nobody is in charge of it.
+//! A second process creates the directory and removes it when its standard input is closed, which the kernel does when
+//! the first process ends. The second process creates the directory, so that the directory never exists without a
+//! process that removes it.
 //!
 //! # Guarantees
-//! 1. When a [`Caretaker`] was dropped, its directory is gone.
-//! 2. If the process is killed, it is gone soon after.
+//! 1. After a [`Caretaker`] is dropped, its directory is removed.
+//! 2. If the process is killed, the directory is removed soon after.
 
 use std::{
     env,
@@ -23,30 +24,30 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::exit::{End, Outcome};
 
-/// What the caretaker's line begins with if it has no directory to give.
+/// Prefix of the caretaker's output if it cannot create a directory.
 const FAILED: &str = "failed: ";
 
-/// The directory, for as long as this lives.
+/// Keeps the directory until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Caretaker {
     dir: PathBuf,
     child: Child,
 }
 
-/// There is no directory.
+/// The directory cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaretakerError {
-    #[error("this program cannot run a second copy of itself")]
+    #[error("cannot run a second copy of this program")]
     Start(#[source] io::Error),
     #[error(
-        "no directory can be made in {}: {reason}. Make it writable, or set TMPDIR to a directory that is",
+        "cannot create a directory in {}: {reason}; make it writable, or set TMPDIR to a writable directory",
         env::temp_dir().display()
     )]
     Directory { reason: String },
 }
 
 impl Caretaker {
-    /// Makes the directory, for nobody else's eyes.
+    /// Creates the directory, accessible only to this user.
     pub(crate) fn start() -> Result<Self, CaretakerError> {
         let mut child = env::current_exe()
             .and_then(|program| {
@@ -55,7 +56,8 @@ impl Caretaker {
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .stderr(Stdio::null())
-                    // Ctrl-C in a terminal reaches the foreground group, and this one still has work to do then.
+                    // Ctrl-C in a terminal reaches the foreground group, and the caretaker still has to remove the
+                    // directory then.
                     .process_group(0)
                     .spawn()
             })
@@ -67,7 +69,7 @@ impl Caretaker {
         }
         let line = line.trim_end_matches('\n');
         if let Some(reason) = line.strip_prefix(FAILED) {
-            // It ends by itself.
+            // It ends when its input is closed.
             let _ = child.wait();
             let reason = reason.to_owned();
             return Err(CaretakerError::Directory { reason });
@@ -78,23 +80,23 @@ impl Caretaker {
         })
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 }
 
 impl Drop for Caretaker {
-    /// The orderly end takes the same way as the violent one.
+    /// A regular end uses the same way as a crash.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// The other side: what the hidden subcommand does.
+/// Runs the caretaker process (a hidden subcommand).
 pub(crate) fn main() -> Outcome {
-    // Those signals are meant for the one whose directory this is. It ends by them, and then so does this.
+    // These signals are for the parent process. When it ends, so does this one.
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
@@ -106,7 +108,7 @@ pub(crate) fn main() -> Outcome {
             return Ok(End::Done);
         }
     };
-    // Whether or not anybody reads it, the directory goes when the input ends.
+    // The directory is removed when the input is closed, even if the parent does not read this line.
     let _ = writeln!(stdout, "{}", dir.path().display());
     let mut nothing = [0; 64];
     let mut stdin = io::stdin().lock();
@@ -114,7 +116,7 @@ pub(crate) fn main() -> Outcome {
     remove(dir.keep())
 }
 
-/// A process that ends at the same time may still be writing into it.
+/// Removes the directory. A process that ends at the same time can still be writing into it.
 fn remove(dir: PathBuf) -> Outcome {
     for _ in 0..100 {
         match std::fs::remove_dir_all(&dir) {

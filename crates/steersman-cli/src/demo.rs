@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `steersman demo`: what the framework does, shown on a real operator without a cluster.
+//! `steersman demo`: shows the framework with a real operator, without a cluster.
 //!
-//! [`stage::Stage`] is what there is: an API server, replicas as processes, and eyes on the server. [`steps`] are what is
-//! done to it; each looks on the server for what it claims, and measures. [`view::View`] shows it.
+//! [`stage::Stage`] has an API server, replicas as processes, and informers on the server. [`steps`] act on it; each
+//! step verifies its claim on the server, and measures. [`view::View`] prints the result.
 //!
 //! # Guarantees
-//! 1. Nothing is pretended: each line stands for something that was seen on the API server or heard from a replica.
-//! 2. A step that does not come true ends the demo with code 1, and is named.
-//! 3. However the demo ends, its processes and its files end with it.
+//! 1. Nothing is simulated in the output: each line reports an observation on the API server or a message of a replica.
+//! 2. If a step fails, the demo ends with code 1 and names the step.
+//! 3. However the demo ends, its processes are stopped and its files are removed.
 
 mod measure;
 mod program;
@@ -36,18 +36,18 @@ use crate::{
     replica::LEASE_DURATION,
 };
 
-/// The demo did not come true.
+/// The demo failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
-    #[error("the stage cannot be set")]
+    #[error("cannot start the demo")]
     Stage(#[from] StageError),
-    #[error("step `{step}` did not come true")]
+    #[error("step `{step}` failed")]
     Step {
         step: &'static str,
         #[source]
         source: Box<StepError>,
     },
-    #[error("the story cannot be told")]
+    #[error("cannot write the output of the demo")]
     Output(#[from] OutputError),
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn main(options: &Demo) -> Outcome {
     runtime.block_on(async {
         let mut signals = Signals::install()?;
         let view = Arc::new(View::new(options));
-        // A signal drops the story, and with it the stage.
+        // A signal drops the running steps, and with them the stage.
         let stage = tokio::select! {
             biased;
             signal = signals.stop() => {
@@ -73,7 +73,7 @@ pub(crate) fn main(options: &Demo) -> Outcome {
     })
 }
 
-/// Goes through the steps; gives the stage as they leave it.
+/// Runs all steps; returns the stage as they leave it.
 async fn tell(options: &Demo, view: &Arc<View>) -> Result<Stage, DemoError> {
     view.line("Steersman: a real operator, two replicas of it, and an API server, all on this machine.")?;
     view.line(&format!(
@@ -106,11 +106,11 @@ async fn tell(options: &Demo, view: &Arc<View>) -> Result<Stage, DemoError> {
     let all = measure::Measure::new("total", [stage.since(first)]);
     view.datum(&all.json("demo"))?;
     view.line("")?;
-    view.line(&format!("All steps came true, in {}.", all.text()))?;
+    view.line(&format!("All steps succeeded, in {}.", all.text()))?;
     Ok(stage)
 }
 
-/// Says what one can do now.
+/// Prints commands to try.
 fn invite(stage: &Stage, view: &View) -> Result<(), OutputError> {
     let path = stage.kubeconfig().display();
     view.line("")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the command ends: one place where errors become text and codes.
+//! Exit codes: the one place where errors become text and codes.
 
 use std::{
     error::Error,
@@ -11,33 +11,33 @@ use steersman_runtime::Signal;
 
 use crate::terminal::Paint;
 
-/// What a command comes to.
+/// Result of a command.
 pub(crate) type Outcome = Result<End, Box<dyn Error + Send + Sync>>;
 
-/// An end that is no failure.
+/// Successful end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All was done.
+    /// The command is complete.
     Done,
-    /// It was told to end before.
+    /// A signal stopped it early.
     Interrupted(Signal),
 }
 
-/// What a command says could not be written.
+/// The output of a command cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("the output cannot be written")]
+#[error("cannot write the output")]
 pub(crate) struct OutputError(#[from] io::Error);
 
-/// Says what went wrong, and gives the code that the help documents.
+/// Prints the error, and returns the exit code that the help documents.
 pub(crate) fn code(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Interrupted(Signal::Interrupt)) => ExitCode::from(130),
         Ok(End::Interrupted(_)) => ExitCode::from(143),
-        // Whoever read the output has seen enough.
+        // The reader of the output closed it.
         Err(error) if is_closed_output(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed, nobody is left to tell.
+            // If standard error is closed, the error cannot be reported.
             let _ = write_causes(&mut io::stderr(), &*error);
             ExitCode::FAILURE
         }
@@ -53,7 +53,8 @@ fn write_causes(to: &mut impl Write, error: &(dyn Error + 'static)) -> io::Resul
     Ok(())
 }
 
-/// Other pipes may break as well, such as a connection to a server; those are failures.
+/// Reports whether the error is a closed output. Other pipes can break as well, such as a connection to a server; those
+/// are failures.
 fn is_closed_output(error: &(dyn Error + 'static)) -> bool {
     std::iter::successors(Some(error), |&error| error.source())
         .filter_map(|error| error.downcast_ref::<OutputError>())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica of the demo's operator, as a process of its own: the same binary, run again.
+//! A replica of the demo's operator as a separate process: the same binary, run again.
 //!
-//! It is the operator of [`steersman_demo`] as it stands there. What is added is a shorter lease, a tie to the
-//! process that started it, and lines on standard output by which that process knows how it stands.
+//! It is the unchanged operator of [`steersman_demo`], with a shorter lease, a pipe to the process that started it, and
+//! lines on standard output that report its state to that process.
 
 use std::{
     collections::BTreeMap,
@@ -22,39 +22,39 @@ use crate::{
     exit::{End, Outcome},
 };
 
-/// The namespace of the lease, and of everything else in the demo.
+/// Namespace of the lease and of all other objects in the demo.
 pub(crate) const NAMESPACE: &str = "default";
 
-/// The cluster that comes and goes.
+/// Name of the cluster that is added and removed.
 pub(crate) const EDGE: &str = "edge";
 
-/// How long a lease lasts in the demo. The default is 15 s; nobody wants to watch that.
+/// Lease duration in the demo. The default is 15 s, which is too long to watch.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(3);
 
 const RENEW_DEADLINE: Duration = Duration::from_secs(2);
 const RETRY_PERIOD: Duration = Duration::from_millis(400);
 
-/// How often it looks at what cannot be waited for.
+/// Polling interval for state without a notification.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The code with which it ends when nobody holds its tie any more.
+/// Exit code when the process that started it has ended.
 const ORPHANED: i32 = 3;
 
-/// How a replica stands, as it says on a line of its own whenever that changes.
+/// State of a replica, printed as one line whenever it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct State {
-    /// Whether it acts.
+    /// Set if it is the leader.
     pub(crate) leads: bool,
-    /// Whether it could act at once.
+    /// Set if it is warm: its caches are in sync and it could lead at once.
     pub(crate) warm: bool,
-    /// Controllers that rest because their kind is not installed.
+    /// Controllers that are dormant because their kind is not installed.
     pub(crate) dormant: Vec<String>,
-    /// Whether it works on the second cluster.
+    /// Set if it works on the second cluster.
     pub(crate) edge: bool,
 }
 
 pub(crate) fn main(options: &Replica) -> Outcome {
-    // The other end of the pipe is held by the process that started this one, and closes when that dies.
+    // The process that started this one holds the other end of the pipe, which is closed when that process dies.
     thread::spawn(|| {
         let mut nothing = Vec::new();
         let _ = io::stdin().read_to_end(&mut nothing);
@@ -77,7 +77,7 @@ async fn run(name: &str) -> Result<(), MainError> {
         .lease_duration(LEASE_DURATION)
         .renew_deadline(RENEW_DEADLINE)
         .retry_period(RETRY_PERIOD);
-    // By its name the demo tells this replica's requests from those of the others.
+    // The demo distinguishes the requests of replicas by this name.
     let home = Cluster::builder(ClusterName::default()).user_agent(name);
     let manager = Manager::builder()
         .cluster(home.build().await?)
@@ -91,7 +91,7 @@ async fn run(name: &str) -> Result<(), MainError> {
     }
 }
 
-/// Says how it stands whenever that has changed, for ever.
+/// Prints the state whenever it changes, without end.
 async fn report(manager: &Manager) -> io::Result<()> {
     let clock = TokioClock::new();
     let mut said = None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `steersman serve`: the embedded API server alone.
+//! `steersman serve`: only the embedded API server.
 
 mod load;
 
@@ -25,7 +25,7 @@ use crate::{
     terminal::Paint,
 };
 
-/// How many nodes pretended workloads run on.
+/// Number of nodes for simulated workloads.
 const NODES: usize = 3;
 
 pub(crate) fn main(options: &Serve) -> Outcome {
@@ -43,9 +43,9 @@ async fn serve(options: &Serve) -> Outcome {
     if options.watch {
         let is_open = Arc::clone(&is_open);
         builder = builder.observe(move |exchange| {
-            // Loading is nobody's concern.
+            // Requests of the loading phase are not shown.
             if is_open.load(Ordering::Acquire) {
-                // Who closed the output does not want to see more.
+                // If the output is closed, further lines are dropped.
                 let _ = writeln!(io::stdout(), "{}", line(exchange, Paint::stdout()));
             }
         });
@@ -64,7 +64,7 @@ async fn serve(options: &Serve) -> Outcome {
     Ok(End::Done)
 }
 
-/// Says what there is, and what one can do with it.
+/// Prints the address and a command to try.
 fn introduce(server: &Server, place: &Place, loaded: usize) -> io::Result<()> {
     let mut stderr = io::stderr();
     let paint = Paint::stderr();
@@ -80,10 +80,10 @@ fn introduce(server: &Server, place: &Place, loaded: usize) -> io::Result<()> {
     writeln!(stderr, "{}", paint.dim("Ctrl-C ends it, and nothing is kept"))
 }
 
-/// Where the kubeconfig was written. It goes when this drops.
+/// Path of the kubeconfig, which is removed when this is dropped.
 struct Place {
     path: PathBuf,
-    /// None where the user chose the place.
+    /// `None` if the user chose the path.
     caretaker: Option<Caretaker>,
 }
 
@@ -96,7 +96,7 @@ impl Place {
                 (caretaker.dir().join("kubeconfig"), Some(caretaker))
             }
         };
-        // Only what was written here is removed.
+        // Only a file that was written here is removed.
         server::write_kubeconfig(&path, text)?;
         Ok(Self { path, caretaker })
     }
@@ -105,13 +105,13 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.caretaker.is_none() {
-            // It leads nowhere now. If it cannot be removed, it can be written over.
+            // The file is useless now. If it cannot be removed, it can be overwritten later.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A request as a line.
+/// Formats a request as a line.
 fn line(exchange: &Exchange<'_>, paint: Paint) -> String {
     let status = match exchange.status {
         Some(status) if status.is_success() => paint.green(status.as_u16()),

@@ -13,10 +13,10 @@ use std::{
 use steersman_apiserver::{ApiServer, Builder, Identity, ListenError, Listener};
 use steersman_cluster::{Cluster, ConnectError};
 
-/// By this line a kubeconfig is known as one of ours, which may be written over.
+/// Marks a kubeconfig that this program wrote and is allowed to overwrite.
 const MARK: &str = "# Written by `steersman`. It is removed when the server ends.\n";
 
-/// A server that answers until this is dropped.
+/// A server that runs until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     server: ApiServer,
@@ -24,7 +24,7 @@ pub(crate) struct Server {
     listener: Listener,
 }
 
-/// The server does not start.
+/// The server cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerError {
     #[error(
@@ -32,10 +32,10 @@ pub(crate) enum ServerError {
     )]
     PortTaken { address: SocketAddr },
     #[error(
-        "{address} may not be used by you: name a port above 1023 with `--port`, or none to get a free one"
+        "you are not allowed to use {address}: name a port above 1023 with `--port`, or none to get a free one"
     )]
     PortForbidden { address: SocketAddr },
-    #[error("the API server does not start")]
+    #[error("cannot start the API server")]
     Listen(#[source] ListenError),
 }
 
@@ -43,11 +43,11 @@ pub(crate) enum ServerError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
     #[error(
-        "{} is there and was not written by `steersman`: name another path, or remove it if nobody needs it",
+        "{} exists and was not written by `steersman`; name another path, or remove the file",
         path.display()
     )]
     Foreign { path: PathBuf },
-    #[error("{} is there and cannot be read: name another path, or see to its permissions", path.display())]
+    #[error("{} exists and cannot be read; name another path, or change its permissions", path.display())]
     Unreadable {
         path: PathBuf,
         #[source]
@@ -61,9 +61,9 @@ pub(crate) enum KubeconfigError {
     },
 }
 
-/// A server as a real cluster is: access by roles, and secrets that nobody can guess.
+/// Returns a builder with the settings of a real cluster: RBAC, and random credentials.
 pub(crate) fn builder() -> Builder {
-    // The standard library's source of hash seeds is random, and at hand.
+    // The standard library's hash seeds are random.
     let seed = RandomState::new().hash_one("steersman");
     ApiServer::builder().rbac(true).seed(seed)
 }
@@ -87,12 +87,12 @@ impl Server {
         self.listener.url()
     }
 
-    /// For the administrator.
+    /// Returns the kubeconfig of the administrator.
     pub(crate) fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
 
-    /// The server as somebody in this process sees it, without a socket.
+    /// Returns a cluster that uses the server within this process, without a socket.
     pub(crate) async fn cluster(&self, name: &str) -> Result<Cluster, ConnectError> {
         let client = kube::Client::new(self.server.service(), "default");
         Cluster::builder(name).service(client).build().await
@@ -112,12 +112,12 @@ impl From<ListenError> for ServerError {
     }
 }
 
-/// Writes a kubeconfig for nobody else's eyes; over one of ours, but over no other file.
+/// Writes a kubeconfig that only this user can read. Overwrites a file that this program wrote, but no other file.
 pub(crate) fn write_kubeconfig(path: &Path, text: &str) -> Result<(), KubeconfigError> {
     let path_buf = || path.to_path_buf();
     match fs::read_to_string(path) {
         Ok(before) if before.starts_with(MARK) => {
-            // Anew, so that its permissions are ours as well.
+            // Creates the file anew, so that its permissions are correct as well.
             let removed = fs::remove_file(path);
             removed.map_err(|source| KubeconfigError::Unwritable {
                 path: path_buf(),

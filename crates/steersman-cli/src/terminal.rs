@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Colours, where somebody sees them.
+//! Colours on terminals.
 
 use std::{
     env,
@@ -7,17 +7,17 @@ use std::{
     io::{self, IsTerminal},
 };
 
-/// Paints text, or leaves it as it is where it does not go to a terminal or `NO_COLOR` is set.
+/// Colours text, unless the output is not a terminal or `NO_COLOR` is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paint(bool);
 
 impl Paint {
-    /// For standard output.
+    /// Returns the colours for standard output.
     pub(crate) fn stdout() -> Self {
         Self::on(io::stdout().is_terminal())
     }
 
-    /// For standard error.
+    /// Returns the colours for standard error.
     pub(crate) fn stderr() -> Self {
         Self::on(io::stderr().is_terminal())
     }
@@ -27,7 +27,7 @@ impl Paint {
         Self(is_terminal && !is_unwanted)
     }
 
-    /// None at all.
+    /// Returns no colours.
     pub(crate) const fn none() -> Self {
         Self(false)
     }

@@ -91,7 +91,7 @@ fn guarantee_2_a_step_that_does_not_come_true_is_named() {
     eventually(none_is_left, || {
         "there are replicas that cannot be killed".to_owned()
     });
-    let error = demo.complains("did not come true");
+    let error = demo.complains("` failed");
     assert!(error.contains("error: step `"), "{error}");
     demo.complains("because: ");
     assert_eq!(demo.ended().code(), Some(1));

@@ -171,7 +171,7 @@ fn errors_name_the_cause_and_the_next_step() {
         ),
         (
             vec!["--kubeconfig", "/"],
-            ["/ is there and cannot be read", "name another path"],
+            ["/ exists and cannot be read", "name another path"],
         ),
         (
             vec!["--load", "/nowhere.yaml"],

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads through the cache and writes to the server, for any kind.
 //!
-//! A [`Client`] comes from a [`Cluster`](crate::Cluster). Its verbs take the kind as a type; [`Client::of`] has the same
-//! verbs for kinds that are known only when the program runs, and [`Client::metadata`] is about metadata alone. Clients that
-//! behave differently are derived from it, and are as cheap as a clone:
+//! A [`Client`] is obtained from a [`Cluster`](crate::Cluster). Its verbs take the kind as a type. [`Client::of`] has
+//! the same verbs for kinds that are known only at run time. [`Client::metadata`] reads and changes metadata only.
+//! Derive clients that behave differently from it; deriving one is as cheap as a clone:
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -23,18 +23,18 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. A read from the cache sends nothing, once the kind is in sync.
-//! 2. A read from the cache shows what was written before through a client of the same cluster, or something newer.
-//! 3. Every write passes the fences of its client, each attempt anew; see [`Fence`].
-//! 4. A write is sent once, unless the server cannot have acted on it. Its error says if that is unknown; see
-//!    [`Error::may_be_applied`].
-//! 5. A client of a closed cluster refuses everything, reads included.
-//! 6. No content of an object is shown by an error or in the log. What the server repeats of it in a refusal is in
-//!    [`Error::status`] only; what an admission webhook says in words of its own is shown.
+//! 1. A read from the cache sends no request once the kind is in sync.
+//! 2. A read from the cache shows every earlier write through a client of the same cluster, or a newer state.
+//! 3. Every attempt of every write passes the fences of its client; see [`Fence`].
+//! 4. The client sends a write once, unless the server cannot have acted on it. The error reports if the outcome is
+//!    unknown; see [`Error::may_be_applied`].
+//! 5. A client of a closed cluster rejects every request, reads included.
+//! 6. Errors and logs show no content of an object. Values that the server repeats in a rejection are only in
+//!    [`Error::status`]. The message of an admission webhook is shown.
 //!
 //! # Limits
-//! What [`delete_collection`](Client::delete_collection) deletes and what a subresource such as `scale` changes is seen
-//! by the cache when the watch tells of it: the server's answer does not say what became of the objects.
+//! The server's answers to [`delete_collection`](Client::delete_collection) and to writes of a subresource such as
+//! `scale` do not contain the new state of the objects. The cache shows these changes when the watch delivers them.
 
 mod answer;
 mod collection;
@@ -62,7 +62,7 @@ pub use self::{
 };
 use crate::{Error, Fence, Operation, cluster::Inner, transport::Transport};
 
-/// Reads and writes the objects of one cluster. Cloning it copies a pointer.
+/// Reads and writes the objects of one cluster. Cloning copies a pointer.
 #[derive(Clone)]
 pub struct Client(Arc<Parts>);
 
@@ -77,17 +77,17 @@ struct Parts {
     observer: Option<Observer>,
 }
 
-/// Is told of each object that a write was answered with.
+/// Called with each object that the server returns for a write.
 type Observer = Arc<dyn Fn(&Resource, &Object) + Send + Sync>;
 
-/// What the server is asked for besides. Empty is nothing.
+/// Additional restrictions of live reads. Empty strings set none.
 #[derive(Clone, Debug)]
 struct LiveReads {
     fields: Arc<str>,
     resource_version: Arc<str>,
 }
 
-/// How writes are done.
+/// Options of writes.
 #[derive(Clone, Debug)]
 struct Writes {
     dry_run: bool,
@@ -117,44 +117,44 @@ impl Client {
         }))
     }
 
-    /// The same verbs, whose reads go to the server.
+    /// Returns a client whose reads bypass the cache and query the server.
     #[must_use]
     pub fn live(&self) -> Self {
         self.with(|parts| parts.is_live = true)
     }
 
-    /// The same verbs, whose reads go to the server, and whose lists and collections are selected by fields besides, such
-    /// as `spec.nodeName=one`. Each kind has its own few; what else is to be found by its content needs an index.
+    /// Returns a client whose reads query the server, and whose lists and collections are also selected by fields, such
+    /// as `spec.nodeName=one`. Each kind supports only a few fields; to find objects by other content, use an index.
     #[must_use]
     pub fn fields(&self, selector: &str) -> Self {
         self.live().with(|parts| parts.reads.fields = selector.into())
     }
 
-    /// The same verbs, whose reads go to the server and show a state that is not older than this resource version. With
-    /// `0` that is what the server has at hand, which is the cheapest for it.
+    /// Returns a client whose reads query the server and show a state at least as new as this resource version. With
+    /// `0` the server answers from its watch cache, which is the cheapest for it.
     #[must_use]
     pub fn not_older_than(&self, resource_version: &str) -> Self {
         self.live()
             .with(|parts| parts.reads.resource_version = resource_version.into())
     }
 
-    /// The same, with informers of its own: those that its reads start end with it and its clones, if nobody else holds
-    /// them.
+    /// Returns a client with separate informers. Informers that its reads start stop when it and its clones are
+    /// dropped, unless another handle holds them.
     #[must_use]
     pub fn for_run(&self) -> Self {
         self.with(|parts| parts.reader = Arc::new(parts.cluster.new_reader()))
     }
 
-    /// The same as [`for_run`](Self::for_run), whose cached reads see these scopes of the resources that they name.
+    /// Like [`for_run`](Self::for_run), with cached reads limited to the given scope for each resource listed.
     #[must_use]
     pub fn for_run_in(&self, scopes: ReadScopes) -> Self {
         self.with(|parts| parts.reader = Arc::new(parts.cluster.new_reader_in(scopes)))
     }
 
-    /// The same verbs, whose cached reads of a kind see the objects of this scope: for a controller that reads other
-    /// objects of a kind than it watches. The informer belongs to the client that this one is derived from: in a controller, each
-    /// distinct scope costs a watch and a store until the run ends. Do not make a scope for each object; read those
-    /// [live](Self::live).
+    /// Returns a client whose cached reads of a kind see the objects of this scope. Use it in a controller that reads
+    /// other objects of a kind than it watches. The informer belongs to the client that this one is derived from: in a
+    /// controller, each distinct scope costs a watch and a store until the run ends. Do not create a scope for each
+    /// object; read such objects [live](Self::live).
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -174,83 +174,82 @@ impl Client {
         self.with(|parts| parts.reader = Arc::new(parts.reader.in_scope(resource, scope)))
     }
 
-    /// Reads from the cache for this client.
+    /// Returns the reader of the cache for this client.
     #[must_use]
     pub fn reader(&self) -> &Reader {
         &self.0.reader
     }
 
-    /// The same, whose writes change nothing: the server does all but keep the result.
+    /// Returns a client whose writes are dry runs: the server validates and admits them, but does not store the result.
     #[must_use]
     pub fn dry_run(&self) -> Self {
         self.with(|parts| parts.writes.dry_run = true)
     }
 
-    /// The same, whose writes own what they write by this name. Default: that of the cluster.
+    /// Returns a client that writes with this field manager. Default: the field manager of the cluster.
     #[must_use]
     pub fn field_manager(&self, name: &str) -> Self {
         self.with(|parts| parts.writes.field_manager = name.into())
     }
 
-    /// The same, whose applies take over fields that others own. Default: they are conflicts.
+    /// Returns a client whose applies take over fields of other field managers. Default: such fields are conflicts.
     #[must_use]
     pub fn force(&self) -> Self {
         self.with(|parts| parts.writes.force = true)
     }
 
-    /// The same, where the server does this about fields that it does not know or that come twice. Default: it leaves them
-    /// out and warns; what it warns of is logged.
+    /// Returns a client with this field validation for unknown and duplicate fields. Default: the server drops such
+    /// fields and sends a warning, which is logged.
     #[must_use]
     pub fn field_validation(&self, validation: ValidationDirective) -> Self {
         self.with(|parts| parts.writes.validation = Some(validation))
     }
 
-    /// The same with another limit of time for each request, retries included; see
+    /// Returns a client with another timeout for each request, retries included; see
     /// [`ClusterBuilder::request_timeout`](crate::ClusterBuilder::request_timeout).
     #[must_use]
     pub fn timeout(&self, limit: Duration) -> Self {
         self.with(|parts| parts.transport.set_timeout(limit))
     }
 
-    /// The same, whose writes pass this fence besides.
+    /// Returns a client whose writes pass this fence in addition.
     #[must_use]
     pub fn fenced(&self, fence: Fence) -> Self {
         self.with(|parts| parts.transport.add_fence(fence))
     }
 
-    /// The same, which tells `observer` of each object that a write was answered with. It is called where the write is
-    /// awaited, before that ends, and must be quick.
+    /// Returns a client that calls `observer` with each object that the server returns for a write. The call runs in
+    /// the task that awaits the write, before the write returns, and must be quick.
     #[must_use]
     pub fn observed(&self, observer: impl Fn(&Resource, &Object) + Send + Sync + 'static) -> Self {
         self.with(|parts| parts.observer = Some(Arc::new(observer)))
     }
 
-    /// The same without the fences that it was given. What remains is the gate of the cluster, which
+    /// Returns a client without the fences that were added. The gate of the cluster remains, which
     /// [`Cluster::close`](crate::Cluster::close) closes.
     #[must_use]
     pub fn unfenced(&self) -> Self {
         self.with(|parts| parts.transport.remove_fences())
     }
 
-    /// The same verbs for a kind that is known when the program runs.
+    /// Returns a client with the same verbs for a kind that is known at run time.
     #[must_use]
     pub fn of(&self, resource: &Resource) -> KindClient<DynamicObject> {
         self.of_as(resource, ObjectDetail::Whole)
     }
 
-    /// The same verbs, for objects that are decoded as `T`s: a smaller type than that of the kind, or
-    /// [`PartialObjectMeta`](kube::core::PartialObjectMeta), which needs the metadata only.
+    /// Returns a client that decodes objects as `T`: a smaller type than that of the kind, or
+    /// [`PartialObjectMeta`](kube::core::PartialObjectMeta), which needs only the metadata.
     #[must_use]
     pub fn of_as<T>(&self, resource: &Resource, wanted: ObjectDetail) -> KindClient<T> {
         KindClient::new(self.clone(), resource.clone(), wanted)
     }
 
-    /// A client of kube that takes the same way to the server: it passes the same fences, has the same limit of time, and
-    /// is counted alike. What it writes is not seen by the cache before the watch tells of it. A clone of it is cheaper
-    /// than a second one.
+    /// Returns a kube client that uses the same transport: the same fences, the same timeout and the same counters. The
+    /// cache does not see its writes before the watch delivers them. Cloning it is cheaper than a second call.
     ///
     /// # Panics
-    /// When there is no tokio runtime here.
+    /// When called outside of a tokio runtime.
     #[must_use]
     pub fn kube(&self) -> kube::Client {
         let held = Arc::clone(&self.0.cluster) as Arc<dyn Send + Sync>;
@@ -263,7 +262,8 @@ impl Client {
         Self(Arc::new(parts))
     }
 
-    /// What the cache has of a resource, or nothing where the server is to be asked. The call is only for errors.
+    /// Returns the cached objects of a resource, or `None` if the read has to query the server. `call` is used only for
+    /// errors.
     async fn view(
         &self,
         resource: &Resource,
@@ -280,7 +280,7 @@ impl Client {
         view.map_err(|source| kind::unreadable(&call(), source))
     }
 
-    /// Sends a request and reads the whole of its answer.
+    /// Sends a request and reads the whole answer.
     async fn exchange(&self, plan: Plan<'_>) -> Result<Bytes, Error> {
         let call = plan.call;
         let sent = self.0.transport.send(plan.request()?).await;
@@ -292,7 +292,7 @@ impl Client {
         read
     }
 
-    /// Sends a write whose answer is an object, and shows that to the readers of the cache.
+    /// Sends a write that the server answers with an object, and adds that object to the cache.
     async fn write(&self, plan: Plan<'_>) -> Result<Bytes, Error> {
         let call = plan.call;
         let writes = &self.0.writes;
@@ -307,7 +307,7 @@ impl Client {
     }
 
     fn wrote(&self, call: &Operation, json: &[u8]) {
-        // A subresource may be answered with another kind of object that has the same name.
+        // The answer to a write of a subresource can be an object of another kind with the same name.
         let kind = Some(call.resource().kind());
         let Some(answer) = Answer::read(json).filter(|answer| answer.kind() == kind) else {
             return;
@@ -321,7 +321,7 @@ impl Client {
         if answer.was_last() {
             self.is_gone(call, &answer);
         } else if let Err(error) = self.0.cluster.cache().wrote(call.resource(), json) {
-            tracing::debug!(%call, %error, "the answer to a write is no object, and the cache does not see it");
+            tracing::debug!(%call, %error, "answer to a write is not an object; not cached");
         }
     }
 }

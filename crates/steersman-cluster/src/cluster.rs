@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program has of one cluster: connection, client, cache, mapper, event recorder.
+//! Handle on one cluster: connection, client, cache, mapper, event recorder.
 //!
 //! ```no_run
 //! use k8s_openapi::api::apps::v1::Deployment;
@@ -17,18 +17,17 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. A cluster sends nothing before it is asked for something.
-//! 2. What belongs to it goes to its server and to no other: client, cache, mapper and recorder of one cluster know of
-//!    no other one.
-//! 3. When its last handle drops, its informers end and its connections close. Clients are handles.
-//! 4. When it is [closed](Cluster::close), every request is refused from then on, those under way included, and its
-//!    informers end.
-//! 5. Its [state](Cluster::state) follows from what its informers and its last request say; nobody has to reset it.
+//! 1. A cluster sends no request until one is needed.
+//! 2. Client, cache, mapper and recorder of a cluster send requests only to the server of that cluster. Clusters share
+//!    nothing.
+//! 3. When the last handle is dropped, the informers stop and the connections close. Clients are handles.
+//! 4. After [`close`](Cluster::close), every request is rejected, including requests under way, and the informers stop.
+//! 5. The [state](Cluster::state) is derived from the informers and the last request. It recovers without a reset.
 //!
 //! # Threads
-//! A cluster reads for its cache on a thread of its own, with connections of its own: bytes that are parsed where they
-//! arrive cost half of those that travel between threads, and a long list delays nobody else.
-//! [`ClusterBuilder::spawner`] names another place. Requests of clients run where they are made.
+//! A cluster runs its cache on a separate thread, with separate connections: bytes that are parsed on the thread where
+//! they arrive cost half as much as bytes that move between threads, and a long list delays no other work.
+//! [`ClusterBuilder::spawner`] sets another place. Requests of clients run in the task that makes them.
 
 mod builder;
 mod cache_runtime;
@@ -65,11 +64,11 @@ use crate::{
     transport::{SharedTransport, Transport},
 };
 
-/// A handle on a cluster. Cloning it copies a pointer.
+/// Handle on a cluster. Cloning copies a pointer.
 #[derive(Clone)]
 pub struct Cluster(Arc<Inner>);
 
-/// The name by which a program tells clusters apart. Cloning it copies a pointer.
+/// Name by which a program distinguishes clusters. Cloning copies a pointer.
 ///
 /// ```
 /// use steersman_cluster::ClusterName;
@@ -88,7 +87,7 @@ pub(crate) struct Inner {
     missing: CacheMissPolicy,
     /// Kinds that are always read from the server.
     uncached: HashSet<Resource>,
-    // First of those that do something, so that requests end before what they need goes.
+    // The first field with an effect on drop, so that requests end before the resources that they use are dropped.
     gate_keeper: FenceKeeper,
     line: Arc<SharedTransport>,
     transport: Transport,
@@ -99,24 +98,24 @@ pub(crate) struct Inner {
     surroundings: InformerContext,
     presences: Arc<Presences>,
     draining: watch::Sender<bool>,
-    /// Ends the informers.
+    /// Stops the informers.
     closing: OnceLock<Task>,
     _home: Option<CacheRuntime>,
 }
 
 impl Cluster {
-    /// A cluster from a configuration alone, by the name `default`. A program that gives credentials is waited for by this
-    /// thread; [`ClusterBuilder::build`] has it run elsewhere.
+    /// Builds a cluster named `default` from a configuration. Blocks this thread until an exec plugin returns
+    /// credentials; [`ClusterBuilder::build`] runs the plugin on another thread.
     ///
     /// # Errors
-    /// When the configuration makes no sense, or there is no tokio runtime here. Whether the server answers is not
-    /// looked at.
+    /// When the configuration is invalid, or when called outside of a tokio runtime. It does not check that the server
+    /// answers.
     pub fn new(config: Config) -> Result<Self, ConnectError> {
         let builder = Self::builder(ClusterName::default()).config(config.clone());
         builder.build_here(Server::At(Box::new(config)))
     }
 
-    /// A cluster with more to say about it.
+    /// Returns a builder for a cluster with this name.
     pub fn builder(name: impl Into<ClusterName>) -> ClusterBuilder {
         ClusterBuilder::new(name.into())
     }
@@ -125,8 +124,8 @@ impl Cluster {
         &self.0
     }
 
-    /// A builder of another connection to the same server. It has the clock and the names of this one, and shares nothing
-    /// with it: neither connections nor cache, gate or figures.
+    /// Returns a builder for another connection to the same server. It copies the clock and the names of this cluster,
+    /// and shares neither connections nor cache, gate or counters.
     pub fn another(&self, name: impl Into<ClusterName>) -> ClusterBuilder {
         let builder = Self::builder(name)
             .clock(Arc::clone(self.clock()))
@@ -139,74 +138,74 @@ impl Cluster {
         }
     }
 
-    /// Whether both are handles on the same cluster, and not on two of the same name.
+    /// Reports whether both handles refer to the same cluster, not only to clusters of the same name.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Its name.
+    /// Returns the name of the cluster.
     #[must_use]
     pub fn name(&self) -> &ClusterName {
         &self.0.name
     }
 
-    /// The configuration that it was made of; nothing if that was a [service](ClusterBuilder::service).
+    /// Returns the configuration, or `None` if the cluster was built from a [service](ClusterBuilder::service).
     #[must_use]
     pub fn config(&self) -> Option<&Config> {
         self.0.config.as_ref()
     }
 
-    /// What it sends as `User-Agent`.
+    /// Returns the value of the `User-Agent` header.
     #[must_use]
     pub fn user_agent(&self) -> &str {
-        // It was made from text.
+        // The value was built from text.
         self.0.line.user_agent.to_str().unwrap_or_default()
     }
 
-    /// Reads through the cache and writes to the server.
+    /// Returns a client that reads through the cache and writes to the server.
     #[must_use]
     pub fn client(&self) -> Client {
         Client::new(&self.0)
     }
 
-    /// Reads from and writes to the server.
+    /// Returns a client that reads from and writes to the server.
     #[must_use]
     pub fn live(&self) -> Client {
         self.client().live()
     }
 
-    /// Its informers.
+    /// Returns the cache with all informers of the cluster.
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.0.cache
     }
 
-    /// What the server has.
+    /// Returns the mapper, which finds the resources that the server has.
     #[must_use]
     pub fn mapper(&self) -> &Mapper {
         &self.0.mapper
     }
 
-    /// What tells its time: moments of other clocks mean nothing to it.
+    /// Returns the clock of the cluster. Do not compare its times with times of other clocks.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.line.clock
     }
 
-    /// Records events of a component, such as a controller, by its name.
+    /// Returns an event recorder for a component, such as a controller, by its name.
     #[must_use]
     pub fn recorder(&self, component: &str) -> Recorder {
         Recorder::new(&self.0, component)
     }
 
-    /// How many events there were.
+    /// Returns the number of recorded and dropped events.
     #[must_use]
     pub fn events(&self) -> EventCounts {
         self.0.events.counts()
     }
 
-    /// Waits until all events that were recorded so far were written or dropped. Where none was, that is at once.
+    /// Waits until all events recorded so far are written or dropped. Returns at once if no event was recorded.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -214,25 +213,26 @@ impl Cluster {
         self.0.events.flush().await;
     }
 
-    /// Ends those informers that nobody holds, and that linger in case somebody comes back.
+    /// Stops informers that have no holder, without waiting for the linger time. Held informers do not linger either.
     pub fn end_idle(&self) {
         for informer in self.0.cache.informers() {
             self.0.cache.end_idle(informer.resource());
         }
     }
 
-    /// Says that it is being let go, which is what its [state](Self::state) is from now on. Nothing is refused: those who
-    /// use it may finish, until it is [closed](Self::close).
+    /// Sets the [state](Self::state) to draining. The cluster continues to accept requests, so that its users can
+    /// finish, until it is [closed](Self::close).
     pub fn drain(&self) {
         self.0.draining.send_replace(true);
     }
 
-    /// Refuses every request from now on, and ends all informers soon. It cannot be opened again: make a new one.
+    /// Rejects every request from now on, and stops all informers soon after. A closed cluster cannot be opened again;
+    /// build a new one.
     ///
-    /// The reason is what those are told who still ask.
+    /// Rejected requests report `reason` in their error.
     pub fn close(&self, reason: impl Into<Arc<str>>) {
         self.0.gate_keeper.close(reason);
-        // By a task: a handler that calls this runs within an informer, which it cannot end.
+        // In a task: a handler that calls this runs within an informer, and cannot stop that informer itself.
         self.0.closing.get_or_init(|| {
             let cache = self.0.cache.clone();
             self.0.surroundings.spawner().spawn("closing", async move {
@@ -243,16 +243,16 @@ impl Cluster {
         });
     }
 
-    /// Whether it was closed.
+    /// Reports whether the cluster is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.line.gate.check().is_err()
     }
 
-    /// Lets `work` go on until it ends, or until the cluster is closed, which gives nothing.
+    /// Runs `work` until it completes. Returns `None` if the cluster is closed first.
     ///
     /// # Cancel safety
-    /// It can be dropped when `work` can.
+    /// It is cancel safe if `work` is.
     pub async fn until_closed<F: Future>(&self, work: F) -> Option<F::Output> {
         tokio::select! {
             biased;
@@ -261,13 +261,13 @@ impl Cluster {
         }
     }
 
-    /// How many requests there were by what became of them, those of the cache included. Each attempt counts.
+    /// Returns the number of requests by outcome, requests of the cache included. Each attempt counts.
     #[must_use]
     pub fn requests(&self) -> Vec<RequestCount> {
         self.0.line.meter.requests()
     }
 
-    /// How many attempts were repeated, by what became of them.
+    /// Returns the number of retried attempts by outcome.
     #[must_use]
     pub fn retries(&self) -> Vec<RequestCount> {
         self.0.line.meter.retries()
@@ -311,7 +311,7 @@ impl Inner {
         &self.events
     }
 
-    /// What clients read through that did not ask for their own.
+    /// Returns the shared reader, for clients without a separate one.
     pub(crate) fn reader(&self) -> &Arc<Reader> {
         &self.reader
     }
@@ -330,7 +330,7 @@ impl Inner {
 }
 
 impl ClusterName {
-    /// The name.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -338,7 +338,7 @@ impl ClusterName {
 }
 
 impl Default for ClusterName {
-    /// The name of the only cluster: `default`.
+    /// Returns `default`, the name for a single cluster.
     fn default() -> Self {
         Self("default".into())
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a request to a cluster has no answer, or not the one that was hoped for.
+//! Errors of requests to a cluster.
 
 mod refusal;
 mod words;
@@ -13,93 +13,93 @@ use steersman_core::ObjectKey;
 pub use self::refusal::ApiError;
 use crate::{Closed, TimedOut, transport::is_unsent};
 
-/// A request to a cluster failed. It names verb, kind and key, and what the server says. Values of an object that the server
-/// repeats when it refuses one are not shown; they are in [`status`](Self::status). What an admission webhook says in words
-/// of its own is.
+/// A request to a cluster failed. The message names verb, kind and key, and contains the server's message. It omits
+/// values of the object that the server repeats in a rejection; they are in [`status`](Self::status). The message of an
+/// admission webhook is shown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such object.
-    #[error("cannot {call}: there is none")]
+    /// The object does not exist.
+    #[error("cannot {call}: not found")]
     NotFound {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
     },
-    /// The server said no.
+    /// The server rejected the request.
     #[error("cannot {call}: {refusal}")]
     Refused {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
-        /// What the server said.
+        /// The server's answer.
         refusal: Box<ApiError>,
-        /// Set if another client changed the object. As a source it stays visible under every wrapper, also under those that
-        /// forward `source()`, such as `#[error(transparent)]`, `Box`, `Arc` and `anyhow::Error`.
+        /// Set if another client changed the object. As a source it stays visible under every wrapper, including
+        /// wrappers that forward `source()`, such as `#[error(transparent)]`, `Box`, `Arc` and `anyhow::Error`.
         #[source]
         conflict: Option<Conflict>,
     },
-    /// A fence held the request back, or the cluster was closed. A write that was under way then may have been applied all
-    /// the same: [`Closed::was_sent`] tells the two apart.
+    /// A fence rejected the request, or the cluster was closed. A write that was under way might have been applied:
+    /// [`Closed::was_sent`] distinguishes the two cases.
     #[error("cannot {call}")]
     Closed {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
-        /// Why.
+        /// Cause.
         #[source]
         source: Closed,
     },
-    /// No complete answer came in time. A write may have been applied all the same.
+    /// The request timed out before the complete answer arrived. A write might have been applied.
     #[error("cannot {call}")]
     TimedOut {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
-        /// How long it was waited for.
+        /// The timeout.
         #[source]
         source: TimedOut,
     },
-    /// The server cannot be reached, or stopped answering. A write may have been applied all the same.
+    /// The server cannot be reached, or stopped answering. A write might have been applied.
     #[error("cannot {call}: the server does not answer")]
     Unreachable {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
-        /// What happened.
+        /// Cause.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The answer does not have the shape of the type that was asked for.
-    #[error("cannot {call}: the answer cannot be read as {type_name}, at {path}: {reason}")]
+    /// The answer cannot be decoded as the requested type.
+    #[error("cannot {call}: the answer cannot be decoded as {type_name}, at {path}: {reason}")]
     Decode {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
         /// The type.
         type_name: &'static str,
         /// The field, such as `spec.replicas`.
         path: String,
-        /// What is wrong with it, without what it holds.
+        /// The problem, without the value of the field.
         reason: String,
     },
-    /// The object cannot be written as JSON.
-    #[error("cannot {call}: it cannot be written as JSON")]
+    /// The object cannot be encoded as JSON.
+    #[error("cannot {call}: it cannot be encoded as JSON")]
     Encode {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
-        /// Why not.
+        /// Cause.
         #[source]
         source: serde_json::Error,
     },
-    /// The request makes no sense, and was not sent.
+    /// The request is invalid, and was not sent.
     #[error("cannot {call}: {reason}")]
     Invalid {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
-        /// What is wrong with it, and what to do.
+        /// The problem and the remedy.
         reason: &'static str,
     },
-    /// The cache has no answer.
+    /// The cache cannot answer.
     #[error("cannot {call} from the cache")]
     Read {
-        /// What was asked for.
+        /// The failed operation.
         call: Box<Operation>,
-        /// Why not.
+        /// Cause.
         #[source]
         source: Box<ReadError>,
     },
@@ -112,7 +112,7 @@ pub enum Error {
 #[non_exhaustive]
 pub struct Conflict;
 
-/// What was asked for: a verb, a kind, and what of it.
+/// An operation: a verb, a kind, and the objects that it acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     verb: &'static str,
@@ -131,7 +131,7 @@ impl Error {
         }
     }
 
-    /// What was asked for.
+    /// Returns the failed operation.
     #[must_use]
     pub fn call(&self) -> &Operation {
         match self {
@@ -147,14 +147,14 @@ impl Error {
         }
     }
 
-    /// What the server said, if it said no, as it said it: message and details may repeat values of the object, which the
-    /// error itself does not show.
+    /// Returns the server's status if the server rejected the request. Its message and details can repeat values of the
+    /// object, which the error message omits.
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
         self.refusal().map(|refusal| &refusal.status)
     }
 
-    /// Whether somebody else changed the object meanwhile: read it again, and try again. It is no reason for alarm.
+    /// Reports whether another client changed the object: read it again and retry. This is a normal event.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(
@@ -166,27 +166,27 @@ impl Error {
         )
     }
 
-    /// Whether somebody else owns fields that were applied. It does not pass by itself: take them over with
-    /// [`force`](crate::Client::force), or leave them out.
+    /// Reports whether another field manager owns fields that were applied. A retry does not help: take the fields over
+    /// with [`force`](crate::Client::force), or leave them out.
     #[must_use]
     pub fn is_apply_conflict(&self) -> bool {
         self.refusal()
             .is_some_and(|refusal| is_apply_conflict(&refusal.status))
     }
 
-    /// Whether there is an object of this name already.
+    /// Reports whether an object with this name already exists.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.is_refused(409, "AlreadyExists")
     }
 
-    /// Whether there is no such object, or no such kind; see [`is_absent`](Self::is_absent).
+    /// Reports whether the object or its kind does not exist; see [`is_absent`](Self::is_absent).
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. }) || self.is_absent() || self.is_refused(404, "NotFound")
     }
 
-    /// Whether the server does not have the kind, or not in this version.
+    /// Reports whether the server does not have the kind, or not in this version.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         match self {
@@ -196,19 +196,19 @@ impl Error {
         }
     }
 
-    /// Whether the server does not let us.
+    /// Reports whether the account lacks a permission.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.is_refused(403, "Forbidden")
     }
 
-    /// Whether the object breaks a rule of its kind, which no repetition will change.
+    /// Reports whether the object fails the validation of its kind. A retry does not help.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.is_refused(422, "Invalid")
     }
 
-    /// Whether the object does not have the shape of the type that was asked for, which no repetition will change.
+    /// Reports whether the object cannot be decoded as the requested type. A retry does not help.
     #[must_use]
     pub fn is_undecodable(&self) -> bool {
         match self {
@@ -218,20 +218,20 @@ impl Error {
         }
     }
 
-    /// Whether a fence held the request back, or the cluster was closed, also if that was when it was under way.
+    /// Reports whether a fence rejected the request or the cluster was closed, even while the request was under way.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         matches!(self, Self::Closed { .. })
     }
 
-    /// Whether no complete answer came in time.
+    /// Reports whether the request timed out.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Whether the server may have applied a write all the same: no answer came, it cannot be read, or it says that
-    /// something went wrong inside. Where this is `false`, nothing has changed.
+    /// Reports whether the server might have applied a write: no answer arrived, it cannot be decoded, or it reports an
+    /// internal error. If this is `false`, nothing has changed.
     #[must_use]
     pub fn may_be_applied(&self) -> bool {
         let is_unknown = match self {
@@ -244,7 +244,7 @@ impl Error {
         is_unknown && self.call().is_write()
     }
 
-    /// How long the server asks to wait.
+    /// Returns the delay that the server asks for.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.refusal()?.retry_after
@@ -263,7 +263,7 @@ impl Error {
     }
 }
 
-/// Whether a server says that somebody else changed an object meanwhile; for those who ask it through `kube`.
+/// Reports whether an error of `kube` is a conflict: another client changed the object.
 #[must_use]
 pub fn is_conflict(status: &Status) -> bool {
     status.reason == "Conflict" && !is_apply_conflict(status)
@@ -278,7 +278,7 @@ fn is_apply_conflict(status: &Status) -> bool {
 }
 
 impl Operation {
-    /// About one object.
+    /// Describes an operation on one object.
     pub(crate) fn on(verb: &'static str, resource: &Resource, key: &ObjectKey) -> Self {
         Self {
             name: key.name().into(),
@@ -286,7 +286,7 @@ impl Operation {
         }
     }
 
-    /// About the objects of a namespace, or of all of them as the empty name.
+    /// Describes an operation on the objects of a namespace, or of all namespaces if the name is empty.
     pub(crate) fn within(verb: &'static str, resource: &Resource, namespace: &str) -> Self {
         Self {
             verb,
@@ -306,31 +306,31 @@ impl Operation {
         !matches!(self.verb, "get" | "list" | "watch")
     }
 
-    /// The verb, such as `update`.
+    /// Returns the verb, such as `update`.
     #[must_use]
     pub fn verb(&self) -> &'static str {
         self.verb
     }
 
-    /// The kind.
+    /// Returns the resource.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         &self.resource
     }
 
-    /// The namespace, empty for all of them and for a cluster-scoped kind.
+    /// Returns the namespace, empty for all namespaces and for a cluster-scoped kind.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The name, empty where it is about several objects, or about one whose name the server chooses.
+    /// Returns the name, empty for an operation on several objects or on one whose name the server generates.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The subresource, such as `status`, or empty.
+    /// Returns the subresource, such as `status`, or an empty string.
     #[must_use]
     pub fn subresource(&self) -> &str {
         &self.subresource

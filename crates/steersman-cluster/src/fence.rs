@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gate that requests pass, so that nothing is written without the right to write.
+//! A gate for requests, so that a process writes only while it is allowed to.
 //!
-//! Whoever holds that right, such as the one who renews a lease, keeps a [`FenceKeeper`]: it opens the fence until a
-//! deadline and moves the deadline on as long as the right lasts. Everybody else has a [`Fence`], which can only be
-//! asked. A [`Client`](crate::Client) asks in the HTTP service, below every retry, so that neither a retry of its own nor
-//! one of its user gets past.
+//! The owner of the permission, such as the task that renews a lease, keeps a [`FenceKeeper`]. The keeper opens the
+//! fence until a deadline, and extends the deadline while the permission lasts. All other code has a [`Fence`], which
+//! is read-only. A [`Client`](crate::Client) checks it in the HTTP service, below every retry, so that no retry
+//! bypasses it.
 //!
 //! # Guarantees
-//! 1. No attempt starts while the fence is closed, or when its deadline has been reached. The body of a write is not written
-//!    to the socket then either, also if the attempt started before: [`Closed`] says that it was not sent. The second half does
+//! 1. No attempt starts while the fence is closed or after its deadline. Then the body of a write is not written to the
+//!    socket either, even if the attempt started before: [`Closed`] reports that it was not sent. The second half does
 //!    not hold behind an HTTP proxy, and for requests without a body.
-//! 2. An attempt that is under way is given up when the fence closes or the deadline is reached: its future is dropped,
-//!    and the error is [`Closed`], which says of a write that it was under way.
-//! 3. A deadline that is moved on lets attempts go on that are under way.
-//! 4. A fence is closed until its keeper opens it, and after its keeper is gone.
+//! 2. An attempt under way is aborted when the fence closes or the deadline is reached: its future is dropped, and the
+//!    error is [`Closed`], which reports for a write that it was under way.
+//! 3. Extending the deadline lets attempts under way continue.
+//! 4. A fence is closed until its keeper opens it, and after its keeper is dropped.
 //! 5. A fence that is open [for a time](FenceKeeper::open_for) counts the time in which the machine was suspended.
-//!    Whatever wakes an attempt after that, the fence is looked at before it goes on.
-//! 6. A fence that [goes on](FenceKeeper::extend_for) being open was so all the time: once somebody was held back, it does
-//!    not open again in this way, also if the calendar is set back.
+//!    Every wake-up of an attempt checks the fence before it continues.
+//! 6. [Extending](FenceKeeper::extend_for) a fence works only if it was open without interruption: after it rejected an
+//!    attempt, extending does not open it again, even if the wall clock is set back.
 //!
 //! # Not promised
-//! That a request which was given up has no effect:
-//! * Its bytes may be in a socket, in a proxy or in the server already. Each attempt therefore tells the server how much
-//!   time it has, and the server gives up after that; but it counts from when the request arrives.
-//! * The process may be stopped between the last question and the call that writes the bytes, and go on much later. The client
-//!   cannot close that gap; writes that must not be late carry a resourceVersion, which the server compares.
-//! * A connection that has become a stream, as by `exec`, is not ended.
-//! * After a suspend no timer tells that time has passed. Who waits in [`Fence::closed`] and is woken by nothing else is
-//!   told when the keeper looks at its own time again.
+//! An aborted request can still have an effect:
+//! * Its bytes might already be in a socket, in a proxy or in the server. Each attempt therefore sends its remaining
+//!   time as a timeout to the server. The server aborts after that time, but counts it from the arrival of the request.
+//! * The process might be stopped between the last check and the call that writes the bytes, and continue much later.
+//!   The client cannot close that gap. Writes that must not be late carry a resourceVersion, which the server compares.
+//! * A connection that was upgraded to a stream, as by `exec`, is not closed.
+//! * After a suspend, no timer fires for the time that passed. A task in [`Fence::closed`] that nothing else wakes
+//!   returns when the keeper next checks its own time.
 //!
 //! # Example
 //! ```
@@ -61,18 +61,18 @@ use std::{
 use steersman_core::{Clock, MonotonicTime, SuspendAwareTime};
 use tokio::sync::watch;
 
-/// What requests ask. Clones share it.
+/// Read-only side of a fence. Clones share its state.
 #[derive(Clone)]
 pub struct Fence(Option<Kept>);
 
-/// A fence that somebody keeps; one without is always open.
+/// State of a fence with a keeper; a fence without one is always open.
 #[derive(Clone)]
 struct Kept {
     clock: Arc<dyn Clock>,
     state: watch::Receiver<State>,
 }
 
-/// The one who opens and closes a fence. It is closed for good when this drops.
+/// Opens and closes a fence. Dropping it closes the fence permanently.
 pub struct FenceKeeper {
     clock: Arc<dyn Clock>,
     state: watch::Sender<State>,
@@ -82,7 +82,7 @@ pub struct FenceKeeper {
 enum State {
     Open {
         limit: Limit,
-        /// Somebody found the limit reached. It is set and asked under the lock of the state.
+        /// Set when a check finds the deadline reached. It is written and read under the lock of the state.
         is_reached: Arc<AtomicBool>,
     },
     Closed {
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// How much time there is; nothing if there is no deadline.
+    /// Returns the remaining time, or `None` without a deadline.
     fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
         match self {
             Self::Open { limit, is_reached } => {
@@ -114,7 +114,7 @@ impl State {
     }
 }
 
-/// How long a fence is open.
+/// Deadline of an open fence.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     None,
@@ -135,24 +135,24 @@ impl Limit {
 /// The fence is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", if *.was_sent {
-    "the write was given up when it was under way, and may have been applied"
+    "the write was aborted while under way, and might have been applied"
 } else {
-    "requests are held back"
+    "the client rejected the request"
 })]
 #[non_exhaustive]
 pub struct Closed {
-    /// Why it is closed.
+    /// Reason for closing.
     pub reason: Arc<str>,
-    /// Whether a write was under way when it closed: then nobody here knows whether the server has applied it. Otherwise
-    /// nothing was sent.
+    /// Set if a write was under way when the fence closed: the server might have applied it. Otherwise nothing was
+    /// sent.
     pub was_sent: bool,
 }
 
 impl Fence {
-    /// A fence and its keeper. It is closed at first.
+    /// Creates a fence and its keeper. The fence is closed at first.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> (FenceKeeper, Self) {
-        let reason = "the right to send them was not given yet".into();
+        let reason = "the fence is not open yet".into();
         let (sender, state) = watch::channel(State::Closed { reason });
         let keeper = FenceKeeper {
             clock: Arc::clone(&clock),
@@ -161,29 +161,29 @@ impl Fence {
         (keeper, Self(Some(Kept { clock, state })))
     }
 
-    /// A fence that is always open.
+    /// Creates a fence that is always open.
     #[must_use]
     pub const fn open() -> Self {
         Self(None)
     }
 
-    /// Whether an attempt may start now.
+    /// Checks that an attempt is allowed to start now.
     ///
     /// # Errors
-    /// When it may not.
+    /// When the fence is closed.
     pub fn check(&self) -> Result<(), Closed> {
         self.0.as_ref().map_or(Ok(()), Kept::check)
     }
 
-    /// How much time there is; nothing if there is no deadline, zero if the fence is closed.
+    /// Returns the remaining time: `None` without a deadline, zero if the fence is closed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let kept = self.0.as_ref()?;
         kept.state.borrow().remaining(&*kept.clock)
     }
 
-    /// Waits until the fence is closed or its deadline is reached, and says why. A deadline that is moved on meanwhile
-    /// is waited for instead.
+    /// Waits until the fence is closed or its deadline is reached, and returns the reason. If the deadline is extended
+    /// meanwhile, it waits for the new one.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -193,7 +193,7 @@ impl Fence {
         };
         let mut waiting = pin!(kept.ended());
         poll_fn(|cx| match kept.check() {
-            // Also if something else woke this task, such as an answer: no timer counts the time of a suspend.
+            // Checked on every wake-up, for example by an answer: timers do not count the time of a suspend.
             Err(closed) => Poll::Ready(closed),
             Ok(()) => waiting.as_mut().poll(cx),
         })
@@ -211,7 +211,7 @@ impl Kept {
             return Ok(());
         }
         let reason = match state {
-            State::Open { .. } => "the time for which they were permitted is over".into(),
+            State::Open { .. } => "the deadline of the fence has passed".into(),
             State::Closed { reason } => Arc::clone(reason),
         };
         Err(Closed {
@@ -220,7 +220,7 @@ impl Kept {
         })
     }
 
-    /// Waits for the keeper, or for the deadline as it is moved on.
+    /// Waits until the keeper closes the fence, or until the deadline, which the keeper can extend.
     async fn ended(&self) -> Closed {
         let mut state = self.state.clone();
         loop {
@@ -239,7 +239,7 @@ impl Kept {
             };
             tokio::select! {
                 biased;
-                // The keeper says so before it goes.
+                // The keeper sends its last state before it is dropped.
                 _ = state.changed() => {}
                 () = deadline => {}
             }
@@ -248,21 +248,22 @@ impl Kept {
 }
 
 impl FenceKeeper {
-    /// Opens the fence until `deadline`, or without one until it is closed. If it is open, this moves the deadline.
+    /// Opens the fence until `deadline`, or until it is closed if there is none. If the fence is open, this replaces
+    /// the deadline.
     pub fn open_until(&self, deadline: Option<MonotonicTime>) {
         let limit = deadline.map_or(Limit::None, Limit::Until);
         self.state.send_replace(State::open(limit));
     }
 
-    /// Opens the fence until so much time has passed `since` then, on the larger of monotonic and calendar time. If it is
-    /// open, this moves the deadline.
+    /// Opens the fence until `time` has passed since `since`, on the larger of monotonic and wall-clock time. If the
+    /// fence is open, this replaces the deadline.
     pub fn open_for(&self, time: Duration, since: SuspendAwareTime) {
         let limit = Limit::For { time, since };
         self.state.send_replace(State::open(limit));
     }
 
-    /// As [`open_for`](Self::open_for), unless the fence is closed or its deadline was reached by then. Gives whether it is
-    /// open.
+    /// Like [`open_for`](Self::open_for), unless the fence is closed or its deadline was reached. Returns whether the
+    /// fence is open.
     pub fn extend_for(&self, time: Duration, since: SuspendAwareTime) -> bool {
         self.state.send_if_modified(|state| {
             let is_open = state.remaining(&*self.clock) != Some(Duration::ZERO);
@@ -273,7 +274,7 @@ impl FenceKeeper {
         })
     }
 
-    /// Closes the fence. The reason is what those are told who are held back.
+    /// Closes the fence. Rejected requests report `reason` in their error.
     pub fn close(&self, reason: impl Into<Arc<str>>) {
         let reason = reason.into();
         self.state.send_replace(State::Closed { reason });
@@ -285,7 +286,7 @@ impl Drop for FenceKeeper {
         self.state.send_if_modified(|state| {
             let is_open = matches!(state, State::Open { .. });
             if is_open {
-                let reason = "the one who gave the right to send them is gone".into();
+                let reason = "the keeper of the fence was dropped".into();
                 *state = State::Closed { reason };
             }
             is_open
@@ -337,7 +338,7 @@ mod tests {
         clock.advance(LEASE - Duration::from_nanos(1));
         assert_eq!(fence.check(), Ok(()));
         clock.advance(Duration::from_nanos(1));
-        assert_eq!(reason(&fence), "the time for which they were permitted is over");
+        assert_eq!(reason(&fence), "the deadline of the fence has passed");
 
         keeper.open_until(None);
         assert_eq!((fence.check(), fence.remaining()), (Ok(()), None));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a controller holds of one Kubernetes cluster: connection, client, cache, mapper, event recorder and fence.
+//! Access to one Kubernetes cluster: connection, client, cache, mapper, event recorder and fence.
 //!
-//! A [`Cluster`] is made from a configuration, or from what the environment says. It sends nothing until somebody asks,
-//! and ends with its last handle.
+//! Build a [`Cluster`] from a configuration or from the environment. It sends no request until one is needed, and its
+//! connections close when the last handle is dropped.
 //!
 //! ```no_run
 //! use k8s_openapi::api::apps::v1::Deployment;
@@ -14,17 +14,17 @@
 //! let cluster = Cluster::builder("production").build().await?;
 //! let client = cluster.client();
 //!
-//! // Reads come from a cache. The first one of a kind lists and watches it; from then on they cost no request.
+//! // Reads use a cache. The first read of a kind lists and watches it; later reads send no request.
 //! let front = client.get::<Deployment>(&ObjectKey::new("web", "front")).await?;
 //! let all = client.list::<Deployment>(&Query::new().namespace("web").label("tier", "front")).await?;
 //!
-//! // Writes go to the server. What they changed is seen by the next read, however late the watch tells of it.
+//! // Writes are sent to the server. The next read shows the change, even before the watch delivers it.
 //! if let Some(front) = front {
 //!     let mut front = Deployment::clone(&front);
 //!     front.spec.replicas = Some(3);
 //!     match client.update(&front).await {
 //!         Ok(_) => cluster.recorder("web").event(&front, EventType::Normal, "Scaled", "Scaling", "to 3 replicas"),
-//!         Err(error) if error.is_conflict() => {} // Somebody was quicker: read and decide anew.
+//!         Err(error) if error.is_conflict() => {} // Another client changed it: read it again and decide anew.
 //!         Err(error) => return Err(error.into()),
 //!     }
 //! }
@@ -32,28 +32,29 @@
 //! # }
 //! ```
 //!
-//! # Where to find what
-//! | for | there is |
+//! # Overview
+//! | task | API |
 //! |---|---|
-//! | making, closing and watching over a connection | [`Cluster`], [`ClusterBuilder`], [`ClusterState`] |
-//! | reading and writing kinds that are types | [`Client`] |
-//! | … kinds that are known when the program runs | [`Client::of`], [`Mapper`] |
-//! | … metadata alone, which is cheap | [`Client::metadata`] |
-//! | … past the cache | [`Client::live`] |
-//! | … without effect, by another name, with force, with less time | [`Client::dry_run`], [`Client::field_manager`], [`Client::force`], [`Client::timeout`] |
-//! | writing only as long as one may | [`Fence`], [`Client::fenced`] |
-//! | saying what happened | [`Recorder`] |
-//! | all that kube can do besides | [`Client::kube`] |
+//! | build, close and monitor a connection | [`Cluster`], [`ClusterBuilder`], [`ClusterState`] |
+//! | read and write kinds that are Rust types | [`Client`] |
+//! | … kinds that are known at run time | [`Client::of`], [`Mapper`] |
+//! | … metadata only, which is cheaper | [`Client::metadata`] |
+//! | … bypassing the cache | [`Client::live`] |
+//! | … as a dry run, with another field manager, with force, with another timeout | [`Client::dry_run`], [`Client::field_manager`], [`Client::force`], [`Client::timeout`] |
+//! | write only while a lease is held | [`Fence`], [`Client::fenced`] |
+//! | record events | [`Recorder`] |
+//! | use other features of kube | [`Client::kube`] |
 //! | counters for metrics | [`Cluster::requests`], [`Cluster::retries`], [`Cluster::events`] |
 //!
-//! # One way to the server
-//! Verbs, cache, mapper, recorder and the clients that [`Client::kube`] gives all send their requests the same way. There
-//! each attempt passes the fences, has its time, is tried again if that is harmless, and is counted. A program that works
-//! with several clusters has one [`Cluster`] for each; they know nothing of each other.
+//! # One transport
+//! The verbs, cache, mapper, recorder and the clients of [`Client::kube`] all send their requests through one
+//! transport. It checks the fences for each attempt, enforces the timeout, retries requests that are safe to repeat,
+//! and counts attempts. A program that works with several clusters has one [`Cluster`] for each; clusters share
+//! nothing.
 //!
 //! # In tests
-//! [`ClusterBuilder::service`] takes an API server in the same process, [`ClusterBuilder::clock`],
-//! [`wall_clock`](ClusterBuilder::wall_clock) and [`seed`](ClusterBuilder::seed) say what time and chance are.
+//! [`ClusterBuilder::service`] takes an API server in the same process. [`ClusterBuilder::clock`],
+//! [`wall_clock`](ClusterBuilder::wall_clock) and [`seed`](ClusterBuilder::seed) control time and randomness.
 
 mod client;
 mod cluster;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From kinds to the resources by which a server names them, and back.
+//! Maps kinds to the resources that a server has, and back.
 //!
-//! A [`Cluster`](crate::Cluster) has one [`Mapper`]. It asks the server what it has (discovery) when it is asked for
-//! something that it does not know, and remembers the answer.
+//! A [`Cluster`](crate::Cluster) has one [`Mapper`]. It sends a discovery request when it is asked for a kind that it
+//! does not know, and caches the answer.
 //!
 //! ```no_run
 //! use steersman_cluster::{ResourceQuery, Cluster};
@@ -17,20 +17,22 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. Nothing is sent before somebody asks, and nothing for what is known, unless it is asked for anew.
-//! 2. What is not known is asked for at most every two seconds: until then the answer is that there is none.
-//! 3. Who asks at the same time waits for the same request; no lock is held over it.
-//! 4. Of several versions the one comes first that the server preferred when it was asked. What is known stays as it was
-//!    then: a version that is preferred later, or a subresource that is added, is found by
-//!    [`resolve_anew`](Mapper::resolve_anew), or when somebody asks for something that is not known.
-//! 5. A part of discovery that fails takes nothing away that is known, and a kind that it may have is
+//! 1. The mapper sends no request until it is asked, and none for a known kind, unless
+//!    [`resolve_anew`](Mapper::resolve_anew) requests it.
+//! 2. An unknown kind causes at most one request every two seconds. Until then the answer is that it does not exist.
+//! 3. Concurrent callers wait for the same request. No lock is held across it.
+//! 4. Of several versions, the mapper returns the one that the server preferred at the time of the request. Known
+//!    entries stay as they were: a version that is preferred later, or a new subresource, is found by
+//!    [`resolve_anew`](Mapper::resolve_anew), or when an unknown kind is resolved.
+//! 5. A failed part of discovery removes no known entry, and a kind that it might contain is
 //!    [undecided](MapError::Undecided), not missing.
-//! 6. When a client finds that a version of a kind is gone, that one is forgotten, and asked for again at the same rate.
+//! 6. When a client finds that a version of a kind was removed, the mapper forgets it, and requests it again at the
+//!    same rate.
 //!
-//! # How it asks
-//! For a list of all groups with all that is in them, which servers have since Kubernetes 1.26; with the tag of the last
-//! answer, so that one that says nothing new costs next to nothing. A server that has no such list is asked for the
-//! versions of the one group that is wanted.
+//! # Discovery requests
+//! The mapper uses aggregated discovery, which servers have since Kubernetes 1.26. It sends the ETag of the last
+//! answer, so that an unchanged answer costs almost nothing. On a server without aggregated discovery, it requests the
+//! versions of the one group that is needed.
 
 mod discovery;
 mod table;
@@ -56,14 +58,14 @@ use self::{
 };
 use crate::{Kind, transport::Transport};
 
-/// So long an answer counts that there is none.
+/// Lifetime of a negative answer.
 const NEGATIVE: Duration = Duration::from_secs(2);
 
-/// So many groups are asked for at the same time where each is a question of its own, so that one which does not answer keeps
-/// nobody from asking for the others.
+/// Number of groups that are requested concurrently where each group is a separate request, so that one group that does
+/// not answer does not block the others.
 const QUESTIONS_AT_ONCE: usize = 8;
 
-/// Knows what a server has. Cloning it copies a pointer.
+/// Caches the resources that a server has. Cloning copies a pointer.
 #[derive(Clone)]
 pub struct Mapper(Arc<Shared>);
 
@@ -71,20 +73,20 @@ struct Shared {
     transport: Transport,
     clock: Arc<dyn Clock>,
     table: RwLock<Table>,
-    /// Requests that are under way.
+    /// Requests under way.
     flights: Mutex<HashMap<Source, WeakShared<Flight>>>,
 }
 
-/// What the server said of some groups.
+/// Result of a discovery request for some groups.
 pub(crate) struct Renewed {
     pub(crate) groups: Vec<String>,
-    /// What is in the way, if anything is.
+    /// The error, if the request failed.
     pub(crate) answer: Result<(), Arc<str>>,
 }
 
 type Flight = BoxFuture<'static, Result<(), Arc<Failure>>>;
 
-/// What is asked for: a kind or a resource of a group, in some version or in the one that the server prefers.
+/// Query for a kind or a resource of a group, in a given version or in the version that the server prefers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct ResourceQuery {
@@ -112,46 +114,46 @@ pub struct Mapping {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The server does not have it.
+    /// The server does not have the resource.
     #[error("the server does not have {ask}")]
     NoMatch {
-        /// What was asked for.
+        /// The query.
         ask: ResourceQuery,
     },
-    /// The server does not say what it has of this group at the moment.
-    #[error("whether the server has {ask} cannot be told: it does not say what it has of that group")]
+    /// Discovery currently has no information about this group.
+    #[error("cannot determine whether the server has {ask}: discovery has no information about that group")]
     Undecided {
-        /// What was asked for.
+        /// The query.
         ask: ResourceQuery,
     },
-    /// The server could not be asked.
-    #[error("whether the server has {ask} cannot be told")]
+    /// The discovery request failed.
+    #[error("cannot determine whether the server has {ask}")]
     Discovery {
-        /// What was asked for.
+        /// The query.
         ask: ResourceQuery,
-        /// Why not.
+        /// Cause.
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl ResourceQuery {
-    /// A kind such as `Deployment` of a group such as `apps`, which is empty for the core group.
+    /// Queries a kind such as `Deployment` of a group such as `apps`. The core group is empty.
     pub fn kind(group: &str, kind: &str) -> Self {
         Self::new(group, Name::Kind(kind.to_owned()))
     }
 
-    /// The resource that paths name such as `deployments`.
+    /// Queries a resource by its plural name, such as `deployments`.
     pub fn plural(group: &str, plural: &str) -> Self {
         Self::new(group, Name::Plural(plural.to_owned()))
     }
 
-    /// The kind of a type, in its version.
+    /// Queries the kind of a Rust type, in its version.
     pub fn of<K: Kind>() -> Self {
         Self::kind(&K::group(&()), &K::kind(&())).version(&K::version(&()))
     }
 
-    /// In this version. Default: the one that the server prefers.
+    /// Sets the version. Default: the version that the server prefers.
     pub fn version(mut self, version: &str) -> Self {
         self.version = Some(version.to_owned());
         self
@@ -167,31 +169,31 @@ impl ResourceQuery {
 }
 
 impl Mapping {
-    /// The names of the resource.
+    /// Returns the names of the resource.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         &self.resource
     }
 
-    /// Whether its objects are in namespaces.
+    /// Reports whether the resource is namespaced.
     #[must_use]
     pub fn is_namespaced(&self) -> bool {
         self.namespaced
     }
 
-    /// What can be done with it, such as `watch`.
+    /// Returns the verbs of the resource, such as `watch`.
     #[must_use]
     pub fn verbs(&self) -> &[String] {
         &self.verbs
     }
 
-    /// Its subresources, such as `status`.
+    /// Returns the subresources, such as `status`.
     #[must_use]
     pub fn subresources(&self) -> &[String] {
         &self.subresources
     }
 
-    /// Whether it has this subresource.
+    /// Reports whether the resource has this subresource.
     #[must_use]
     pub fn has_subresource(&self, name: &str) -> bool {
         self.subresources.iter().any(|subresource| subresource == name)
@@ -208,13 +210,13 @@ impl Mapper {
         }))
     }
 
-    /// What the server has by this name.
+    /// Returns the resource that matches a query.
     ///
     /// # Errors
-    /// When it has none, or cannot be asked.
+    /// When the server does not have it, or the discovery request fails.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time. Others that wait for the same answer go on.
+    /// It can be dropped at any time. Other callers that wait for the same answer are not affected.
     pub async fn resolve(&self, ask: &ResourceQuery) -> Result<Arc<Mapping>, MapError> {
         match self.look(ask) {
             Lookup::Found(mapping) => Ok(mapping),
@@ -227,23 +229,23 @@ impl Mapper {
         }
     }
 
-    /// What the server has by this name now, whatever is known. Who asks often asks with the tag of the last answer, and the
-    /// server has little to say; but it is a request each time.
+    /// Returns the resource that matches a query, from a new discovery request. The request carries the ETag of the
+    /// last answer, so that an unchanged answer is small; but each call sends a request.
     ///
     /// ```no_run
     /// # use steersman_cluster::{ResourceQuery, Cluster};
     /// # async fn example(cluster: Cluster) -> Result<(), steersman_cluster::MapError> {
-    /// // The definition of the kind has changed: is there a newer version?
+    /// // The CRD has changed: is there a newer version?
     /// let widgets = cluster.mapper().resolve_anew(&ResourceQuery::kind("example.com", "Widget")).await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// When it has none, or cannot be asked.
+    /// When the server does not have it, or the discovery request fails.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time. Others that wait for the same answer go on.
+    /// It can be dropped at any time. Other callers that wait for the same answer are not affected.
     pub async fn resolve_anew(&self, ask: &ResourceQuery) -> Result<Arc<Mapping>, MapError> {
         if let Err(source) = self.refresh(ask).await {
             let ask = ask.clone();
@@ -255,11 +257,11 @@ impl Mapper {
         }
     }
 
-    /// What the server has by this name, as soon as it has it. It is asked again until the deadline, which is a moment
-    /// of the [clock of the cluster](crate::Cluster::clock).
+    /// Waits until the server has the resource of a query. It retries until `deadline`, which is a time of the [clock
+    /// of the cluster](crate::Cluster::clock).
     ///
     /// # Errors
-    /// What the last answer was at the deadline, or when the cluster was closed.
+    /// The last error, at the deadline or when the cluster was closed.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -281,13 +283,13 @@ impl Mapper {
                 Lookup::Unknown { asked, .. } => asked.unwrap_or(now),
                 Lookup::Found(_) => continue,
             };
-            // No later than the deadline, for a last look.
+            // Not after the deadline, for a last attempt.
             let next = (asked.max(now) + NEGATIVE).min(deadline);
             self.0.clock.sleep_until(next).await;
         }
     }
 
-    /// What is known by this name, without asking the server.
+    /// Returns the known resource that matches a query, without a request.
     #[must_use]
     pub fn known(&self, ask: &ResourceQuery) -> Option<Arc<Mapping>> {
         match self.look(ask) {
@@ -296,8 +298,8 @@ impl Mapper {
         }
     }
 
-    /// Asks the server again about these groups, once for each question that it takes, a few of them at a time and in the
-    /// order of their names. A server that turns out not to have a list of all groups has not answered for any of them.
+    /// Requests discovery for these groups again, one request for each source, several at a time, in the order of their
+    /// names. If the server turns out not to have aggregated discovery, none of the groups is answered.
     pub(crate) fn renew(&self, groups: BTreeSet<String>) -> impl Stream<Item = Renewed> + use<> {
         let mut questions: BTreeMap<Source, Vec<String>> = BTreeMap::new();
         for group in groups {
@@ -315,7 +317,7 @@ impl Mapper {
         asked.buffer_unordered(QUESTIONS_AT_ONCE)
     }
 
-    /// When the server was asked about the group of this, unless somebody found since that it is not as it said.
+    /// Returns the time of the last discovery of the query's group, unless the queried entry was forgotten since.
     pub(crate) fn asked(&self, ask: &ResourceQuery) -> Option<MonotonicTime> {
         self.read(|table| match table.look(ask) {
             Lookup::Unknown {
@@ -325,7 +327,7 @@ impl Mapper {
         })
     }
 
-    /// Whether the server has this, as far as it said so.
+    /// Returns the presence of a resource according to discovery.
     pub(crate) fn presence(&self, ask: &ResourceQuery) -> Presence {
         match self.look(ask) {
             Lookup::Found(_) => Presence::Present,
@@ -338,8 +340,8 @@ impl Mapper {
         }
     }
 
-    /// Forgets a resource in its version, such as one that the server does not have any more. Whoever wants to know asks the
-    /// server, as seldom as for anything that is not known.
+    /// Forgets a resource in its version, for example because the server does not have it any more. Later queries
+    /// request it again, at the same rate as an unknown kind.
     pub fn forget(&self, resource: &Resource) {
         self.0.forget(resource, |other| {
             (other.plural(), other.version()) == (resource.plural(), resource.version())
@@ -352,12 +354,12 @@ impl Mapper {
             .forget(resource, |other| other.plural() == resource.plural());
     }
 
-    /// Waits for what the server says about the group of an ask: for a request that is under way, or a new one.
+    /// Waits for discovery of the query's group: for a request under way, or a new one.
     async fn refresh(&self, ask: &ResourceQuery) -> Result<(), Arc<Failure>> {
         loop {
             let source = self.read(|table| table.source(&ask.group));
             self.join(&source).await?;
-            // A server that turns out not to have a list of all groups is asked for this one.
+            // The server turned out not to have aggregated discovery: request this group.
             if self.read(|table| table.source(&ask.group)) == source {
                 return Ok(());
             }
@@ -393,7 +395,7 @@ impl Mapper {
 }
 
 impl Shared {
-    /// Asks the server, and notes what it says.
+    /// Sends a discovery request and stores the answer.
     async fn ask(self: Arc<Self>, source: Source) -> Result<(), Arc<Failure>> {
         let tag = self.read(|table| table.tag(&source));
         let answer = discovery::ask(&self.transport, &source, tag).await;

@@ -21,23 +21,24 @@ use steersman_core::ObjectKey;
 /// # Ok::<(), steersman_cluster::OwnerError>(())
 /// ```
 pub trait ObjectExt: kube::Resource {
-    /// Namespace and name. An object without a name, such as one that is to be created with `generateName`, has an empty one.
+    /// Returns namespace and name. The name is empty for an object without one, such as an object to be created with
+    /// `generateName`.
     fn key(&self) -> ObjectKey {
         key_of(self.meta())
     }
 
-    /// Whether the object has a deletion timestamp.
+    /// Reports whether the object has a deletion timestamp.
     fn is_being_deleted(&self) -> bool {
         self.meta().deletion_timestamp.is_some()
     }
 
-    /// Whether the object has this finalizer.
+    /// Reports whether the object has this finalizer.
     fn has_finalizer(&self, finalizer: &str) -> bool {
         let mut finalizers = self.meta().finalizers.iter().flatten();
         finalizers.any(|held| held == finalizer)
     }
 
-    /// Metadata for a child of this object: the name of this object, a dash and `suffix`, in the same namespace.
+    /// Returns metadata for a child of this object: this object's name, a dash and `suffix`, in the same namespace.
     fn child_metadata(&self, suffix: &str) -> ObjectMeta {
         ObjectMeta {
             namespace: self.meta().namespace.clone(),
@@ -50,7 +51,7 @@ pub trait ObjectExt: kube::Resource {
     /// collector deletes it with the owner.
     ///
     /// # Errors
-    /// When another object controls it already, or the server would not accept or would ignore the reference.
+    /// When another object is already the controller, or the server would reject or ignore the reference.
     fn set_controller_reference<O>(&mut self, owner: &O) -> Result<(), OwnerError>
     where
         O: kube::Resource<DynamicType = ()>,
@@ -75,10 +76,11 @@ pub trait ObjectExt: kube::Resource {
         Ok(())
     }
 
-    /// Makes `owner` one of the owners of this object: the garbage collector deletes it with the last of them.
+    /// Makes `owner` one of the owners of this object: the garbage collector deletes the object when its last owner is
+    /// deleted.
     ///
     /// # Errors
-    /// When the server would not accept or would ignore the reference.
+    /// When the server would reject or ignore the reference.
     fn set_owner_reference<O>(&mut self, owner: &O) -> Result<(), OwnerError>
     where
         O: kube::Resource<DynamicType = ()>,
@@ -106,7 +108,7 @@ pub enum OwnerError {
         /// Kind and name of its controller.
         controller: String,
     },
-    /// The owner was not read from a server.
+    /// The owner has no uid because it was not read from a server.
     #[error(
         "cannot set an owner of `{object}`: `{owner}` has no uid; use an object that the server has returned"
     )]
@@ -149,7 +151,7 @@ fn key_of(metadata: &ObjectMeta) -> ObjectKey {
     ObjectKey::new(namespace, metadata.name.as_deref().unwrap_or_default())
 }
 
-/// In the place of a reference to the same owner, if there is one.
+/// Adds the reference, and replaces an existing reference to the same owner.
 fn add(metadata: &mut ObjectMeta, reference: OwnerReference) {
     let owners = metadata.owner_references.get_or_insert_default();
     owners.retain(|known| known.uid != reference.uid);

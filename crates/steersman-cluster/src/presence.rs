@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a cluster has a kind, and when that changes.
+//! Tracks whether a cluster has a kind, and when that changes.
 //!
-//! One tracker for each cluster learns it for everybody who asks, as long as somebody does. It watches
-//! CustomResourceDefinitions and APIServices. A kind that a definition explains is present while the definition is
-//! Established and serves the version; one that no definition explains is absent if no APIService has its version. What is
-//! left is asked for by discovery, at an interval, with the tag of the last answer: versions that a server of its own has,
-//! built-in kinds, everything where definitions may not be watched, and all but present definitions where APIServices may
-//! not be.
+//! One tracker for each cluster serves all subscribers, and runs while there is at least one. It watches
+//! CustomResourceDefinitions and APIServices. A kind with a CRD is present while the CRD is Established and serves the
+//! version. A kind without a CRD is absent if no APIService has its version. All other kinds are polled through
+//! discovery, with the ETag of the last answer: versions of an aggregated API server, built-in kinds, all kinds if the
+//! account is not allowed to watch CRDs, and all kinds except those of present CRDs if it is not allowed to watch
+//! APIServices.
 //!
 //! # Guarantees
-//! 1. A thousand who ask cost what one does: two watches, and at most one round of discovery at an interval of 50 ms or
-//!    more, which is one question, or one for each group of a server that has no list of all groups. Besides, a kind that is
-//!    defined is asked for until the server is ready with it: one or two small requests for each, sixteen at a time.
-//! 2. A kind that is absent costs no requests where definitions and APIServices may both be watched, unless one of the
-//!    latter is for its version.
-//! 3. What cannot be told is [`Unknown`](Presence::Unknown): a broken discovery, a part of it that is missing, a server
-//!    that does not answer. It is never taken for absence.
-//! 4. A kind stays present while its definition is being deleted, until that is gone, since finalizers have to be removed.
-//! 5. A definition that was made anew is another incarnation, also if nobody saw it absent. Where definitions may not be
-//!    watched, that cannot be told between two questions, unless it has another scope: those who watch the objects see
-//!    them go and come. A permission to watch definitions that comes or goes makes no other incarnation.
-//! 6. A kind is called present once the server is ready for those who watch it: after a definition is Established that
-//!    takes some more milliseconds, and whoever asks too early may be told to come back in a second.
-//! 7. As long as somebody asks, a cached read of a kind that is known to be absent says so without a request, and an
-//!    informer of it sends none until the kind is there, which it notices at once.
-//! 8. When the last who asks is gone, the watches close.
+//! 1. A thousand subscribers cost as much as one: two watches, and at most one round of discovery per interval of 50 ms
+//!    or more. A round is one request, or one for each group on a server without aggregated discovery. In addition, a
+//!    kind with a CRD is probed until the server is ready to serve it: one or two small requests for each kind, sixteen
+//!    at a time.
+//! 2. An absent kind costs no requests if the account is allowed to watch both CRDs and APIServices, unless an
+//!    APIService is for its version.
+//! 3. An undetermined presence is [`Unknown`](Presence::Unknown): a failed discovery, a missing part of it, a server
+//!    that does not answer. It is never treated as absence.
+//! 4. A kind stays present while its CRD is being deleted, until the CRD is removed, because finalizers have to be
+//!    removed.
+//! 5. A CRD that was recreated is another incarnation, even if the kind was never seen absent. If the account is not
+//!    allowed to watch CRDs, this cannot be detected between two polls, unless the scope differs: watches of the
+//!    objects show that they were deleted and created. Gaining or losing the permission to watch CRDs does not start
+//!    another incarnation.
+//! 6. A kind is reported as present once the server is ready to serve watches. After the CRD is Established, that takes
+//!    some milliseconds, and the server can reject an earlier watch with a delay of one second.
+//! 7. While the tracker runs, a cached read of a kind that is known to be absent returns at once without a
+//!    request. An informer of it sends none until the kind is installed, which it notices at once.
+//! 8. When the last subscriber is dropped, the watches close.
 
 mod discovery;
 mod index;
@@ -45,19 +48,19 @@ use tokio::sync::watch;
 use self::tracker::{Asked, Tracker};
 use crate::{Cluster, Mapper};
 
-/// How often discovery is asked by default.
+/// Default polling interval of discovery.
 pub const POLL_EVERY: Duration = Duration::from_secs(10);
 
-/// No interval is shorter, whatever is asked for.
+/// Minimum polling interval; shorter ones are raised to it.
 const POLL_EVERY_MIN: Duration = Duration::from_millis(50);
 
-/// Tells whether a cluster has a kind, as long as it is held; from [`Cluster::presence`].
+/// Subscription to the presence of a kind; from [`Cluster::presence`].
 pub struct PresenceWatch {
     sightings: watch::Receiver<Sighting>,
     _asked: Asked,
 }
 
-/// What a cluster has for its tracker, while there is none.
+/// The tracker of a cluster, if one is running.
 #[derive(Default)]
 pub(crate) struct Presences {
     tracker: Mutex<Weak<Tracker>>,
@@ -74,13 +77,13 @@ impl Presences {
         })
     }
 
-    /// What is known of a kind, by somebody who follows what the cluster has.
+    /// Returns the presence of a kind, or `Unknown` if no tracker runs.
     pub(crate) fn presence(&self, resource: &Resource) -> Presence {
         self.running()
             .map_or(Presence::Unknown, |tracker| tracker.presence(resource))
     }
 
-    /// Says that something may be known differently.
+    /// Returns a receiver that is notified when a presence might have changed.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -92,8 +95,8 @@ impl Presences {
 }
 
 impl Cluster {
-    /// Follows whether the cluster has a kind. Where that has to be polled, it is at the shortest of the intervals that
-    /// are asked for at the same time, and at most every 50 ms.
+    /// Subscribes to the presence of a kind. If it has to be polled, the tracker uses the shortest interval of all
+    /// subscribers, but at least 50 ms.
     ///
     /// ```no_run
     /// use k8s_openapi::api::apps::v1::Deployment;
@@ -116,7 +119,7 @@ impl Cluster {
         }
     }
 
-    /// The kinds that somebody follows, and how they stand.
+    /// Returns all kinds with a subscriber and their presence.
     #[must_use]
     pub fn presences(&self) -> Vec<(Resource, Sighting)> {
         self.inner()
@@ -127,13 +130,13 @@ impl Cluster {
 }
 
 impl PresenceWatch {
-    /// How it stands now.
+    /// Returns the current presence.
     #[must_use]
     pub fn now(&self) -> Sighting {
         self.sightings.borrow().clone()
     }
 
-    /// Waits until it stands so, and gives how.
+    /// Waits until the presence satisfies `condition`, and returns it.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -141,11 +144,11 @@ impl PresenceWatch {
         if let Ok(found) = self.sightings.wait_for(|sighting| condition(sighting)).await {
             return found.clone();
         }
-        // The cluster is gone, and nobody will tell.
+        // The cluster was dropped, and sends no more changes.
         std::future::pending().await
     }
 
-    /// Waits until it stands differently than when this was asked last, and gives how.
+    /// Waits for the next change after the last call of this or of `when`, and returns the presence.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -168,5 +171,5 @@ fn unknown(reason: impl Into<Arc<str>>) -> Sighting {
 }
 
 fn pending(resource: &Resource) -> Sighting {
-    Sighting::pending(format!("whether {resource} is installed is not known yet"))
+    Sighting::pending(format!("the presence of {resource} is not known yet"))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events about objects, for people who look at them with `kubectl describe`.
+//! Records events about objects, which `kubectl describe` shows.
 //!
 //! ```no_run
 //! use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -16,22 +16,21 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. Recording never waits: an event is put into a queue, or dropped and counted where that is full.
-//! 2. The same event again is one object on the server: a series with a count. It is written at once the second time, then
-//!    at most once a minute, and when it ends after six minutes of silence.
-//! 3. About one object there are 25 different events at once, and one more every five minutes; others are dropped and
-//!    counted.
-//! 4. Events go to the cluster of their recorder, and pass its fences.
-//! 5. What is longer than a server takes is cut: reason and action at 128 bytes, the note at 1024.
-//! 6. Events that a server refuses are dropped and counted, and for each component and code the log has one warning with
-//!    the server's words. That a namespace has gone before an event about it is no reason for one.
-//! 7. An event has a name that a server takes, whatever the name of the object is, and so has the component: what is no
-//!    qualified name such as `example.com/web` is made one, with `-` for each character that may not be in it.
-//! 8. The last time of a series is when it happened last, not when that was written.
+//! 1. Recording never waits: an event is put into a queue. If the queue is full, the event is dropped and counted.
+//! 2. A repeated event is one object on the server: a series with a count. The recorder writes it at once the second
+//!    time, then at most once a minute, and when it ends after six minutes without a repetition.
+//! 3. The recorder accepts 25 different events about one object at once, and one more every five minutes. Others are
+//!    dropped and counted.
+//! 4. Events are sent to the cluster of their recorder, and pass its fences.
+//! 5. Texts that are longer than the server accepts are cut: reason and action at 128 bytes, the note at 1024.
+//! 6. Events that the server rejects are dropped and counted. For each component and code, the log has one warning with
+//!    the server's message. An event whose namespace is deleted or terminating causes no warning.
+//! 7. The names of events and components are always valid, for every name of the object. A component that is not a
+//!    qualified name such as `example.com/web` is made one, with `-` for each character that is not allowed.
+//! 8. The last time of a series is the time of its last occurrence, not of the write.
 //!
 //! # Not promised
-//! That every event arrives: they are for people, and a server in trouble has other worries. One that cannot be written
-//! is tried five times. Whoever ends the process lets them be written with
+//! Delivery of every event. A failed write is tried five times. Before the process exits, call
 //! [`flush_events`](crate::Cluster::flush_events), as a manager does when it stops.
 
 mod book;
@@ -56,12 +55,12 @@ use tokio::sync::{mpsc, oneshot};
 use self::worker::Worker;
 use crate::{ClusterName, Fence, cluster::Inner, transport::Transport};
 
-/// How many events may wait.
+/// Maximum number of queued events.
 const QUEUE: usize = 1000;
 const REASON_MAX: usize = 128;
 const NOTE_MAX: usize = 1024;
 
-/// Records events of one component; from [`Cluster::recorder`](crate::Cluster::recorder). Cloning it copies pointers.
+/// Records events of one component; from [`Cluster::recorder`](crate::Cluster::recorder). Cloning copies pointers.
 #[derive(Clone)]
 pub struct Recorder {
     cluster: Arc<Inner>,
@@ -73,23 +72,23 @@ pub struct Recorder {
 
 type Observer = dyn Fn(&RecordedEvent) + Send + Sync;
 
-/// An event as somebody recorded it; what [`Recorder::observed`] tells. It is shown such as `Normal ScaledUp`.
+/// A recorded event, for the observer of [`Recorder::observed`]. It is displayed such as `Normal ScaledUp`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RecordedEvent {
-    /// Whether it is a reason for concern.
+    /// Type of the event.
     pub kind: EventType,
-    /// Why, as one word.
+    /// Reason, as one word.
     pub reason: String,
-    /// During which action.
+    /// Action during which it happened.
     pub action: String,
-    /// In words for people.
+    /// Message for people.
     pub note: String,
-    /// What it is about.
+    /// Object that the event is about.
     pub regarding: ObjectReference,
 }
 
-/// What an event is about; from [`Recorder::about`].
+/// Builds an event about an object; from [`Recorder::about`].
 #[derive(Clone)]
 #[must_use]
 pub struct EventBuilder<'a> {
@@ -98,27 +97,27 @@ pub struct EventBuilder<'a> {
     related: Option<ObjectReference>,
 }
 
-/// Whether an event is a reason for concern.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a server takes these two")]
 pub enum EventType {
-    /// It is not.
+    /// No reason for concern.
     Normal,
-    /// It is.
+    /// A reason for concern.
     Warning,
 }
 
-/// How many events there were.
+/// Numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventCounts {
-    /// Those that were recorded, repetitions included.
+    /// Recorded events, repetitions included.
     pub recorded: u64,
-    /// Those of them that were not written: too many, refused, or held back.
+    /// Recorded events that were not written: too many, rejected by the server, or rejected by a fence.
     pub dropped: u64,
 }
 
-/// What makes an event the same as another one.
+/// Identity of an event: equal keys are one series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     component: Arc<str>,
@@ -131,7 +130,7 @@ struct Key {
     note: Box<str>,
 }
 
-/// An object that an event is about, whatever state it is in.
+/// Reference to an object, independent of its state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reference {
     api_version: String,
@@ -142,18 +141,18 @@ struct Reference {
     field_path: String,
 }
 
-/// What is in the queue.
+/// A message in the queue.
 enum Message {
     Event {
         key: Box<Key>,
         at: SystemTime,
         fences: Arc<[Fence]>,
     },
-    /// Tells when all before it is done.
+    /// Notified when all messages before it are processed.
     Barrier(oneshot::Sender<()>),
 }
 
-/// Where the recorders of a cluster put events. It starts with the first one.
+/// Queue for the recorders of a cluster. The worker starts with the first event.
 pub(crate) struct Events {
     running: OnceLock<(mpsc::Sender<Message>, Task)>,
     counters: Arc<Counters>,
@@ -164,7 +163,7 @@ pub(crate) struct Events {
     wall: WallClock,
 }
 
-/// What says which time people would say it is.
+/// Source of the wall-clock time.
 pub(crate) type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 #[derive(Debug, Default)]
@@ -186,7 +185,7 @@ impl Recorder {
         }
     }
 
-    /// The same, whose events pass this fence besides.
+    /// Returns a recorder whose events pass this fence in addition.
     #[must_use]
     pub fn fenced(&self, fence: Fence) -> Self {
         Self {
@@ -195,8 +194,8 @@ impl Recorder {
         }
     }
 
-    /// The same, where somebody is told of each event when it is recorded, repetitions included, before it is decided
-    /// what is written of it. The observer must be quick.
+    /// Returns a recorder that calls `observer` with each recorded event, repetitions included, before it decides what
+    /// to write. The observer must be quick.
     #[must_use]
     pub fn observed(&self, observer: impl Fn(&RecordedEvent) + Send + Sync + 'static) -> Self {
         Self {
@@ -205,8 +204,8 @@ impl Recorder {
         }
     }
 
-    /// Records that something happened to an object: why, as one word in `UpperCamelCase`; during which action; and in
-    /// words for people. A server wants both words, and takes an empty text. It returns at once.
+    /// Records an event about an object, with a reason as one word in `UpperCamelCase`, an action, and a message for
+    /// people. The server requires reason and action, and accepts an empty message. Returns at once.
     pub fn event<K>(&self, object: &K, kind: EventType, reason: &str, action: &str, note: &str)
     where
         K: kube::Resource<DynamicType = ()>,
@@ -214,17 +213,17 @@ impl Recorder {
         self.about(object).event(kind, reason, action, note);
     }
 
-    /// Something about an object, with more to say than [`event`](Self::event) can.
+    /// Starts an event about an object, with more options than [`event`](Self::event).
     pub fn about<K: kube::Resource<DynamicType = ()>>(&self, object: &K) -> EventBuilder<'_> {
         self.about_reference(kube::Resource::object_ref(object, &()))
     }
 
-    /// An event about an object of a dynamic kind.
+    /// Starts an event about an object of a dynamic kind.
     pub fn about_dynamic(&self, object: &DynamicObject, resource: &Resource) -> EventBuilder<'_> {
         self.about_reference(kube::Resource::object_ref(object, &resource.into()))
     }
 
-    /// An event about an object given by reference.
+    /// Starts an event about an object given by reference.
     pub fn about_reference(&self, object: ObjectReference) -> EventBuilder<'_> {
         EventBuilder {
             recorder: self,
@@ -233,7 +232,7 @@ impl Recorder {
         }
     }
 
-    /// Waits until all that was recorded so far, also by others, was written or dropped.
+    /// Waits until all events of the cluster recorded so far, by any recorder, are written or dropped.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -243,18 +242,18 @@ impl Recorder {
 }
 
 impl EventBuilder<'_> {
-    /// Another object that plays a part in it.
+    /// Sets a second object that is involved.
     pub fn related<K: kube::Resource<DynamicType = ()>>(self, object: &K) -> Self {
         self.related_reference(kube::Resource::object_ref(object, &()))
     }
 
-    /// Another object that plays a part in it and is not at hand.
+    /// Sets a second object that is involved, by reference.
     pub fn related_reference(mut self, object: ObjectReference) -> Self {
         self.related = Some(object);
         self
     }
 
-    /// Records it, as [`Recorder::event`] does.
+    /// Records the event, like [`Recorder::event`].
     pub fn event(self, kind: EventType, reason: &str, action: &str, note: &str) {
         let recorder = self.recorder;
         if let Some(observer) = &recorder.observer {
@@ -306,15 +305,15 @@ impl Events {
         }
     }
 
-    /// Waits until all that is in the queue is done.
+    /// Waits until all queued messages are processed.
     pub(crate) async fn flush(&self) {
-        // Where nothing was recorded, there is nobody to ask.
+        // No event was recorded, so no worker runs.
         let Some((queue, _)) = self.running.get() else {
             return;
         };
         let (done, is_done) = oneshot::channel();
         if queue.send(Message::Barrier(done)).await.is_ok() {
-            // Dropped without a word, it has ended, and everything with it.
+            // An error means that the worker has ended, and no event is left.
             let _ = is_done.await;
         }
     }
@@ -366,12 +365,12 @@ impl From<ObjectReference> for Reference {
     }
 }
 
-/// As much of a text as there is room for.
+/// Cuts a text to at most `max` bytes.
 fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
-/// The name of this machine, which in a cluster is that of the Pod.
+/// Returns the host name, which is the name of the Pod in a cluster.
 fn host() -> String {
     let of_kernel = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = std::env::var("HOSTNAME").ok().or_else(of_kernel);

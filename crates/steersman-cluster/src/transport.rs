@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of a request to the server, which all clients of a cluster take.
+//! Sends the requests of all clients of a cluster.
 //!
 //! ```text
 //! verbs ──┐
@@ -8,13 +8,13 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. Each attempt asks the gate of the cluster, and each attempt of a write every fence besides; see
-//!    [`fence`](crate::Fence). A write asks once more in the task that writes its body to the socket: an attempt whose time is
-//!    over by then is not written. Each attempt tells the server how much time it has. What leads into a Pod or past the API server, such
-//!    as `exec`, is a write by any method.
-//! 2. A request is tried again only if that cannot have an effect twice: a read, or a write that the server did not take.
-//!    A server that asks for patience gets it, within the time limit of the request, and two minutes at most.
-//! 3. The time limit of a request covers all of its attempts and the whole of its answer. Watches have none.
+//! 1. Each attempt checks the gate of the cluster, and each attempt of a write also checks every fence; see
+//!    [`fence`](crate::Fence). The task that writes the body of a write to the socket checks once more: it does not
+//!    write an attempt whose time is over. Each attempt sends its remaining time to the server. Requests that lead into
+//!    a Pod or past the API server, such as `exec`, count as writes with any method.
+//! 2. A request is retried only if it cannot take effect twice: a read, or a write that the server did not accept.
+//!    Retries respect `Retry-After`, within the timeout of the request, and up to two minutes.
+//! 3. The timeout of a request covers all of its attempts and the complete answer. Watches have none.
 //! 4. Every attempt is counted, by the code of its answer.
 //! 5. No content of a request or an answer is logged.
 
@@ -55,35 +55,35 @@ use crate::{Closed, Fence};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// One client's way to the server. Cloning it copies pointers.
+/// Transport of one client. Cloning copies pointers.
 #[derive(Clone)]
 pub(crate) struct Transport {
     base: kube::Client,
     line: Arc<SharedTransport>,
-    /// What writes have to pass beside the gate.
+    /// Fences that writes check in addition to the gate.
     fences: Arc<[Fence]>,
-    /// None for those who look after time themselves.
+    /// `None` for callers that enforce their own timeouts.
     timeout: Option<Duration>,
     tries: u32,
-    /// Keeps the cluster alive as long as somebody holds this.
+    /// Keeps the cluster alive while this transport exists.
     held: Option<Arc<dyn Send + Sync>>,
 }
 
-/// What all clients of a cluster have in common.
+/// State that all clients of a cluster share.
 pub(crate) struct SharedTransport {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,
-    /// What every request has to pass.
+    /// Gate that every request checks.
     pub(crate) gate: Fence,
     pub(crate) user_agent: HeaderValue,
     pub(crate) token: Option<TokenFile>,
     pub(crate) meter: Meter,
     pub(crate) warnings: Warnings,
-    /// Hears of each answer that is a success.
+    /// Notified of each successful answer.
     pub(crate) liveness: Liveness,
 }
 
-/// No answer came.
+/// No answer arrived.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
     #[error(transparent)]
@@ -95,7 +95,7 @@ pub(crate) enum SendError {
 }
 
 impl Transport {
-    /// A way to the server as it is: no limit of time, one try, no fence but the gate.
+    /// Creates a transport without timeout, retries and fences except the gate.
     pub(crate) fn plain(base: kube::Client, line: Arc<SharedTransport>) -> Self {
         Self {
             base,
@@ -107,7 +107,7 @@ impl Transport {
         }
     }
 
-    /// With a limit of time, and tried again.
+    /// Sets a timeout and the number of attempts.
     pub(crate) fn limited(mut self, timeout: Duration, tries: u32) -> Self {
         self.timeout = Some(timeout);
         self.tries = tries.max(1);
@@ -126,24 +126,24 @@ impl Transport {
         self.fences = Arc::new([]);
     }
 
-    /// The same, which keeps something alive as long as it lives itself.
+    /// Returns the transport, which keeps `held` alive.
     pub(crate) fn holding(mut self, held: Arc<dyn Send + Sync>) -> Self {
         self.held = Some(held);
         self
     }
 
-    /// Whether nothing will be sent any more.
+    /// Reports whether the gate is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.line.gate.check().is_err()
     }
 
-    /// As kube has it, for those who know no other. It needs a runtime: requests queue in a task of it.
+    /// Converts it into a kube client. Requires a tokio runtime: requests are queued in a task.
     pub(crate) fn into_kube(self) -> kube::Client {
         let namespace = self.base.default_namespace().to_owned();
         kube::Client::new(self, namespace)
     }
 
-    /// Sends a request, if need be several times.
+    /// Sends a request, with retries.
     pub(crate) async fn send(&self, mut request: Request<Body>) -> Result<Response<Guarded>, SendError> {
         if !request.headers().contains_key(header::USER_AGENT) {
             let agent = self.line.user_agent.clone();
@@ -152,7 +152,7 @@ impl Transport {
         let deadline = self.deadline(&request);
         let mut tries = Tries::new(self.tries, is_read(request.method(), request.uri()));
         loop {
-            // What cannot be copied is sent once.
+            // A body that cannot be copied is sent once.
             let next = retry::copy(&request);
             let result = self.attempt(request, deadline).await;
             let Some(next) = next else { return result };
@@ -166,8 +166,8 @@ impl Transport {
             let answer = result.as_ref().ok().map(Response::status);
             self.line.meter.retried(next.method(), answer);
             let outcome = retry::outcome(&result);
-            tracing::debug!(method = %next.method(), path = next.uri().path(), ?delay, outcome, "trying again");
-            // Not kept while we wait, as is the connection of its body.
+            tracing::debug!(method = %next.method(), path = next.uri().path(), ?delay, outcome, "retrying request");
+            // Dropped before the wait, with the connection of its body.
             drop(result);
             let pass = self.pass(is_read(next.method(), next.uri()), deadline);
             pass.over(self.line.clock.sleep_until(until)).await?;
@@ -175,7 +175,7 @@ impl Transport {
         }
     }
 
-    /// One attempt, or two if the token has changed meanwhile: a server that does not know us has not acted.
+    /// Runs one attempt, or two if the token has changed meanwhile: a server that answers 401 has not acted.
     async fn attempt(
         &self,
         mut request: Request<Body>,
@@ -197,7 +197,7 @@ impl Transport {
                 if old.as_ref() == Some(&new) {
                     return Ok(response);
                 }
-                tracing::debug!("the token has changed; trying again with the new one");
+                tracing::debug!("token changed; retrying with the new token");
                 request.headers_mut().insert(header::AUTHORIZATION, new);
                 self.attempt_once(request, deadline).await
             }
@@ -251,16 +251,16 @@ impl Transport {
     }
 }
 
-/// Subresources that lead to something else than objects: nobody here knows what a request there does.
+/// Subresources that connect to something other than objects. A request there can have any effect.
 const DOORS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
-/// Whether a request changes nothing.
+/// Reports whether a request changes nothing.
 fn is_read(method: &Method, uri: &Uri) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
         && !subresource(uri.path()).is_some_and(|name| DOORS.contains(&name))
 }
 
-/// Whether the answer takes as long as it takes: the same requests that a server does not limit.
+/// Reports whether the request has no timeout: the same requests that the server does not limit.
 fn is_long_running(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let is_watch = form_urlencoded::parse(query.as_bytes())
@@ -269,7 +269,7 @@ fn is_long_running(request: &Request<Body>) -> bool {
     is_watch || subresource(request.uri().path()).is_some_and(is_stream)
 }
 
-/// The subresource that a path names. Objects and namespaces may have the same names.
+/// Returns the subresource in a path. Objects and namespaces can have the same names.
 fn subresource(path: &str) -> Option<&str> {
     let mut parts = path.trim_start_matches('/').split('/');
     match parts.next()? {
@@ -278,11 +278,11 @@ fn subresource(path: &str) -> Option<&str> {
         _ => return None,
     };
     let resource = parts.next()?;
-    // In a namespace, two parts come before the resource.
+    // In a namespace, two segments precede the resource.
     parts.nth(if resource == "namespaces" { 3 } else { 1 })
 }
 
-/// Says how long the server may take, so that it does not act when nobody waits any more.
+/// Sets the timeout for the server, so that it does not act after the client has stopped waiting.
 fn tell_time(request: &mut Request<Body>, remaining: Duration) {
     let uri = request.uri();
     let millis = remaining.as_millis().max(1);
@@ -322,7 +322,7 @@ impl Service<Request<Body>> for Transport {
 }
 
 impl SendError {
-    /// What lies behind it, so that one who knows kube finds what he knows.
+    /// Unwraps the inner error, so that code written for kube finds kube's errors.
     fn boxed(self) -> BoxError {
         match self {
             Self::Closed(closed) => Box::new(closed),

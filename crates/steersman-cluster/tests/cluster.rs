@@ -169,7 +169,7 @@ async fn guarantee_4_a_closed_cluster_refuses(fixture: Fixture) {
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(
         source,
-        "the write was given up when it was under way, and may have been applied: the cluster was removed"
+        "the write was aborted while under way, and might have been applied: the cluster was removed"
     );
     held.ended().await;
     let sent = proxy.exchanges().len();
@@ -330,7 +330,7 @@ async fn guarantee_5_the_state_says_how_it_stands(fixture: Fixture) {
     read().await.unwrap_err();
     assert_eq!(
         cluster.state().to_string(),
-        "degraded: the server refuses the credentials (401 Unauthorized)"
+        "degraded: the server rejects the credentials (401 Unauthorized)"
     );
     drop(refused);
     read().await.unwrap();

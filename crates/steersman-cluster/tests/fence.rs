@@ -113,7 +113,10 @@ async fn guarantee_1_no_attempt_starts_behind_a_closed_fence(fixture: Fixture) {
     ];
     for error in errors {
         assert!(error.is_fenced() && !error.may_be_applied(), "{error:?}");
-        assert!(cause(&error).starts_with("requests are held back: "), "{error:?}");
+        assert!(
+            cause(&error).starts_with("the client rejected the request: "),
+            "{error:?}"
+        );
     }
     // Who only reads needs no right to write.
     let live = client.live();
@@ -371,8 +374,8 @@ async fn guarantee_2_a_write_whose_answer_is_cut_off_may_have_been_applied() {
     assert!(write.is_fenced() && write.may_be_applied(), "{write:?}");
     assert_eq!(
         cause(&write),
-        "the write was given up when it was under way, and may have been applied: it was removed"
+        "the write was aborted while under way, and might have been applied: it was removed"
     );
     assert!(read.is_fenced() && !read.may_be_applied(), "{read:?}");
-    assert_eq!(cause(&read), "requests are held back: it was removed");
+    assert_eq!(cause(&read), "the client rejected the request: it was removed");
 }

@@ -99,7 +99,7 @@ async fn a_program_that_fails_makes_no_cluster(fixture: Fixture) {
         let built = Cluster::builder("default").config(config).build().await;
         let error = built.unwrap_err();
         assert!(matches!(error, ConnectError::Plugin { .. }), "{error:?}");
-        let said = format!("cluster default has its credentials from `{command}`, which gives none: ");
+        let said = format!("cluster default: exec plugin `{command}` returned no credentials; ");
         assert!(error.to_string().starts_with(&said), "{error}");
     }
 }

@@ -71,7 +71,7 @@ async fn a_key_that_lacks_something_is_not_taken_for_that_of_an_object_that_is_g
     let error = cluster.client().get::<ConfigMap>(&lacking[0]).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot get configmaps/v1 a: the kind is in namespaces, and the key has none"
+        "cannot get configmaps/v1 a: the kind is namespaced; set the namespace of the key"
     );
     assert!(proxy.exchanges().is_empty());
     // A kind that is in none has such keys.

@@ -105,10 +105,7 @@ async fn live_reads_are_one_request_each(fixture: Fixture) {
     assert!(error.is_not_found());
     assert_eq!(
         error.to_string(),
-        format!(
-            "cannot get configmaps/v1 {}/z: there is none",
-            fixture.namespace()
-        )
+        format!("cannot get configmaps/v1 {}/z: not found", fixture.namespace())
     );
     let found = client
         .list::<ConfigMap>(&here.clone().label("tier", "front"))

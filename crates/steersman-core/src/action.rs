@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a reconciler wants next.
+//! Result of a successful reconcile.
 
 use std::time::Duration;
 
-/// What is to happen with a key after it was reconciled without an error.
+/// Result of a successful reconcile: when to reconcile the key again.
 ///
 /// ```
 /// use std::time::Duration;
@@ -14,55 +14,55 @@ use std::time::Duration;
 /// assert_eq!(Action::default(), Action::await_change());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "an action says something only when it is returned"]
+#[must_use = "an action has an effect only when it is returned"]
 pub struct Action {
     next: Next,
     priority: Option<i32>,
 }
 
-/// When a key is reconciled again.
+/// Time of the next reconcile of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Next {
-    /// When something changes.
+    /// When an object changes.
     #[default]
     Change,
     /// After its back-off, as if it had failed.
     BackOff,
-    /// After that time, or when something changes before. Zero means at once.
+    /// After this time, or earlier when an object changes. Zero means at once.
     After(Duration),
 }
 
 impl Action {
-    /// Nothing is left to do until something changes.
+    /// Waits until an object changes.
     pub const fn await_change() -> Self {
         Self::of(Next::Change)
     }
 
-    /// Reconcile the key again after `delay`, even if nothing changes. Zero reconciles it again at once, after the keys
-    /// that are ready already.
+    /// Reconciles the key again after `delay`, even if nothing changes. Zero reconciles it again at once, after the
+    /// keys that are already ready.
     pub const fn requeue_after(delay: Duration) -> Self {
         Self::of(Next::After(delay))
     }
 
-    /// Do it again soon, with the growing delays of a failure, but without being one.
+    /// Reconciles the key again with back-off, without counting as an error.
     pub const fn requeue() -> Self {
         Self::of(Next::BackOff)
     }
 
-    /// With which priority the key is queued again. Default: the one that it had.
+    /// Sets the priority of the requeue. Default: the previous priority of the key.
     pub const fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// When the key is reconciled again.
+    /// Returns when the key is reconciled again.
     #[must_use]
     pub const fn next(&self) -> Next {
         self.next
     }
 
-    /// The priority that was asked for.
+    /// Returns the requested priority.
     #[must_use]
     pub const fn wanted_priority(&self) -> Option<i32> {
         self.priority

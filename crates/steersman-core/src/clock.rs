@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Time that is handed down.
+//! Clocks that are passed as dependencies.
 //!
 //! # Guarantees
-//! 1. A clock never goes back: [`Clock::now`] grows, whatever happens to the calendar.
+//! 1. A clock is monotonic: [`Clock::now`] never decreases, even if the wall clock is set back.
 //! 2. When a [`Sleep`] ends, [`Clock::now`] has reached its deadline.
 //! 3. Dropping a [`Sleep`] leaves nothing behind.
-//! 4. [`SuspendAwareTime::elapsed`] counts the time in which the machine was suspended, and is never less than monotonic time.
+//! 4. [`SuspendAwareTime::elapsed`] counts the time in which the machine was suspended, and is never less than
+//!    monotonic time.
 //!
 //! # Not promised
-//! That two clocks agree: a [`MonotonicTime`] has a meaning only on the clock it came from. That the calendar grows: people and
-//! time servers set it.
+//! Two clocks do not agree: a [`MonotonicTime`] is valid only on its own clock. The wall clock is not monotonic: people
+//! and time servers set it.
 
 mod manual;
 #[cfg(feature = "tokio")]
@@ -27,13 +28,13 @@ pub use manual::TestClock;
 /// A future that ends when a deadline is reached.
 ///
 /// # Cancel safety
-/// It may be dropped at any time.
+/// It can be dropped at any time.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 
-/// Monotonic time, and a way to wait for it.
+/// Monotonic clock with timers.
 ///
-/// It is used as `Arc<dyn Clock>`: one clock for everything that a manager runs, so that two replicas in one test
-/// can have different ones.
+/// It is used as `Arc<dyn Clock>`: one clock for everything that a manager runs, so that two replicas in one test can
+/// have different clocks.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -46,13 +47,14 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 /// assert_eq!(clock.now().saturating_since(start), Duration::from_secs(3600));
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The present moment. It never goes back.
+    /// Returns the current time. It never decreases.
     fn now(&self) -> MonotonicTime;
 
-    /// What the calendar says. It may jump in both directions, so it is for others to read, and for [`SuspendAwareTime`].
+    /// Returns the wall-clock time. It can jump in both directions, so use it only for display and for
+    /// [`SuspendAwareTime`].
     fn wall(&self) -> SystemTime;
 
-    /// The present on both: something to measure from that also counts the time in which a machine was suspended.
+    /// Returns the current monotonic and wall-clock time, to measure a duration that includes the time of a suspend.
     fn mark(&self) -> SuspendAwareTime {
         SuspendAwareTime {
             now: self.now(),
@@ -60,15 +62,15 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// Ends when [`now`](Self::now) has reached `deadline`; at once if it has already.
+    /// Waits until [`now`](Self::now) reaches `deadline`; returns at once if it has passed.
     fn sleep_until(&self, deadline: MonotonicTime) -> Sleep;
 }
 
 /// A point in the monotonic time of one [`Clock`], in nanoseconds since that clock's origin.
 ///
-/// It is not [`std::time::Instant`] because that cannot be made from a number: a stepped clock could not start at
-/// zero, and a failing test would print times that differ from run to run. It is also half the size, and a queue
-/// keeps two per key.
+/// It is not [`std::time::Instant`] because that cannot be created from a number: a stepped clock could not start at
+/// zero, and a failing test would print times that differ from run to run. It is also half the size, and a queue keeps
+/// two per key.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,32 +84,32 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 pub struct MonotonicTime(u64);
 
 impl MonotonicTime {
-    /// Where the clock's time begins.
+    /// Origin of the clock.
     pub const ORIGIN: Self = Self(0);
 
-    /// The moment that many nanoseconds after the origin.
+    /// Creates a time from nanoseconds after the origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the duration since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A point in monotonic time and on the calendar; from [`Clock::mark`].
+/// A point in monotonic and wall-clock time; from [`Clock::mark`].
 ///
-/// On Linux, monotonic time stands still while a machine is suspended. Who holds a right for a limited time measures
-/// by this, so that the right is over when the machine wakes up.
+/// On Linux, monotonic time does not advance while a machine is suspended. Use this to measure a permission with a time
+/// limit, such as a lease, so that it has expired when the machine wakes up.
 ///
 /// ```
 /// use std::time::Duration;
@@ -127,20 +129,20 @@ pub struct SuspendAwareTime {
 }
 
 impl SuspendAwareTime {
-    /// The monotonic part.
+    /// Returns the monotonic time.
     #[must_use]
     pub const fn moment(self) -> MonotonicTime {
         self.now
     }
 
-    /// The calendar's part.
+    /// Returns the wall-clock time.
     #[must_use]
     pub const fn wall(self) -> SystemTime {
         self.wall
     }
 
-    /// How long ago this was on its clock: the larger of what monotonic time and the calendar say. A calendar that was
-    /// set back says zero.
+    /// Returns the elapsed time on its clock: the larger of monotonic and wall-clock time. A wall clock that was set
+    /// back counts as zero.
     #[must_use]
     pub fn elapsed(self, clock: &dyn Clock) -> Duration {
         let on_calendar = clock.wall().duration_since(self.wall).unwrap_or_default();
@@ -148,7 +150,7 @@ impl SuspendAwareTime {
     }
 }
 
-/// Ends at the last moment there is (584 years) instead of overflowing.
+/// Saturates at the maximum time (584 years) instead of overflowing.
 impl Add<Duration> for MonotonicTime {
     type Output = Self;
 

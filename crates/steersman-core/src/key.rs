@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The name of an object within its kind.
+//! Namespace and name of an object.
 
 use std::{
     fmt,
@@ -10,8 +10,8 @@ use std::{
 
 /// Namespace and name of an object. A cluster-scoped object has an empty namespace.
 ///
-/// It is what queues carry and stores are asked for: never the object, which would be stale by the time it is used.
-/// Cloning it copies a pointer.
+/// Queues and stores use it instead of the object, which would be stale by the time it is used. Cloning copies a
+/// pointer.
 ///
 /// ```
 /// use steersman_core::ObjectKey;
@@ -23,26 +23,26 @@ use std::{
 /// ```
 #[derive(Clone)]
 pub struct ObjectKey {
-    /// `namespace/name`, or the name alone.
+    /// `namespace/name`, or only the name.
     text: Arc<str>,
-    /// Where the name begins.
+    /// Start of the name.
     name: u32,
 }
 
-/// A text that is no key.
+/// The text is not a valid key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidKey(String);
 
 impl fmt::Display for InvalidKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no key: write `name`, or `namespace/name`", self.0)
+        write!(f, "invalid key `{}`; write `name` or `namespace/name`", self.0)
     }
 }
 
 impl std::error::Error for InvalidKey {}
 
 impl ObjectKey {
-    /// The key of an object; the namespace is empty for a cluster-scoped one.
+    /// Creates a key; the namespace is empty for a cluster-scoped object.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         if namespace.is_empty() {
@@ -55,20 +55,20 @@ impl ObjectKey {
         text.push_str(namespace);
         text.push('/');
         text.push_str(name);
-        // Neither part of a key comes near 4 GiB; one that did would have its whole text for a name.
+        // No part of a key is close to 4 GiB. If one were, the whole text would count as the name.
         Self {
             name: u32::try_from(namespace.len() + 1).unwrap_or_default(),
             text: text.into(),
         }
     }
 
-    /// The namespace, empty for a cluster-scoped object.
+    /// Returns the namespace, empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.text[..(self.name as usize).saturating_sub(1)]
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.text[self.name as usize..]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words that all crates of Steersman share. It knows neither Kubernetes nor HTTP nor a runtime.
+//! Basic types that all crates of Steersman share. It does not depend on Kubernetes, HTTP or a runtime.
 //!
-//! Time and chance come from outside: whoever needs them is handed a [`Clock`] and a [`Random`], so that a test
-//! decides what time it is and which numbers are drawn.
+//! Time and randomness are dependencies: code that needs them receives a [`Clock`] and a [`Random`], so that a test
+//! controls both.
 //!
 //! # Features
-//! - `tokio` (off by default): `TokioClock`, the clock of production, and `Spawner`, which starts tasks.
+//! - `tokio` (off by default): `TokioClock`, the production clock, and `Spawner`, which starts tasks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether something is there, as far as that is known.
+//! Three-valued presence of a kind or another resource.
 
 use std::{fmt, ops::Not, sync::Arc};
 
-/// Whether something is there. Not to know it is an answer of its own: it stops nothing that runs, and starts nothing.
+/// Presence of a resource. `Unknown` stops nothing that runs, and starts nothing.
 ///
-/// They combine as in Kleene's logic: what is unknown matters only where the rest does not decide.
+/// Values combine as in Kleene's logic: `Unknown` matters only if the other value does not decide.
 ///
 /// ```
 /// use steersman_core::Presence::{Absent, Present, Unknown};
@@ -18,16 +18,16 @@ use std::{fmt, ops::Not, sync::Arc};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "there is no fourth")]
 pub enum Presence {
-    /// It is there.
+    /// The resource exists.
     Present,
-    /// It is not there.
+    /// The resource does not exist.
     Absent,
-    /// Nobody can tell at the moment.
+    /// The presence currently cannot be determined.
     Unknown,
 }
 
 impl Presence {
-    /// Both are there.
+    /// Returns `Present` if both are present.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -37,7 +37,7 @@ impl Presence {
         }
     }
 
-    /// One of them is there.
+    /// Returns `Present` if at least one is present.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         !(!self).and(!other)
@@ -72,22 +72,22 @@ impl fmt::Display for Presence {
     }
 }
 
-/// A presence with its reason, and which incarnation it is that is there.
+/// A presence with its reason and its incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sighting {
-    /// Whether it is there.
+    /// The presence.
     pub presence: Presence,
-    /// What tells it from another one that had its name, such as a uid, where something does.
+    /// Identifier that distinguishes it from another resource with the same name, such as a uid, if there is one.
     pub incarnation: Option<Arc<str>>,
-    /// Why, in words for people.
+    /// Reason, for people.
     pub reason: Arc<str>,
-    /// Whether it is unknown because an answer is on its way, and not because there is trouble.
+    /// Set if the presence is unknown because an answer is pending, and not because of an error.
     pub is_pending: bool,
 }
 
 impl Sighting {
-    /// With no incarnation.
+    /// Creates a presence without an incarnation.
     pub fn new(presence: Presence, reason: impl Into<Arc<str>>) -> Self {
         Self {
             presence,
@@ -97,7 +97,7 @@ impl Sighting {
         }
     }
 
-    /// Unknown until an answer comes that is on its way.
+    /// Creates an unknown presence whose answer is pending.
     pub fn pending(reason: impl Into<Arc<str>>) -> Self {
         Self {
             is_pending: true,
@@ -105,26 +105,26 @@ impl Sighting {
         }
     }
 
-    /// Of this incarnation.
+    /// Sets the incarnation.
     #[must_use]
     pub fn incarnation(mut self, incarnation: impl Into<Arc<str>>) -> Self {
         self.incarnation = Some(incarnation.into());
         self
     }
 
-    /// Whether it is there.
+    /// Reports whether the presence is `Present`.
     #[must_use]
     pub fn is_present(&self) -> bool {
         self.presence == Presence::Present
     }
 
-    /// Whether it is certain that it is not there.
+    /// Reports whether the presence is `Absent`.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.presence == Presence::Absent
     }
 
-    /// Both. An incarnation of both is made of those of each.
+    /// Combines both with `and`. The incarnation combines those of each.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let presence = self.presence.and(other.presence);
@@ -134,7 +134,8 @@ impl Sighting {
         }
     }
 
-    /// One of both. Which one of two that are there does not matter, so there is no incarnation.
+    /// Combines both with `or`. The result has no incarnation, because it does not depend on which of the two is
+    /// present.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         let presence = self.presence.or(other.presence);
@@ -144,7 +145,7 @@ impl Sighting {
         }
     }
 
-    /// The reasons of those that are as the whole is.
+    /// Joins the reasons of the values that equal the result.
     fn decide(&self, other: &Self, presence: Presence) -> Self {
         let reason = match (self.presence == presence, other.presence == presence) {
             (true, true) if self.reason != other.reason => {
@@ -160,7 +161,7 @@ impl Sighting {
     }
 }
 
-/// The opposite, for the same reason.
+/// Negates the presence, keeps the reason, and removes the incarnation.
 impl Not for Sighting {
     type Output = Self;
 

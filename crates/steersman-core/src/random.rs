@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chance that can be repeated.
+//! Reproducible random numbers.
 
 use std::{
     hash::{BuildHasher, RandomState},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// A small source of random numbers that gives the same numbers for the same seed.
+/// A small random number generator that returns the same numbers for the same seed.
 ///
-/// SplitMix64: its state is a counter, so that drawing needs no lock. Good enough for jitter, not for secrets. Why
-/// not a crate: the `rand` family is free to change its small generators between versions, and a seed that was
-/// written down has to mean the same run later.
+/// It is SplitMix64: its state is a counter, so that drawing needs no lock. It is good enough for jitter, not for
+/// secrets. It does not use the `rand` crates, because they can change their small generators between versions, and a
+/// recorded seed has to reproduce the same run later.
 ///
 /// ```
 /// use steersman_core::Random;
@@ -25,7 +25,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// A source that always gives the same numbers for the same `seed`.
+    /// Creates a generator that always returns the same numbers for the same `seed`.
     #[must_use]
     pub const fn from_seed(seed: u64) -> Self {
         Self {
@@ -33,13 +33,13 @@ impl Random {
         }
     }
 
-    /// A source that gives other numbers in each process, by what the standard library seeds its maps with.
+    /// Creates a generator with a different seed in each process, from the standard library's seed for maps.
     #[must_use]
     pub fn by_chance() -> Self {
         Self::from_seed(RandomState::new().hash_one(0_u8))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&self) -> u64 {
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self
@@ -51,9 +51,9 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// The next number between zero (included) and one (excluded).
+    /// Returns the next number between zero (included) and one (excluded).
     pub fn fraction(&self) -> f64 {
-        // 53 bits are what the mantissa holds.
+        // The mantissa has 53 bits.
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tasks with an owner, a name and an end.
+//! Tasks with an owner and a name.
 
 use std::{fmt, future::Future};
 
 use tokio::{runtime::Handle, task::AbortHandle};
 
-/// Starts tasks on the runtime that it was made for. It is handed down; nobody starts a task by other means.
+/// Starts tasks on a given runtime. It is passed as a dependency; no code starts tasks by other means.
 ///
 /// ```
 /// use steersman_core::Spawner;
@@ -21,7 +21,7 @@ use tokio::{runtime::Handle, task::AbortHandle};
 #[derive(Clone, Debug)]
 pub struct Spawner(Handle);
 
-/// A task that was started. Dropping this ends it at the next point where it waits.
+/// A running task. Dropping this aborts the task at its next await point.
 #[must_use = "the task ends when this drops"]
 pub struct Task {
     name: &'static str,
@@ -29,16 +29,16 @@ pub struct Task {
 }
 
 impl Spawner {
-    /// A spawner for the runtime of the caller.
+    /// Creates a spawner for the runtime of the caller.
     ///
     /// # Panics
-    /// When there is no runtime here.
+    /// When called outside of a tokio runtime.
     #[must_use]
     pub fn current() -> Self {
         Self(Handle::current())
     }
 
-    /// A spawner for the given runtime.
+    /// Creates a spawner for the given runtime.
     #[must_use]
     pub fn on(runtime: Handle) -> Self {
         Self(runtime)
@@ -57,7 +57,7 @@ impl Spawner {
 }
 
 impl Task {
-    /// Whether it has ended.
+    /// Reports whether the task has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.abort.is_finished()

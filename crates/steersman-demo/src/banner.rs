@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A kind that looks at another one: a `Banner` is shown above the page of the `Web` of its name.
+//! A kind that depends on another one: a `Banner` is shown above the page of the `Web` with the same name.
 //!
-//! It is an extra that not every cluster has: while its CRD is missing the controller rests, and the rest of the operator
-//! does not notice. That a `Web` comes or goes wakes the `Banner` of the same name.
+//! Not every cluster has this kind: while its CRD is missing the controller is dormant, and the rest of the operator is
+//! not affected. Creating or deleting a `Web` triggers the `Banner` of the same name.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     condition::{self, Condition, Ready},
 };
 
-/// What is to be said above a page.
+/// Text to show above a page.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "examples.steersman.dev",
@@ -37,10 +37,10 @@ pub struct BannerSpec {
     pub text: String,
 }
 
-/// What has become of it.
+/// Observed state of the banner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct BannerStatus {
-    /// Whether it is shown.
+    /// Conditions of the banner.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -56,14 +56,14 @@ impl Ready for Banner {
     }
 }
 
-/// Hangs banners up.
+/// Reconciles banners.
 #[derive(Debug)]
 pub struct BannerReconciler;
 
 /// Adds the controller.
 ///
 /// # Errors
-/// When the host does not take it in.
+/// When the manager rejects it.
 pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Banner>("banner")
         .owns::<ConfigMap>()
@@ -100,7 +100,7 @@ impl ObjectReconciler<Banner> for BannerReconciler {
     }
 }
 
-/// The text, where a page finds it.
+/// Returns the ConfigMap with the text, which the page reads.
 fn text(banner: &Banner) -> Result<ConfigMap, serde_json::Error> {
     serde_json::from_value(json!({
         "apiVersion": "v1",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clusters that come and go while the operator runs: each Secret with the label [`LABEL`] names one by its kubeconfig.
+//! Adds and removes clusters while the operator runs: each Secret with the label [`LABEL`] names a cluster by its
+//! kubeconfig.
 //!
-//! Every replica does this, whether or not it leads, so that one that takes over is warm for all clusters.
+//! Every replica does this, leader or not, so that a standby that takes over is warm for all clusters.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -12,22 +13,22 @@ use steersman::{
     prelude::*,
 };
 
-/// The label of Secrets that name a cluster. The cluster is called as the Secret.
+/// Label of Secrets that name a cluster. The cluster has the name of the Secret.
 pub const LABEL: &str = "examples.steersman.dev/cluster";
 
-/// The entry that has the kubeconfig.
+/// Entry of the Secret with the kubeconfig.
 pub const KUBECONFIG: &str = "kubeconfig";
 
-/// How long work on a cluster has to end when it is let go.
+/// Timeout for work on a cluster that is removed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Takes clusters in and lets them go as the Secrets of the manager's own cluster say, for ever.
+/// Adds and removes clusters according to the Secrets of the manager's own cluster, without end.
 ///
 /// # Errors
-/// When the manager has no cluster of its own, or is stopping.
+/// When the manager has no default cluster, or is shutting down.
 ///
 /// # Cancel safety
-/// Clusters that were taken in stay.
+/// Clusters that were added stay.
 pub async fn follow(manager: &Manager) -> Result<Infallible, Error> {
     let home = manager.cluster()?;
     let secrets = Scope::all().labels(LABEL);
@@ -39,8 +40,8 @@ pub async fn follow(manager: &Manager) -> Result<Infallible, Error> {
         };
         let name = ClusterName::from(event.object().name());
         if let Err(error) = follow_one(manager, &name, &event).await {
-            // One Secret that says nonsense is no reason to let the other clusters go.
-            tracing::warn!(cluster = %name, %error, "a Secret names a cluster that cannot be used");
+            // One invalid Secret is no reason to remove the other clusters.
+            tracing::warn!(cluster = %name, %error, "cannot use the cluster that a Secret names");
         }
     }
     Err("the watch of the Secrets that name clusters has ended".into())
@@ -56,16 +57,16 @@ async fn follow_one(manager: &Manager, name: &ClusterName, event: &Event) -> Res
     let is_known = manager.cluster_named(name).is_some();
     if is_known && (now.is_none() || before.is_some_and(|before| Some(before) != now)) {
         manager.remove_cluster(name, GRACE).await?;
-        tracing::info!(cluster = %name, "let go");
+        tracing::info!(cluster = %name, "removed cluster");
     }
     if let Some(ByteString(now)) = now
         && manager.cluster_named(name).is_none()
     {
-        // What is wrong with it is said without showing it: it has credentials in it.
-        let now = String::from_utf8(now).map_err(|_| "its kubeconfig is no text")?;
+        // The error does not show the kubeconfig, because it contains credentials.
+        let now = String::from_utf8(now).map_err(|_| "its kubeconfig is not text")?;
         let cluster = Cluster::builder(name.clone()).kubeconfig(now);
         manager.add_cluster(cluster.build().await?)?;
-        tracing::info!(cluster = %name, "taken in");
+        tracing::info!(cluster = %name, "added cluster");
     }
     Ok(())
 }

@@ -1,42 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kinds of this operator say of themselves, in the form that `kubectl wait --for=condition=Ready` reads.
+//! Status conditions of the operator's kinds, in the form that `kubectl wait --for=condition=Ready` reads.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Something that holds of an object, or does not.
+/// A status condition.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, in one word for programs.
+    /// Reason, as one word for programs.
     pub reason: String,
-    /// Why, for people.
+    /// Reason, for people.
     pub message: String,
-    /// Since when the status is what it is.
+    /// Time when the status last changed.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub last_transition_time: Time,
-    /// The generation of the wishes that it is about.
+    /// Generation of the spec that the condition is about.
     #[serde(default)]
     pub observed_generation: i64,
 }
 
-/// Kinds that can be ready.
+/// Kinds with the condition Ready.
 pub trait Ready {
-    /// What is known of an object of it.
+    /// Returns the conditions of the object.
     fn conditions(&self) -> &[Condition];
 
-    /// Whether an object is ready as its present wishes ask for; wishes that nobody has looked at yet are not fulfilled.
+    /// Reports whether an object is ready for its current generation. A generation that was not reconciled yet is not
+    /// ready.
     fn is_ready(&self) -> bool;
 }
 
 impl Condition {
-    /// Whether an object of this generation is what it is meant to be, from now on.
+    /// Creates the condition Ready for an object of this generation, with the current time.
     #[must_use]
     pub fn ready(is_ready: bool, generation: Option<i64>, reason: &str, message: impl Into<String>) -> Self {
         Self {
@@ -49,7 +50,8 @@ impl Condition {
         }
     }
 
-    /// The same with the time at which it came to be so, if it was so before. Without that, every look would change it.
+    /// Keeps the transition time of the previous condition if the status is the same. Otherwise every reconcile would
+    /// change it.
     #[must_use]
     pub fn since(mut self, before: &[Self]) -> Self {
         let same = |old: &&Self| old.type_ == self.type_ && old.status == self.status;
@@ -60,7 +62,7 @@ impl Condition {
     }
 }
 
-/// Whether the conditions say that an object of this generation is ready.
+/// Reports whether the conditions state that an object of this generation is ready.
 pub(super) fn is_ready(conditions: &[Condition], generation: Option<i64>) -> bool {
     conditions.iter().any(|one| {
         one.type_ == "Ready" && one.status == "True" && Some(one.observed_generation) == generation

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An operator for web sites: two kinds, any number of clusters, replicas that stand by. Read it in this order:
+//! An operator for web sites: two kinds, any number of clusters, warm standby replicas. Read it in this order:
 //!
-//! 1. [`web`]: a `Web` has children, and says in its conditions what has become of it.
-//! 2. [`banner`]: a second kind, which looks at the first and need not be installed.
-//! 3. [`condition`]: what both say of themselves.
-//! 4. [`clusters`]: further clusters, which come and go with Secrets.
+//! 1. [`web`]: a `Web` has children, and reports its state in conditions.
+//! 2. [`banner`]: a second kind, which depends on the first and might not be installed.
+//! 3. [`condition`]: the status conditions of both.
+//! 4. [`clusters`]: further clusters, which Secrets add and remove.
 //! 5. `examples/src/bin/site.rs`: the program.
 //!
-//! `cargo run --release -p steersman-cli -- demo` shows it at work, unchanged.
+//! `cargo run --release -p steersman-cli -- demo` runs it unchanged.
 
 #![allow(
     clippy::exhaustive_structs,
@@ -26,13 +26,13 @@ use steersman::{
 
 pub use self::{banner::Banner, condition::Ready, web::Web};
 
-/// The name of the lease that its replicas share.
+/// Name of the lease that the replicas share.
 pub const LEASE: &str = "site-operator";
 
-/// The name by which the operator owns fields.
+/// Field manager of the operator.
 const OPERATOR: &str = "site-operator";
 
-/// The kinds that a cluster is asked to know.
+/// Returns the CRDs of all kinds.
 #[must_use]
 pub fn definitions() -> [v1::CustomResourceDefinition; 2] {
     [Web::crd(), Banner::crd()]
@@ -41,14 +41,14 @@ pub fn definitions() -> [v1::CustomResourceDefinition; 2] {
 /// Adds the controllers of all kinds.
 ///
 /// # Errors
-/// When the manager does not take one in.
+/// When the manager rejects one.
 pub fn add(manager: &Manager) -> Result<(), AddError> {
     web::add(manager)?;
     banner::add(manager)?;
     Ok(())
 }
 
-/// Runs the operator until it is told to end, on the manager's cluster and on those that Secrets there name.
+/// Runs the operator until shutdown, on the manager's cluster and on the clusters that Secrets there name.
 ///
 /// # Errors
 /// When the run fails.

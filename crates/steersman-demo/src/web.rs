@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A kind with children: for each `Web` there is a page in a ConfigMap and a Deployment that serves it.
+//! A kind with children: each `Web` has a page in a ConfigMap and a Deployment that serves it.
 //!
-//! The reconciler looks at what there is and never at what happened. It applies its children as they should be on the
-//! server's side, which changes nothing where nothing differs, and writes the status only if that says something new.
-//! That a child changes or goes wakes the `Web` that owns it.
+//! The reconciler acts on the current state, never on events. It applies its children with server-side apply, which
+//! changes nothing if nothing differs, and writes the status only if it has changed. Changing or deleting a child
+//! triggers the `Web` that owns it.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::{
     condition::{self, Condition, Ready},
 };
 
-/// What somebody wants to have served.
+/// Desired web site.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "examples.steersman.dev",
@@ -40,24 +40,24 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WebSpec {
-    /// What the page says.
+    /// Content of the page.
     pub page: String,
-    /// How many serve it.
+    /// Number of replicas that serve the page.
     #[serde(default = "one")]
     pub replicas: i32,
 }
 
-/// What has become of it.
+/// Observed state of the web site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WebStatus {
-    /// How many serve it by now.
+    /// Number of ready replicas.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// The generation of the wishes that this is about.
+    /// Generation of the spec that this status is about.
     #[serde(default)]
     pub observed_generation: i64,
-    /// Whether it is what it is meant to be.
+    /// Conditions of the web site.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -77,14 +77,14 @@ impl Ready for Web {
     }
 }
 
-/// Brings the children of a `Web` into being.
+/// Reconciles the children of a `Web`.
 #[derive(Debug)]
 pub struct WebReconciler;
 
 /// Adds the controller.
 ///
 /// # Errors
-/// When the host does not take it in.
+/// When the manager rejects it.
 pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Web>("web")
         .owns::<ConfigMap>()
@@ -112,7 +112,7 @@ impl ObjectReconciler<Web> for WebReconciler {
     }
 }
 
-/// What there is to say of a `Web` whose Deployment is this one.
+/// Returns the status of a `Web` with this Deployment.
 fn status(web: &Web, deployment: &Deployment) -> WebStatus {
     let serving = deployment.status.as_ref();
     let serving = serving.and_then(|status| status.ready_replicas).unwrap_or(0);
@@ -128,7 +128,7 @@ fn status(web: &Web, deployment: &Deployment) -> WebStatus {
     }
 }
 
-/// As much of a `Web` as an apply of its status needs.
+/// Returns the fields of a `Web` that an apply of its status needs.
 fn with_status(web: &Web, status: WebStatus) -> Web {
     let mut applied = Web::new(&web.name_any(), web.spec.clone());
     applied.metadata.namespace = web.namespace();
@@ -169,7 +169,7 @@ fn deployment(web: &Web) -> Result<Deployment, serde_json::Error> {
     }))
 }
 
-/// The metadata of a child: it is named as its owner, and goes with it.
+/// Returns the metadata of a child: it has the name of its owner, and is deleted with it.
 fn child(web: &Web) -> Value {
     let owner: Option<OwnerReference> = web.controller_owner_ref(&());
     json!({

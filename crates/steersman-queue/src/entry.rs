@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the queue keeps about one key.
+//! State of one key in the queue.
 
 use steersman_core::MonotonicTime;
 
@@ -7,22 +7,22 @@ use crate::inspect::Cause;
 use crate::list::{Linked, Links, NIL};
 use crate::timers::Timed;
 
-/// The list of a lane, in which keys wait for their turn.
+/// List of a lane, in which keys wait for their turn.
 #[derive(Debug)]
 pub(crate) struct InLane;
 
-/// The list of keys that are with a worker, the longest running first.
+/// List of keys in flight, the longest running first.
 #[derive(Debug)]
 pub(crate) struct InFlight;
 
-/// Where a key waits. It is independent of whether the key is also in flight.
+/// Place where a key waits, independent of whether it is also in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Nowhere: it is only in flight, or only remembered because it failed.
+    /// Not waiting: the key is only in flight, or only remembered because it failed.
     Idle,
     /// In its lane.
     Ready,
-    /// Its turn came while it was in flight; it gets its place at the front back when that ends.
+    /// Its turn was reached while it was in flight. It returns to the front of its lane when the flight ends.
     Passed,
     /// Among the timers.
     Delayed,
@@ -31,36 +31,36 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Entry<K> {
     pub(crate) key: K,
-    /// Kept so that the key is hashed once.
+    /// Stored so that the key is hashed once.
     pub(crate) hash: u64,
     pub(crate) lane_links: Links,
     pub(crate) flight_links: Links,
-    /// Since when it waits in its present place.
+    /// Time since which it waits in its present place.
     pub(crate) since: MonotonicTime,
-    /// Since when it is in flight.
+    /// Start of the flight.
     pub(crate) started: MonotonicTime,
-    /// The order of arrival in the lane or among the timers.
+    /// Order of arrival in the lane or among the timers.
     pub(crate) order: u64,
-    /// The lane while ready or passed, the position in the heap while delayed.
+    /// The lane while ready or passed; the position in the heap while delayed.
     pub(crate) seat: u32,
     pub(crate) priority: i32,
     pub(crate) place: Place,
     pub(crate) cause: Cause,
-    /// Somebody added it since it was handed out last.
+    /// Set if the key was added since it was last handed out.
     pub(crate) added: bool,
-    /// Every add that made it wait allows it to be retracted.
+    /// Set if every add that made it wait allows it to be retracted.
     pub(crate) retractable: bool,
     pub(crate) in_flight: bool,
-    /// It was purged or reported while in flight, so that its outcome no longer counts.
+    /// Set if the key was purged or reported while in flight: its outcome is ignored.
     pub(crate) discard: bool,
-    /// Boxed because few keys have it, and there may be a million entries.
+    /// Boxed because few keys have it, and there can be a million entries.
     pub(crate) trouble: Option<Box<Trouble>>,
 }
 
-/// How a key failed.
+/// Failures of a key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trouble {
-    /// How often in succession.
+    /// Number of consecutive failures.
     pub(crate) failures: u32,
     pub(crate) error: Option<Box<str>>,
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who shares the workers: groups that are served in turn.
+//! Groups of keys that share the workers in turn.
 
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::quality::FixedState;
 
-/// The group of a key: an outer part and an inner part, each served in turn.
+/// Group of a key: an outer part and an inner part, each served in turn.
 ///
-/// With clusters outside and namespaces inside, clusters take turns, and within a cluster's turn its namespaces
-/// do. So neither a noisy cluster nor a noisy namespace delays the others by more than its one turn.
+/// With clusters as outer and namespaces as inner parts, clusters take turns, and within a cluster's turn its
+/// namespaces take turns. Neither a noisy cluster nor a noisy namespace delays the others by more than its one turn.
 ///
-/// The parts are kept as 64-bit hashes. Should two names ever collide, those two share a turn, and nothing else
-/// changes.
+/// The parts are kept as 64-bit hashes. If two names collide, they share a turn; there is no other effect.
 ///
 /// ```
 /// use steersman_queue::Group;
@@ -26,7 +25,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group of everything in `outer`.
+    /// Creates the group of all keys in `outer`.
     #[must_use]
     pub fn new<T: Hash + ?Sized>(outer: &T) -> Self {
         Self {
@@ -35,7 +34,7 @@ impl Group {
         }
     }
 
-    /// The part of this group that is `inner`.
+    /// Returns the part of this group that is `inner`.
     #[must_use]
     pub fn inner<T: Hash + ?Sized>(self, inner: &T) -> Self {
         Self {
@@ -49,12 +48,12 @@ fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
     FixedState::with_seed(0).hash_one(value)
 }
 
-/// Says to which [`Group`] a key belongs.
+/// Assigns a [`Group`] to each key.
 ///
-/// It is called under the queue's lock, so it has to be quick, must not call the queue, and must always give the
-/// same group for the same key. Closures implement it.
+/// It is called under the queue's lock, so it has to be quick, must not call the queue, and must always return the same
+/// group for the same key. Closures implement it.
 pub trait Grouping<K>: Send + Sync + 'static {
-    /// The group of `key`.
+    /// Returns the group of `key`.
     fn group(&self, key: &K) -> Group;
 }
 

@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be seen of a queue from outside.
+//! Status of a queue and its keys.
 
 use std::time::Duration;
 
 use steersman_core::MonotonicTime;
 
-/// Why a key waits.
+/// Reason why a key waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Somebody added it.
+    /// The key was added.
     Added,
-    /// Its work failed, or asked to be done again, and backs off.
+    /// Its work failed or requested a requeue, and the key backs off.
     Retry,
-    /// Its work asked to be done again after a delay.
+    /// Its work requested a requeue after a delay.
     RequeueAfter,
     /// Its [`Item`](crate::Item) was dropped without an outcome: a panic or a cancelled task.
     Dropped,
 }
 
-/// Where a key is.
+/// Place of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
-    /// It waits for a worker; or, while the queue is paused, for the queue to be resumed.
+    /// It waits for a worker, or, in a paused queue, for the queue to be resumed.
     Ready,
-    /// It waits for that moment.
+    /// It waits for a deadline.
     Delayed {
-        /// When it becomes ready.
+        /// Time when it becomes ready.
         until: MonotonicTime,
     },
-    /// It is with a worker.
+    /// A worker has it.
     InFlight {
-        /// Since when.
+        /// Start of the flight.
         since: MonotonicTime,
-        /// Whether it was added again in the meantime, at once or with a delay.
+        /// Set if the key was added again in the meantime, with or without a delay.
         again: bool,
     },
-    /// It neither waits nor is worked on; it is known because it failed for good and its back-off was not reset.
+    /// It neither waits nor is in flight. The queue remembers it because it failed permanently and its back-off was not
+    /// reset.
     Failed,
 }
 
-/// What the queue knows about one key.
+/// Status of one key.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -70,56 +71,56 @@ pub struct Status<K> {
 }
 
 impl<K> Status<K> {
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// The key alone.
+    /// Converts the status into its key.
     #[must_use]
     pub fn into_key(self) -> K {
         self.key
     }
 
-    /// Where it is.
+    /// Returns the place of the key.
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Its priority.
+    /// Returns the priority.
     #[must_use]
     pub fn priority(&self) -> i32 {
         self.priority
     }
 
-    /// Since when it waits there.
+    /// Returns the time since which the key waits in its place.
     #[must_use]
     pub fn since(&self) -> MonotonicTime {
         self.since
     }
 
-    /// Why it waits, or waited before it was handed out.
+    /// Returns the reason why the key waits, or waited before it was handed out.
     #[must_use]
     pub fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// How often in succession it failed or asked to be done again.
+    /// Returns the number of consecutive failures and requeues with back-off.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// What its last failure said.
+    /// Returns the error text of the last failure.
     #[must_use]
     pub fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
 }
 
-/// How much is in the queue, by what keeps it there.
+/// Number of keys in the queue by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
     pub(crate) ready: usize,
@@ -132,43 +133,44 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// Keys that a worker may take now: `workqueue_depth`. Zero while the queue is paused.
+    /// Returns the number of keys that a worker can take now: `workqueue_depth`. Zero while the queue is paused.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.ready
     }
 
-    /// Keys that could be taken if the queue were not paused: `controller_warm_pending`. Zero while it runs.
+    /// Returns the number of keys that wait for the queue to be resumed: `controller_warm_pending`. Zero while it runs.
     #[must_use]
     pub fn warm(&self) -> usize {
         self.warm
     }
 
-    /// Keys that wait for their time.
+    /// Returns the number of delayed keys.
     #[must_use]
     pub fn delayed(&self) -> usize {
         self.delayed
     }
 
-    /// Keys that are with a worker.
+    /// Returns the number of keys in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Keys that are with a worker and were added again. They are ready as soon as that worker is done.
+    /// Returns the number of keys in flight that were added again. They are ready when their worker is done.
     #[must_use]
     pub fn dirty(&self) -> usize {
         self.dirty
     }
 
-    /// How long all keys in flight have been worked on, together: `workqueue_unfinished_work_seconds`.
+    /// Returns the total running time of all keys in flight: `workqueue_unfinished_work_seconds`.
     #[must_use]
     pub fn unfinished_work(&self) -> Duration {
         self.unfinished_work
     }
 
-    /// How long the key that is longest in flight has been: `workqueue_longest_running_processor_seconds`.
+    /// Returns the running time of the key that is in flight the longest:
+    /// `workqueue_longest_running_processor_seconds`.
     #[must_use]
     pub fn longest_running(&self) -> Duration {
         self.longest_running

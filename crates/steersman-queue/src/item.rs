@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A key that is being worked on.
+//! A key in flight.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,14 +14,14 @@ use crate::outcome::{Finished, Kind, Outcome};
 use crate::queue::Shared;
 use crate::state::{Entrance, Taken};
 
-/// How long a key waits whose limiter panicked.
+/// Delay of a key whose limiter panicked.
 const LIMITER_BROKE: Duration = Duration::from_secs(1);
 
-/// A key that was handed out. Nobody else gets it until this is finished or dropped.
+/// A key that was handed out. No other worker gets it until this item is finished or dropped.
 ///
-/// [`finish`](Self::finish) says how it went. If it is dropped instead, because the work panicked or its task was
-/// cancelled, the key goes back and waits for its back-off as if it had failed.
-#[must_use = "dropping it says that the work was broken off"]
+/// [`finish`](Self::finish) reports the outcome. If the item is dropped instead, because the work panicked or its task
+/// was cancelled, the key is requeued with its back-off, as if it had failed.
+#[must_use = "dropping it reports the work as aborted"]
 pub struct Item<K: Key> {
     shared: Arc<Shared<K>>,
     key: K,
@@ -61,37 +61,37 @@ impl<K: Key> Item<K> {
         }
     }
 
-    /// What to work on.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// The priority it was handed out with.
+    /// Returns the priority with which it was handed out.
     #[must_use]
     pub fn priority(&self) -> i32 {
         self.priority
     }
 
-    /// How often in succession it has failed or asked to be done again before this time.
+    /// Returns the number of consecutive failures and requeues with back-off before this time.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Whether somebody added it since it was handed out last. Otherwise nothing but its own outcome put it back.
+    /// Reports whether the key was added since it was last handed out. Otherwise only its own outcome requeued it.
     #[must_use]
     pub fn was_added(&self) -> bool {
         self.added
     }
 
-    /// When it was handed out.
+    /// Returns the time when it was handed out.
     #[must_use]
     pub fn started(&self) -> MonotonicTime {
         self.started
     }
 
-    /// Says how the work ended.
+    /// Reports the outcome of the work.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};
@@ -106,21 +106,21 @@ impl<K: Key> Item<K> {
     /// assert_eq!(finished.delay(), Some(Duration::from_secs(30)));
     ///
     /// clock.advance(Duration::from_secs(30));
-    /// assert_eq!(queue.try_next().expect("its time has come").key(), &"web-1");
+    /// assert_eq!(queue.try_next().expect("its delay is over").key(), &"web-1");
     /// ```
     pub fn finish(mut self, outcome: Outcome) -> Finished {
         self.finished = true;
         self.end(outcome)
     }
 
-    /// The same as finishing it with [`Outcome::done`].
+    /// Finishes it with [`Outcome::done`].
     pub fn done(self) {
         self.finish(Outcome::done());
     }
 
-    /// Takes the key out of the queue without working on it, and gives its status with its failures, so that another
-    /// queue can [restore](crate::Queue::restore) it. Gives nothing if the key was purged while in flight. If it was added
-    /// again meanwhile, that add stays in this queue.
+    /// Removes the key from the queue without an outcome, and returns its status with its failures, so that another
+    /// queue can [restore](crate::Queue::restore) it. Returns `None` if the key was purged while in flight. If the key
+    /// was added again meanwhile, that add stays in this queue.
     #[must_use = "the key is in no queue until the status is restored"]
     pub fn withdraw(mut self) -> Option<Status<K>> {
         self.finished = true;
@@ -131,7 +131,7 @@ impl<K: Key> Item<K> {
     fn end(&self, outcome: Outcome) -> Finished {
         let Self { shared, index, .. } = self;
         let Outcome { kind, priority } = outcome;
-        // The usual end needs to know the time only if somebody measures.
+        // The usual outcome needs the time only for metrics.
         if matches!(kind, Kind::Done) && shared.metrics.is_none() {
             shared.locked(|state| state.finish(*index, true, None));
             return Finished {
@@ -154,7 +154,7 @@ impl<K: Key> Item<K> {
             Kind::RequeueAfter(delay) => (0, Some((delay, Cause::RequeueAfter))),
             Kind::Fail(error) => (fail(Some(error), false), None),
             Kind::Postpone(delay) => {
-                // It is still to be handed out because of what put it in.
+                // The add that queued it is still to be handed out.
                 if self.added {
                     shared.locked(|state| state.keep_added(*index));
                 }
@@ -195,8 +195,7 @@ impl<K: Key> Item<K> {
     }
 
     fn back_off(&self, failures: u32, cause: Cause, now: MonotonicTime) -> (u32, Option<(Duration, Cause)>) {
-        // Somebody else's code. If it panics, this may run while another panic is on its way, and the key would never come
-        // back.
+        // This is user code. If it panics, this can run during another panic, and the key would be lost.
         let delay = catch_unwind(AssertUnwindSafe(|| {
             self.shared.limiter.delay(&self.key, failures, now)
         }));

@@ -1,54 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A queue of keys in which no key is worked on twice at once.
+//! A queue of keys that never hands out a key to two workers at once.
 //!
-//! Sits between sources, which add keys, and workers, which take them with [`Queue::next`], work on the [`Item`]
-//! and finish it with an [`Outcome`]. It knows nothing of Kubernetes and runs no task: whoever waits for a key also
-//! waits for delays to end.
+//! Sources add keys. Workers take them with [`Queue::next`], work on the [`Item`] and finish it with an [`Outcome`].
+//! The queue does not depend on Kubernetes and runs no task: the callers that wait for a key also wait for delays to
+//! end.
 //!
 //! # Guarantees
 //! 1. A key is never with two workers at once.
-//! 2. A key that is added while in flight is handed out once more after that, however often it was added. It keeps
-//!    the place in the order that it got when it was added.
-//! 3. Adding a key that already waits leaves it where it is, except that the higher priority wins (the key goes to
+//! 2. A key that is added while in flight is handed out once more after that, however often it was added. It keeps the
+//!    place in the order that it got when it was added.
+//! 3. Adding a key that already waits leaves it in its place, except that the higher priority wins (the key moves to
 //!    the end of it) and the earlier deadline wins (without delay it is ready now).
 //! 4. Within a priority and group, keys are handed out in the order in which they became ready.
-//! 5. Higher priorities go first. A priority in which keys wait is passed over at most [`Options::patience`] times
+//! 5. Higher priorities are served first. A priority in which keys wait is skipped at most [`Options::patience`] times
 //!    in succession, plus once for each other priority in use.
-//! 6. Within a priority, outer groups take turns, and within an outer group its inner groups: between two takes
-//!    from one group, every other group in which a key was ready all the time gets one.
+//! 6. Within a priority, outer groups take turns, and within an outer group its inner groups: between two takes from
+//!    one group, every other group in which a key was ready all the time gets one.
 //! 7. No key is handed out before its delay is over.
-//! 8. Only an outcome consumes back-off ([`Outcome::retry`], [`Outcome::requeue`], a dropped item); an add does
-//!    not. [`Outcome::done`], [`Outcome::requeue_after`] and [`Queue::forget`] reset it. [`Outcome::postpone`] and
-//!    [`Item::withdraw`] leave it as it is.
-//! 9. An [`Item`] that is dropped without an outcome puts its key back, rate-limited.
-//! 10. A paused queue hands out nothing and loses nothing. What waits for it to be resumed is counted apart from
-//!     what may be worked on now, and the time in the queue starts when it is resumed.
-//! 11. After shutdown an add changes nothing and says so. Every key that was not worked off is answered by
-//!     [`Queue::drain`], once, and can be carried into a later run.
-//! 12. No wake-up is lost: while a key may be taken and somebody waits in [`Queue::next`], somebody has been woken,
-//!     also if the future that was woken first is dropped.
+//! 8. Only an outcome consumes back-off ([`Outcome::retry`], [`Outcome::requeue`], a dropped item); an add does not.
+//!    [`Outcome::done`], [`Outcome::requeue_after`] and [`Queue::forget`] reset it. [`Outcome::postpone`] and
+//!    [`Item::withdraw`] do not change it.
+//! 9. An [`Item`] that is dropped without an outcome requeues its key, rate-limited.
+//! 10. A paused queue hands out nothing and loses nothing. Keys that wait for it to be resumed are counted separately
+//!     from keys that a worker can take now, and their time in the queue starts when it is resumed.
+//! 11. After shutdown an add changes nothing and returns [`Added::Refused`]. [`Queue::drain`] returns every unfinished
+//!     key once, so that it can be carried into a later run.
+//! 12. No wake-up is lost: while a key can be taken and a task waits in [`Queue::next`], a waiting task has been woken,
+//!     even if the future that was woken first is dropped.
 //! 13. A purged key is not handed out again unless it is added again, even if it was in flight.
 //! 14. [`Queue::retract`] removes a key only while the queue is paused, and only if all its adds allow it.
 //!
 //! # Not promised
-//! That keys of different groups or priorities are *worked on* in a certain order: only the handing out is ordered.
-//! Which of several waiting workers gets a key. When very many delays end at the same time, their keys become ready
-//! in the order of their deadlines, but some at a time, so that a key added just then may go before some of them.
+//! The queue orders only the handing out of keys, not the work on keys of different groups or priorities. It does not
+//! define which of several waiting workers gets a key. When very many delays end at the same time, their keys become
+//! ready in the order of their deadlines, but some at a time, so that a key added at that moment can be handed out
+//! before some of them.
 //!
 //! # Shutdown
-//! [`Queue::shut_down`] stops the intake and says whether ready keys are still handed out; [`Queue::drain`] waits for
-//! the end with a deadline and answers what is left.
+//! [`Queue::shut_down`] rejects further adds and sets whether ready keys are still handed out. [`Queue::drain`] waits
+//! for the end with a deadline and returns the remaining keys.
 //!
 //! # Cancel safety
-//! All futures may be dropped at any time.
+//! All futures can be dropped at any time.
 //!
 //! # Limits
-//! Fewer than 2³² keys at once. An operation costs the same for one key and for a million, except those with a
-//! delay, which cost the logarithm of the number of delayed keys, and those that walk all keys
-//! ([`Queue::purge`], [`Queue::statuses`], [`Queue::drain`]). Priorities are meant to be few: a priority that
-//! comes into use costs the number of those in use. `Eq`, `Hash`, `Clone` and `Drop` of a key must not panic or call
-//! the queue; a key is cloned once for each time it is handed out, so it should be cheap to clone. Error texts are cut
-//! after 1 KiB.
+//! Fewer than 2³² keys at once. An operation costs the same for one key and for a million, with two exceptions:
+//! operations with a delay cost the logarithm of the number of delayed keys, and [`Queue::purge`], [`Queue::statuses`]
+//! and [`Queue::drain`] walk all keys. Use few priorities: the first use of a priority costs the number of priorities
+//! in use. `Eq`, `Hash`, `Clone` and `Drop` of a key must not panic or call the queue. A key is cloned each time it is
+//! handed out, so it should be cheap to clone. Error texts are cut after 1 KiB.
 //!
 //! # Example
 //! ```
@@ -104,7 +104,7 @@ pub use queue::Queue;
 pub use shutdown::{Drain, Shutdown};
 pub use state::Added;
 
-/// What the queue needs of a key. Everything that can be one is one.
+/// Requirements for a key. Implemented for every type that meets them.
 pub trait Key: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a key that failed has to wait.
+//! Delays of failed keys.
 
 use std::time::Duration;
 
 use steersman_core::{MonotonicTime, Random};
 
-/// Decides after which delay a key that failed is tried again.
+/// Sets the delay before a failed key is retried.
 ///
-/// The queue itself counts how often each key failed in succession; a limiter only turns the count into a delay,
-/// and needs state only for limits over all keys. It is called outside the queue's lock. If it panics, the key waits for a
+/// The queue counts the consecutive failures of each key. A limiter only converts the count into a delay, and needs
+/// state only for limits over all keys. It is called outside the queue's lock. If it panics, the key waits for one
 /// second.
 ///
 /// ```
@@ -26,15 +26,14 @@ use steersman_core::{MonotonicTime, Random};
 /// }
 /// ```
 pub trait Limiter<K>: Send + Sync + 'static {
-    /// The delay of `key`, which has now failed `failures` times in succession (at least once).
+    /// Returns the delay of `key`, which has now failed `failures` times in succession (at least once).
     fn delay(&self, key: &K, failures: u32, now: MonotonicTime) -> Duration;
 }
 
-/// Doubles the delay with each failure, up to a limit.
+/// Exponential back-off with a maximum.
 ///
-/// The numbers are client-go's: 5 ms · 2ⁿ, at most 1000 s. Unlike client-go's it draws each delay from the last
-/// tenth below that value, so that keys which failed together do not come back together. The limit is never
-/// exceeded.
+/// The defaults are client-go's: 5 ms · 2ⁿ, at most 1000 s. Unlike client-go, it draws each delay from the last tenth
+/// below that value, so that keys which failed together are not retried together. The maximum is never exceeded.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,7 +54,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// 5 ms · 2ⁿ, at most 1000 s, a tenth of jitter.
+    /// Creates a back-off of 5 ms · 2ⁿ, at most 1000 s, with a jitter of one tenth.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -66,20 +65,19 @@ impl Backoff {
         }
     }
 
-    /// The delay after the first failure. Default: 5 ms.
+    /// Sets the delay after the first failure. Default: 5 ms.
     #[must_use]
     pub fn base(self, base: Duration) -> Self {
         Self { base, ..self }
     }
 
-    /// The longest delay. Default: 1000 s.
+    /// Sets the maximum delay. Default: 1000 s.
     #[must_use]
     pub fn max(self, max: Duration) -> Self {
         Self { max, ..self }
     }
 
-    /// Which part of the delay is left to chance, between 0 and 1; values outside are brought to the nearer end.
-    /// Default: 0.1.
+    /// Sets the random part of the delay, between 0 and 1; values outside are clamped. Default: 0.1.
     #[must_use]
     pub fn jitter(self, jitter: f64) -> Self {
         Self {
@@ -88,7 +86,8 @@ impl Backoff {
         }
     }
 
-    /// Where chance starts from, for tests. Default: by chance, so that replicas do not come back at the same time.
+    /// Sets the seed of the random numbers, for tests. Default: a random seed, so that replicas do not retry at the
+    /// same time.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self {
@@ -99,7 +98,7 @@ impl Backoff {
 }
 
 impl Backoff {
-    /// The base, doubled so many times.
+    /// Returns the base delay after this many doublings.
     fn grown(&self, doublings: u32) -> Duration {
         const STEP: u32 = 31;
         let mut delay = self.base.min(self.max);
@@ -122,7 +121,7 @@ impl<K> Limiter<K> for Backoff {
     fn delay(&self, _key: &K, failures: u32, _now: MonotonicTime) -> Duration {
         let delay = self.grown(failures.saturating_sub(1));
         if self.jitter > 0.0 {
-            // Taken off, and not multiplied by nearly one: the longest of all durations would be rounded to more than that.
+            // Subtracts instead of multiplying by almost one: the maximum duration would be rounded up beyond itself.
             delay.saturating_sub(delay.mul_f64(self.jitter * self.random.fraction()))
         } else {
             delay

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Doubly linked lists through the elements of a slab.
 //!
-//! A list allocates nothing and any element leaves it in constant time, which is what the queue needs to raise a
-//! priority or to purge. Every element that can be in a list carries [`Links`] for it; `Tag` tells the lists apart
-//! when an element can be in two at once.
+//! A list allocates nothing, and removing any element takes constant time, which the queue needs to raise a priority or
+//! to purge. Every element that can be in a list has [`Links`] for it. `Tag` distinguishes the lists when an element
+//! can be in two at once.
 
 use std::marker::PhantomData;
 
 use slab::Slab;
 
-/// An index that stands for "none".
+/// Index that represents "none".
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// The neighbours of an element.
+/// Neighbours of an element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
     prev: u32,
@@ -55,7 +55,7 @@ impl<Tag> List<Tag> {
         (self.head != NIL).then_some(self.head)
     }
 
-    /// The element after `index`, which is in this list.
+    /// Returns the element after `index`, which is in this list.
     pub(crate) fn next<T: Linked<Tag>>(&self, slab: &Slab<T>, index: u32) -> Option<u32> {
         let next = slab[index as usize].links().next;
         (next != NIL).then_some(next)
@@ -73,7 +73,7 @@ impl<Tag> List<Tag> {
         self.tail = index;
     }
 
-    /// Puts `index` before `next`, or at the end if that is `None`.
+    /// Inserts `index` before `next`, or at the end if that is `None`.
     pub(crate) fn insert_before<T: Linked<Tag>>(
         &mut self,
         slab: &mut Slab<T>,
@@ -92,7 +92,7 @@ impl<Tag> List<Tag> {
         }
     }
 
-    /// Takes `index` out, which must be in this list.
+    /// Removes `index`, which must be in this list.
     pub(crate) fn remove<T: Linked<Tag>>(&mut self, slab: &mut Slab<T>, index: u32) {
         let Links { prev, next } = std::mem::replace(slab[index as usize].links_mut(), Links::NONE);
         match prev {
@@ -105,7 +105,7 @@ impl<Tag> List<Tag> {
         }
     }
 
-    /// Makes the first the last.
+    /// Moves the first element to the end.
     pub(crate) fn rotate<T: Linked<Tag>>(&mut self, slab: &mut Slab<T>) {
         if self.head != self.tail {
             let first = self.head;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the queue reports what happens, without knowing who counts.
+//! Metrics interface of the queue.
 
 use std::time::Duration;
 
-/// Receives what happens in a queue; the counters and histograms of client-go's `workqueue_*` family.
+/// Receives the events of a queue; the counters and histograms of client-go's `workqueue_*` family.
 ///
-/// Every method does nothing by default and is called outside the queue's lock. What client-go keeps as gauges is
-/// not pushed but asked for when somebody scrapes, so that it costs nothing in between and cannot drift:
+/// Every method does nothing by default and is called outside the queue's lock. client-go's gauges are not pushed: read
+/// them at each scrape, so that they cost nothing in between and cannot drift:
 ///
 /// | metric | from |
 /// |---|---|
@@ -19,22 +19,24 @@ use std::time::Duration;
 /// | `workqueue_longest_running_processor_seconds` | [`Depth::longest_running`](crate::Depth::longest_running) |
 /// | `controller_warm_pending` | [`Depth::warm`](crate::Depth::warm) |
 pub trait Metrics: Send + Sync + 'static {
-    /// That many keys became ready. An add that was merged into one that is already ready does not count; a
-    /// delayed key counts when its delay is over.
+    /// Counts keys that became ready. An add that was merged into a ready key does not count; a delayed key counts when
+    /// its delay is over.
     fn added(&self, keys: u64) {
         let _ = keys;
     }
 
-    /// A key was handed out after it was ready for `queued`. While the queue was paused the time stood still.
+    /// Records that a key was handed out after it was ready for `queued`. Time while the queue was paused does not
+    /// count.
     fn taken(&self, queued: Duration) {
         let _ = queued;
     }
 
-    /// The work on a key ended after `worked`. A key that was postponed or withdrawn was not worked on and does not count.
+    /// Records that the work on a key ended after `worked`. A key that was postponed or withdrawn was not worked on and
+    /// does not count.
     fn finished(&self, worked: Duration) {
         let _ = worked;
     }
 
-    /// A key was added with a delay, or put back with one after work on it: client-go counts so, too.
+    /// Counts a key that was added with a delay, or requeued with one after its work, like client-go.
     fn retried(&self) {}
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for a key.
+//! Future that waits for a key.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use crate::item::Item;
 use crate::queue::Queue;
 use crate::state::Polled;
 
-/// The future of [`Queue::next`].
+/// Future of [`Queue::next`].
 #[must_use = "nothing is taken unless this is awaited"]
 pub struct Next<'q, K: Key> {
     queue: &'q Queue<K>,
     waiter: Option<u32>,
-    /// Only the one who keeps the time for all has it.
+    /// Set only for the waiter that keeps the timer for all.
     sleep: Option<(MonotonicTime, Sleep)>,
 }
 
@@ -49,7 +49,7 @@ impl<K: Key> Future for Next<'_, K> {
                 this.sleep = None;
                 return Poll::Pending;
             };
-            // Armed outside the lock. A deadline that became earlier since then has woken this task already.
+            // Armed outside the lock. A deadline that became earlier since then has already woken this task.
             let sleep = match &mut this.sleep {
                 Some((at, sleep)) if *at == deadline => sleep,
                 other => &mut other.insert((deadline, shared.clock.sleep_until(deadline))).1,
@@ -62,7 +62,7 @@ impl<K: Key> Future for Next<'_, K> {
     }
 }
 
-/// Hands on what it was told: another waiter is notified in its place, or keeps the time in its place.
+/// Passes its notification or the timer to another waiter.
 impl<K: Key> Drop for Next<'_, K> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {

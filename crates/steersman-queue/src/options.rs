@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a queue is made.
+//! Options of a queue and of an add.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use crate::group::Grouping;
 use crate::limiter::{Backoff, Limiter};
 use crate::metrics::Metrics;
 
-/// What a queue is like.
+/// Options of a queue.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Options<K> {
 impl<K> Options<K> {
     const PATIENCE: NonZeroU32 = NonZeroU32::new(16).expect("16 is not zero");
 
-    /// The defaults.
+    /// Creates the default options.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -53,7 +53,7 @@ impl<K> Options<K> {
         }
     }
 
-    /// What the queue is called in metrics and logs. Default: nothing.
+    /// Sets the name of the queue in metrics and logs. Default: empty.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self {
@@ -62,14 +62,14 @@ impl<K> Options<K> {
         }
     }
 
-    /// Starts the queue paused: it takes keys in and hands none out until it is resumed. Default: running.
+    /// Starts the queue paused: it accepts keys and hands none out until it is resumed. Default: running.
     #[must_use]
     pub fn paused(self) -> Self {
         Self { paused: true, ..self }
     }
 
-    /// How many takes in succession may pass over a priority in which keys wait before it gets one. Default: 16, so
-    /// that lower priorities get a seventeenth of the takes while higher ones are busy. With 1 they get half.
+    /// Sets how many consecutive takes can skip a priority in which keys wait. Default: 16, so that lower priorities
+    /// get a seventeenth of the takes while higher ones are busy. With 1 they get half.
     #[must_use]
     pub fn patience(self, takes: NonZeroU32) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl<K> Options<K> {
         }
     }
 
-    /// How long keys that failed have to wait. Default: [`Backoff`].
+    /// Sets the delays of failed keys. Default: [`Backoff`].
     #[must_use]
     pub fn limiter(self, limiter: impl Limiter<K>) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl<K> Options<K> {
         }
     }
 
-    /// Which keys form groups that are served in turn. Default: all are in one group.
+    /// Sets the groups that are served in turn. Default: all keys are in one group.
     #[must_use]
     pub fn grouping(self, grouping: impl Grouping<K>) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl<K> Options<K> {
         }
     }
 
-    /// Who is told what happens. Default: nobody, which costs nothing.
+    /// Sets the receiver of metrics. Default: none, which costs nothing.
     #[must_use]
     pub fn metrics(self, metrics: Arc<dyn Metrics>) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl<K> fmt::Debug for Options<K> {
     }
 }
 
-/// How a key is added.
+/// Options of an add.
 ///
 /// ```
 /// # use std::{sync::Arc, time::Duration};
@@ -140,7 +140,7 @@ impl<K> fmt::Debug for Options<K> {
 /// assert_eq!(queue.depth().delayed(), 1);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "it says something only to `Queue::add_with`"]
+#[must_use = "it has an effect only in `Queue::add_with`"]
 pub struct Add {
     pub(crate) priority: i32,
     pub(crate) after: Duration,
@@ -148,23 +148,23 @@ pub struct Add {
 }
 
 impl Add {
-    /// At once, with priority 0.
+    /// Adds without delay, with priority 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Higher ones go first. Default: 0. Priorities are meant to be few.
+    /// Sets the priority; higher ones are served first. Default: 0. Use few priorities.
     pub fn priority(self, priority: i32) -> Self {
         Self { priority, ..self }
     }
 
-    /// How long the key has to wait at most before it is ready. Default: not at all.
+    /// Sets the maximum delay before the key is ready. Default: none.
     pub fn after(self, after: Duration) -> Self {
         Self { after, ..self }
     }
 
-    /// Allows [`Queue::retract`](crate::Queue::retract) to take the key out again, as long as every add of the key allows
-    /// it. Default: not allowed.
+    /// Allows [`Queue::retract`](crate::Queue::retract) to remove the key again, if every add of the key allows it.
+    /// Default: not allowed.
     pub fn retractable(self) -> Self {
         Self {
             retractable: true,

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the work on a key ended.
+//! Outcome of the work on a key.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Longer error texts are cut, because there may be one for each key.
+/// Longer error texts are cut, because each key can have one.
 const ERROR_BYTES_MAX: usize = 1024;
 
-/// How the work on a key ended, and what is to become of it.
+/// Outcome of the work on a key, which determines when it is handed out again.
 ///
 /// | outcome | the key | its back-off |
 /// |---|---|---|
 /// | [`done`](Self::done) | leaves the queue | is reset |
-/// | [`retry`](Self::retry) | waits for its back-off | goes one step up |
-/// | [`retry_after`](Self::retry_after) | waits that long | goes one step up |
-/// | [`requeue`](Self::requeue) | waits for its back-off | goes one step up |
+/// | [`retry`](Self::retry) | waits for its back-off | increases by one step |
+/// | [`retry_after`](Self::retry_after) | waits that long | increases by one step |
+/// | [`requeue`](Self::requeue) | waits for its back-off | increases by one step |
 /// | [`requeue_after`](Self::requeue_after) | waits that long | is reset |
-/// | [`fail`](Self::fail) | leaves the queue | stays as it is |
-/// | [`postpone`](Self::postpone) | waits that long | stays as it is |
+/// | [`fail`](Self::fail) | leaves the queue | is unchanged |
+/// | [`postpone`](Self::postpone) | waits that long | is unchanged |
 ///
-/// If the key was added again while in flight it is handed out again in any case, and at once if it was added
-/// without delay.
+/// If the key was added again while in flight, it is handed out again in any case, and at once if it was added without
+/// delay.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,7 +30,7 @@ const ERROR_BYTES_MAX: usize = 1024;
 /// # let _ = soon;
 /// ```
 #[derive(Debug)]
-#[must_use = "an outcome says something only to `Item::finish`"]
+#[must_use = "an outcome has an effect only in `Item::finish`"]
 pub struct Outcome {
     pub(crate) kind: Kind,
     pub(crate) priority: Option<i32>,
@@ -39,7 +39,7 @@ pub struct Outcome {
 #[derive(Debug)]
 pub(crate) enum Kind {
     Done,
-    /// Without an error the key only asked to be done again.
+    /// Without an error, the key only requested a requeue.
     Retry(Option<Box<str>>),
     RetryAfter(Box<str>, Duration),
     RequeueAfter(Duration),
@@ -49,43 +49,42 @@ pub(crate) enum Kind {
 }
 
 impl Outcome {
-    /// Nothing is left to do.
+    /// The work is complete.
     pub fn done() -> Self {
         Self::of(Kind::Done)
     }
 
-    /// It failed and is to be tried again after its back-off. The text is kept for whoever looks, at most 1 KiB of
-    /// it.
+    /// The work failed; retry it after its back-off. The status keeps at most 1 KiB of the error text.
     pub fn retry(error: impl fmt::Display) -> Self {
         Self::of(Kind::Retry(Some(text(&error))))
     }
 
-    /// It failed and is to be tried again after that time, whatever its back-off says.
+    /// The work failed; retry it after `delay`, independent of its back-off.
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
         Self::of(Kind::RetryAfter(text(&error), delay))
     }
 
-    /// Nothing failed, but it is to be done again after its back-off.
+    /// The work did not fail; requeue it after its back-off.
     pub fn requeue() -> Self {
         Self::of(Kind::Retry(None))
     }
 
-    /// It went well and is to be done again after that time.
+    /// The work succeeded; requeue it after `delay`.
     pub fn requeue_after(delay: Duration) -> Self {
         Self::of(Kind::RequeueAfter(delay))
     }
 
-    /// It failed in a way that trying again does not help. It rests until somebody adds it.
+    /// The work failed permanently. The key is not retried until it is added again.
     pub fn fail(error: impl fmt::Display) -> Self {
         Self::of(Kind::Fail(text(&error)))
     }
 
-    /// It was not worked on, and is to be handed out again after that time.
+    /// The key was not worked on; hand it out again after `delay`.
     pub fn postpone(delay: Duration) -> Self {
         Self::of(Kind::Postpone(delay))
     }
 
-    /// With which priority it is to be done again. Default: the one it was handed out with.
+    /// Sets the priority of the requeue. Default: the priority with which it was handed out.
     pub fn priority(self, priority: i32) -> Self {
         Self {
             priority: Some(priority),
@@ -98,7 +97,7 @@ impl Outcome {
     }
 }
 
-/// What followed from an [`Outcome`]; made for the log line that says when a key is tried again.
+/// Effect of an [`Outcome`], for the log line that reports the next retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
     pub(crate) failures: u32,
@@ -107,19 +106,19 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// How often in succession the key has now failed or asked to be done again.
+    /// Returns the number of consecutive failures and requeues with back-off, this one included.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// After which delay its outcome puts it back; `None` if it does not.
+    /// Returns the delay of the requeue, or `None` if the outcome does not requeue the key.
     #[must_use]
     pub fn delay(&self) -> Option<Duration> {
         self.delay
     }
 
-    /// Whether it failed with the same error text as the last time, as far as the queue keeps the text.
+    /// Reports whether it failed with the same error text as the last time, as far as the queue keeps the text.
     #[must_use]
     pub fn repeats_error(&self) -> bool {
         self.repeats_error

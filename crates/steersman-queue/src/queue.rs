@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queue as its users see it.
+//! Public interface of the queue.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -20,17 +20,17 @@ use crate::shutdown::{Drain, Shutdown};
 use crate::state::{Added, Entrance, State};
 use crate::sync::Lock;
 
-/// How many keys are looked at under one lock when all are walked.
+/// Number of keys that are visited under one lock when all are walked.
 const CHUNK: usize = 1024;
 
-/// A queue of keys. Clones are handles on the same queue. See the [crate](crate) for what it guarantees.
+/// A queue of keys. Clones are handles on the same queue. The [crate](crate) documents its guarantees.
 pub struct Queue<K: Key> {
     pub(crate) shared: Arc<Shared<K>>,
 }
 
 pub(crate) struct Shared<K: Key> {
     state: Lock<State<K>>,
-    // Seeded by chance against crafted keys. Nothing is ever listed in the order of hashes.
+    // Randomly seeded against crafted keys. Nothing is ever listed in the order of hashes.
     hasher: RandomState,
     name: Arc<str>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -39,12 +39,12 @@ pub(crate) struct Shared<K: Key> {
 }
 
 impl<K: Key> Shared<K> {
-    /// Makes one step under the lock, then wakes and tells whom it concerns.
+    /// Runs one step under the lock, then wakes tasks and reports metrics.
     pub(crate) fn locked<R>(&self, step: impl FnOnce(&mut State<K>) -> R) -> R {
         let mut state = self.state.lock();
         let result = step(&mut state);
         let became_ready = state.take_became_ready();
-        // Nobody to wake is the usual case of a busy queue.
+        // A busy queue usually has no task to wake.
         let wakes = state.must_settle().then(|| state.settle());
         let retired = state.take_retired();
         drop(state);
@@ -61,9 +61,9 @@ impl<K: Key> Shared<K> {
     }
 }
 
-/// Adding and taking.
+/// Add and take.
 impl<K: Key> Queue<K> {
-    /// A queue that takes its time from `clock`.
+    /// Creates a queue that uses `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, options: Options<K>) -> Self {
         let Options {
@@ -88,22 +88,22 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// What the queue is called.
+    /// Returns the name of the queue.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Adds a key, at once and with priority 0.
+    /// Adds a key without delay, with priority 0.
     pub fn add(&self, key: K) -> Added {
         self.add_with(key, Add::new())
     }
 
-    /// Adds a key as `how` says.
+    /// Adds a key with options.
     ///
-    /// If it waits already, the higher priority and the earlier time win. Its back-off is neither consumed nor
-    /// reset: a key that backs off and is added without delay is ready now, and if it fails again its back-off goes
-    /// on from where it was.
+    /// If the key already waits, the higher priority and the earlier time win. Its back-off is neither consumed nor
+    /// reset: a key that backs off and is added without delay is ready now, and if it fails again, its back-off
+    /// continues from its last step.
     pub fn add_with(&self, key: K, how: Add) -> Added {
         let Add {
             priority,
@@ -129,32 +129,32 @@ impl<K: Key> Queue<K> {
         added
     }
 
-    /// Waits for the key whose turn it is. Gives `None` when the queue was shut down and nothing more will come.
+    /// Waits for the next key. Returns `None` when the queue was shut down and no more keys will be handed out.
     ///
     /// # Cancel safety
-    /// It may be dropped at any time: no key is lost, and if it had been woken for one, another waiter is.
+    /// It can be dropped at any time: no key is lost, and if it had been woken for one, another waiter is woken.
     pub fn next(&self) -> Next<'_, K> {
         Next::new(self)
     }
 
-    /// Takes the key whose turn it is, if there is one now.
+    /// Takes the next key, if one is ready now.
     pub fn try_next(&self) -> Option<Item<K>> {
         let now = self.shared.clock.now();
         let taken = self.shared.locked(|state| state.take(now))?;
         Some(Item::new(&self.shared, taken, now))
     }
 
-    /// Resets the back-off of a key. If it waits for it now, it goes on waiting.
+    /// Resets the back-off of a key. A key that is waiting for its back-off keeps waiting.
     pub fn forget(&self, key: &K) {
         let hash = self.hash(key);
         self.shared.locked(|state| state.forget(key, hash));
     }
 
-    /// Removes all keys for which `matches` is true, because what they are about has gone away, and says how many.
+    /// Removes all keys for which `matches` is true, and returns their number. Use it when their objects or clusters
+    /// are removed.
     ///
-    /// Keys in flight count too: their outcome will not put them back. A key that is added from now on is queued
-    /// as any other. `matches` is called under the queue's lock, for some keys at a time, and must not call the
-    /// queue.
+    /// Keys in flight count too: their outcome does not requeue them. A key that is added from now on is queued as any
+    /// other. `matches` is called under the queue's lock, for some keys at a time, and must not call the queue.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -176,8 +176,8 @@ impl<K: Key> Queue<K> {
             .sum()
     }
 
-    /// Removes a key that waits in a paused queue, and says whether it did. A key of which any add was not
-    /// [retractable](Add::retractable), or that its own outcome put back, stays.
+    /// Removes a key that waits in a paused queue, and returns whether it did. A key stays if any of its adds was not
+    /// [retractable](Add::retractable), or if its own outcome requeued it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -200,46 +200,47 @@ impl<K: Key> Queue<K> {
     }
 }
 
-/// Pausing and ending.
+/// Pause and shut down.
 impl<K: Key> Queue<K> {
-    /// Hands out nothing more until [`resume`](Self::resume). Keys are taken in and delays run on; keys in flight
-    /// are not touched.
+    /// Stops handing out keys until [`resume`](Self::resume). The queue still accepts keys, delays continue, and keys
+    /// in flight are not affected.
     pub fn pause(&self) {
         self.shared.locked(State::pause);
     }
 
-    /// Whether it is paused.
+    /// Reports whether the queue is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.shared.locked(|state| state.is_paused())
     }
 
-    /// Hands out keys again. For those that waited meanwhile, the time in the queue starts now.
+    /// Hands out keys again. For keys that waited meanwhile, the time in the queue starts now.
     pub fn resume(&self) {
         let now = self.shared.clock.now();
         self.shared.locked(|state| state.resume(now));
     }
 
-    /// Takes in no key any more, and lets the workers end as `how` says. [`Shutdown::Finish`] can be followed by
-    /// [`Shutdown::Abandon`]; anything else after the first call changes nothing.
+    /// Stops accepting keys, and lets the workers end as `how` defines. [`Shutdown::Finish`] can be followed by
+    /// [`Shutdown::Abandon`]; any other later call has no effect.
     pub fn shut_down(&self, how: Shutdown) {
         self.shared.locked(|state| state.shut_down(how));
     }
 
-    /// Whether the queue takes in no key any more.
+    /// Reports whether the queue is shutting down and accepts no more keys.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.shared.locked(|state| state.is_shutting_down())
     }
 
-    /// Shuts down with [`Shutdown::Finish`] unless that was said before (at this call, not when awaited), waits until the workers are done but no
-    /// longer than `within`, and takes out all that is left.
+    /// Shuts down with [`Shutdown::Finish`] unless it is already shut down (at this call, not when awaited), waits
+    /// until the workers are done, but at most `within`, and takes out all remaining keys.
     ///
-    /// The answer has every key that was ready, delayed or still in flight, once: first those in flight and ready in
-    /// the order of their arrival, then the delayed ones by deadline. [`restore`](Self::restore) puts them into the queue of a later run.
+    /// The result has every key that was ready, delayed or still in flight, once: first the keys in flight and ready in
+    /// the order of their arrival, then the delayed ones by deadline. [`restore`](Self::restore) adds them to the queue
+    /// of a later run.
     ///
     /// # Cancel safety
-    /// It may be dropped at any time and called again: what is left stays in the queue until it is answered.
+    /// It can be dropped at any time and called again: remaining keys stay in the queue until they are returned.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};
@@ -266,10 +267,11 @@ impl<K: Key> Queue<K> {
         Drain::new(self, self.shared.clock.sleep_until(deadline))
     }
 
-    /// Puts in what an earlier run left, with priorities, deadlines and failures, and says how many were taken in:
-    /// all, or none if this queue is shutting down.
+    /// Adds the keys that an earlier run left, with priorities, deadlines and failures, and returns how many were
+    /// accepted: all, or none if this queue is shutting down.
     ///
-    /// Deadlines count on the same clock. What was in flight is ready; see to it that its old worker has ended.
+    /// Deadlines must be of the same clock. Keys that were in flight are ready; make sure that their old workers have
+    /// ended.
     pub fn restore(&self, remains: impl IntoIterator<Item = Status<K>>) -> usize {
         let now = self.shared.clock.now();
         let restore = |status: Status<K>| {
@@ -284,24 +286,24 @@ impl<K: Key> Queue<K> {
     }
 }
 
-/// Looking.
+/// Status.
 impl<K: Key> Queue<K> {
-    /// How much is in the queue, by what keeps it there.
+    /// Returns the number of keys by state.
     #[must_use]
     pub fn depth(&self) -> Depth {
         let now = self.catch_up();
         self.shared.locked(|state| state.depth(now))
     }
 
-    /// Keys that a worker may take now, by priority, the highest first: `workqueue_depth{priority}`. Priorities
-    /// that were used a moment ago are listed with zero.
+    /// Returns the number of keys that a worker can take now, by priority, the highest first:
+    /// `workqueue_depth{priority}`. Priorities that were used a moment ago are listed with zero.
     #[must_use]
     pub fn depth_by_priority(&self) -> Vec<(i32, usize)> {
         self.catch_up();
         self.shared.locked(|state| state.depth_by_priority())
     }
 
-    /// What the queue knows about a key.
+    /// Returns the status of a key.
     #[must_use]
     pub fn status(&self, key: &K) -> Option<Status<K>> {
         self.catch_up();
@@ -309,10 +311,10 @@ impl<K: Key> Queue<K> {
         self.shared.locked(|state| state.status(key, hash))
     }
 
-    /// What the queue knows about all keys for which `matches` is true, those first that wait the longest.
+    /// Returns the status of all keys for which `matches` is true, the longest waiting first.
     ///
-    /// The keys are walked some at a time, so that workers are not held up; what moves meanwhile may be seen in
-    /// its old state or its new one. `matches` must not call the queue.
+    /// It walks some keys at a time, so that workers are not blocked. A key that moves meanwhile can be shown in its
+    /// old or its new state. `matches` must not call the queue.
     #[must_use]
     pub fn statuses(&self, mut matches: impl FnMut(&K) -> bool) -> Vec<Status<K>> {
         self.catch_up();
@@ -326,13 +328,13 @@ impl<K: Key> Queue<K> {
         found
     }
 
-    /// What the queue knows about all keys in flight, those first that are in flight the longest.
+    /// Returns the status of all keys in flight, the longest running first.
     #[must_use]
     pub fn in_flight(&self) -> Vec<Status<K>> {
         self.shared.locked(|state| state.in_flight())
     }
 
-    /// Makes all ready whose time has come, so that what is seen is true now.
+    /// Makes all due keys ready, so that the status is current.
     fn catch_up(&self) -> MonotonicTime {
         let now = self.shared.clock.now();
         while self.shared.locked(|state| state.promote(now)) {}

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose turn it is: priorities, then groups in turn, then order of arrival.
+//! Selects the next key: by priority, then by group in turn, then by order of arrival.
 //!
-//! Ready keys stand in *lanes*, one per priority and group. Lanes of one outer group form a ring, and so do the
-//! outer groups of one priority (a *level*). A take goes to the highest level, there to the outer group at the
-//! front, there to the lane at the front, there to the key at the front; then lane and outer group go to the end
-//! of their rings.
+//! Ready keys wait in *lanes*, one per priority and group. Lanes of one outer group form a ring, and the outer groups
+//! of one priority (a *level*) form a ring too. A take selects the highest level, its first outer group, the first lane
+//! of that, and its first key. Then it moves the lane and the outer group to the end of their rings.
 //!
 //! # Ageing
-//! A level that is passed over `patience` times gets one turn, the one that waits the longest first. This shares
-//! the workers out by a fixed part, however long the backlog. Ageing by time would do worse: once a million
-//! keys of a first list are old enough, they all go before every new key.
+//! A level that was skipped `patience` times gets one turn, the longest waiting level first. This gives each level a
+//! fixed share of the workers, however long the backlog. Ageing by time would be worse: once a million keys of a first
+//! list are old enough, all of them are served before every new key.
 //!
 //! # Keys in flight
-//! A key that was added while in flight stands in its lane but may not be taken. When its turn comes it is
-//! *passed*: it leaves the lane, and goes back to the front when its flight ends. So each key is skipped at most
-//! once per flight, and no take searches through keys that are in flight.
+//! A key that was added while in flight waits in its lane but must not be taken. When its turn is reached it is
+//! *passed*: it leaves the lane, and returns to the front when its flight ends. So each key is skipped at most once per
+//! flight, and no take searches through keys that are in flight.
 //!
-//! Rings and lanes that run empty are kept for their next key and swept now and then, so that a steady state
-//! allocates nothing.
+//! Empty rings and lanes are kept for their next key and swept occasionally, so that a steady state allocates nothing.
 
 mod lanes;
 
@@ -30,10 +28,10 @@ use crate::entry::{Entry, InLane, Place};
 use crate::group::Group;
 use crate::list::{Linked, Links, List};
 
-/// The ring of the outer groups of a level.
+/// Ring of the outer groups of a level.
 #[derive(Debug)]
 struct InLevel;
-/// The ring of the lanes of an outer group.
+/// Ring of the lanes of an outer group.
 #[derive(Debug)]
 struct InOuter;
 
@@ -44,7 +42,7 @@ struct Lane {
     outer: u32,
     priority: i32,
     group: Group,
-    /// How many passed keys will come back to this lane.
+    /// Number of passed keys that will return to this lane.
     held: usize,
 }
 
@@ -61,9 +59,9 @@ struct Outer {
 struct Level {
     priority: i32,
     outers: List<InLevel>,
-    /// How many keys may be taken now.
+    /// Number of keys that can be taken now.
     eligible: usize,
-    /// The take at which this level is served even though there are higher ones.
+    /// The take at which this level is served even if there are higher ones.
     turn: u64,
 }
 
@@ -85,7 +83,7 @@ impl Linked<InOuter> for Lane {
     }
 }
 
-/// Fewer lanes than this are never swept.
+/// With fewer lanes than this, nothing is swept.
 const SWEEP_MIN: usize = 64;
 
 #[derive(Debug)]
@@ -94,15 +92,15 @@ pub(crate) struct Schedule {
     outers: Slab<Outer>,
     levels: Slab<Level>,
     lane_of: HashTable<u32>,
-    /// The lane that was asked for last; most queues have few.
+    /// The last lane that was looked up; most queues have few.
     last_lane: Option<(i32, Group, u32)>,
     outer_of: HashTable<u32>,
     level_of: BTreeMap<i32, u32>,
-    /// The levels in which keys stand, the highest priority last.
+    /// Levels with waiting keys, the highest priority last.
     active: Vec<(i32, u32)>,
     patience: u64,
     takes: u64,
-    /// No active level has an earlier turn than this. Turns are given out in rising order, so it stays true.
+    /// Lower bound of the turns of all active levels. Turns are assigned in rising order, so it stays valid.
     next_turn: u64,
     orders: u64,
     sweep_at: usize,
@@ -131,17 +129,17 @@ impl Schedule {
         }
     }
 
-    /// How many keys may be taken now.
+    /// Returns the number of keys that can be taken now.
     pub(crate) fn eligible(&self) -> usize {
         self.eligible
     }
 
-    /// How many keys are ready, with those that are still in flight.
+    /// Returns the number of ready keys, including keys that are still in flight.
     pub(crate) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// How many keys may be taken now, by priority, the highest first.
+    /// Returns the number of keys that can be taken now, by priority, the highest first.
     pub(crate) fn eligible_by_priority(&self) -> impl Iterator<Item = (i32, usize)> {
         self.level_of
             .iter()
@@ -149,7 +147,7 @@ impl Schedule {
             .map(|(&priority, &level)| (priority, self.levels[level as usize].eligible))
     }
 
-    /// Puts a key at the end of its lane.
+    /// Adds a key to the end of its lane.
     pub(crate) fn push<K>(&mut self, entries: &mut Slab<Entry<K>>, index: u32, group: Group) {
         let entry = &mut entries[index as usize];
         let lane = self.lane(entry.priority, group);
@@ -165,15 +163,14 @@ impl Schedule {
         }
     }
 
-    /// The flight of a key that is ready has ended: it may be taken.
+    /// Marks a ready key as available, because its flight has ended.
     pub(crate) fn release<K>(&mut self, entries: &mut Slab<Entry<K>>, index: u32) {
         let entry = &mut entries[index as usize];
         let (lane, order) = (entry.seat, entry.order);
         if entry.place == Place::Passed {
             entry.place = Place::Ready;
             self.lanes[lane as usize].held -= 1;
-            // Only keys that were passed as well can stand before it, so the walk is no longer than the workers
-            // are many.
+            // Only keys that were passed too can be before it, so the walk is at most as long as the number of workers.
             let list = &self.lanes[lane as usize].entries;
             let mut next = list.front();
             while let Some(other) = next.filter(|&other| entries[other as usize].order < order) {
@@ -184,7 +181,7 @@ impl Schedule {
         self.count_eligible(lane, 1);
     }
 
-    /// Takes a key that is ready or passed out of the schedule.
+    /// Removes a ready or passed key from the schedule.
     pub(crate) fn remove<K>(&mut self, entries: &mut Slab<Entry<K>>, index: u32) {
         let entry = &mut entries[index as usize];
         let (lane, free) = (entry.seat, !entry.in_flight);
@@ -201,7 +198,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the key whose turn it is.
+    /// Takes the next key.
     pub(crate) fn pop<K>(&mut self, entries: &mut Slab<Entry<K>>) -> Option<u32> {
         if self.eligible == 0 {
             return None;
@@ -220,7 +217,7 @@ impl Schedule {
         None
     }
 
-    /// The level whose turn it is: the one that was passed over too often, otherwise the highest.
+    /// Selects the next level: one that was skipped too often, otherwise the highest.
     fn choose(&mut self) -> Option<u32> {
         let &(_, highest) = self.active.last()?;
         if self.active.len() > 1 && self.takes >= self.next_turn {
@@ -274,7 +271,7 @@ impl Schedule {
         }
     }
 
-    /// Brings a lane that got its first key into the ring, and what is above it too.
+    /// Adds a lane with its first key to the ring, and its parents to theirs.
     fn open(&mut self, lane: u32) {
         let outer = self.lanes[lane as usize].outer;
         let lanes = &mut self.outers[outer as usize].lanes;
@@ -294,7 +291,8 @@ impl Schedule {
         }
     }
 
-    /// Takes a lane without keys out of the ring, and what is above it too. Says whether the outer group went.
+    /// Removes an empty lane from the ring, and its empty parents from theirs. Returns whether the outer group was
+    /// removed.
     fn close_if_empty(&mut self, lane: u32) -> bool {
         if !self.lanes[lane as usize].entries.is_empty() {
             return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a queue ends, and what it leaves.
+//! Shutdown of a queue and its remaining keys.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,20 +11,20 @@ use crate::Key;
 use crate::inspect::Status;
 use crate::queue::Queue;
 
-/// What becomes of the keys that are ready when a queue shuts down.
+/// Handling of ready keys when a queue shuts down.
 ///
-/// In both cases no key is taken in any more, delayed keys stay where they are, and keys in flight go on.
+/// In both cases the queue accepts no more keys, delayed keys stay in their place, and keys in flight continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Shutdown {
-    /// They are still handed out, and [`Queue::next`] gives `None` when none is left. What a paused queue holds
-    /// waits for leadership and is not handed out.
+    /// Ready keys are still handed out, and [`Queue::next`] returns `None` when none is left. A paused queue does not
+    /// hand out its keys, because they wait for leadership.
     Finish,
-    /// [`Queue::next`] gives `None` at once.
+    /// [`Queue::next`] returns `None` at once.
     Abandon,
 }
 
-/// The future of [`Queue::drain`].
+/// Future of [`Queue::drain`].
 #[must_use = "nothing is drained unless this is awaited"]
 pub struct Drain<'q, K: Key> {
     queue: &'q Queue<K>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that is under the queue's one lock.
+//! All state under the queue's single lock.
 //!
-//! Each method here is one step that the rest of the world sees whole. After each step [`State::settle`] restores
-//! the invariants of the waiters and says whom to wake once the lock is free.
+//! Each method is one atomic step for other threads. After each step [`State::settle`] restores the invariants of the
+//! waiters and returns the tasks to wake after the lock is released.
 
 mod finish;
 mod look;
@@ -25,10 +25,10 @@ use crate::shutdown::Shutdown;
 use crate::timers::Timers;
 use crate::waiters::Waiters;
 
-/// How many keys become ready by their time in one step.
+/// Maximum number of delayed keys that become ready in one step.
 const PROMOTED_MAX: usize = 128;
 
-/// A queue that ran empty gives its memory back if it had room for more keys than this.
+/// An empty queue releases its memory if its capacity is larger than this.
 const KEPT_CAPACITY: usize = 16 * 1024;
 
 pub(crate) struct State<K> {
@@ -41,17 +41,17 @@ pub(crate) struct State<K> {
     drainers: Slab<Waker>,
     flights: List<InFlight>,
     in_flight: usize,
-    /// The sum of when each key in flight was started, so that the unfinished work needs no walk.
+    /// Sum of the start times of all keys in flight, so that the unfinished work needs no walk.
     started_nanos: u128,
     paused: bool,
-    /// When the queue was last resumed.
+    /// Time when the queue was last resumed.
     activated: MonotonicTime,
     shutdown: Option<Shutdown>,
-    /// How many keys became ready since somebody asked.
+    /// Number of keys that became ready since the last read of it.
     became_ready: u64,
 }
 
-/// Who is to be woken once the lock is free.
+/// Tasks to wake after the lock is released.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Wakes {
@@ -68,7 +68,7 @@ impl Wakes {
     }
 }
 
-/// How a key is to be put in.
+/// Placement of a key that enters the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Entrance {
     pub(crate) priority: i32,
@@ -77,17 +77,17 @@ pub(crate) struct Entrance {
     pub(crate) retractable: bool,
 }
 
-/// What an add did.
+/// Result of an add.
 ///
-/// An enum rather than a `Result`: handlers that add keys have nothing to do about a queue that is shutting down.
+/// An enum rather than a `Result`: handlers that add keys cannot act on a queue that is shutting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Added {
-    /// The key was not waiting and now is.
+    /// The key was not waiting and now waits.
     Queued,
-    /// The key was waiting already. Its priority is now the higher and its deadline the earlier one.
+    /// The key was already waiting. It now has the higher priority and the earlier deadline.
     Merged,
-    /// The queue is shutting down and nothing was changed.
+    /// The queue is shutting down; nothing was changed.
     Refused,
 }
 
@@ -102,11 +102,11 @@ pub(crate) struct Taken<K> {
     pub(crate) queued: Duration,
 }
 
-/// What somebody who asks for the next key gets.
+/// Result of a poll for the next key.
 pub(crate) enum Polled<K> {
     Taken(Taken<K>),
     Over,
-    /// Nothing yet; the keeper of the time has to sleep until that moment.
+    /// No key yet; the keeper of the timer has to sleep until this time.
     Wait(Option<MonotonicTime>),
 }
 
@@ -139,11 +139,12 @@ impl<K: Key> State<K> {
         self.enqueue(index, entrance, now)
     }
 
-    /// Makes keys ready whose time has come, and says whether there are more.
+    /// Makes due keys ready, and returns whether there are more.
     ///
-    /// Some at a time, so that the lock is never held for long: after hours of standby a million may be due at once.
-    /// Every step makes more of them ready, and nobody waits while any is due. After shutdown none become ready:
-    /// they are left for the report, or else a key that fails and fails would keep the workers from ending.
+    /// It handles some at a time, so that the lock is never held for long: after hours of standby a million keys can be
+    /// due at once. Every step makes more of them ready, and no task waits while any is due. After shutdown no key
+    /// becomes ready: the keys are left for the report. Otherwise a key that keeps failing would keep the workers from
+    /// ending.
     pub(crate) fn promote(&mut self, now: MonotonicTime) -> bool {
         if self.shutdown.is_some() {
             return false;
@@ -157,14 +158,14 @@ impl<K: Key> State<K> {
         self.timers.earliest().is_some_and(|earliest| earliest <= now)
     }
 
-    /// Takes the next key, or enters the one who asks as a waiter.
+    /// Takes the next key, or registers the caller as a waiter.
     pub(crate) fn poll_next(&mut self, id: &mut Option<u32>, waker: &Waker, now: MonotonicTime) -> Polled<K> {
         let polled = match self.take(now) {
             Some(taken) => Polled::Taken(taken),
             None if self.is_over() => Polled::Over,
             None => {
-                // While paused no deadline needs to be kept: whoever resumes or looks promotes what is due. After
-                // shutdown nobody does.
+                // While paused, no timer is needed: resuming or reading the status promotes due keys. After shutdown no
+                // key is promoted.
                 let keeps_time = !self.paused && self.shutdown.is_none();
                 let earliest = self.timers.earliest().filter(|_| keeps_time);
                 return Polled::Wait(self.waiters.wait(id, waker, earliest));
@@ -177,7 +178,7 @@ impl<K: Key> State<K> {
     }
 
     pub(crate) fn take(&mut self, now: MonotonicTime) -> Option<Taken<K>> {
-        // Those that were made ready may all be in flight.
+        // The promoted keys can all be in flight.
         while self.promote(now) && self.schedule.eligible() == 0 {}
         if self.paused || self.is_over() {
             return None;
@@ -201,7 +202,7 @@ impl<K: Key> State<K> {
         Some(taken)
     }
 
-    /// A waiter was dropped before it got a key.
+    /// Removes a waiter that was dropped before it got a key.
     pub(crate) fn leave(&mut self, id: u32) {
         self.waiters.leave(id);
     }
@@ -221,22 +222,22 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// How many keys became ready since this was last asked.
+    /// Returns the number of keys that became ready since the last call.
     pub(crate) fn take_became_ready(&mut self) -> u64 {
         std::mem::take(&mut self.became_ready)
     }
 
-    /// A waker to be dropped once the lock is free.
+    /// Returns a waker to drop after the lock is released.
     pub(crate) fn take_retired(&mut self) -> Option<Waker> {
         self.waiters.take_retired()
     }
 
-    /// Whether there is anybody whom [`settle`](Self::settle) could wake, or an end that it could note.
+    /// Reports whether [`settle`](Self::settle) has a task to wake or an end to note.
     pub(crate) fn must_settle(&self) -> bool {
         !self.waiters.is_empty() || self.shutdown.is_some()
     }
 
-    /// Restores the invariants of the waiters, and says whom to wake once the lock is free.
+    /// Restores the invariants of the waiters, and returns the tasks to wake after the lock is released.
     pub(crate) fn settle(&mut self) -> Wakes {
         let mut wakes = Wakes::default();
         if self.shutdown.is_some() {
@@ -336,7 +337,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Takes a key out of wherever it waits.
+    /// Removes a key from the place where it waits.
     fn unqueue(&mut self, index: u32) {
         match self.entries[index as usize].place {
             Place::Idle => {}
@@ -348,7 +349,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Forgets a key about which there is nothing left to remember.
+    /// Removes a key that has no state left to remember.
     fn forget_if_idle(&mut self, index: u32) {
         let entry = &self.entries[index as usize];
         if entry.place == Place::Idle && !entry.in_flight && entry.trouble.is_none() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lock, or loom's in its place.
+//! The mutex, or loom's mutex in its place.
 
 #[cfg(loom)]
 use loom::sync as imp;
@@ -8,10 +8,10 @@ use std::sync as imp;
 
 use imp::{Mutex, MutexGuard};
 
-/// A mutex that does not know poison.
+/// A mutex without poisoning.
 ///
-/// No code of ours panics half way through a change, and a panic in a key's `Eq` or `Hash` must not stop every
-/// other worker for good.
+/// The queue's code does not panic in the middle of a change, and a panic in a key's `Eq` or `Hash` must not stop every
+/// other worker permanently.
 #[derive(Debug)]
 pub(crate) struct Lock<T>(Mutex<T>);
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The delayed keys, ordered by when they are due.
+//! Delayed keys, ordered by deadline.
 //!
-//! A heap with four children per node, which knows the position of each key, so that a key can be moved to an
-//! earlier time or taken out without leaving garbage behind. Why not a crate: those that can do this keep a second
-//! map from key to position, and here the entry itself has room for it. Keys with the same deadline come out in
-//! the order in which they went in.
+//! A heap with four children per node. It knows the position of each key, so that a key can be moved to an earlier time
+//! or removed without leaving garbage. Existing crates that can do this keep a second map from key to position; here
+//! the entry itself has room for it. Keys with the same deadline are removed in the order in which they were inserted.
 
 use slab::Slab;
 use steersman_core::MonotonicTime;
 
 const CHILDREN: usize = 4;
 
-/// An element that remembers its position in the heap.
+/// An element that stores its position in the heap.
 pub(crate) trait Timed {
     fn set_position(&mut self, position: u32);
     fn position(&self) -> u32;
@@ -41,12 +40,12 @@ impl Timers {
         self.heap.len()
     }
 
-    /// Gives back the memory of a heap that ran empty.
+    /// Releases the memory of an empty heap.
     pub(crate) fn release(&mut self) {
         self.heap.shrink_to_fit();
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(crate) fn earliest(&self) -> Option<MonotonicTime> {
         self.heap.first().map(|timer| timer.at)
     }
@@ -55,7 +54,7 @@ impl Timers {
         self.heap[element.position() as usize].at
     }
 
-    /// Puts an element in, and answers how many were put in before it and with it.
+    /// Inserts an element, and returns the number of elements inserted so far, this one included.
     pub(crate) fn insert<T: Timed>(&mut self, slab: &mut Slab<T>, at: MonotonicTime, index: u32) -> u64 {
         self.arrivals += 1;
         self.heap.push(Timer {
@@ -67,7 +66,7 @@ impl Timers {
         self.arrivals
     }
 
-    /// Takes out the earliest if it is due.
+    /// Removes the earliest element if it is due.
     pub(crate) fn pop_due<T: Timed>(
         &mut self,
         slab: &mut Slab<T>,
@@ -80,7 +79,7 @@ impl Timers {
         })
     }
 
-    /// Takes out the element at `index` of the slab, which must be in the heap.
+    /// Removes the element at `index` of the slab, which must be in the heap.
     pub(crate) fn remove<T: Timed>(&mut self, slab: &mut Slab<T>, index: u32) {
         let position = slab[index as usize].position() as usize;
         self.heap.swap_remove(position);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Those who wait in `next()`, and which of them keeps the time.
+//! Tasks that wait in `next()`, and the one of them that keeps the timer.
 //!
-//! A waiter is *waiting*, *notified* (told to come and take) or the *keeper*, who waits as the others do and also
-//! sleeps until the earliest deadline, since the queue has no task of its own. The keeper is told to take only when
-//! nobody else is there, so that the office does not change with every key.
+//! A waiter is *waiting*, *notified* (woken to take a key) or the *keeper*. The keeper waits like the others and also
+//! sleeps until the earliest deadline, because the queue has no task. The keeper is notified of a key only if there is
+//! no other waiter, so that the role does not change with every key.
 //!
-//! All of this is under the queue's lock. A waker is only ever handed out, to be woken or dropped after the lock is
-//! free: both may run anything, and the last waker of a task may drop a future that waits here.
+//! All of this is under the queue's lock. Wakers are only returned, to be woken or dropped after the lock is released:
+//! both can run any code, and the last waker of a task can drop a future that waits here.
 //!
 //! # Invariants
 //! After every change to the queue:
-//! 1. If a key may be taken and somebody is waiting, somebody is notified. A notified waiter either takes and
-//!    settles again, or goes (also by being dropped) and settles again; so the notice is never lost.
-//! 2. If a timer runs and somebody is waiting, there is a keeper, who sleeps no longer than the earliest deadline
-//!    or has been woken to look.
+//! 1. If a key can be taken and a task is waiting, a task is notified. A notified waiter either takes a key and settles
+//!    again, or leaves (also by being dropped) and settles again; so the notification is never lost.
+//! 2. If a timer runs and a task is waiting, there is a keeper, which sleeps no longer than the earliest deadline or
+//!    has been woken to check.
 
 use std::task::Waker;
 
@@ -50,7 +50,7 @@ pub(crate) struct Waiters {
     slab: Slab<Waiter>,
     waiting: List<()>,
     keeper: Option<u32>,
-    /// Until when the keeper sleeps, or will when it has looked.
+    /// Time until which the keeper sleeps, or will sleep after its next check.
     armed: Option<MonotonicTime>,
     notified: usize,
     /// A waker that is no longer needed.
@@ -62,12 +62,12 @@ impl Waiters {
         self.slab.is_empty()
     }
 
-    /// A waker to be dropped once the lock is free. No step leaves more than one.
+    /// Returns a waker to drop after the lock is released. No step leaves more than one.
     pub(crate) fn take_retired(&mut self) -> Option<Waker> {
         self.retired.take()
     }
 
-    /// Enters or renews a waiter, who found nothing to take. Answers until when it must sleep, if it is the keeper.
+    /// Registers or renews a waiter that found no key. Returns the time until which it must sleep, if it is the keeper.
     pub(crate) fn wait(
         &mut self,
         id: &mut Option<u32>,
@@ -109,7 +109,7 @@ impl Waiters {
         earliest
     }
 
-    /// Strikes a waiter off, who took a key, was sent home or was dropped.
+    /// Removes a waiter that took a key, ended or was dropped.
     pub(crate) fn leave(&mut self, id: u32) {
         match self.slab[id as usize].stand {
             Stand::Waiting => self.waiting.remove(&mut self.slab, id),
@@ -119,7 +119,7 @@ impl Waiters {
         self.retired = Some(self.slab.remove(id as usize).waker);
     }
 
-    /// Notifies one more waiter if there are more keys than notified ones.
+    /// Notifies one more waiter if there are more keys than notified waiters.
     pub(crate) fn notify(&mut self, eligible: usize) -> Option<Waker> {
         if self.notified >= eligible {
             return None;
@@ -134,7 +134,7 @@ impl Waiters {
         Some(self.slab[index as usize].waker.clone())
     }
 
-    /// Sees to it that somebody keeps the time, and answers whom to wake for it.
+    /// Ensures that there is a keeper, and returns the task to wake for it.
     pub(crate) fn keep_time(&mut self, earliest: MonotonicTime) -> Option<Waker> {
         let keeper = match self.keeper {
             Some(_) if self.armed.is_some_and(|armed| armed <= earliest) => return None,
@@ -149,7 +149,7 @@ impl Waiters {
         Some(self.slab[keeper as usize].waker.clone())
     }
 
-    /// Notifies everybody, because there is nothing more to wait for.
+    /// Notifies all waiters, because no more keys will be handed out.
     pub(crate) fn notify_all(&mut self) -> Vec<Waker> {
         std::iter::from_fn(|| self.notify(usize::MAX)).collect()
     }

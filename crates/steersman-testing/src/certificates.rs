@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A certificate authority made in memory, and certificates for loopback servers signed by it.
+//! In-memory certificate authority, and serving certificates for loopback servers.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
 
-/// An authority. Its key is never written anywhere and goes with it.
+/// A certificate authority. Its key exists only in memory.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its key.
@@ -28,7 +28,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A certificate for a server on the loopback address.
+    /// Creates a certificate for a server on the loopback address.
     pub(crate) fn serving(&self) -> Result<Serving, rcgen::Error> {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;
         params

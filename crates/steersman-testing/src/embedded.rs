@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The embedded API server, for one test.
+//! The embedded API server for one test.
 
 use std::net::SocketAddr;
 
@@ -7,8 +7,8 @@ use steersman_apiserver::{ApiServer, ListenError, Listener};
 
 use crate::{Endpoint, Identity, token};
 
-/// An embedded API server that listens on a free port of the loopback address. It starts in milliseconds, so that each
-/// test has its own; dropping it ends it.
+/// An embedded API server on a free port of the loopback address. It starts in milliseconds, so that each test has its
+/// own. Dropping it stops it.
 #[derive(Debug)]
 pub struct EmbeddedServer {
     server: ApiServer,
@@ -42,19 +42,19 @@ impl EmbeddedServer {
         })
     }
 
-    /// The server itself, for what only it can do: faults inside, a look at its revision.
+    /// Returns the server, for features that only it has: internal faults and its revision.
     #[must_use]
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// Where it answers.
+    /// Returns the endpoint of the server.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The administrator, who may do everything.
+    /// Returns the administrator, who has all permissions.
     #[must_use]
     pub fn admin(&self) -> &Identity {
         &self.admin

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where an API server answers, and who asks.
+//! Address and credentials of an API server.
 
 use std::fmt;
 
@@ -8,58 +8,58 @@ use kube::{Client, Config, config::AuthInfo};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 
-/// The address of an API server and the certificate authority that vouches for it.
+/// Address of an API server and its certificate authority.
 ///
-/// It is plain data, so that it can be handed to another test, runtime or process; a [`Client`] cannot, because its
-/// tasks end with the runtime that made it.
+/// It is plain data, so that it can be passed to another test, runtime or process. A [`Client`] cannot, because its
+/// tasks end with the runtime that created it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     url: String,
     ca_pem: String,
 }
 
-/// A name and the bearer token that proves it. The token shows in no `Debug` output.
+/// A name and its bearer token. `Debug` output does not show the token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     name: String,
     token: String,
 }
 
-/// No client could be made for an endpoint.
+/// A client cannot be created for an endpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The address is not a URL.
     #[error("{url} is not the address of an API server")]
     Url {
-        /// What was given.
+        /// The given text.
         url: String,
-        /// What is wrong with it.
+        /// Cause.
         #[source]
         source: http::uri::InvalidUri,
     },
-    /// The certificate of the authority cannot be read.
+    /// The certificate of the authority cannot be parsed.
     #[error("the certificate authority of {url} is not a PEM certificate")]
     Ca {
-        /// The server that it belongs to.
+        /// Address of the server.
         url: String,
-        /// What is wrong with it.
+        /// Cause.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// kube refuses the configuration.
-    #[error("no client for {url}")]
+    /// kube rejects the configuration.
+    #[error("cannot create a client for {url}")]
     Client {
-        /// The server that it was meant for.
+        /// Address of the server.
         url: String,
-        /// Why not.
+        /// Cause.
         #[source]
         source: Box<kube::Error>,
     },
 }
 
 impl Endpoint {
-    /// An endpoint from its parts.
+    /// Creates an endpoint from its parts.
     #[must_use]
     pub fn new(url: impl Into<String>, ca_pem: impl Into<String>) -> Self {
         Self {
@@ -68,22 +68,22 @@ impl Endpoint {
         }
     }
 
-    /// The address, such as `https://127.0.0.1:6443`.
+    /// Returns the address, such as `https://127.0.0.1:6443`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The certificate authority.
+    /// Returns the certificate authority.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// A configuration that speaks as `identity`, without kube's own retries: a test wants to see each answer.
+    /// Returns a configuration for `identity`, without kube's retries, so that a test sees each answer.
     ///
     /// # Errors
-    /// When address or certificate make no sense.
+    /// When the address or the certificate is invalid.
     pub fn config(&self, identity: &Identity) -> Result<Config, ClientError> {
         let url = self.url.parse().map_err(|source| ClientError::Url {
             url: self.url.clone(),
@@ -99,10 +99,10 @@ impl Endpoint {
         Ok(config)
     }
 
-    /// A client that speaks as `identity`. It lives as long as the runtime that this is called on.
+    /// Returns a client for `identity`. It is valid until the current runtime ends.
     ///
     /// # Errors
-    /// When address or certificate make no sense.
+    /// When the address or the certificate is invalid.
     pub fn client(&self, identity: &Identity) -> Result<Client, ClientError> {
         Client::try_from(self.config(identity)?).map_err(|source| ClientError::Client {
             url: self.url.clone(),
@@ -110,10 +110,10 @@ impl Endpoint {
         })
     }
 
-    /// A kubeconfig file for other programs. It holds the token: keep it in a private directory.
+    /// Returns a kubeconfig file for other programs. It contains the token: keep it in a private directory.
     #[must_use]
     pub fn kubeconfig(&self, identity: &Identity) -> String {
-        // JSON is YAML, and this one is read by kubectl, client-go and kube alike.
+        // JSON is YAML; kubectl, client-go and kube can all read it.
         serde_json::json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -137,7 +137,7 @@ impl Endpoint {
 }
 
 impl Identity {
-    /// An identity from its parts.
+    /// Creates an identity from its parts.
     #[must_use]
     pub fn new(name: impl Into<String>, token: impl Into<String>) -> Self {
         Self {
@@ -146,13 +146,13 @@ impl Identity {
         }
     }
 
-    /// The name by which logs and recordings call it.
+    /// Returns the name that logs and recordings show.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The secret itself.
+    /// Returns the token.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.token

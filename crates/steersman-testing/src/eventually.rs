@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for what nobody tells of.
+//! Polls for conditions that have no notification.
 
 use std::time::Duration;
 
 use tokio::time;
 
-/// So long something may take.
+/// Default timeout.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// How often it is looked for.
+/// Polling interval.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Looks until there is something to see, and gives it.
+/// Polls `look` until it returns a value, and returns that value.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -27,15 +27,15 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// ```
 ///
 /// # Panics
-/// When nothing is there after 30 s; `what` says what was looked for.
+/// After 30 s without a value; the message contains `what`.
 pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     eventually_within(LIMIT, what, look).await
 }
 
-/// Looks until there is something to see, and gives it, as [`eventually`] does with a limit of your choice.
+/// Polls `look` until it returns a value, like [`eventually`], with a custom timeout.
 ///
 /// # Panics
-/// When nothing is there after `limit`; `what` says what was looked for.
+/// After `limit` without a value; the message contains `what`.
 pub async fn eventually_within<T>(
     limit: Duration,
     what: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a test has for itself on a server that it shares.
+//! Isolated resources of one test on a shared server.
 
 use std::{fmt, future::Future, time::Duration};
 
@@ -20,12 +20,12 @@ use crate::{
     token,
 };
 
-/// How often it is looked whether a kind is there.
+/// Polling interval while waiting for a kind.
 const INSTALL_POLL: Duration = Duration::from_millis(10);
 
 /// A namespace, an API group and users of one test.
 ///
-/// Everything here ends the test with a message when it fails: a test has no use for the error.
+/// All methods panic on failure, which ends the test: a test cannot handle these errors.
 pub struct Fixture {
     kind: ServerKind,
     endpoint: Endpoint,
@@ -79,59 +79,59 @@ impl Fixture {
         }
     }
 
-    /// The kind of server that the test runs on.
+    /// Returns the kind of server that the test runs on.
     #[must_use]
     pub fn server_kind(&self) -> ServerKind {
         self.kind
     }
 
-    /// The server itself, where the test runs on the embedded one.
+    /// Returns the embedded server, if the test runs on it.
     #[must_use]
     pub fn embedded_server(&self) -> Option<&EmbeddedServer> {
         self.embedded.as_ref()
     }
 
-    /// Where the server answers.
+    /// Returns the endpoint of the server.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The administrator, who may do everything.
+    /// Returns the administrator, who has all permissions.
     #[must_use]
     pub fn admin(&self) -> &Identity {
         &self.admin
     }
 
-    /// A client that speaks as the administrator.
+    /// Returns a client for the administrator.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A namespace that no other test uses.
+    /// Returns a namespace that no other test uses.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// An API group that no other test uses. Definitions in it are removed when the test has passed.
+    /// Returns an API group that no other test uses. Its CRDs are deleted after the test has passed.
     #[must_use]
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// A user who may do nothing yet. The name must be new within the test.
+    /// Creates a user without permissions. The name must be unique within the test.
     ///
     /// # Panics
-    /// When the server refuses, which ends the test.
+    /// When the server rejects it, which ends the test.
     pub async fn user(&self, name: &str) -> User {
         User::create(name, &self.namespace, self.endpoint.clone(), self.client())
             .await
-            .unwrap_or_else(|error| panic!("cannot make the user {name}: {error}"))
+            .unwrap_or_else(|error| panic!("cannot create user {name}: {error}"))
     }
 
-    /// A fault proxy before the server, which knows the administrator.
+    /// Starts a fault proxy in front of the server. The administrator is announced to it.
     ///
     /// # Panics
     /// When it cannot be started, which ends the test.
@@ -143,7 +143,7 @@ impl Fixture {
         proxy
     }
 
-    /// A server for this test alone, of the same kind.
+    /// Starts a server for this test only, of the same kind.
     ///
     /// # Panics
     /// When it cannot be started, which ends the test.
@@ -153,13 +153,13 @@ impl Fixture {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Installs a CRD, or changes it, and waits until the server has its kind.
+    /// Installs or updates a CRD, and waits until the server serves its kind.
     ///
-    /// On a server that tests share it is there for all of them, and stays; for one of the test alone take its
-    /// [`group`](Self::group), or a [server of its own](Self::own_server).
+    /// On a shared server, all tests see the CRD, and it stays installed. For a CRD of one test, use its
+    /// [`group`](Self::group) or its [own server](Self::own_server).
     ///
     /// # Panics
-    /// When the server refuses, which ends the test.
+    /// When the server rejects it, which ends the test.
     pub async fn install(&self, definition: &CustomResourceDefinition) {
         let (name, spec) = (definition.name_any(), &definition.spec);
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client());
@@ -170,7 +170,7 @@ impl Fixture {
             let gvk = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
             let resource = ApiResource::from_gvk_with_plural(&gvk, &spec.names.plural);
             let objects: Api<DynamicObject> = Api::all_with(self.client(), &resource);
-            // A moment after the definition says that it is established, the server still knows nothing of the kind.
+            // The server starts to serve the kind shortly after the CRD is established.
             while let Err(error) = objects.list_metadata(&ListParams::default().limit(1)).await {
                 let is_missing = matches!(&error, kube::Error::Api(status) if status.code == 404);
                 assert!(is_missing, "{name} is not served: {error}");
@@ -179,8 +179,8 @@ impl Fixture {
         }
     }
 
-    /// What removes the definitions of the test's group afterwards: hundreds of them would slow the shared server
-    /// down. Namespaces stay, since they are only deleted where a controller manager runs.
+    /// Returns a future that deletes the CRDs of the test's group: hundreds of them would slow the shared server down.
+    /// Namespaces stay, because deleting them requires a controller manager.
     pub(crate) fn cleaner(&self) -> impl Future<Output = ()> + use<> {
         let is_shared = self.embedded.is_none();
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client());
@@ -198,7 +198,7 @@ impl Fixture {
                 .filter(|definition| definition.spec.group == group)
             {
                 let name = definition.metadata.name.unwrap_or_default();
-                // Whatever stays goes with the server.
+                // A CRD that cannot be deleted stays until the server stops.
                 let _ = definitions.delete(&name, &DeleteParams::default()).await;
             }
         }

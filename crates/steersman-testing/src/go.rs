@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs in Go that tests run beside ours.
+//! Go programs that tests run for comparison.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,14 +8,14 @@ use std::{
 
 use crate::skip_without_tool;
 
-/// Builds the Go module in `source` to the program `output`, with the flags of a real server's build, so that much of it
-/// is in Go's cache already.
+/// Builds the Go module in `source` to the program `output`, with the flags of the real server's build, so that much of
+/// it is already in Go's cache.
 ///
-/// Nothing, and a line that says why, where there is no Go, or one that cannot build it (it is too old, or needs what it
-/// cannot download): the test leaves out what it wants the program for.
+/// Returns `None`, and prints the reason, if Go is not installed or cannot build it (Go is too old, or a download
+/// fails). The test then skips the part that needs the program.
 ///
 /// # Panics
-/// When it cannot be built and `CI` is set: a build server leaves nothing out.
+/// When the build fails and `CI` is set: a build server must not skip tests.
 #[must_use]
 pub fn go_program(source: &Path, output: &Path) -> Option<PathBuf> {
     match build(Path::new("go"), source, output) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a test on a server. This is what `#[steersman_testing::test]` calls.
+//! Runs a test on a server. `#[steersman_testing::test]` calls it.
 
 use std::{
     env,
@@ -21,14 +21,14 @@ use tokio::{runtime, sync::OnceCell, time};
 
 use crate::{EmbeddedServer, Endpoint, Fixture, Identity, RealServer, log::LogMark, skip::skip_real};
 
-/// The variable that names the file with the server that all test binaries share; `cargo xtask test` sets it.
+/// Environment variable with the path of the file that describes the server shared by all test binaries; `cargo xtask
+/// test` sets it.
 pub const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
 
-/// A test that takes longer than this hangs. `STEERSMAN_TEST_LIMIT_SECONDS` says another time, for tests that are asked to be
-/// larger than usual.
+/// Timeout of a test. Default: 300 s; `STEERSMAN_TEST_LIMIT_SECONDS` overrides it for larger tests.
 pub const TEST_LIMIT: Duration = Duration::from_secs(300);
 
-/// A test that does not end so long after its time limit blocks its threads.
+/// Time after the timeout after which a test counts as blocking its threads.
 const WATCHDOG_GRACE: Duration = Duration::from_secs(60);
 
 fn limit() -> Duration {
@@ -37,11 +37,11 @@ fn limit() -> Duration {
     asked.map_or(TEST_LIMIT, Duration::from_secs)
 }
 
-/// The API servers that a test can run on.
+/// API servers that a test can run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerKind {
-    /// The one in this process.
+    /// The embedded server in this process.
     Embedded,
     /// `kube-apiserver` with `etcd`.
     Real,
@@ -56,7 +56,7 @@ impl fmt::Display for ServerKind {
     }
 }
 
-/// What one process tells others about the server that it runs for them.
+/// Description of a server that one process runs for others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SharedServer {
     endpoint: Endpoint,
@@ -65,7 +65,7 @@ pub struct SharedServer {
 }
 
 impl SharedServer {
-    /// What others need to know of `server`.
+    /// Describes `server` for other processes.
     #[must_use]
     pub fn of(server: &RealServer) -> Self {
         Self {
@@ -90,9 +90,9 @@ impl SharedServer {
     }
 }
 
-/// What a test function may return: nothing, or a `Result` whose error fails the test.
+/// Return type of a test function: `()`, or a `Result` whose error fails the test.
 pub trait Outcome {
-    /// The error in words, if there is one.
+    /// Returns the error as text, if there is one.
     fn failure(self) -> Option<String>;
 }
 
@@ -108,16 +108,16 @@ impl<E: Debug> Outcome for Result<(), E> {
     }
 }
 
-/// Runs `body` on a runtime of its own with a fresh [`Fixture`], and shows the server's log if it fails.
+/// Runs `body` on a separate runtime with a new [`Fixture`], and prints the server's log if it fails.
 ///
 /// If the binaries of the real server are missing, a test on it is skipped, unless
 /// [`REQUIRE_REAL_VARIABLE`](crate::REQUIRE_REAL_VARIABLE) is set.
 ///
-/// A test that blocks its threads, so that even its time limit cannot end it, ends the whole process a minute later. Otherwise
-/// it would hang the run, and nothing would name it.
+/// If a test blocks its threads, so that even its timeout cannot end it, the whole process exits one minute later.
+/// Otherwise the run would hang without naming the test.
 ///
 /// # Panics
-/// When the test fails, when no server can be had, and when the test takes longer than [`TEST_LIMIT`].
+/// When the test fails, when no server is available, and when the test takes longer than [`TEST_LIMIT`].
 pub fn run<F, Fut>(kind: ServerKind, test: &str, body: F)
 where
     F: FnOnce(Fixture) -> Fut,
@@ -131,7 +131,7 @@ where
     let _watchdog = Watchdog::of(kind, test);
     let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run_on(kind, test, body))));
     if let Err(panic) = result {
-        // Dropping it would wait for blocking code of the test, for as long as that takes.
+        // Dropping it would wait for blocking code of the test, without a limit.
         runtime.shutdown_background();
         resume_unwind(panic);
     }
@@ -146,7 +146,7 @@ where
         ServerKind::Embedded => {
             let server = EmbeddedServer::start(false).await;
             let server = server.unwrap_or_else(|error| panic!("no server for {test}: {}", describe(&error)));
-            // It has no log.
+            // The embedded server has no log.
             (Fixture::embedded(server).await, None)
         }
         ServerKind::Real => {
@@ -169,7 +169,7 @@ where
         .await;
     let failure = match result {
         Ok(Ok(outcome)) => outcome.failure(),
-        Ok(Err(_)) => Some(format!("it was not done after {limit:?}")),
+        Ok(Err(_)) => Some(format!("it timed out after {limit:?}")),
         Err(panic) => {
             show(log.as_ref());
             resume_unwind(panic);
@@ -182,7 +182,7 @@ where
     clean_up.await;
 }
 
-/// Ends the process if the test does not end. Dropping this calls it off.
+/// Ends the process if the test does not end. Dropping this cancels it.
 struct Watchdog {
     _test_runs: mpsc::Sender<()>,
 }
@@ -193,7 +193,7 @@ impl Watchdog {
         let (test, limit) = (test.to_owned(), limit() + WATCHDOG_GRACE);
         thread::spawn(move || {
             if end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                // Not by a macro: the output of a test that does not end is never shown.
+                // Not with a macro: the output of a test that does not end is never shown.
                 let line = format!("{test} on {kind} blocks its threads: still running after {limit:?}\n");
                 _ = std::io::stderr().write_all(line.as_bytes());
                 std::process::abort();
@@ -209,9 +209,10 @@ fn show(log: Option<&LogMark>) {
     }
 }
 
-/// Finds the server that all test binaries share, or starts one for this binary. `None`: its binaries are missing.
+/// Finds the server that all test binaries share, or starts one for this binary. Returns `None` if its binaries are
+/// missing.
 async fn shared_server() -> Result<Option<&'static SharedServer>, String> {
-    // Never dropped: the watchdog ends the server with the process.
+    // Never dropped: the watchdog stops the server when the process ends.
     static OWN: OnceCell<Option<(SharedServer, Option<RealServer>)>> = OnceCell::const_new();
     let start = || async {
         if let Some(path) = env::var_os(SHARED_SERVER_VARIABLE) {
@@ -219,7 +220,7 @@ async fn shared_server() -> Result<Option<&'static SharedServer>, String> {
         }
         let assets = match steersman_assets::find() {
             Ok(assets) => assets,
-            // Whoever sets the variable asks for the real server.
+            // If the variable is set, the real server is required.
             Err(error @ FindError::WrongVariable { .. }) => return Err(describe(&error)),
             Err(error) => return skip_real(&describe(&error)).map(|()| None),
         };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! API servers, faults and fixtures for testing Kubernetes controllers.
 //!
-//! A test is an async function that gets a [`Fixture`]: a namespace, an API group and users of its own on a running
-//! API server. [`macro@test`] makes a test of it for each kind of server.
+//! A test is an async function with a [`Fixture`]: a separate namespace, API group and users on a running API server.
+//! [`macro@test`] generates one test for each kind of server.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,18 +17,19 @@
 //! }
 //! ```
 //!
-//! # The pieces
+//! # Components
 //! * [`EmbeddedServer`] is an API server in this process: it starts in milliseconds, and each test has its own.
-//! * [`RealServer`] starts `kube-apiserver` with `etcd` and ends them, whatever happens to this process.
-//! * [`FaultProxy`] stands between client and server, records what is on the wire, and breaks it on purpose.
-//! * [`Fixture`] and [`User`] keep tests apart that share a server.
+//! * [`RealServer`] starts `kube-apiserver` with `etcd` and stops them, whatever happens to this process.
+//! * [`FaultProxy`] runs between client and server, records the requests, and injects faults.
+//! * [`Fixture`] and [`User`] isolate tests that share a server.
 //!
-//! # Which server a test gets
-//! Every test runs on both. Within `cargo xtask test` all test binaries share one real server, which [`SHARED_SERVER_VARIABLE`] names; a test
-//! binary that is run alone starts its own. [`Fixture::own_server`] gives a test one that it may stop or stall.
+//! # Servers
+//! Every test runs on both servers. Within `cargo xtask test` all test binaries share one real server, which
+//! [`SHARED_SERVER_VARIABLE`] names; a test binary that runs alone starts its own. [`Fixture::own_server`] starts a
+//! separate server that the test can stop or stall.
 //!
-//! If the binaries of the real server are missing, its half of the tests is skipped and a line on standard error says so.
-//! Set [`REQUIRE_REAL_VARIABLE`] to fail those tests instead.
+//! If the binaries of the real server are missing, the tests on it are skipped, and a line on standard error reports
+//! it. Set [`REQUIRE_REAL_VARIABLE`] to fail those tests instead.
 
 mod certificates;
 mod embedded;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a real server has logged, for those whose test has failed.
+//! Log output of a real server, printed when a test fails.
 
 use std::{
     fs::{self, File},
@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How many lines of a log are shown.
+/// Number of lines that are printed.
 const LINES: usize = 40;
 
-/// A place in a log, to show later what came after it.
+/// A position in a log, to print the lines after it later.
 #[derive(Debug)]
 pub(crate) struct LogMark {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct LogMark {
 }
 
 impl LogMark {
-    /// The beginning.
+    /// Returns the position at the start.
     pub(crate) fn start(path: &Path) -> Self {
         Self {
             path: path.to_path_buf(),
@@ -26,7 +26,7 @@ impl LogMark {
         }
     }
 
-    /// What is the end now.
+    /// Returns the current end.
     pub(crate) fn now(path: &Path) -> Self {
         let offset = fs::metadata(path)
             .map(|metadata| metadata.len())
@@ -37,7 +37,7 @@ impl LogMark {
         }
     }
 
-    /// Shows the last lines, if there is a log.
+    /// Prints the last lines, if there is a log.
     #[expect(
         clippy::print_stderr,
         reason = "the test harness captures it and shows it for failed tests only"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server that a test has for itself.
+//! A separate server for one test.
 
 use steersman_assets::describe;
 
@@ -8,7 +8,7 @@ use crate::{
     proxy::{Frozen, Unplugged},
 };
 
-/// A server for one test, of the kind that the test runs on. It may be stopped, stalled and restarted.
+/// A server for one test, of the kind that the test runs on. The test can stop, stall and restart it.
 #[derive(Debug)]
 pub struct OwnServer(Kind);
 
@@ -18,7 +18,8 @@ enum Kind {
     Embedded(Box<Embedded>),
 }
 
-/// The embedded server lives in this process, so what cannot be done to a part of a process is done to its network.
+/// The embedded server runs in this process and cannot be stopped or stalled alone, so its network is interrupted
+/// instead.
 #[derive(Debug)]
 struct Embedded {
     server: EmbeddedServer,
@@ -27,7 +28,7 @@ struct Embedded {
     stalled: Option<Frozen>,
 }
 
-/// What the server comes with.
+/// Options of the server.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct OwnServerOptions {
@@ -36,14 +37,14 @@ pub struct OwnServerOptions {
 }
 
 impl OwnServerOptions {
-    /// With garbage collection, namespace deletion and the usage of quotas.
+    /// Enables garbage collection, namespace deletion and quota usage.
     pub fn controllers(mut self) -> Self {
         self.controllers = true;
         self
     }
 
-    /// Compacts the history of objects every second, so that watches expire; see [`OwnServer::compacted`]. The real server then
-    /// runs without its watch cache, which would remember longer.
+    /// Compacts the history of objects every second, so that watches expire; see [`OwnServer::compacted`]. The real
+    /// server then runs without its watch cache, which would keep a longer history.
     pub fn short_history(mut self) -> Self {
         self.short_history = true;
         self
@@ -83,7 +84,7 @@ impl OwnServer {
         Ok(Self(kind))
     }
 
-    /// Where it answers.
+    /// Returns the endpoint of the server.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         match &self.0 {
@@ -92,7 +93,7 @@ impl OwnServer {
         }
     }
 
-    /// Its administrator.
+    /// Returns the administrator.
     #[must_use]
     pub fn admin(&self) -> &Identity {
         match &self.0 {
@@ -101,10 +102,10 @@ impl OwnServer {
         }
     }
 
-    /// A client that speaks as the administrator.
+    /// Returns a client for the administrator.
     ///
     /// # Panics
-    /// When no client can be made, which ends the test.
+    /// When the client cannot be created, which ends the test.
     #[must_use]
     pub fn client(&self) -> kube::Client {
         self.endpoint()
@@ -112,8 +113,8 @@ impl OwnServer {
             .expect("the endpoint made a client before")
     }
 
-    /// Waits until the history up to this resource version is compacted: a watch of ConfigMaps from there is answered with 410. The
-    /// server must have been started with a [short history](OwnServerOptions::short_history).
+    /// Waits until the history up to this resource version is compacted: the server answers a watch of ConfigMaps from
+    /// there with 410. The server must have been started with a [short history](OwnServerOptions::short_history).
     ///
     /// # Panics
     /// If the server does not answer, which ends the test.
@@ -136,7 +137,7 @@ impl OwnServer {
         }
     }
 
-    /// Ends the server at once, as a crash would; its data stay.
+    /// Stops the server at once, like a crash; its data are kept.
     pub fn stop(&mut self) {
         match &mut self.0 {
             Kind::Real(server) => server.stop(),
@@ -144,13 +145,13 @@ impl OwnServer {
         }
     }
 
-    /// Starts it again at the same address and waits until it is ready.
+    /// Starts the server again at the same address and waits until it is ready.
     ///
     /// # Errors
     /// As [`RealServer::restart`].
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the server starting.
+    /// If the future is dropped, the server continues to start.
     pub async fn restart(&mut self) -> Result<(), StartError> {
         match &mut self.0 {
             Kind::Real(server) => server.restart().await,
@@ -162,7 +163,7 @@ impl OwnServer {
         }
     }
 
-    /// Keeps connections open and answers nothing, until [`Self::resume`].
+    /// Keeps connections open and answers no request, until [`Self::resume`].
     pub fn stall(&mut self) {
         match &mut self.0 {
             Kind::Real(server) => server.stall(),
@@ -170,7 +171,7 @@ impl OwnServer {
         }
     }
 
-    /// Lets a stalled server go on.
+    /// Resumes a stalled server.
     pub fn resume(&mut self) {
         match &mut self.0 {
             Kind::Real(server) => server.resume(),

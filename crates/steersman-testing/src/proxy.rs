@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A proxy between client and API server that records what is on the wire, and breaks it on purpose.
+//! A proxy between client and API server that records requests and injects faults.
 //!
-//! It runs in this process and speaks TLS to both sides, so it sees every request in clear. Two levels can be broken:
-//! single requests and streams ([`FaultProxy::inject`], [`FaultProxy::cut`]), and the network as a whole
-//! ([`FaultProxy::cut_connections`], [`FaultProxy::freeze`], [`FaultProxy::unplug`]).
+//! It runs in this process and uses TLS on both sides, so it sees every request in clear text. It injects faults at two
+//! levels: into single requests and streams ([`FaultProxy::inject`], [`FaultProxy::cut`]), and into the network as a
+//! whole ([`FaultProxy::cut_connections`], [`FaultProxy::freeze`], [`FaultProxy::unplug`]).
 //!
 //! # Guarantees
-//! 1. A request is in [`FaultProxy::exchanges`] before its first byte goes to the server.
-//! 2. A fault lasts as long as its handle; dropping the handle releases what it holds.
-//! 3. Of several faults that match a request, the one that was injected first is used.
-//! 4. Nothing is cut or held that no fault asks for; bytes pass in the pieces in which they came.
+//! 1. A request is in [`FaultProxy::exchanges`] before its first byte is sent to the server.
+//! 2. A fault lasts as long as its handle. Dropping the handle releases the requests that it holds.
+//! 3. If several faults match a request, the one that was injected first is used.
+//! 4. The proxy cuts or holds nothing without a fault. It forwards bytes in the chunks in which they arrive.
 //! 5. Tokens are never recorded, only the names of identities that were announced.
 //!
 //! # Example
@@ -20,7 +20,7 @@
 //! let proxy = fixture.proxy().await;
 //! let client = proxy.client(fixture.admin())?;
 //! let conflict = proxy.inject(Matching::method("PUT").path("/configmaps/").first(1), Fault::answer(409));
-//! // … the first update of a ConfigMap through `client` is answered 409, the server never sees it …
+//! // … the proxy answers the first update of a ConfigMap through `client` with 409; the server never sees it …
 //! conflict.hit().await;
 //! assert_eq!(proxy.exchanges().iter().filter(|exchange| exchange.status == Some(409)).count(), 1);
 //! # Ok(())
@@ -61,7 +61,7 @@ pub struct FaultProxy {
     _accepting: JoinSet<Infallible>,
 }
 
-/// What every connection of a proxy has in hand.
+/// State shared by all connections of a proxy.
 #[derive(Debug)]
 struct Shared {
     faults: Faults,
@@ -77,22 +77,22 @@ pub enum StartError {
     /// No port of the loopback address could be bound.
     #[error("cannot listen on the loopback address")]
     Listen(#[source] io::Error),
-    /// Certificates cannot be made.
-    #[error("cannot make certificates")]
+    /// The certificates cannot be created.
+    #[error("cannot create certificates")]
     Certificates(#[source] rcgen::Error),
-    /// TLS refuses them.
+    /// TLS rejects the certificates.
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
-    /// The server's address or certificate makes no sense.
+    /// The server's address or certificate is invalid.
     #[error("cannot reach the server behind the proxy")]
     Server(#[source] ClientError),
 }
 
 impl FaultProxy {
-    /// Starts a proxy before `server`, on a free port.
+    /// Starts a proxy in front of `server`, on a free port.
     ///
     /// # Errors
-    /// When no port can be bound, or the endpoint makes no sense. Whether the server answers is not looked at.
+    /// When no port can be bound, or the endpoint is invalid. It does not check that the server answers.
     pub async fn start(server: &Endpoint) -> Result<Self, StartError> {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
             .await
@@ -115,18 +115,18 @@ impl FaultProxy {
         })
     }
 
-    /// Where clients find the proxy.
+    /// Returns the endpoint of the proxy.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Announces an identity, so that recordings name it.
+    /// Announces an identity, so that recordings show its name.
     pub fn announce(&self, identity: &Identity) {
         self.shared.log.announce(identity);
     }
 
-    /// A client through the proxy that speaks as `identity`, which is announced by this.
+    /// Returns a client through the proxy for `identity`, and announces that identity.
     ///
     /// # Errors
     /// As [`Endpoint::client`].
@@ -135,61 +135,61 @@ impl FaultProxy {
         self.endpoint.client(identity)
     }
 
-    /// Breaks requests that match, from now on and as long as the handle lives.
+    /// Injects a fault into matching requests, from now on and while the handle exists.
     ///
-    /// [`Fault::stall`] also holds streams that are open already, whatever is said by [`Matching::first`] and
-    /// [`Matching::after`], which are about requests that come from now on.
+    /// [`Fault::stall`] also holds streams that are already open. [`Matching::first`] and [`Matching::after`] apply
+    /// only to later requests.
     pub fn inject(&self, matching: Matching, fault: Fault) -> Injected {
         self.shared.faults.inject(matching, fault)
     }
 
-    /// Cuts the responses that match and are open now; returns how many there are.
+    /// Cuts all matching responses that are open now; returns their number.
     pub fn cut(&self, matching: &Matching, cut: Cut) -> usize {
         self.shared.log.cut(matching, cut)
     }
 
-    /// Closes every connection at once. New ones are accepted.
+    /// Closes every connection at once. New connections are accepted.
     pub fn cut_connections(&self) {
         self.shared.wire.cut();
     }
 
-    /// Lets no byte pass in either direction, on old and new connections, until the handle drops.
+    /// Blocks all bytes in both directions, on old and new connections, until the handle is dropped.
     pub fn freeze(&self) -> Frozen {
         self.shared.wire.freeze()
     }
 
-    /// Closes every connection and each new one as it comes, until the handle drops.
+    /// Closes every connection and each new one, until the handle is dropped.
     pub fn unplug(&self) -> Unplugged {
         self.shared.wire.unplug()
     }
 
-    /// Waits until there are so many connections through the proxy, those without a request included.
+    /// Waits until there are exactly `count` connections through the proxy, including idle ones.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn has_connections(&self, count: usize) {
-        // The sender lives as long as `self`.
+        // The sender exists as long as `self`.
         let _ = self.shared.wire.open().wait_for(|open| *open == count).await;
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         *self.shared.wire.open().borrow()
     }
 
-    /// Every request so far, in the order of arrival.
+    /// Returns every request so far, in the order of arrival.
     #[must_use]
     pub fn exchanges(&self) -> Vec<Exchange> {
         self.shared.log.exchanges()
     }
 
-    /// Forgets the requests that have ended.
+    /// Removes the requests that have ended from the recording.
     pub fn forget_ended(&self) {
         self.shared.log.forget_ended();
     }
 
-    /// Waits until the recording satisfies `condition`, and returns what it found.
+    /// Waits until `condition` returns a value for the recording, and returns that value.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -212,7 +212,7 @@ fn acceptor(authority: &Authority) -> Result<TlsAcceptor, StartError> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// A failed accept is tried again after this time.
+/// Delay before a failed accept is retried.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) -> Infallible {
@@ -228,7 +228,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) ->
                     next += 1;
                     connections.spawn(serve(tls.clone(), stream, Arc::clone(&shared), next));
                 }
-                // One peer's (it gave up), or descriptors ran out for a moment: the next may fare better.
+                // The peer disconnected, or file descriptors ran out for a moment: the next accept can succeed.
                 Err(_) => time::sleep(ACCEPT_PAUSE).await,
             },
         }
@@ -243,7 +243,7 @@ async fn serve(tls: TlsAcceptor, stream: wire::Plugged, shared: Arc<Shared>, con
         let shared = Arc::clone(&shared);
         async move { forward::forward(&shared, connection, request).await }
     });
-    // How a connection ended shows in its exchanges.
+    // The exchanges show how a connection ended.
     let _ = auto::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)
         .await;

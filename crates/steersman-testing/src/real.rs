@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A real `kube-apiserver` with its `etcd`, for the length of a test.
+//! Runs a real `kube-apiserver` with its `etcd` for a test.
 //!
 //! # Guarantees
 //! 1. [`Builder::start`] returns when the server is ready, or an error in one sentence.
-//! 2. Every process and every file ends when the handle drops, and when this process dies in any way, `SIGKILL`
-//!    included.
+//! 2. Every process stops and every file is removed when the handle is dropped, and when this process dies in any way,
+//!    `SIGKILL` included.
 //! 3. Each server has its own ports, certificates, tokens and data; any number run side by side.
 //! 4. The address stays the same over [`RealServer::stop`] and [`RealServer::restart`], and no other program can take
 //!    the port in between.
 //!
 //! # Not promised
-//! That the data survive a crash of the machine: etcd writes without fsync.
+//! Data might not survive a crash of the machine: etcd writes without fsync.
 
 mod process;
 mod start_error;
@@ -37,11 +37,11 @@ use crate::{Endpoint, Identity, certificates::Authority, log::LogMark, token};
 use process::Process;
 use watchdog::Watchdog;
 
-/// How long a server may take until it is ready. It takes about four seconds on two idle cores.
+/// Timeout until a server is ready. It takes about four seconds on two idle cores.
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const READY_POLL: Duration = Duration::from_millis(50);
 
-/// What to start; made by [`RealServer::builder`].
+/// Options of a server; from [`RealServer::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Builder {
@@ -52,7 +52,7 @@ pub struct Builder {
     flags: Vec<String>,
 }
 
-/// A running server. Dropping it ends all of its processes and removes its files.
+/// A running server. Dropping it stops all of its processes and removes its files.
 #[derive(Debug)]
 pub struct RealServer {
     endpoint: Endpoint,
@@ -60,35 +60,35 @@ pub struct RealServer {
     dir: PathBuf,
     assets: Assets,
     flags: Vec<String>,
-    // Fields drop in this order: first the watchdog ends the processes, then their handles collect them.
+    // Fields are dropped in this order: first the watchdog ends the processes, then their handles collect them.
     _watchdog: Watchdog,
     etcd: Process,
     apiserver: Option<Process>,
     controller_manager: Option<Process>,
-    // Bound but not listening: keeps the port for this server while the API server itself is down.
+    // Bound but not listening: reserves the port for this server while the API server is stopped.
     _port: TcpSocket,
 }
 
 impl Builder {
-    /// Takes the binaries from here instead of searching for them.
+    /// Sets the binaries instead of searching for them.
     pub fn assets(mut self, assets: Assets) -> Self {
         self.assets = Some(assets);
         self
     }
 
-    /// Listens on this port of the loopback address. Default: one that is free.
+    /// Sets the port on the loopback address. Default: a free port.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Also starts `kube-controller-manager`, with garbage collection, namespace deletion and the usage of quotas.
+    /// Also starts `kube-controller-manager`, with garbage collection, namespace deletion and quota usage.
     pub fn controller_manager(mut self) -> Self {
         self.controller_manager = true;
         self
     }
 
-    /// Makes a user known by a token. They may do what roles allow them, which is nothing at first.
+    /// Adds a user with a token. The user has no permissions until roles grant some.
     pub fn user(mut self, user: Identity) -> Self {
         self.users.push(user);
         self
@@ -107,7 +107,7 @@ impl Builder {
     /// ready in time.
     ///
     /// # Cancel safety
-    /// Dropping the future ends what was started so far.
+    /// If the future is dropped, everything started so far is stopped.
     pub async fn start(self) -> Result<RealServer, StartError> {
         let assets = match self.assets {
             Some(assets) => assets,
@@ -115,7 +115,7 @@ impl Builder {
         };
         let (socket, address) = reserve(self.port)?;
         let dir = unused_path()?;
-        // Before the directory is there, so that there is no moment in which nobody is in charge of it.
+        // Before the directory is created, so that the directory is watched at all times.
         let watchdog = Watchdog::start(&dir)?;
         make_private(&dir)?;
         let ca_pem = write_certificates(&dir)?;
@@ -145,36 +145,36 @@ impl Builder {
 }
 
 impl RealServer {
-    /// A server with the default settings: a free port, no controller manager.
+    /// Returns a builder with the default settings: a free port, no controller manager.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Where it answers.
+    /// Returns the endpoint of the server.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The administrator, who may do everything.
+    /// Returns the administrator, who has all permissions.
     #[must_use]
     pub fn admin(&self) -> &Identity {
         &self.admin
     }
 
-    /// The private directory with certificates, data and logs. It goes with the server.
+    /// Returns the private directory with certificates, data and logs. It is removed with the server.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What the API server has logged.
+    /// Returns the path of the API server's log.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         process::log_path(&self.dir, "kube-apiserver")
     }
 
-    /// The process ids of the programs that run, etcd first.
+    /// Returns the process ids of the running programs, etcd first.
     #[must_use]
     pub fn process_ids(&self) -> Vec<u32> {
         let rest = [&self.apiserver, &self.controller_manager];
@@ -184,18 +184,18 @@ impl RealServer {
             .collect()
     }
 
-    /// Ends the API server at once, as a crash would. Its data stay, and [`Self::restart`] brings it back.
+    /// Stops the API server at once, like a crash. Its data are kept, and [`Self::restart`] starts it again.
     pub fn stop(&mut self) {
         self.apiserver = None;
     }
 
-    /// Starts the API server again (ending it first if it runs) and waits until it is ready.
+    /// Starts the API server again (stopping it first if it runs) and waits until it is ready.
     ///
     /// # Errors
     /// As [`Builder::start`].
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the server starting.
+    /// If the future is dropped, the server continues to start.
     pub async fn restart(&mut self) -> Result<(), StartError> {
         self.stop();
         let binary = self.assets.kube_apiserver();
@@ -203,12 +203,12 @@ impl RealServer {
         self.ready().await
     }
 
-    /// Stops the API server in mid-step: connections stay open and nothing is answered, until [`Self::resume`].
+    /// Suspends the API server: connections stay open and no request is answered, until [`Self::resume`].
     pub fn stall(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets a stalled API server go on.
+    /// Resumes a stalled API server.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -237,7 +237,7 @@ impl RealServer {
         Ok(())
     }
 
-    /// Asks for `/readyz` until it says so, while the processes live.
+    /// Polls `/readyz` until it succeeds, while the processes run.
     async fn ready(&mut self) -> Result<(), StartError> {
         let client = self.endpoint.client(&self.admin).map_err(StartError::Client)?;
         until_ready(&client, || {
@@ -249,7 +249,7 @@ impl RealServer {
 }
 
 impl Drop for RealServer {
-    /// The log goes with the directory, and a failed test wants to see it.
+    /// The log is removed with the directory, so a failed test prints it first.
     fn drop(&mut self) {
         if thread::panicking() {
             LogMark::start(&self.log_path()).show();
@@ -257,7 +257,7 @@ impl Drop for RealServer {
     }
 }
 
-/// Asks for `/readyz` until it says so, while nothing is wrong.
+/// Polls `/readyz` until it succeeds, while `check` succeeds.
 async fn until_ready(
     client: &kube::Client,
     mut check: impl FnMut() -> Result<(), StartError>,
@@ -285,11 +285,12 @@ async fn until_ready(
     }
 }
 
-/// Binds the port without listening. `kube-apiserver` shares it by `--permit-port-sharing`; nobody else can take it.
+/// Binds the port without listening. `kube-apiserver` shares it with `--permit-port-sharing`; no other program can take
+/// it.
 fn reserve(port: Option<u16>) -> Result<(TcpSocket, SocketAddr), StartError> {
     let wanted = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or(0)));
     let bind = || -> std::io::Result<(TcpSocket, SocketAddr)> {
-        // A port on which somebody listens who also allows sharing would be shared with them: ask without sharing first.
+        // If another program listens on the port and allows sharing, it would be shared: bind without sharing first.
         drop(std::net::TcpListener::bind(wanted)?);
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseport(true)?;
@@ -306,7 +307,7 @@ fn reserve(port: Option<u16>) -> Result<(TcpSocket, SocketAddr), StartError> {
     })
 }
 
-/// The file by which the server knows users: token, name, uid, groups.
+/// Returns the token file of the server: token, name, uid, groups.
 fn tokens(admin: &Identity, users: &[Identity]) -> String {
     let lines = users
         .iter()
@@ -315,15 +316,15 @@ fn tokens(admin: &Identity, users: &[Identity]) -> String {
     std::iter::once(admin).chain(lines).collect()
 }
 
-/// A path at which there is nothing: 64 random bits are in its name.
+/// Returns an unused path: its name contains 64 random bits.
 fn unused_path() -> Result<PathBuf, StartError> {
     let parent = env::temp_dir();
-    // Each program has a working directory of its own.
+    // Each program runs in another working directory.
     let parent = path::absolute(&parent).map_err(|source| StartError::write(parent, source))?;
     Ok(parent.join(format!("steersman-{}", token::random())))
 }
 
-/// Makes the directory, for nobody else's eyes, and in it the one where programs register.
+/// Creates the private directory, and in it the directory where programs register.
 fn make_private(dir: &Path) -> Result<(), StartError> {
     for dir in [dir, &dir.join(process::RUN_DIR)] {
         let made = DirBuilder::new().mode(0o700).create(dir);
@@ -332,7 +333,7 @@ fn make_private(dir: &Path) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Writes the serving certificate and the key for service account tokens; returns the authority.
+/// Writes the serving certificate and the key for service account tokens; returns the certificate authority.
 fn write_certificates(dir: &Path) -> Result<String, StartError> {
     let authority = Authority::new("steersman test authority").map_err(StartError::Certificates)?;
     let serving = authority.serving().map_err(StartError::Certificates)?;
@@ -371,7 +372,7 @@ fn apiserver_flags(address: SocketAddr, extra: Vec<String>) -> Vec<String> {
         "--etcd-servers=unix://etcd.sock:0",
         "--bind-address=127.0.0.1",
         "--permit-port-sharing",
-        // The loopback address may not be advertised, so nothing is.
+        // The loopback address must not be advertised, so nothing is.
         "--endpoint-reconciler-type=none",
         "--tls-cert-file=server.crt",
         "--tls-private-key-file=server.key",
@@ -380,7 +381,7 @@ fn apiserver_flags(address: SocketAddr, extra: Vec<String>) -> Vec<String> {
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-account-key-file=service-account.pub",
         "--service-account-signing-key-file=service-account.key",
-        // Without a controller manager no namespace gets its default service account, and Pods would be refused.
+        // Without a controller manager no namespace gets its default service account, and the server would reject Pods.
         "--disable-admission-plugins=ServiceAccount",
         "--allow-privileged=true",
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -411,7 +412,7 @@ fn controller_manager_flags() -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Time runs ahead here whenever nothing but time is waited for.
+    /// With paused time, the clock jumps ahead whenever all tasks wait only for time.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_keeps_silent_is_not_waited_for_without_end() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

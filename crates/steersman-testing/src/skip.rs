@@ -5,7 +5,7 @@ use std::{env, io};
 
 /// Environment variable that makes a missing real API server an error.
 ///
-/// By default, tests on the real API server are skipped where its binaries are missing, and one line on standard error says so.
+/// By default, tests on the real API server are skipped if its binaries are missing, and one line on standard error reports it.
 /// Set this variable to any value, for example in your CI, to fail those tests instead.
 pub const REQUIRE_REAL_VARIABLE: &str = "STEERSMAN_REQUIRE_REAL";
 
@@ -35,7 +35,7 @@ fn line(what: &str, reason: &str) -> String {
     format!("skipped {what}: {reason}")
 }
 
-/// Not by a macro: the test harness captures what those print and drops it if the test passes.
+/// Not with a macro: the test harness captures the output of macros and drops it if the test passes.
 fn show(line: &str) {
     let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{line}\n"));
 }

@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// 64 random bits as 16 hexadecimal digits, from the keys that std draws for its hash maps.
+/// Returns 64 random bits as 16 hexadecimal digits, from the keys that std draws for its hash maps.
 pub(crate) fn random() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }

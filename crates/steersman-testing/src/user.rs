@@ -19,7 +19,7 @@ use tokio::time;
 
 use crate::{Endpoint, Identity, token};
 
-/// How often the server is asked whether it acts on a change of permissions.
+/// Polling interval while waiting for a change of permissions.
 const REVIEW_POLL: Duration = Duration::from_millis(10);
 
 /// A service account of the test's namespace, with a token and, at first, no permissions.
@@ -34,7 +34,7 @@ pub struct User {
     admin: Client,
 }
 
-/// A permission that was granted. It stays when this is dropped; [`Grant::revoke`] ends it.
+/// A granted permission. It stays when this is dropped; [`Grant::revoke`] ends it.
 #[derive(Debug)]
 #[must_use = "keep it to revoke the permission, or say `let _ =`"]
 pub struct Grant {
@@ -77,16 +77,16 @@ impl User {
         })
     }
 
-    /// Name and token.
+    /// Returns name and token.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// A client that speaks as this user.
+    /// Returns a client for this user.
     ///
     /// # Panics
-    /// When no client can be made, which ends the test.
+    /// When the client cannot be created, which ends the test.
     #[must_use]
     pub fn client(&self) -> Client {
         self.endpoint
@@ -97,10 +97,10 @@ impl User {
     /// Grants `verbs` on `resources` of `group`, in all namespaces, and waits until the server acts on it.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// When the server rejects it.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the permission may or may not have been granted.
+    /// If dropped midway, it is unknown whether the permission was granted.
     pub async fn grant(&self, group: &str, resources: &[&str], verbs: &[&str]) -> Result<Grant, kube::Error> {
         let name = format!("{}-{}-{}", self.namespace, self.account, token::random());
         let role: ClusterRole = object(json!({
@@ -128,7 +128,7 @@ impl User {
         })
     }
 
-    /// The server's authorizer hears of changes by watches of its own, so they take a moment.
+    /// The server's authorizer watches for changes, so they take a moment.
     async fn wait_until(&self, review: &SelfSubjectAccessReview, allowed: bool) -> Result<(), kube::Error> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client());
         loop {
@@ -150,13 +150,13 @@ impl fmt::Debug for User {
 }
 
 impl Grant {
-    /// Takes the permission back and waits until the server acts on it. Other grants of the same right stay.
+    /// Revokes the permission and waits until the server acts on it. Other grants of the same permission stay.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// When the server rejects it.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the permission may or may not have been taken back.
+    /// If dropped midway, it is unknown whether the permission was revoked.
     pub async fn revoke(self) -> Result<(), kube::Error> {
         let admin = self.user.admin.clone();
         Api::<ClusterRoleBinding>::all(admin.clone())
@@ -169,8 +169,8 @@ impl Grant {
     }
 }
 
-/// The typed form of an object that is written out in this file. Which fields are optional in k8s-openapi's types
-/// depends on the version that the user chooses; JSON is the same for all.
+/// Decodes JSON of this file as a typed object. The optional fields of k8s-openapi's types depend on the version that
+/// the user chooses; JSON is the same for all.
 fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("the object in this file has the fields of its kind")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keeps the host names of certificates, as [`steersman_examples::certificates`] does it. Run it twice, install cert-manager
-//! or remove it, and end one of the two.
+//! Runs [`steersman_examples::certificates`], which writes the host names of certificates. Run it twice, install or
+//! remove cert-manager, and stop one of the two.
 //!
 //! ```text
 //! cargo run -p steersman-examples --bin certificates -- NAMESPACE    # where the lease of the replicas is

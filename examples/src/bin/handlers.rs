@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the handlers of [`steersman_examples::handlers`] on the cluster that `KUBECONFIG` names, or in which it runs.
+//! Runs the handlers of [`steersman_examples::handlers`] on the cluster of `KUBECONFIG`, or the one that it runs in.
 //!
 //! ```text
 //! cargo run -p steersman-examples --bin handlers

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies the Secrets of one cluster into another, as [`steersman_examples::mirror`] does it.
+//! Runs [`steersman_examples::mirror`], which copies the Secrets of one cluster to another.
 //!
 //! ```text
 //! cargo run -p steersman-examples --bin mirror -- REFERENCE MIRROR    # two contexts of your kubeconfig

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the operator of [`steersman_examples::site`] on the cluster that `KUBECONFIG` names, or in which it runs.
+//! Runs the operator of [`steersman_examples::site`] on the cluster of `KUBECONFIG`, or the one that it runs in.
 //!
 //! ```text
 //! cargo run -p steersman-examples --bin site -- --crd | kubectl apply -f -
@@ -19,7 +19,7 @@ async fn main() -> Result<(), MainError> {
         return Ok(writeln!(std::io::stdout(), "{definitions:#}")?);
     }
     Logging::from_env().install()?;
-    // Replicas that run side by side elect the one that acts.
+    // Replicas elect a leader.
     let namespace = env::var("POD_NAMESPACE").unwrap_or_else(|_| "default".to_owned());
     let manager = Manager::builder()
         .leader_election(Election::new(site::LEASE).namespace(namespace))

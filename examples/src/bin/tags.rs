@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Labels all objects of a kind, as [`steersman_examples::tags`] does it.
+//! Runs [`steersman_examples::tags`], which labels all objects of a kind.
 //!
 //! ```text
 //! cargo run -p steersman-examples --bin tags -- apps Deployment front    # group (or ""), kind, team

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A watch through the fault proxy: what is on the wire, and what a cut looks like.
+//! Watches through the fault proxy: shows the requests, and the effect of a cut connection.
 //!
 //! ```text
 //! cargo run -p steersman-examples --bin wire             # on the embedded API server

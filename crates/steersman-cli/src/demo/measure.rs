@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times that were measured, as people and as programs read them.
+//! Measured times, as text and as JSON.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How long one thing took, once or several times.
+/// Duration of one operation, measured once or several times.
 #[derive(Clone, Debug)]
 pub(crate) struct Measure {
     name: &'static str,
-    /// In order of length.
+    /// Sorted by duration.
     samples: Vec<Duration>,
 }
 
@@ -20,13 +20,13 @@ impl Measure {
         Self { name, samples }
     }
 
-    /// The shortest time within which so many of a hundred were done.
+    /// Returns the duration within which this percentage of the samples was done.
     fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.samples.len() * percent).div_ceil(100).max(1);
         self.samples.get(rank - 1).copied().unwrap_or_default()
     }
 
-    /// One time, or percentiles of several.
+    /// Returns one time, or percentiles of several.
     pub(crate) fn text(&self) -> String {
         if let [only] = self.samples[..] {
             return text(only);
@@ -45,7 +45,7 @@ impl Measure {
     }
 }
 
-/// A time with three digits that mean something.
+/// Formats a time with three significant digits.
 pub(crate) fn text(time: Duration) -> String {
     let millis = time.as_secs_f64() * 1e3;
     match millis {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica as the demo sees it: a process that says how it stands.
+//! A replica as a child process that reports its state.
 
 use std::{
     env,
@@ -18,29 +18,29 @@ use tokio::{sync::watch, time};
 use super::{sight::LIMIT, step::StepError};
 use crate::replica::State;
 
-/// How much of a log is shown when a replica ends that should not.
+/// Number of log lines to print if a replica ends unexpectedly.
 const LOG_LINES: usize = 5;
 
-/// By which names the environment tells of a proxy.
+/// Environment variables that set a proxy.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"];
 
-/// A replica. It is killed when this drops, and ends by itself if this process dies.
+/// A replica. It is killed when this is dropped, and ends if this process dies.
 #[derive(Debug)]
 pub(crate) struct Program {
     name: String,
     child: Child,
     state: watch::Receiver<State>,
     log: PathBuf,
-    /// The replica ends when this closes.
+    /// The replica ends when this is closed.
     _tie: Option<ChildStdin>,
 }
 
 impl Program {
-    /// Runs this binary again, as a replica of this name. Its log is in the directory.
+    /// Runs this binary again as a replica with this name. Its log is in `dir`.
     pub(crate) fn start(name: &str, kubeconfig: &Path, dir: &Path) -> io::Result<Self> {
         let log = dir.join(format!("{name}.log"));
         let mut command = Command::new(env::current_exe()?);
-        // The way to this machine itself leads over no proxy.
+        // Loopback connections must not use a proxy.
         PROXIES.iter().for_each(|name| _ = command.env_remove(name));
         let mut child = command
             .args(["replica", "--name", name])
@@ -77,7 +77,7 @@ impl Program {
         self.state.clone()
     }
 
-    /// Waits until it has said that it stands so.
+    /// Waits until `holds` returns true for the reported state.
     pub(crate) async fn when(
         &self,
         what: &str,
@@ -97,19 +97,19 @@ impl Program {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended.
     pub(crate) async fn ended(&mut self) -> Result<ExitStatus, StepError> {
         let waiting = async {
             loop {
                 if let Some(status) = self.child.try_wait()? {
                     return Ok(status);
                 }
-                // The system tells of it by a signal to the whole process; asking is simpler, and nothing is measured here.
+                // SIGCHLD is sent to the whole process; polling is simpler, and nothing is measured here.
                 time::sleep(Duration::from_millis(5)).await;
             }
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Notes what replicas ask the API server for, to show what they do not ask for.
+//! Records the requests of replicas, to show which ones they do not send.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,13 +8,13 @@ use steersman_apiserver::Exchange;
 
 use super::step::{StepError, ensure};
 
-/// What the demo's own eyes call themselves, so that their requests are not counted.
+/// User agent of the demo's own informers, so that their requests are not counted.
 pub(crate) const USER_AGENT: &str = "steersman-demo";
 
-/// The kinds of which the operator's first controller has a cache.
+/// Kinds that the operator's first controller has in its cache.
 const CACHED: [&str; 3] = ["webs", "configmaps", "deployments"];
 
-/// Clones note them together.
+/// Clones share the recording.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests(Arc<Mutex<Noted>>);
 
@@ -27,7 +27,7 @@ struct Noted {
 }
 
 impl Requests {
-    /// Takes note of a request.
+    /// Records a request.
     pub(crate) fn note(&self, exchange: &Exchange<'_>) {
         if exchange.user_agent.starts_with(USER_AGENT) {
             return;
@@ -50,18 +50,18 @@ impl Requests {
         self.lock().writes.push((replica.to_owned(), write));
     }
 
-    /// How many lists and watches there were.
+    /// Returns the number of lists and watches.
     pub(crate) fn count(&self) -> usize {
         self.lock().reads.len()
     }
 
-    /// How many writes there were.
+    /// Returns the number of writes.
     pub(crate) fn writes(&self) -> usize {
         self.lock().writes.len()
     }
 
-    /// Fails if anybody has written anything since then before it wrote to a lease. What the dead one had sent may still
-    /// be on its way, and does not count.
+    /// Fails if a replica wrote any object before it wrote to a lease, counted from `writes`. Requests of the killed
+    /// replica can still be on their way, and do not count.
     pub(crate) fn ensure_lease_first(&self, writes: usize, dead: &str) -> Result<(), StepError> {
         let noted = self.lock();
         let mut since = noted.writes.iter().skip(writes);
@@ -73,7 +73,7 @@ impl Requests {
         )
     }
 
-    /// Fails if there were more lists and watches than so many.
+    /// Fails if there were more than `count` lists and watches.
     pub(crate) fn ensure_only(&self, count: usize) -> Result<(), StepError> {
         let noted = self.lock();
         let more = noted.reads.get(count..).unwrap_or_default().join(", ");

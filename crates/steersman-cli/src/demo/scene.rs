@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is going on at this moment, for those who watch.
+//! Current state of the demo, for display.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,10 +13,10 @@ use tokio::sync::watch;
 
 use crate::replica::State;
 
-/// Replicas by name, and what they say.
+/// Replicas by name, and the states that they report.
 type Replicas = Vec<(String, watch::Receiver<State>)>;
 
-/// A look at the stage that can be taken while somebody works on it. Clones see the same.
+/// View of the stage while a step changes it. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     replicas: Arc<Mutex<Replicas>>,
@@ -24,7 +24,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Objects are read from the cache of this client.
+    /// Creates a scene that reads objects from the cache of this client.
     pub(crate) fn new(client: Client) -> Self {
         Self {
             replicas: Arc::default(),
@@ -32,17 +32,17 @@ impl Scene {
         }
     }
 
-    /// Another replica is there.
+    /// Adds a replica.
     pub(crate) fn enter(&self, name: &str, state: watch::Receiver<State>) {
         self.lock().push((name.to_owned(), state));
     }
 
-    /// A replica is gone.
+    /// Removes a replica.
     pub(crate) fn leave(&self, name: &str) {
         self.lock().retain(|(present, _)| present != name);
     }
 
-    /// The scene in three lines.
+    /// Returns the scene as three lines.
     pub(crate) async fn lines(&self, title: &str, elapsed: Duration) -> Vec<String> {
         let webs = self.client.list::<Web>(&Query::new()).await.unwrap_or_default();
         let ready = webs.iter().filter(|web| web.is_ready()).count();
@@ -64,7 +64,7 @@ impl Scene {
     }
 }
 
-/// A replica's state in a few words.
+/// Describes a replica's state in a few words.
 fn describe(state: &State) -> String {
     let mut words = vec![match (state.leads, state.warm) {
         (true, _) => "leads",

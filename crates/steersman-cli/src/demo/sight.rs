@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Eyes on an API server: one kind, followed by an informer, and conditions that are waited for.
+//! An informer of one kind, and conditions to wait for.
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::step::StepError;
 
-/// How long anything may take that the demo waits for.
+/// Timeout of every wait in the demo.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Sees the objects of a kind on one server.
+/// Observes the objects of a kind on one server.
 pub(crate) struct Sight<K> {
     client: Client,
     clock: Arc<dyn Clock>,
@@ -24,7 +24,7 @@ pub(crate) struct Sight<K> {
 }
 
 impl<K: Kind> Sight<K> {
-    /// Begins to look.
+    /// Starts the informer.
     pub(crate) async fn open(cluster: &Cluster) -> Self {
         let informer = cluster.cache().informer(&Resource::of::<K>());
         let (sender, changed) = watch::channel(());
@@ -42,10 +42,10 @@ impl<K: Kind> Sight<K> {
         }
     }
 
-    /// Waits until an object, which may not be there, gives what is looked for.
+    /// Waits until `find` returns a value for an object, which might not exist.
     ///
     /// # Errors
-    /// When that takes too long; `what` says what did not happen.
+    /// On timeout; the message contains `what`.
     pub(crate) async fn until<T>(
         &self,
         what: impl fmt::Display,
@@ -73,7 +73,7 @@ impl<K: Kind> Sight<K> {
         }
     }
 
-    /// What is known of an object now.
+    /// Returns the known state of an object.
     pub(crate) async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, StepError> {
         Ok(self.client.get::<K>(key).await?)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What there is: API servers, replicas as processes, and eyes.
+//! API servers, replicas as processes, and informers of the demo.
 
 use std::{
     io,
@@ -32,15 +32,15 @@ use crate::{
     server::{self, KubeconfigError, Server, ServerError},
 };
 
-/// How long a Pod pretends to start.
+/// Simulated start-up time of a Pod.
 pub(crate) const STARTUP: Duration = Duration::from_millis(100);
 
-/// What replicas are called, one after the other.
+/// Names of the replicas, in order.
 const NAMES: [&str; 12] = [
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
 ];
 
-/// Something does not start.
+/// A part of the demo cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StageError {
     #[error(transparent)]
@@ -49,19 +49,19 @@ pub(crate) enum StageError {
     Server(#[from] ServerError),
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    #[error("the demo's own kubeconfig does not lead anywhere")]
+    #[error("the demo's own kubeconfig is invalid")]
     Config(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the demo has no connection to its own API server")]
+    #[error("cannot connect to the demo's own API server")]
     Connect(#[from] ConnectError),
-    #[error("this program cannot run a second copy of itself")]
+    #[error("cannot run a second copy of this program")]
     Program(#[source] io::Error),
 }
 
-/// All that the demo has. Dropping it ends it: replicas first, the directory last.
+/// All resources of the demo. Dropping it stops the replicas first, and removes the directory last.
 #[derive(Debug)]
 pub(crate) struct Stage {
     replicas: Vec<Program>,
-    /// How many there were.
+    /// Number of replicas started so far.
     started: usize,
     scene: Scene,
     pub(crate) home: Place,
@@ -72,7 +72,7 @@ pub(crate) struct Stage {
     caretaker: Caretaker,
 }
 
-/// A cluster: its server, and eyes on it.
+/// A cluster: its server, and informers on it.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) webs: Sight<Web>,
@@ -82,7 +82,7 @@ pub(crate) struct Place {
 }
 
 impl Stage {
-    /// An API server, and nobody on it yet.
+    /// Starts an API server without replicas.
     pub(crate) async fn set(options: &Demo) -> Result<Self, StageError> {
         let caretaker = Caretaker::start()?;
         let requests = Requests::default();
@@ -118,7 +118,7 @@ impl Stage {
         self.now().saturating_since(moment)
     }
 
-    /// How often something is done: a few times if it is to be fast.
+    /// Returns the number of repetitions: `fast` in fast mode.
     pub(crate) fn rounds(&self, fast: usize, otherwise: usize) -> usize {
         if self.is_fast { fast } else { otherwise }
     }
@@ -127,7 +127,7 @@ impl Stage {
         &self.replicas
     }
 
-    /// Starts another replica, and waits until it is warm; gives how long that took.
+    /// Starts another replica, and waits until it is warm; returns how long that took.
     pub(crate) async fn add_replica(&mut self) -> Result<Duration, StepError> {
         let began = self.now();
         let name = NAMES.get(self.started).map_or_else(
@@ -144,7 +144,7 @@ impl Stage {
         Ok(self.since(began))
     }
 
-    /// Takes the one out that holds the lease. There must be a warm one beside it.
+    /// Removes the replica that holds the lease. Requires another warm replica.
     pub(crate) async fn take_leader(&mut self) -> Result<Program, StepError> {
         let holder = self.holder(|_| true).await?;
         let position = self.replicas.iter().position(|program| program.name() == holder);
@@ -162,7 +162,7 @@ impl Stage {
         Ok(leader)
     }
 
-    /// Waits until one holds the lease that is looked for.
+    /// Waits until a replica that `is_wanted` accepts holds the lease.
     pub(crate) async fn holder(&self, is_wanted: impl Fn(&str) -> bool) -> Result<String, StepError> {
         let key = ObjectKey::new(NAMESPACE, site::LEASE);
         let wanted = |lease: Option<&Lease>| {
@@ -174,7 +174,7 @@ impl Stage {
 }
 
 impl Place {
-    /// Starts a server, and looks at it.
+    /// Starts a server and its informers.
     pub(crate) async fn open(name: &str, port: u16, requests: &Requests) -> Result<Self, StageError> {
         let requests = requests.clone();
         let builder = server::builder()
@@ -188,7 +188,7 @@ impl Place {
             .field_manager("demo")
             .build()
             .await?;
-        // Before anybody looks: a kind that is not there is looked for at intervals only.
+        // Before the informers start: a missing kind is only polled at intervals.
         let installed = async {
             let client = cluster.live().force();
             client.apply(&site::definitions()[0]).await
@@ -212,12 +212,12 @@ impl Place {
         self.server.url()
     }
 
-    /// Writes to the server, and reads from it.
+    /// Returns a client that writes to and reads from the server.
     pub(crate) fn client(&self) -> Client {
         self.cluster.live().force()
     }
 
-    /// Applies a Web as a user would.
+    /// Applies a Web, as a user would.
     pub(crate) async fn apply_web(&self, name: &str, page: &str) -> Result<(), StepError> {
         let web: Web = serde_json::from_value(json!({
             "apiVersion": "examples.steersman.dev/v1",
@@ -229,7 +229,7 @@ impl Place {
         Ok(())
     }
 
-    /// Waits until the page of a Web is served as it should be.
+    /// Waits until the ConfigMap of a Web has its page.
     pub(crate) async fn has_page(&self, name: &str, page: &str) -> Result<(), StepError> {
         let what = format!("the ConfigMap of Web {name} has its page");
         let is_there = |map: Option<&ConfigMap>| {
@@ -240,7 +240,7 @@ impl Place {
     }
 }
 
-/// The key of an object of the demo.
+/// Returns the key of an object of the demo.
 pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey::new(NAMESPACE, name)
 }
@@ -248,7 +248,7 @@ pub(crate) fn key(name: &str) -> ObjectKey {
 async fn config(kubeconfig: &str) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // The way to this machine itself leads over no proxy.
+    // Loopback connections must not use a proxy.
     config.proxy_url = None;
     Ok(config)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a step is, and what it tells.
+//! A step of the demo, and its output.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::exit::OutputError;
 
-/// Something that is done on the stage, and comes true or not.
+/// A step on the stage, which succeeds or fails.
 pub(crate) trait Step: Sync {
-    /// What programs call it.
+    /// Returns the name for programs.
     fn name(&self) -> &'static str;
 
-    /// What people call it.
+    /// Returns the title for people.
     fn title(&self) -> &'static str;
 
-    /// What people should look at.
+    /// Returns the observation to look for.
     fn look_for(&self) -> &'static str;
 
-    /// Does it, looks whether it came true, and tells of it.
+    /// Runs the step, verifies its claim, and reports it.
     fn run<'a>(
         &'a self,
         stage: &'a mut Stage,
@@ -31,26 +31,26 @@ pub(crate) trait Step: Sync {
     ) -> BoxFuture<'a, Result<(), StepError>>;
 }
 
-/// A step did not come true.
+/// A step failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StepError {
     #[error("this did not happen within {limit:?}: {what}")]
     NotInTime { what: String, limit: Duration },
     #[error("{what}")]
     Untrue { what: String },
-    #[error("replica {name} has ended; the last it said:\n{log}")]
+    #[error("replica {name} has ended; last output:\n{log}")]
     ReplicaEnded { name: String, log: String },
-    #[error("the demo does not see the API server any more")]
+    #[error("the demo's informer has ended")]
     Blind,
-    #[error("the API server does not do what the demo asks for")]
+    #[error("a request of the demo failed")]
     Server(#[source] Box<steersman_cluster::Error>),
-    #[error("something that the step needs does not start")]
+    #[error("cannot start a part of the step")]
     Stage(#[from] Box<StageError>),
-    #[error("the system does not do what the demo asks for")]
+    #[error("a system call of the demo failed")]
     System(#[from] io::Error),
-    #[error("the story cannot be told")]
+    #[error("cannot write the output of the demo")]
     Output(#[from] OutputError),
-    #[error("an object of the demo is no object")]
+    #[error("cannot encode an object of the demo")]
     Object(#[from] serde_json::Error),
 }
 
@@ -60,7 +60,7 @@ impl From<steersman_cluster::Error> for StepError {
     }
 }
 
-/// Fails unless this is so.
+/// Fails unless `is_so` holds.
 pub(crate) fn ensure(is_so: bool, what: impl fmt::Display) -> Result<(), StepError> {
     if is_so {
         return Ok(());
@@ -69,7 +69,7 @@ pub(crate) fn ensure(is_so: bool, what: impl fmt::Display) -> Result<(), StepErr
     Err(StepError::Untrue { what })
 }
 
-/// What a step tells.
+/// Output of a step.
 pub(crate) struct Account {
     step: &'static str,
     view: Arc<View>,
@@ -80,12 +80,12 @@ impl Account {
         Self { step, view }
     }
 
-    /// Something happened.
+    /// Reports an observation.
     pub(crate) fn note(&self, text: impl fmt::Display) -> Result<(), StepError> {
         Ok(self.view.line(&format!("     {text}"))?)
     }
 
-    /// Something came true, and took so long.
+    /// Reports a success and the measured times.
     pub(crate) fn measured(
         &self,
         name: &'static str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The steps, in the order in which they are shown.
+//! Steps of the demo, in the order in which they run.
 
 mod clusters;
 mod conditional;
@@ -11,7 +11,7 @@ mod start;
 
 use super::step::Step;
 
-/// All of them.
+/// All steps.
 pub(crate) const STEPS: [&dyn Step; 7] = [
     &start::Start,
     &converge::Converge,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is shown: lines that stay and, on a terminal, a few below them that are drawn anew.
+//! Output of the demo: permanent lines and, on a terminal, a few lines below them that are redrawn.
 
 use std::{
     future::Future,
@@ -15,10 +15,10 @@ use steersman_core::{Clock, TokioClock};
 use super::scene::Scene;
 use crate::{args::Demo, exit::OutputError, terminal::Paint};
 
-/// How often the lower lines are drawn.
+/// Redraw interval of the lower lines.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// Where the story is told.
+/// Output of the demo.
 pub(crate) struct View {
     inner: Mutex<Inner>,
     paint: Paint,
@@ -27,17 +27,17 @@ pub(crate) struct View {
 
 struct Inner {
     out: Box<dyn Write + Send>,
-    /// Where programs read, if any does. It may be the same terminal.
+    /// JSON output for programs, if enabled. It can be the same terminal.
     data: Option<Box<dyn Write + Send>>,
-    /// What is below the lines that stay.
+    /// Lines below the permanent ones.
     live: Vec<String>,
-    /// How many lines of it are on the screen.
+    /// Number of these lines on the screen.
     drawn: usize,
 }
 
 impl View {
     pub(crate) fn new(options: &Demo) -> Self {
-        // Standard output is for measurements where these are asked for.
+        // With `--json`, standard output is for measurements.
         let (out, is_terminal, paint): (Box<dyn Write + Send>, bool, Paint) = if options.json {
             (
                 Box::new(io::stderr()),
@@ -83,12 +83,12 @@ impl View {
         self.paint
     }
 
-    /// Adds a line that stays.
+    /// Adds a permanent line.
     pub(crate) fn line(&self, text: &str) -> Result<(), OutputError> {
         self.above(|inner| writeln!(inner.out, "{text}"))
     }
 
-    /// Writes a measurement for programs, if any reads.
+    /// Writes a measurement for programs, if JSON output is enabled.
     pub(crate) fn datum(&self, value: &Value) -> Result<(), OutputError> {
         self.above(|inner| {
             let Some(data) = &mut inner.data else {
@@ -99,12 +99,12 @@ impl View {
         })
     }
 
-    /// Takes away what does not stay.
+    /// Removes the lower lines.
     pub(crate) fn clear(&self) -> Result<(), OutputError> {
         self.show(Vec::new())
     }
 
-    /// Puts other lines below those that stay.
+    /// Replaces the lower lines.
     fn show(&self, lines: Vec<String>) -> Result<(), OutputError> {
         self.above(|inner| {
             inner.live = lines;
@@ -112,7 +112,7 @@ impl View {
         })
     }
 
-    /// Does something while the lower lines are off the screen: whatever is written then stays above them.
+    /// Runs `write` while the lower lines are off the screen: its output stays above them.
     fn above(&self, write: impl FnOnce(&mut Inner) -> io::Result<()>) -> Result<(), OutputError> {
         let mut inner = self.lock();
         inner.erase()?;
@@ -144,7 +144,7 @@ impl Inner {
     }
 }
 
-/// Does something while the scene is shown.
+/// Runs `work` while the scene is shown.
 pub(crate) async fn during<T>(view: &View, scene: &Scene, title: &str, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if !view.is_live {
@@ -156,7 +156,7 @@ pub(crate) async fn during<T>(view: &View, scene: &Scene, title: &str, work: imp
         tokio::select! {
             biased;
             done = &mut work => {
-                // If this fails, so does the next line, which is heard.
+                // If this fails, the next line fails too, and that error is reported.
                 let _ = view.clear();
                 return done;
             }
@@ -169,11 +169,11 @@ pub(crate) async fn during<T>(view: &View, scene: &Scene, title: &str, work: imp
     }
 }
 
-/// As much of a line as the terminal shows without a break, which would spoil the drawing.
+/// Cuts a line to the width of the terminal. A wrapped line would break the redrawing.
 fn fit(line: &str) -> String {
     let size =
         rustix::termios::tcgetwinsize(io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
-    // Some terminals do not know how wide they are, and say zero.
+    // Some terminals report a width of zero.
     let width = size.map_or(0, |size| usize::from(size.ws_col));
     let width = if width == 0 { 80 } else { width };
     line.chars().take(width - 1).collect()

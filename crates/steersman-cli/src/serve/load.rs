@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Manifests that a server begins with.
+//! Loads manifests at the start of a server.
 //!
-//! Definitions and namespaces come first, whatever their place, so that what needs them finds them.
+//! CRDs and namespaces are loaded first, independent of their position, because other objects need them.
 
 use std::{
     fs,
@@ -17,15 +17,15 @@ use steersman_core::MonotonicTime;
 
 use crate::server::Server;
 
-/// Whose fields they are.
+/// Field manager of the objects.
 const OWNER: &str = "steersman-serve";
 
 const DEFINITION: &str = "CustomResourceDefinition";
 
-/// After this time, a line says how far it is.
+/// Time after which progress is printed.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Something cannot be loaded.
+/// A manifest cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error("{} cannot be read: say the path of a file or directory of manifests", path.display())]
@@ -42,7 +42,7 @@ pub(crate) enum LoadError {
         number: usize,
         field: &'static str,
     },
-    #[error("{}: {what} is of a kind that nobody has defined: load its CRD, too", path.display())]
+    #[error("{}: {what} is of an unknown kind; load its CRD, too", path.display())]
     Kind {
         path: PathBuf,
         what: String,
@@ -58,7 +58,7 @@ pub(crate) enum LoadError {
     },
 }
 
-/// A document, and where it comes from.
+/// A document and its source.
 struct Document {
     path: PathBuf,
     object: DynamicObject,
@@ -67,7 +67,7 @@ struct Document {
     kind: String,
 }
 
-/// Loads everything from these files and directories; gives the number of objects.
+/// Loads all manifests of these files and directories; returns the number of objects.
 pub(crate) async fn load(
     server: &Server,
     paths: &[PathBuf],
@@ -82,7 +82,7 @@ pub(crate) async fn load(
     let mut done = 0;
     let mut began = None;
     for portion in documents.chunk_by(|one, next| one.rank() == next.rank()) {
-        // A cluster remembers for a while which kinds there are not. This one has not asked yet.
+        // A mapper remembers missing kinds for a while. This new cluster has sent no discovery request yet.
         let cluster = server.cluster("load").await?;
         let began = *began.get_or_insert_with(|| cluster.clock().now());
         for document in portion {
@@ -94,7 +94,7 @@ pub(crate) async fn load(
     Ok(done)
 }
 
-/// The file itself, or the manifests in the directory, by name.
+/// Returns the file itself, or the manifests in the directory, by name.
 fn files(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let failed = |source| LoadError::Read {
         path: path.to_path_buf(),
@@ -133,7 +133,7 @@ fn read(path: &Path) -> Result<Vec<Document>, LoadError> {
     Ok(documents)
 }
 
-/// What is in a list, or the object itself; nothing where nothing was written.
+/// Returns the items of a list, or the object itself; nothing for an empty document.
 fn items(mut value: Value) -> Vec<Value> {
     if value.is_null() {
         return Vec::new();
@@ -177,7 +177,7 @@ impl Document {
         })
     }
 
-    /// What others need comes first.
+    /// Returns the position in the loading order: objects that others need are first.
     fn rank(&self) -> u8 {
         match self.kind.as_str() {
             DEFINITION => 0,
@@ -214,7 +214,7 @@ async fn apply(cluster: &Cluster, document: &Document) -> Result<(), LoadError> 
     Ok(())
 }
 
-/// A line that says how far it is, if it takes long and somebody looks.
+/// Prints the progress, if it takes long and standard error is a terminal.
 fn progress(cluster: &Cluster, began: MonotonicTime, done: usize, all: usize) -> io::Result<()> {
     let mut stderr = io::stderr();
     if cluster.clock().now().saturating_since(began) > QUIET && stderr.is_terminal() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading what a server answers.
+//! Reads and decodes the answers of a server.
 //!
-//! Not by `kube::Client::request`: it logs what it cannot decode, which may be a secret.
+//! It does not use `kube::Client::request`, which logs text that it cannot decode; such text can contain a secret.
 
 use bytes::Bytes;
 use http::Response;
@@ -15,7 +15,7 @@ use crate::{
     transport::{Guarded, SendError},
 };
 
-/// The whole of an answer that is a success.
+/// Reads the whole body of a successful answer.
 pub(super) async fn read(call: &Operation, response: Response<Guarded>) -> Result<Bytes, Error> {
     let response = accepted(call, response).await?;
     match response.into_body().collect().await {
@@ -24,7 +24,7 @@ pub(super) async fn read(call: &Operation, response: Response<Guarded>) -> Resul
     }
 }
 
-/// The answer, if it is a success.
+/// Returns the answer if its status is a success.
 pub(super) async fn accepted(
     call: &Operation,
     response: Response<Guarded>,
@@ -35,7 +35,7 @@ pub(super) async fn accepted(
     Err(Error::refused(call.clone(), ApiError::read(response).await))
 }
 
-/// No answer came, or it broke off.
+/// Converts a missing or incomplete answer into an error.
 pub(super) fn unanswered(call: &Operation, error: SendError) -> Error {
     let call = Box::new(call.clone());
     match error {
@@ -48,12 +48,12 @@ pub(super) fn unanswered(call: &Operation, error: SendError) -> Error {
     }
 }
 
-/// An answer as a value.
+/// Decodes an answer as a value.
 pub(super) fn decode<T: DeserializeOwned>(call: &Operation, json: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(json).map_err(|error| undecodable::<T>(call, json, &error))
 }
 
-/// Says which field it is. Only failures pay for keeping track of the path, by being decoded a second time.
+/// Reports the path of the field that cannot be decoded. Only failures are decoded a second time to track the path.
 fn undecodable<T: DeserializeOwned>(call: &Operation, json: &[u8], error: &serde_json::Error) -> Error {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let (path, reason) = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The verbs of one kind about several objects.
+//! Verbs of one kind that act on several objects.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{Error, Operation};
 
-/// How many objects are asked for at once.
+/// Number of objects that one page of a list requests.
 const PAGE: usize = 500;
 
-/// A part of a list.
+/// One page of a list.
 #[derive(Deserialize)]
 #[serde(bound = "K: DeserializeOwned", rename_all = "camelCase")]
 struct Page<K> {
@@ -30,13 +30,13 @@ struct Page<K> {
     kind: Option<String>,
     #[serde(default)]
     metadata: Option<ListMeta>,
-    /// Go writes an empty list as `null`. An answer without it is not a list.
+    /// Go encodes an empty list as `null`. An answer without this field is not a list.
     #[serde(deserialize_with = "Option::deserialize")]
     items: Option<Vec<K>>,
 }
 
 impl<K: DeserializeOwned> Page<K> {
-    /// The items, and the token of the next page.
+    /// Decodes the items and the continue token of the next page.
     fn decode(call: &Operation, json: &[u8]) -> Result<(Vec<K>, String), Error> {
         let page: Self = answer::decode(call, json)?;
         let (api_version, kind) = (
@@ -84,7 +84,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         if query.has_index() || query.limited() < usize::MAX {
             return Err(invalid(
                 &call,
-                "a server selects what it deletes by namespace, labels and fields only: leave out index and limit",
+                "the server selects by namespace, labels and fields only; leave out index and limit",
             ));
         }
         options.dry_run |= self.client.0.writes.dry_run;
@@ -100,7 +100,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
 }
 
 impl Client {
-    /// The objects that a query wants from the server, page by page.
+    /// Lists the objects that a query selects from the server, page by page.
     pub(super) async fn list_live<K>(
         &self,
         call: &Operation,
@@ -112,7 +112,7 @@ impl Client {
     {
         let listed = self.pages(call, query, form, PAGE).await;
         match listed {
-            // The server has forgotten the state that the pages are of: all at once, then.
+            // The server has expired the continue token: list everything in one request.
             Err(error) if error.status().is_some_and(|status| status.reason == "Expired") => {
                 self.pages(call, query, form, 0).await
             }
@@ -133,7 +133,7 @@ impl Client {
         let (mut found, mut next) = (Vec::new(), String::new());
         let wanted = query.limited();
         loop {
-            // Of an index the server knows nothing, and cannot count what is wanted.
+            // The server does not know the index, so the query's limit cannot limit the page.
             let room = if query.has_index() {
                 usize::MAX
             } else {
@@ -145,7 +145,7 @@ impl Client {
                 size.min(room)
             };
             let version = &self.0.reads.resource_version;
-            // What comes after the first page is of the same state as that.
+            // Later pages show the same resource version as the first page.
             let is_of_version = next.is_empty() && !version.is_empty();
             let plan = self
                 .selecting(Plan::of_collection(Method::GET, call)?, query)
@@ -175,7 +175,7 @@ impl Client {
 }
 
 impl Client {
-    /// Asks for what a query and this client select, as far as a server can.
+    /// Adds the selectors of a query and of this client, as far as a server supports them.
     fn selecting<'a>(&self, plan: Plan<'a>, query: &Query) -> Plan<'a> {
         let (labels, fields) = (query.label_selector(), &self.0.reads.fields);
         plan.with_if(!labels.selects_all(), "labelSelector", &labels.to_string())
@@ -183,7 +183,7 @@ impl Client {
     }
 }
 
-/// An item, if it has what a query wants of indexes.
+/// Decodes an item if its index values match the query.
 fn indexed<K: DeserializeOwned>(
     call: &Operation,
     query: &Query,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deleting one object, and what the answer says about it.
+//! Deletes one object and interprets the answer.
 
 use http::Method;
 use kube::api::DeleteParams;
@@ -10,13 +10,13 @@ use steersman_core::ObjectKey;
 use super::{Client, KindClient, answer, kind::encode, request::Plan};
 use crate::{Error, Operation};
 
-/// What a deletion has come to.
+/// Result of a deletion.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "an object is gone, or it is still there")]
+#[expect(clippy::exhaustive_enums, reason = "an object is deleted, or it still exists")]
 pub enum Deletion<K> {
-    /// It is gone.
+    /// The object is deleted.
     Done,
-    /// It has begun: finalizers or time for a graceful end keep the object, which is this now.
+    /// The deletion has started: finalizers or a grace period keep the object, which now has this state.
     Begun(Box<K>),
 }
 
@@ -54,7 +54,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
 }
 
 impl Client {
-    /// Whether the answer to a deletion says that the object is gone. Readers of the cache see what it says.
+    /// Reports whether the object is deleted according to the answer to a deletion, and updates the cache.
     fn deleted(&self, call: &Operation, json: &[u8], is_dry: bool) -> bool {
         let Some(answer) = Answer::read(json) else {
             return false;
@@ -68,7 +68,7 @@ impl Client {
         is_gone
     }
 
-    /// Readers of the cache see nothing of the object from now on.
+    /// Removes the object from cached reads.
     pub(super) fn is_gone(&self, call: &Operation, answer: &Answer<'_>) {
         let key = ObjectKey::new(call.namespace(), call.name());
         if !answer.uid().is_empty() {
@@ -78,8 +78,8 @@ impl Client {
     }
 }
 
-/// What a server answers to a write: the object; or to a deletion, a status if the object is gone. With some kinds it is
-/// gone also where it is the object that is answered.
+/// The answer to a write: an object, or, for a deletion that is complete, a status. For some kinds the server answers a
+/// complete deletion with the object too.
 pub(super) struct Answer<'a> {
     json: &'a [u8],
     head: Head,
@@ -102,7 +102,7 @@ struct Meta {
     finalizers: Option<Vec<String>>,
 }
 
-/// What may have any shape.
+/// A field of any shape.
 #[derive(Deserialize)]
 struct Body {
     #[serde(default)]
@@ -119,8 +119,8 @@ impl<'a> Answer<'a> {
         self.head.kind.as_deref()
     }
 
-    /// Whether the write has taken the last finalizer away, and the object with it. The server answers with the object
-    /// as it would have been, at the revision that it had before.
+    /// Reports whether the write removed the last finalizer, and so deleted the object. The server then answers with
+    /// the object as it would have been, at its previous resource version.
     pub(super) fn was_last(&self) -> bool {
         self.head.metadata.deletion_timestamp.is_some() && self.is_gone()
     }
@@ -129,7 +129,7 @@ impl<'a> Answer<'a> {
         self.kind() == Some("Status")
     }
 
-    /// Of the answer to a deletion.
+    /// Reports whether the object is deleted according to this answer to a deletion.
     fn is_gone(&self) -> bool {
         let metadata = &self.head.metadata;
         let is_over =
@@ -139,7 +139,7 @@ impl<'a> Answer<'a> {
 
     fn has_finalizers(&self) -> bool {
         let in_metadata = self.head.metadata.finalizers.iter().flatten().count();
-        // A namespace has them there.
+        // A namespace has its finalizers in `spec`.
         let in_spec = || {
             let body: Option<Body> = serde_json::from_slice(self.json).ok();
             body.is_some_and(|body| {
@@ -175,11 +175,11 @@ mod tests {
         assert!(is_gone(
             &json!({"kind": "Status", "status": "Success", "details": {"uid": "1"}})
         ));
-        // A claim without finalizers.
+        // A PersistentVolumeClaim without finalizers.
         assert!(is_gone(
             &json!({"kind": "PersistentVolumeClaim", "metadata": {"uid": "1"}})
         ));
-        // A Pod with and without time to end.
+        // A Pod with and without a grace period.
         let pod =
             |grace| json!({"metadata": {"deletionTimestamp": now, "deletionGracePeriodSeconds": grace}});
         assert!(is_gone(&pod(0)));
@@ -192,7 +192,7 @@ mod tests {
         assert!(!is_gone(
             &json!({"metadata": over, "spec": {"finalizers": ["kubernetes"]}})
         ));
-        // A kind of somebody's own.
+        // A custom resource.
         for spec in [json!(null), json!("text"), json!({"finalizers": 7}), json!([1])] {
             assert!(is_gone(&json!({"metadata": over, "spec": spec})), "{spec}");
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finalizers, added and removed without touching anything else of an object.
+//! Adds and removes finalizers without writing other fields of an object.
 //!
 //! # Guarantees
 //! 1. A change of the list by another client is never overwritten: each patch tests the whole list that it replaces.
-//! 2. Writes to other parts of the object, such as its status, do not make it fail.
+//! 2. Concurrent writes to other parts of the object, such as its status, do not make the change fail.
 //! 3. An object of the same name with another uid is not changed.
-//! 4. Fields that the type of the object does not have are kept: nothing but the list is written.
+//! 4. Fields that the Rust type does not have are kept: the patch contains only the list.
 
 use kube::{
     api::Patch,
@@ -19,7 +19,7 @@ use steersman_core::ObjectKey;
 use super::{Client, Kind, KindClient};
 use crate::{Error, ObjectExt};
 
-/// After so many changes by others in succession, the conflict is returned.
+/// After this many consecutive changes by other clients, the conflict is returned.
 const TRIES: u32 = 10;
 
 impl<K: kube::Resource + DeserializeOwned + Send + Sync + 'static> KindClient<K> {
@@ -57,7 +57,8 @@ impl<K: kube::Resource + DeserializeOwned + Send + Sync + 'static> KindClient<K>
         Ok(())
     }
 
-    /// Replaces the list by what `change` makes of it, unless that is nothing. Returns `None` if the object does not exist.
+    /// Replaces the list with the result of `change`, unless that is `None`. Returns `None` if the object does not
+    /// exist.
     async fn change_finalizers(
         &self,
         key: &ObjectKey,
@@ -76,7 +77,7 @@ impl<K: kube::Resource + DeserializeOwned + Send + Sync + 'static> KindClient<K>
                 Err(error) if error.is_not_found() => return Ok(None),
                 Err(error) => error,
             };
-            // The server answers a failed test as it does an invalid object.
+            // The server answers a failed test with the same status as an invalid object.
             tries -= 1;
             if tries == 0 || !(error.is_invalid() || error.is_conflict()) {
                 return Err(error);
@@ -103,7 +104,7 @@ impl<K: kube::Resource + DeserializeOwned + Send + Sync + 'static> KindClient<K>
         held: &[String],
         wanted: &[String],
     ) -> Result<(), Error> {
-        // To a server an absent list equals null.
+        // For the server an absent list equals null.
         let or_null = |list: &[String]| match list.is_empty() {
             true => Value::Null,
             false => json!(list),
@@ -141,8 +142,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// When the object [does not exist](Error::is_not_found) any more, or the server rejects the patch. A server adds no finalizer to
-    /// an object that is being deleted.
+    /// When the object [does not exist](Error::is_not_found) any more, or the server rejects the patch. The server adds
+    /// no finalizer to an object that is being deleted.
     ///
     /// # Cancel safety
     /// As with [`Client::create`].
@@ -150,8 +151,8 @@ impl Client {
         self.kind().add_finalizer(object, finalizer).await
     }
 
-    /// Removes a finalizer from an object that was read, so that its deletion can finish. Does nothing if the object does not have
-    /// it, or does not exist any more. Nothing else of the object is written.
+    /// Removes a finalizer from an object that was read, so that its deletion can finish. Does nothing if the object
+    /// does not have it, or does not exist any more. Nothing else of the object is written.
     ///
     /// # Errors
     /// When the server rejects the patch or does not answer.

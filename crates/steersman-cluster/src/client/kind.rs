@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The verbs of one kind about one object.
+//! Verbs of one kind that act on one object.
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
@@ -20,12 +20,13 @@ use super::{
 };
 use crate::{Error, ObjectExt, Operation};
 
-/// A kind that is known as a type. Every type has it that is a [`kube::Resource`] and can be decoded.
+/// A kind that is known as a Rust type. Implemented for every [`kube::Resource`] that can be decoded.
 pub trait Kind: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static {}
 
 impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static> Kind for K {}
 
-/// Reads and writes the objects of one kind; from [`Client::of`]. [`Client`] has the same verbs for kinds that are types.
+/// Reads and writes the objects of one kind; from [`Client::of`]. [`Client`] has the same verbs for kinds that are Rust
+/// types.
 pub struct KindClient<K> {
     pub(super) client: Client,
     pub(super) resource: Resource,
@@ -43,7 +44,7 @@ impl<K> KindClient<K> {
         }
     }
 
-    /// Which kind it is.
+    /// Returns the resource that this client reads and writes.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         &self.resource
@@ -58,7 +59,7 @@ impl<K> KindClient<K> {
         }
     }
 
-    /// The objects in the cache, or nothing where the server is to be asked.
+    /// Returns the cached objects, or `None` if the read has to query the server.
     pub(super) async fn view(
         &self,
         namespace: &str,
@@ -69,7 +70,7 @@ impl<K> KindClient<K> {
             .await
     }
 
-    /// The media types of an object and of a list, as the server is asked for them.
+    /// Returns the media types to request for an object and for a list.
     pub(super) fn forms(&self) -> [&'static str; 2] {
         match self.wanted {
             ObjectDetail::Whole => [JSON, JSON],
@@ -81,13 +82,13 @@ impl<K> KindClient<K> {
         Operation::on(verb, &self.resource, key)
     }
 
-    /// Whether a key names an object: one that lacks something is found nowhere, and would be taken for that of an object
-    /// that is gone.
+    /// Checks that a key is complete. A read with an incomplete key finds nothing, which would look like a deleted
+    /// object.
     pub(super) fn check(&self, key: &ObjectKey) -> Result<(), Error> {
         let lacking = if key.name().is_empty() {
-            "the key has no name"
+            "the key has no name; set it"
         } else if key.namespace().is_empty() && self.resource.is_namespaced() == Some(true) {
-            "the kind is in namespaces, and the key has none"
+            "the kind is namespaced; set the namespace of the key"
         } else {
             return Ok(());
         };
@@ -146,7 +147,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         call: &Operation,
         patch: &Patch<impl Serialize>,
     ) -> Result<T, Error> {
-        // kube knows the forms of patches, and says them in no other way.
+        // kube exposes the content types of patches only through a request.
         let any_owner = PatchParams::apply("any");
         let written = kube::core::Request::new("").patch("any", &any_owner, patch);
         let (head, body) = written.map_err(|error| unpatchable(call, error))?.into_parts();
@@ -164,7 +165,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         answer::decode(call, &json)
     }
 
-    /// An object as it is applied: it says what it is, and nothing about who manages its fields.
+    /// Encodes an object for apply: with `apiVersion` and `kind`, without managed fields.
     fn whole(&self, call: &Operation, object: &impl Serialize) -> Result<Vec<u8>, Error> {
         let mut value = self.said(call, object)?;
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -173,7 +174,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         encode(call, &value)
     }
 
-    /// An object that says what it is. Lists leave that out of their items, and so may types.
+    /// Encodes an object with `apiVersion` and `kind`. List items do not have them, and Rust types can omit them.
     fn said(&self, call: &Operation, object: &impl Serialize) -> Result<Value, Error> {
         let mut value = serde_json::to_value(object).map_err(|source| unwritable(call, source))?;
         if let Some(object) = value.as_object_mut() {
@@ -260,7 +261,7 @@ impl<K> fmt::Debug for KindClient<K> {
 }
 
 impl Client {
-    /// The object of a call from the server, or nothing if there is none.
+    /// Reads the object of a call from the server. Returns `None` if it does not exist.
     pub(super) async fn get_live(
         &self,
         call: &Operation,
@@ -292,7 +293,7 @@ fn unwritable(call: &Operation, source: serde_json::Error) -> Error {
 fn unpatchable(call: &Operation, error: request::Error) -> Error {
     match error {
         request::Error::SerializeBody(source) => unwritable(call, source),
-        _ => invalid(call, "kube does not take the patch"),
+        _ => invalid(call, "kube rejects the patch"),
     }
 }
 

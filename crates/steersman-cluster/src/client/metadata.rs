@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The verbs about metadata alone, which costs a fraction of whole objects.
+//! Verbs for metadata only, which costs a fraction of whole objects.
 
 use std::{fmt, sync::Arc};
 
@@ -14,7 +14,7 @@ use steersman_core::ObjectKey;
 use super::{Deletion, KindClient, Watch};
 use crate::Error;
 
-/// The media types of the metadata of an object and of a list.
+/// Media types of the metadata of an object and of a list.
 pub(super) const FORMS: [&str; 2] = [OBJECT, LIST];
 
 const OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -23,17 +23,17 @@ const LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 /// Reads and changes the metadata of the objects of one kind; from [`Client::metadata`](crate::Client::metadata) or
 /// [`Client::metadata_of`](crate::Client::metadata_of).
 ///
-/// The cache asks the server for the metadata alone, as long as nobody reads whole objects of the kind.
+/// The cache requests only metadata from the server until a read requests whole objects of the kind.
 pub struct MetadataClient<K>(pub(super) KindClient<PartialObjectMeta<K>>);
 
 impl<K: Send + Sync + 'static> MetadataClient<K>
 where
     PartialObjectMeta<K>: DeserializeOwned,
 {
-    /// The metadata of an object, or nothing if there is none.
+    /// Returns the metadata of an object, or `None` if it does not exist.
     ///
     /// # Errors
-    /// When cache or server have no answer.
+    /// When neither the cache nor the server answers.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -41,10 +41,10 @@ where
         self.0.get(key).await
     }
 
-    /// The metadata of the objects that a query selects.
+    /// Returns the metadata of the objects that a query selects.
     ///
     /// # Errors
-    /// When cache or server have no answer.
+    /// When neither the cache nor the server answers.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -52,10 +52,11 @@ where
         self.0.list(query).await
     }
 
-    /// The events of a namespace, or of all of them as the empty name; see [`Client::watch`](crate::Client::watch).
+    /// Watches the metadata of a namespace, or of all namespaces if the name is empty; see
+    /// [`Client::watch`](crate::Client::watch).
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// When the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -68,10 +69,10 @@ where
         self.0.watch_as(OBJECT, namespace, options, from).await
     }
 
-    /// Changes an object by a patch, such as its labels, and gives its metadata as the server keeps it.
+    /// Patches an object, for example its labels, and returns the stored metadata.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// When the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`Client::create`](crate::Client::create).
@@ -80,14 +81,14 @@ where
         key: &ObjectKey,
         patch: &Patch<impl Serialize>,
     ) -> Result<PartialObjectMeta<K>, Error> {
-        // The answer is the whole object: the cache is to see that.
+        // The answer is the whole object, so that the cache can store it.
         self.0.patch(key, patch).await
     }
 
-    /// Deletes an object, and says whether it is gone by now.
+    /// Deletes an object and reports whether the deletion is complete.
     ///
     /// # Errors
-    /// When there is [none](Error::is_not_found), or the server refuses in another way or does not answer.
+    /// When the object [does not exist](Error::is_not_found), or the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`Client::create`](crate::Client::create).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests as a server wants them.
+//! Builds HTTP requests.
 
 use form_urlencoded::Serializer;
 use http::{HeaderValue, Method, Request, header};
@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::{Error, Operation};
 
-/// What would be taken for another part of the address.
+/// Characters that would end a path segment.
 const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -22,7 +22,7 @@ const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
 
 pub(super) const JSON: &str = "application/json";
 
-/// What is asked for, and in which form.
+/// A request: method, path, query and body.
 pub(super) struct Plan<'a> {
     pub(super) call: &'a Operation,
     method: Method,
@@ -33,7 +33,7 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// For the objects of a namespace, or of all of them.
+    /// Plans a request for the objects of a namespace, or of all namespaces.
     pub(super) fn of_collection(method: Method, call: &'a Operation) -> Result<Self, Error> {
         let resource = call.resource();
         let root = if resource.group().is_empty() {
@@ -55,7 +55,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// For one object, or one of its subresources.
+    /// Plans a request for one object or one of its subresources.
     pub(super) fn of_object(method: Method, call: &'a Operation) -> Result<Self, Error> {
         let mut plan = Self::of_collection(method, call)?;
         plan.path = format!("{}/{}", plan.path, name(call, call.name())?);
@@ -110,15 +110,15 @@ impl<'a> Plan<'a> {
         };
         request
             .body(body)
-            .map_err(|_| invalid(self.call, "its names do not make an address"))
+            .map_err(|_| invalid(self.call, "its names do not form a valid URL"))
     }
 }
 
-/// A part of a path. An empty one would turn a request about one object into one about all of them.
+/// Encodes a path segment. An empty one is an error: it would turn a request for one object into one for all of them.
 fn name(call: &Operation, name: &str) -> Result<String, Error> {
     match name {
-        "" => Err(invalid(call, "it has no name: set metadata.name")),
-        "." | ".." => Err(invalid(call, "`.` and `..` are no names")),
+        "" => Err(invalid(call, "it has no name; set metadata.name")),
+        "." | ".." => Err(invalid(call, "`.` and `..` are not valid names")),
         name => Ok(utf8_percent_encode(name, NOT_IN_A_NAME).to_string()),
     }
 }

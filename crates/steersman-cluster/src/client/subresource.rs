@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The verbs of subresources such as `scale`, `eviction` and `token`.
+//! Verbs of subresources such as `scale`, `eviction` and `token`.
 
 use http::Method;
 use kube::api::Patch;

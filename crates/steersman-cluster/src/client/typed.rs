@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The verbs of kinds that are types.
+//! Verbs for kinds that are Rust types.
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ use super::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
 use crate::Error;
 
 impl Client {
-    /// The object of this name, or nothing if there is none.
+    /// Returns the object with this key, or `None` if it does not exist.
     ///
-    /// The first read of a kind starts an informer and waits until it is in sync, unless the cache was told otherwise.
+    /// The first read of a kind starts an informer and waits until it is in sync, unless the cache is configured
+    /// otherwise.
     ///
     /// # Errors
-    /// When cache or server have no answer.
+    /// When neither the cache nor the server answers.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -28,10 +29,10 @@ impl Client {
         self.kind().get(key).await
     }
 
-    /// The object of this name.
+    /// Returns the object with this key.
     ///
     /// # Errors
-    /// When there is none, or cache or server have no answer.
+    /// When it does not exist, or neither the cache nor the server answers.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -39,11 +40,11 @@ impl Client {
         self.kind().get_required(key).await
     }
 
-    /// The objects that a query selects. From the cache that is quick by namespace, label and index; see [`Query`]. From
-    /// the server it comes in pages.
+    /// Returns the objects that a query selects. The cache finds them quickly by namespace, label and index; see
+    /// [`Query`]. The server returns them in pages.
     ///
     /// # Errors
-    /// When cache or server have no answer, or one of the objects does not have the shape of a `K`.
+    /// When neither the cache nor the server answers, or one of the objects cannot be decoded as `K`.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -51,34 +52,34 @@ impl Client {
         self.kind().list(query).await
     }
 
-    /// The verbs about metadata alone.
+    /// Returns a client for the metadata of a kind.
     #[must_use]
     pub fn metadata<K: Kind>(&self) -> MetadataClient<K> {
         MetadataClient(self.of_as(&Resource::of::<K>(), ObjectDetail::Metadata))
     }
 
-    /// The same for a kind that is known when the program runs.
+    /// Like [`metadata`](Self::metadata), for a kind that is known at run time.
     #[must_use]
     pub fn metadata_of(&self, resource: &Resource) -> MetadataClient<DynamicObject> {
         MetadataClient(self.of_as(resource, ObjectDetail::Metadata))
     }
 
-    /// Creates an object and gives it as the server keeps it. A namespaced one says its namespace.
+    /// Creates an object and returns it as stored by the server. A namespaced object must have its namespace set.
     ///
     /// # Errors
-    /// When the server refuses, such as because there is one [already](Error::is_already_exists), or does not answer.
+    /// When the server rejects it, for example because it [exists](Error::is_already_exists), or does not answer.
     ///
     /// # Cancel safety
-    /// Dropped half-way, it may or may not have happened, and the cache does not know of it before the watch tells.
+    /// If dropped midway, the outcome of the write is unknown, and the cache does not show it before the watch does.
     pub async fn create<K: Kind + Serialize>(&self, object: &K) -> Result<K, Error> {
         self.kind().create(object).await
     }
 
-    /// Replaces an object, except for its status where that is a subresource, and gives it as the server keeps it.
+    /// Replaces an object and returns it as stored by the server. The status is not replaced if it is a subresource.
     ///
     /// # Errors
-    /// When the server refuses, such as because the object was [changed](Error::is_conflict) meanwhile, or does not
-    /// answer.
+    /// When the server rejects it, for example because another client [changed](Error::is_conflict) the object, or does
+    /// not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).
@@ -86,7 +87,7 @@ impl Client {
         self.kind().update(object).await
     }
 
-    /// Replaces the status of an object, and gives the object as the server keeps it.
+    /// Replaces the status of an object and returns the object as stored by the server.
     ///
     /// # Errors
     /// As with [`update`](Self::update).
@@ -97,10 +98,10 @@ impl Client {
         self.kind().update_status(object).await
     }
 
-    /// Changes an object by a patch, and gives it as the server keeps it.
+    /// Patches an object and returns it as stored by the server.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// When the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).
@@ -108,10 +109,10 @@ impl Client {
         self.kind().patch(key, patch).await
     }
 
-    /// Changes the status of an object by a patch, and gives the object as the server keeps it.
+    /// Patches the status of an object and returns the object as stored by the server.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// When the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).
@@ -123,12 +124,13 @@ impl Client {
         self.kind().patch_status(key, patch).await
     }
 
-    /// Applies an object on the server's side: what it says is owned by this client's
-    /// [field owner](Self::field_manager), what it said before and says no more is removed. It is created if need be.
+    /// Applies an object with server-side apply, and creates it if it does not exist. This client's [field
+    /// manager](Self::field_manager) owns the fields of the object. Fields that an earlier apply set and this one omits
+    /// are removed.
     ///
     /// # Errors
-    /// When somebody else owns a field and this client does not [force](Self::force) it, or the server refuses in
-    /// another way or does not answer.
+    /// When another field manager owns a field and this client does not [force](Self::force) it, or the server rejects
+    /// the request for another reason or does not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).
@@ -147,10 +149,10 @@ impl Client {
         self.kind().apply_status(object).await
     }
 
-    /// Deletes an object, and says whether it is gone by now.
+    /// Deletes an object and reports whether the deletion is complete.
     ///
     /// # Errors
-    /// When there is [none](Error::is_not_found), or the server refuses in another way or does not answer.
+    /// When the object [does not exist](Error::is_not_found), or the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).
@@ -162,7 +164,7 @@ impl Client {
         self.kind().delete(key, options).await
     }
 
-    /// As [`delete`](Self::delete), where an object that does not exist counts as deleted.
+    /// Like [`delete`](Self::delete), but an object that does not exist counts as deleted.
     ///
     /// # Errors
     /// When the server rejects the request or does not answer.
@@ -177,10 +179,10 @@ impl Client {
         self.kind().delete_if_exists(key, options).await
     }
 
-    /// Deletes the objects of a namespace, or those with certain labels or [fields](Self::fields) in it.
+    /// Deletes the objects of a namespace that a query selects by labels or [fields](Self::fields).
     ///
     /// # Errors
-    /// When the query asks for more than a server can select by, or the server refuses or does not answer.
+    /// When the server cannot evaluate the query, or the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).
@@ -192,11 +194,12 @@ impl Client {
         self.kind::<K>().delete_collection(query, options).await
     }
 
-    /// The events of a namespace, or of all of them as the empty name, from a resource version on. It ends when the
-    /// server ends it; an informer of the [cache](crate::Cluster::cache) goes on, shares, and misses nothing.
+    /// Watches a namespace, or all namespaces if the name is empty, from a resource version on. The stream ends when
+    /// the server closes the watch. An informer of the [cache](crate::Cluster::cache) resumes the watch, is shared, and
+    /// misses nothing.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// When the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -209,10 +212,10 @@ impl Client {
         self.kind().watch(namespace, options, from).await
     }
 
-    /// A subresource of an object, such as `scale`, from the server.
+    /// Reads a subresource of an object, such as `scale`, from the server.
     ///
     /// # Errors
-    /// When there is none, or the server refuses in another way or does not answer.
+    /// When it does not exist, or the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -227,7 +230,7 @@ impl Client {
     /// Creates a subresource of an object, such as `eviction` or `token`.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// When the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).
@@ -243,7 +246,7 @@ impl Client {
     /// Replaces a subresource of an object, such as `scale`.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// When the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).
@@ -256,10 +259,10 @@ impl Client {
         self.kind::<K>().update_subresource(key, name, body).await
     }
 
-    /// Changes a subresource of an object by a patch.
+    /// Patches a subresource of an object.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// When the server rejects the request or does not answer.
     ///
     /// # Cancel safety
     /// As with [`create`](Self::create).

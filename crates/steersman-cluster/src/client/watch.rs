@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A watch as it comes from the server, for those who do not want an informer.
+//! Raw watches, for use without an informer.
 
 use std::{
     collections::VecDeque,
@@ -21,21 +21,21 @@ use super::{
 };
 use crate::{Error, Operation, transport::Guarded};
 
-/// The longest event that is read.
+/// Maximum size of one watch event in bytes.
 const EVENT_MAX: usize = 64 << 20;
 
-/// The events of a watch; from [`Client::watch`](crate::Client::watch).
+/// Stream of the events of one watch; from [`Client::watch`](crate::Client::watch).
 ///
-/// It ends when the server ends it, and does not go on by itself. After an error nothing more comes.
+/// It ends when the server closes the watch, and does not resume. It yields nothing after an error.
 pub struct Watch<K> {
     call: Operation,
-    /// Nothing after the end.
+    /// `None` after the end.
     body: Option<Guarded>,
     lines: Lines,
     events: VecDeque<Result<WatchEvent<K>, Error>>,
 }
 
-/// Cuts bytes into lines.
+/// Splits bytes into lines.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 
@@ -48,7 +48,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         self.watch_as(JSON, namespace, options, from).await
     }
 
-    /// The same, where objects come in another form.
+    /// Like `watch`, with objects in another media type.
     pub(super) async fn watch_as(
         &self,
         form: &'static str,
@@ -114,7 +114,7 @@ impl<K: DeserializeOwned> Stream for Watch<K> {
     }
 }
 
-/// Nothing in it is pinned.
+/// No field is pinned.
 impl<K> Unpin for Watch<K> {}
 
 impl<K: DeserializeOwned> Watch<K> {
@@ -131,7 +131,7 @@ impl<K: DeserializeOwned> Watch<K> {
 }
 
 impl Lines {
-    /// Shows the lines that are whole by now, and says whether the rest is short enough to go on.
+    /// Passes each complete line to `line`. Returns `false` if the rest is too long to continue.
     fn push(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) -> bool {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a cluster is made.
+//! Builds clusters.
 
 use std::{
     fmt, io,
@@ -31,7 +31,7 @@ use crate::{
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const TRIES: u32 = 3;
 
-/// What a cluster is made of; from [`Cluster::builder`].
+/// Builder of a cluster; from [`Cluster::builder`].
 #[must_use]
 pub struct ClusterBuilder {
     name: ClusterName,
@@ -48,82 +48,80 @@ pub struct ClusterBuilder {
     request_timeout: Duration,
 }
 
-/// There is no way to connect to a cluster. Whether its server answers was not looked at.
+/// A cluster cannot be built. Building does not check that the server answers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody says which cluster is meant.
+    /// The environment names no cluster.
     #[error(transparent)]
     Infer(InferError),
-    /// The kubeconfig is of no use.
-    #[error("the kubeconfig of cluster {cluster} is of no use")]
+    /// The kubeconfig is invalid.
+    #[error("the kubeconfig of cluster {cluster} is invalid")]
     Kubeconfig {
-        /// Which one.
+        /// The cluster.
         cluster: ClusterName,
-        /// Why not.
+        /// Cause.
         #[source]
         source: BadKubeconfig,
     },
     /// The configuration cannot be used.
     #[error("the configuration of cluster {cluster} cannot be used")]
     Config {
-        /// Which one.
+        /// The cluster.
         cluster: ClusterName,
-        /// Why not.
+        /// Cause.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The program that should give credentials gives none.
-    #[error(
-        "cluster {cluster} has its credentials from `{command}`, which gives none: run it by hand to see why"
-    )]
+    /// The exec plugin returned no credentials.
+    #[error("cluster {cluster}: exec plugin `{command}` returned no credentials; run it by hand to see why")]
     Plugin {
-        /// Which one.
+        /// The cluster.
         cluster: ClusterName,
-        /// The program, without what it is told.
+        /// The command, without its arguments.
         command: String,
-        /// Why not.
+        /// Cause.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The file with the token is of no use.
-    #[error("cluster {cluster} needs the token in {}", path.display())]
+    /// The token file cannot be used.
+    #[error("cluster {cluster} cannot use the token file {}", path.display())]
     Token {
-        /// Which one.
+        /// The cluster.
         cluster: ClusterName,
-        /// The file.
+        /// Path of the token file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// What is sent as `User-Agent` cannot be sent.
-    #[error("`{text}` cannot be sent as User-Agent: use letters, digits and punctuation")]
+    /// The `User-Agent` contains characters that are not allowed in a header.
+    #[error("invalid User-Agent `{text}`; use letters, digits and punctuation")]
     UserAgent {
-        /// What was to be sent.
+        /// The rejected text.
         text: String,
     },
-    /// Two indexes do not go together.
-    #[error("the cache of cluster {cluster} cannot have these indexes")]
+    /// Two indexes conflict.
+    #[error("conflicting indexes in the cache of cluster {cluster}")]
     Index {
-        /// Which one.
+        /// The cluster.
         cluster: ClusterName,
-        /// Why not.
+        /// Cause.
         #[source]
         source: IndexConflict,
     },
-    /// There is no tokio runtime here.
-    #[error("cluster {cluster} is made outside of a tokio runtime, in which its requests would run")]
+    /// The cluster is built outside of a tokio runtime.
+    #[error("cannot build cluster {cluster}: no tokio runtime; call it within one")]
     NoRuntime {
-        /// Which one.
+        /// The cluster.
         cluster: ClusterName,
     },
     /// The thread of the cluster cannot be started.
-    #[error("no thread for cluster {cluster}")]
+    #[error("cannot start the cache thread of cluster {cluster}")]
     Thread {
-        /// Which one.
+        /// The cluster.
         cluster: ClusterName,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
@@ -147,22 +145,22 @@ impl ClusterBuilder {
         }
     }
 
-    /// Where the server is and who asks. Default: what the environment says, in the order of controller-runtime:
+    /// Sets the server and the credentials. Default: inferred from the environment in the order of controller-runtime:
     /// `KUBECONFIG`, the service account of the Pod, `~/.kube/config`.
     ///
-    /// A program that gives credentials (`exec`, such as `aws eks get-token`) is run once for the cluster and once for
-    /// each [`another`](Cluster::another), on a thread where it is in nobody's way, and again a minute before a token
-    /// ends. One that does not say when its token ends is not run again, also if the server refuses the token; one that
-    /// gives a certificate is run seven times at the start, most of them by the thread that builds.
+    /// An exec plugin (`exec`, such as `aws eks get-token`) runs once for the cluster and once for each
+    /// [`another`](Cluster::another), on a thread where it blocks no other work, and again one minute before a token
+    /// expires. A plugin that returns a token without an expiry does not run again, even if the server rejects the
+    /// token. A plugin that returns a certificate runs seven times at the start, mostly on the thread that builds.
     ///
-    /// Retries are those of this crate: `default_retry` does not count.
+    /// This crate has its own retries: `default_retry` is ignored.
     pub fn config(mut self, config: Config) -> Self {
         self.config = Some(config);
         self
     }
 
-    /// The same as the text of a kubeconfig, such as one in a Secret; its current context counts. What is wrong with it is
-    /// said without showing what is in it.
+    /// Sets the server and the credentials from the text of a kubeconfig, such as one in a Secret. Its current context
+    /// is used. Errors do not show the content of the kubeconfig.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -171,7 +169,7 @@ impl ClusterBuilder {
     ///
     /// let text = "users:\n- user:\n    token: [hunter2]\n";
     /// let error = Cluster::builder("far").kubeconfig(text).build().await.unwrap_err();
-    /// assert_eq!(error.to_string(), "the kubeconfig of cluster far is of no use");
+    /// assert_eq!(error.to_string(), "the kubeconfig of cluster far is invalid");
     /// # }
     /// ```
     pub fn kubeconfig(mut self, text: impl Into<String>) -> Self {
@@ -179,70 +177,70 @@ impl ClusterBuilder {
         self
     }
 
-    /// What takes requests instead of a server that has to be connected to, such as one in this process. A configuration
-    /// is then only what [`Cluster::config`] shows. Who gives a client of kube with retries of its own gets those besides.
+    /// Sends requests to this service instead of connecting to a server; for example, to a server in this process. A
+    /// configuration is then only used for [`Cluster::config`]. If the kube client has retries, they apply in addition.
     pub fn service(mut self, service: kube::Client) -> Self {
         self.service = Some(service);
         self
     }
 
-    /// What the cache keeps, and how. Default: all objects of each kind that somebody asks for.
+    /// Sets the scope and the options of the cache. Default: all objects of each kind that is read.
     pub fn cache(mut self, set: impl FnOnce(CacheSettings) -> CacheSettings) -> Self {
         self.cache = set(self.cache);
         self
     }
 
-    /// What tells the time. Default: real time.
+    /// Sets the clock. Default: real time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// What says which time people would say it is, for events. Default: the clock of the machine.
+    /// Sets the wall clock, which gives the timestamps of events. Default: the system clock.
     pub fn wall_clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.wall = Arc::new(now);
         self
     }
 
-    /// What chance is drawn from: the same seed gives the same delays. Default: another one each time, so that replicas
-    /// do not all come at once.
+    /// Sets the seed of the random numbers: the same seed gives the same delays. Default: a random seed, so that
+    /// replicas do not send their requests at the same time.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Where the tasks of the cache run. Default: on a thread of the cluster's own.
+    /// Sets the spawner for the tasks of the cache. Default: a separate thread of the cluster.
     ///
-    /// With that thread all of them end, whoever holds a part of the cache; elsewhere an informer that somebody holds
-    /// outlives the cluster, and asks in vain.
+    /// When the default thread ends, all of its tasks end, even if a part of the cache is still held. With another
+    /// spawner, an informer that is still held outlives the cluster, and its requests fail.
     pub fn spawner(mut self, spawner: Spawner) -> Self {
         self.spawner = Some(spawner);
         self
     }
 
-    /// What is sent as `User-Agent`. Default: the name of the program and the version of Steersman.
+    /// Sets the `User-Agent` header. Default: the name of the program and the version of Steersman.
     pub fn user_agent(mut self, text: impl Into<String>) -> Self {
         self.user_agent = Some(text.into());
         self
     }
 
-    /// The name by which writes own what they write. Default: the name of the program.
+    /// Sets the field manager of writes. Default: the name of the program.
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.field_manager = Some(name.into());
         self
     }
 
-    /// How long a request may take until the whole of its answer is there, retries included. Watches are not limited,
-    /// nor is what the cache asks for, which looks after time itself. Default: 30 s.
+    /// Sets the timeout of a request, for the complete answer and with retries included. Watches and requests of the
+    /// cache are not limited; the cache enforces its own timeouts. Default: 30 s.
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;
         self
     }
 
-    /// The cluster. Nothing is sent yet.
+    /// Builds the cluster. Sends no request.
     ///
     /// # Errors
-    /// When there is no configuration, or it makes no sense. Whether the server answers is not looked at.
+    /// When there is no configuration, or it is invalid. It does not check that the server answers.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -271,7 +269,7 @@ impl ClusterBuilder {
                 .await;
             linked.unwrap_or_else(|error| match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // It ends with the runtime.
+                // The blocking task ends with the runtime.
                 Err(_) => Err(ConnectError::NoRuntime {
                     cluster: self.name.clone(),
                 }),
@@ -282,7 +280,7 @@ impl ClusterBuilder {
         self.connect(links)
     }
 
-    /// The cluster, made by this thread.
+    /// Builds the cluster on this thread.
     pub(super) fn build_here(mut self, server: Server) -> Result<Cluster, ConnectError> {
         self.runtime()?;
         let links = Links::new(self.name.clone(), server, &self.clock_or_real())?;
@@ -321,7 +319,7 @@ impl ClusterBuilder {
         let transport = limited(links.client()?);
 
         let (home, spawner) = home(&name, self.spawner)?;
-        // What runs on the thread of the cluster has connections of its own there.
+        // Tasks on the thread of the cluster use connections that are opened there.
         let at_home = || -> Result<_, ConnectError> {
             let for_cache = Transport::plain(links.client()?, Arc::clone(&line)).into_kube();
             Ok((for_cache, limited(links.client()?)))
@@ -373,7 +371,7 @@ impl ClusterBuilder {
     }
 }
 
-/// Where the tasks of a cluster run: on a thread of its own, unless somebody says another place.
+/// Selects the spawner for the tasks of a cluster: a separate thread, unless another spawner is set.
 fn home(
     cluster: &ClusterName,
     spawner: Option<Spawner>,
@@ -389,7 +387,7 @@ fn home(
     Ok((Some(home), spawner))
 }
 
-/// What is sent as `User-Agent`.
+/// Builds the `User-Agent` header.
 fn user_agent(text: Option<String>, program: &str) -> Result<HeaderValue, ConnectError> {
     let text = text.unwrap_or_else(|| format!("{program} steersman/{}", env!("CARGO_PKG_VERSION")));
     HeaderValue::from_str(&text).map_err(|_| ConnectError::UserAgent { text })
@@ -400,7 +398,7 @@ fn wall_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// The name of this program, by which servers know it.
+/// Returns the name of this program, for the `User-Agent` header and the field manager.
 fn program() -> String {
     let path = std::env::current_exe().ok();
     let name = path.as_deref().and_then(|path| path.file_stem()?.to_str());

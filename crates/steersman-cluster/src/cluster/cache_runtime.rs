@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread on which a cluster reads for its cache.
+//! Thread on which a cluster runs its cache.
 
 use std::{fmt, io, sync::mpsc, thread};
 
@@ -11,9 +11,10 @@ use tokio::{
 
 use super::ClusterName;
 
-/// A thread with a runtime of its own. It ends soon after this drops, with all tasks on it.
+/// A thread with its own tokio runtime. It ends soon after this value is dropped, with all of its tasks.
 ///
-/// Dropping only tells the thread to end, and does not wait: it may happen within a task, even one on that thread.
+/// Dropping only signals the thread to end and does not wait: the drop can happen within a task, even one on that
+/// thread.
 pub(super) struct CacheRuntime {
     runtime: Handle,
     _end: oneshot::Sender<()>,
@@ -28,12 +29,12 @@ impl CacheRuntime {
         thread::Builder::new()
             .name(format!("steersman-{cluster}"))
             .spawn(move || {
-                // Whoever waits for it is there.
+                // The receiver waits below.
                 let _ = ready.send(());
-                // The other side is dropped, never used.
+                // The sender is only dropped, never used.
                 let _ = runtime.block_on(ended);
             })?;
-        // A thread that was started and does not run is gone.
+        // An error means that the thread started and already ended.
         let _ = is_ready.recv();
         Ok(Self {
             runtime: handle,
@@ -45,7 +46,7 @@ impl CacheRuntime {
         Spawner::on(self.runtime.clone())
     }
 
-    /// Does something with this runtime around.
+    /// Runs `work` in the context of this runtime.
     pub(super) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = self.runtime.enter();
         work()

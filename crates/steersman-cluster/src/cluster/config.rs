@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the configuration of a cluster comes from when nobody gives one.
+//! Infers the configuration of a cluster from the environment.
 
 use std::{env, fmt};
 
@@ -8,27 +8,27 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-/// Nobody says which cluster is meant.
+/// The environment names no usable cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InferError {
-    /// The file that `KUBECONFIG` names is of no use. Going to another cluster than the one that somebody names would be
-    /// worse than going nowhere.
-    #[error("the configuration that KUBECONFIG names is of no use")]
+    /// The file that `KUBECONFIG` names is invalid. Falling back to another cluster than the named one would be worse
+    /// than failing.
+    #[error("the file that KUBECONFIG names is invalid")]
     Explicit(#[source] BadKubeconfig),
     /// There is no configuration.
     #[error(
-        "no cluster is configured: set KUBECONFIG, run in a Pod ({in_cluster}) or have a ~/.kube/config ({file})"
+        "no cluster configured; set KUBECONFIG, run in a Pod ({in_cluster}) or create ~/.kube/config ({file})"
     )]
     None {
-        /// What is missing of a Pod.
+        /// Reason why the service account of a Pod cannot be used.
         in_cluster: Box<InClusterError>,
-        /// What is wrong with the file.
+        /// Reason why the file cannot be used.
         file: BadKubeconfig,
     },
 }
 
-/// A kubeconfig that is of no use. It says where and why, and shows nothing of what is in it: that may be a credential.
+/// Error of an invalid kubeconfig. It shows the position and the cause, but no content, which might be a credential.
 ///
 /// ```
 /// use kube::config::Kubeconfig;
@@ -37,18 +37,18 @@ pub enum InferError {
 /// let error = Kubeconfig::from_yaml("users:\n- user:\n    token: [hunter2]\n").unwrap_err();
 /// assert!(error.to_string().contains("hunter2"));
 /// let error = BadKubeconfig::from(error);
-/// assert_eq!(error.to_string(), "it is no kubeconfig: look at line 3 column 12");
+/// assert_eq!(error.to_string(), "invalid kubeconfig at line 3 column 12");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKubeconfig {
-    /// Where it is, if it is known.
+    /// File of the error, if known.
     place: Option<String>,
     reason: String,
 }
 
 impl BadKubeconfig {
     fn at(place: String, error: KubeconfigError) -> Self {
-        // One that cannot be read is named already, and may be one of several.
+        // kube's message names a file that cannot be read; it can be one of several.
         let place = (!matches!(error, KubeconfigError::ReadConfig(..))).then_some(place);
         Self {
             place,
@@ -60,13 +60,13 @@ impl BadKubeconfig {
 impl From<KubeconfigError> for BadKubeconfig {
     fn from(error: KubeconfigError) -> Self {
         let reason = match error {
-            // The parser shows the lines around it.
+            // The parser's message shows the lines around the error.
             KubeconfigError::Parse(error) => match position(&error.to_string()) {
-                Some(position) => format!("it is no kubeconfig: look at {position}"),
-                None => "it is no kubeconfig".to_owned(),
+                Some(position) => format!("invalid kubeconfig at {position}"),
+                None => "invalid kubeconfig".to_owned(),
             },
             KubeconfigError::ReadConfig(error, path) => format!("{} cannot be read: {error}", path.display()),
-            // The others say their causes themselves, and name contexts and files.
+            // The other messages contain their causes, and name only contexts and files.
             other => other.to_string(),
         };
         Self { place: None, reason }
@@ -84,7 +84,7 @@ impl fmt::Display for BadKubeconfig {
 
 impl std::error::Error for BadKubeconfig {}
 
-/// The `line 3 column 12` of what a parser says.
+/// Extracts the position, such as `line 3 column 12`, from a message of the parser.
 fn position(text: &str) -> Option<String> {
     let mut words = text
         .lines()
@@ -96,8 +96,8 @@ fn position(text: &str) -> Option<String> {
     (is_number(line) && is_number(column)).then(|| format!("line {line} column {column}"))
 }
 
-/// What `KUBECONFIG` says; else, in a Pod, its service account; else `~/.kube/config`. That is the order of
-/// controller-runtime: what somebody says explicitly counts also in a Pod.
+/// Infers the configuration: `KUBECONFIG`; else, in a Pod, its service account; else `~/.kube/config`. This is the
+/// order of controller-runtime: an explicit setting takes precedence in a Pod too.
 pub(super) async fn infer() -> Result<Config, InferError> {
     let named = env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
     let from_file = async |place: &str| {
@@ -122,7 +122,7 @@ pub(super) async fn infer() -> Result<Config, InferError> {
     Ok(config)
 }
 
-/// What the text of a kubeconfig says, in its current context.
+/// Parses the text of a kubeconfig and uses its current context.
 pub(super) async fn parse(text: &str) -> Result<Config, BadKubeconfig> {
     let parsed = Kubeconfig::from_yaml(text)?;
     Ok(Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?)
@@ -159,7 +159,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .starts_with("/etc/admin.conf: it is no kubeconfig: look at line "),
+                .starts_with("/etc/admin.conf: invalid kubeconfig at line "),
             "{error}"
         );
         assert_eq!(

@@ -9,26 +9,26 @@ use steersman_core::Clock;
 use super::{ClusterName, builder::ConnectError, plugin::Plugin};
 use crate::transport::{TokenError, TokenFile};
 
-/// What a cluster is connected to.
+/// Destination of requests.
 pub(super) enum Server {
-    /// One that has to be connected to.
+    /// A server to connect to.
     At(Box<Config>),
-    /// What takes requests as it is.
+    /// A service that takes requests directly.
     Service(kube::Client),
 }
 
-/// Makes connections to one server.
+/// Opens connections to one server.
 pub(super) struct Links {
     cluster: ClusterName,
     server: Server,
     plugin: Option<Plugin>,
     pub(super) host: String,
-    /// Looked after by the transport, which knows when it is of no use any more.
+    /// The transport reloads it, because the transport sees when the server rejects the token.
     pub(super) token: Option<TokenFile>,
 }
 
 impl Links {
-    /// It waits for the program that gives credentials, if there is one.
+    /// Blocks until the exec plugin returns credentials, if one is configured.
     pub(super) fn new(
         cluster: ClusterName,
         mut server: Server,
@@ -52,10 +52,10 @@ impl Links {
         })
     }
 
-    /// A client with connections of its own, as far as there are connections. It needs a runtime around.
+    /// Returns a client with separate connections. Requires the context of a tokio runtime.
     ///
-    /// They are those of a cache for all: somebody who watches or follows a log should hear of a peer that has gone, and
-    /// kube's would not tell.
+    /// All clients use the connection settings of the cache: a watch or a log stream has to detect a dead peer, which
+    /// kube's settings do not.
     pub(super) fn client(&self) -> Result<kube::Client, ConnectError> {
         match &self.server {
             Server::Service(service) => Ok(service.clone()),
@@ -72,7 +72,7 @@ impl Links {
 }
 
 impl Server {
-    /// Whether a program has to be waited for that gives credentials.
+    /// Reports whether `new` blocks on an exec plugin.
     pub(super) fn is_slow(&self) -> bool {
         matches!(self, Self::At(config) if Plugin::is_named(&config.auth_info))
     }
@@ -97,7 +97,7 @@ fn unauthorized(cluster: &ClusterName, config: &Config, source: kube::Error) -> 
     }
 }
 
-/// Takes the file with the token out of what kube looks after, where that is what it would use.
+/// Moves the token file out of kube's configuration, if kube would use it.
 fn take_token(
     cluster: &ClusterName,
     auth: &mut AuthInfo,
@@ -107,7 +107,7 @@ fn take_token(
     let Some(file) = auth.token_file.take_if(|_| is_by_file) else {
         return Ok(None);
     };
-    // The file comes first. A program would be asked only without it.
+    // The file takes precedence: kube runs an exec plugin only without it.
     auth.exec = None;
     let read = TokenFile::read(file.clone().into(), clock.now());
     let read = read.map_err(|error| ConnectError::Token {

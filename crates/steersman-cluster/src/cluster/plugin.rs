@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials that a program gives, such as `aws eks get-token`.
+//! Credentials from an exec plugin, such as `aws eks get-token`.
 //!
-//! kube runs it twice for each client that is made, on the thread that makes it, and a cluster has three clients. Here it
-//! is run once, and what comes of it is shared. A token that says when it ends is renewed by kube a minute before that, on a
-//! thread for such things, for all clients at once.
+//! kube runs a plugin twice for each client, on the thread that creates it, and a cluster has three clients. This
+//! module runs it once and shares the result. If the token has an expiry, kube renews it one minute before, on a
+//! blocking thread, for all clients at once.
 //!
 //! # Not promised
-//! * A program that gives a certificate is run by kube for each client besides: nobody else is shown what it gives. Such a
-//!   certificate is not renewed.
-//! * A token that does not say when it ends is not renewed, also if the server refuses it.
+//! * If a plugin returns a certificate, kube also runs it for each client, because kube does not expose the
+//!   certificate. Such a certificate is not renewed.
+//! * A token without an expiry is not renewed, even if the server rejects it.
 
 use std::fmt;
 
@@ -20,17 +20,17 @@ use kube::{
 };
 use tower::{BoxError, Layer, service_fn};
 
-/// What a program gave.
+/// Credentials that a plugin returned.
 pub(super) struct Plugin(AuthLayer);
 
 impl Plugin {
-    /// Whether a program is named.
+    /// Reports whether an exec plugin is configured.
     pub(super) fn is_named(auth: &AuthInfo) -> bool {
         auth.exec.is_some() || auth.auth_provider.is_some()
     }
 
-    /// Runs the program, if one is named, and waits for it. If it gives what can be sent with requests, it is not named in
-    /// the configuration any more.
+    /// Runs the exec plugin, if one is configured, and waits for it. If it returns credentials that are sent with
+    /// requests, this removes the plugin from the configuration.
     pub(super) fn run(config: &mut Config) -> Result<Option<Self>, kube::Error> {
         if !Self::is_named(&config.auth_info) {
             return Ok(None);
@@ -38,7 +38,7 @@ impl Plugin {
         let Some(layer) = config.auth_layer()? else {
             return Ok(None);
         };
-        // The layer is what kube makes of all these.
+        // kube builds the layer from all of these fields.
         let auth = &mut config.auth_info;
         (auth.exec, auth.auth_provider) = (None, None);
         (auth.username, auth.password) = (None, None);
@@ -46,7 +46,7 @@ impl Plugin {
         Ok(Some(Self(layer)))
     }
 
-    /// A client that sends the credentials. It needs a runtime around.
+    /// Returns a client that sends the credentials. Requires the context of a tokio runtime.
     pub(super) fn authorize(&self, client: Client) -> Client {
         let namespace = client.default_namespace().to_owned();
         let unauthorized = service_fn(move |request: Request<Body>| {

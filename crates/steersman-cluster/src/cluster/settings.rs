@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the cache of a cluster keeps, and how.
+//! Settings of the cache of a cluster.
 
 use std::{collections::HashSet, fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::Kind;
 
-/// What the cache of a cluster keeps, and how; for [`ClusterBuilder::cache`](crate::ClusterBuilder::cache).
+/// Settings of the cache of a cluster; for [`ClusterBuilder::cache`](crate::ClusterBuilder::cache).
 #[derive(Default)]
 #[must_use]
 pub struct CacheSettings {
@@ -24,47 +24,47 @@ pub struct CacheSettings {
 type Setting = Box<dyn FnOnce(CacheBuilder) -> Result<CacheBuilder, IndexConflict> + Send>;
 
 impl CacheSettings {
-    /// What holds for every kind that nothing else is said about. Default: all objects, default options.
+    /// Sets scope and options for every kind without its own settings. Default: all objects, default options.
     ///
-    /// Namespaces are not meant for kinds that are in none; see [`CacheBuilder::defaults`].
+    /// Namespaces of the scope do not apply to cluster-scoped kinds; see [`CacheBuilder::defaults`].
     pub fn defaults(self, scope: Scope, options: InformerOptions) -> Self {
         self.with(|cache| Ok(cache.defaults(scope, options)))
     }
 
-    /// What holds for one kind, instead of the defaults. Namespaces for a kind that is in none are refused; see
-    /// [`Scope::namespace`].
+    /// Sets scope and options for one kind, instead of the defaults. Namespaces for a cluster-scoped kind are rejected;
+    /// see [`Scope::namespace`].
     pub fn kind<K: Kind>(self, scope: Scope, options: InformerOptions) -> Self {
         self.resource(Resource::of::<K>(), scope, options)
     }
 
-    /// As [`kind`](Self::kind), for one that is known when the program runs.
+    /// Like [`kind`](Self::kind), for a kind that is known at run time.
     pub fn resource(self, resource: Resource, scope: Scope, options: InformerOptions) -> Self {
         self.with(|cache| Ok(cache.kind(resource, scope, options)))
     }
 
-    /// Keeps an index with every informer of a kind. Two of one name are refused when the cluster is made.
+    /// Adds an index to every informer of a kind. Building the cluster fails if two indexes have the same name.
     pub fn index<K: Kind, V: IndexValue>(self, index: &Index<V>) -> Self {
         let index = index.clone();
         self.with(move |cache| cache.index(Resource::of::<K>(), &index))
     }
 
-    /// So long an informer is kept that nobody holds. Default: 5 s.
+    /// Sets the time for which an informer without a holder is kept. Default: 5 s.
     pub fn linger(self, time: Duration) -> Self {
         self.with(move |cache| Ok(cache.linger(time)))
     }
 
-    /// What a read does with a kind that has no informer yet. Default: it starts one.
+    /// Sets the behaviour of reads of a kind that has no informer yet. Default: the read starts one.
     pub fn missing(mut self, missing: CacheMissPolicy) -> Self {
         self.missing = missing;
         self
     }
 
-    /// Reads of this kind go to the server, whatever the cache has. Default: none do.
+    /// Sends reads of this kind to the server, even if the cache has it. Default: no kind.
     pub fn uncached<K: Kind>(self) -> Self {
         self.uncached_resource(Resource::of::<K>())
     }
 
-    /// As [`uncached`](Self::uncached), for a kind that is known when the program runs.
+    /// Like [`uncached`](Self::uncached), for a kind that is known at run time.
     pub fn uncached_resource(mut self, resource: Resource) -> Self {
         self.uncached.insert(resource);
         self

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How it stands with a cluster.
+//! State of the connection to a cluster.
 
 use std::{fmt, sync::Arc};
 
@@ -9,30 +9,30 @@ use steersman_cache::{Health, Informer};
 use super::{Cluster, Inner};
 use crate::transport::Contact;
 
-/// How it stands with a cluster.
+/// State of the connection to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterState {
     /// The server has not answered yet.
     Connecting,
-    /// It has, and an informer waits for its first list.
+    /// The server has answered, and an informer waits for its first list.
     Syncing,
-    /// Everything is as it should be.
+    /// The server answers, and all informers are in sync.
     Ready,
-    /// Something is not, and is being tried again.
+    /// A request or an informer fails, and is being retried.
     Degraded {
-        /// What it is.
+        /// Cause.
         reason: Arc<str>,
     },
-    /// It is being let go: it was told to [drain](Cluster::drain), or was closed.
+    /// [`drain`](Cluster::drain) or [`close`](Cluster::close) was called.
     Draining,
 }
 
 impl ClusterState {
-    /// The names of all states.
+    /// Names of all states.
     pub const NAMES: [&'static str; 5] = ["connecting", "syncing", "ready", "degraded", "draining"];
 
-    /// What it is called, without the reason.
+    /// Returns the name of the state, without the reason.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl ClusterState {
         }
     }
 
-    /// Whether everything is as it should be.
+    /// Reports whether the state is [`Ready`](Self::Ready).
     #[must_use]
     pub fn is_ready(&self) -> bool {
         *self == Self::Ready
@@ -62,18 +62,18 @@ impl fmt::Display for ClusterState {
 }
 
 impl Cluster {
-    /// How it stands now.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> ClusterState {
         self.0.look().1
     }
 
-    /// Waits until the state satisfies `condition`, and gives it.
+    /// Waits until the state satisfies `condition`, and returns it.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn state_when(&self, mut condition: impl FnMut(&ClusterState) -> bool) -> ClusterState {
-        // Subscribed before the first look, so that nothing is missed in between.
+        // Subscribes before the first check, so that no change is missed in between.
         let mut contact = self.0.line.meter.contact();
         let mut informers = self.0.cache.changes();
         let mut draining = self.0.draining.subscribe();
@@ -96,7 +96,7 @@ impl Cluster {
             };
             tokio::select! {
                 biased;
-                // The last state that there is: whoever waits for another one waits for good.
+                // Draining is the last state: waiting for another one never returns.
                 _ = self.0.line.gate.closed(), if state != ClusterState::Draining => {}
                 _ = draining.changed() => {}
                 _ = contact.changed() => {}
@@ -108,7 +108,7 @@ impl Cluster {
 }
 
 impl Inner {
-    /// The state, and what it follows from.
+    /// Returns the state and the informers that it is derived from.
     fn look(&self) -> (Vec<(Informer, Health)>, ClusterState) {
         let informers = self.cache.informers().into_iter();
         let seen: Vec<_> = informers
@@ -116,7 +116,7 @@ impl Inner {
                 let health = informer.health();
                 (informer, health)
             })
-            // One that somebody has ended says nothing any more.
+            // Ignores informers that were stopped.
             .filter(|(_, health)| !health.ended)
             .collect();
         let state = if *self.draining.borrow() || self.line.gate.check().is_err() {
@@ -133,13 +133,13 @@ fn state_of(contact: &Contact, informers: &[(Informer, Health)]) -> ClusterState
         let trouble = health.trouble.as_ref()?;
         Some(format!("{}: {trouble}", informer.resource()))
     });
-    // By name, so that the same trouble has the same reason each time.
+    // Sorted by name, so that the same problem has the same reason each time.
     match (contact, in_trouble.min()) {
         (Contact::Lost { reason }, _) => ClusterState::Degraded {
             reason: format!("the server does not answer: {reason}").into(),
         },
         (Contact::Refused, _) => ClusterState::Degraded {
-            reason: "the server refuses the credentials (401 Unauthorized)".into(),
+            reason: "the server rejects the credentials (401 Unauthorized)".into(),
         },
         (_, Some(trouble)) => ClusterState::Degraded {
             reason: trouble.into(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a server says when it says no.
+//! The server's answer to a rejected request.
 
 use std::{fmt, time::Duration};
 
@@ -10,28 +10,28 @@ use kube::core::Status;
 use super::{is_apply_conflict, words::without_values};
 use crate::transport::{Guarded, retry_after};
 
-/// How much of a refusal is read.
+/// Maximum number of bytes that are read of such an answer.
 const MAX: usize = 1 << 16;
 
-/// What a server says when it says no. It is shown without the values of an object that the server repeats.
+/// The server's answer to a rejected request. Its display form omits values of the object that the server repeats.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ApiError {
     /// The HTTP status.
     pub code: u16,
-    /// What came with it, as it came; empty if that was no Kubernetes status. It may repeat values of the object, so it does
-    /// not belong into a log.
+    /// The status in the body, unchanged; empty if the body is not a Kubernetes status. It can repeat values of the
+    /// object, so do not log it.
     pub status: Status,
-    /// How long the server asks to wait.
+    /// Delay that the server asks for.
     pub retry_after: Option<Duration>,
 }
 
 impl ApiError {
-    /// Reads an answer that is no success.
+    /// Reads an answer whose code is not a success.
     pub(crate) async fn read(response: Response<Guarded>) -> Self {
         let code = response.status().as_u16();
         let after = retry_after(response.headers());
-        // What cannot be read of it is not worth an error of its own.
+        // A part that cannot be read is left out without an error.
         let body = Limited::new(response.into_body(), MAX).collect().await;
         let status = body
             .ok()
@@ -48,7 +48,7 @@ impl ApiError {
         }
     }
 
-    /// Whether it says that the namespace is gone or going, which is how the life of its objects ends.
+    /// Reports whether the namespace does not exist or is terminating. This is the normal end of its objects.
     pub(crate) fn is_about_a_namespace(&self) -> bool {
         let Some(details) = &self.status.details else {
             return false;
@@ -58,7 +58,7 @@ impl ApiError {
             || self.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
     }
 
-    /// Whether it says that there is no such kind. If there is no such object, its name is in it.
+    /// Reports whether the kind does not exist. If only the object does not exist, the status names it.
     pub(crate) fn is_about_a_kind(&self) -> bool {
         let details = self.status.details.as_ref();
         self.code == 404 && details.is_none_or(|details| details.name.is_empty())
@@ -69,9 +69,9 @@ impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let message = without_values(&self.status.message);
         match (message.as_str(), self.status.reason.as_str()) {
-            // So it answers where nothing is.
+            // The server's answer for an unknown path.
             ("", "") if self.code == 404 => {
-                f.write_str("the server does not have this kind in this place: is it installed, and in a namespace? (404)")
+                f.write_str("no such resource on the server (404); install its CRD, or check its scope")
             }
             ("", "") => write!(f, "the server answers {}", self.code),
             ("", reason) => write!(f, "the server answers {} {reason}", self.code),
@@ -85,7 +85,7 @@ impl fmt::Display for ApiError {
     }
 }
 
-/// Without the details, which may hold parts of an object.
+/// Omits the details, which can contain parts of an object.
 impl fmt::Debug for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refusal")

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of a server, without the values of an object that it repeats in them.
+//! Removes values of objects from the messages of a server.
 //!
-//! A server names each field that it does not take, what is in it, and what is wrong with that:
-//! `spec.key: Invalid value: "hunter2": should match '^[a-z]+$'`. An error is logged, and the value may be a secret.
+//! A server's validation message has the field, its value and the problem: `spec.key: Invalid value: "hunter2": should
+//! match '^[a-z]+$'`. Errors are logged, and the value can be a secret.
 
 use serde_json::Value;
 
-/// What stands before a value. The last is that of Go, where a text is no time.
+/// Texts that precede a value. The last one is Go's message for an invalid time.
 const MARKS: [&str; 5] = [
     "invalid value: ",
     "unsupported value: ",
@@ -15,13 +15,14 @@ const MARKS: [&str; 5] = [
     "parsing time ",
 ];
 const HIDDEN: &str = "(not shown)";
-/// A value that is shorter is replaced only where it is in quotes: it may be a part of any word.
+/// A shorter value is replaced only in quotes, because it can be a part of any word.
 const SHORT: usize = 3;
 
-/// Longer messages are cut: a proxy might put the page of a gateway into one.
+/// Longer messages are cut: a proxy can return a whole HTML page.
 const BYTES_MAX: usize = 1024;
 
-/// The message without values, at most 1 KiB of it. Where it is not clear where one ends, all that comes after it is left out.
+/// Returns the message without values, at most 1 KiB. If the end of a value is unclear, the rest of the message is left
+/// out.
 pub(super) fn without_values(message: &str) -> String {
     let mut shown = String::with_capacity(message.len());
     let mut values = Vec::new();
@@ -46,7 +47,7 @@ pub(super) fn without_values(message: &str) -> String {
     shown
 }
 
-/// Where the first value begins.
+/// Returns the position after the first mark.
 fn behind_mark(text: &str) -> Option<usize> {
     let lower = text.to_ascii_lowercase();
     let found = MARKS
@@ -55,7 +56,7 @@ fn behind_mark(text: &str) -> Option<usize> {
     found.min()
 }
 
-/// How long the value is with which a text begins; nothing where that cannot be told.
+/// Returns the length of the value at the start of a text, or `None` if its end is unclear.
 fn value_length(text: &str) -> Option<usize> {
     let length = match text.chars().next()? {
         '"' => quoted_length(text)?,
@@ -88,7 +89,7 @@ fn quoted_length(text: &str) -> Option<usize> {
     None
 }
 
-/// The texts in a value, since the reason may repeat them.
+/// Collects the texts in a value, because the reason can repeat them.
 fn collect(value: &str, values: &mut Vec<String>) {
     if let Some(raw) = value.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
         values.push(raw.to_owned());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asking a server what it has.
+//! Discovery requests.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,23 +16,23 @@ use super::{
 };
 use crate::transport::{SendError, Transport};
 
-/// All that a server has in one answer, or the old way.
+/// Accepts aggregated discovery, or the older format.
 const LIST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 const PLAIN: &str = "application/json";
 
-/// The server did not say what it has.
+/// A discovery request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("discovery at {path} has no answer")]
+    #[error("no answer to discovery at {path}")]
     Send {
         path: String,
         #[source]
         source: SendError,
     },
-    #[error("discovery at {path} is answered with {code}")]
+    #[error("the server answered discovery at {path} with {code}")]
     Refused { path: String, code: u16 },
-    #[error("what discovery at {path} says cannot be read")]
+    #[error("cannot decode the answer to discovery at {path}")]
     Decode {
         path: String,
         #[source]
@@ -41,20 +41,20 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// All of it in one line.
+    /// Returns the error and its sources in one line.
     pub(super) fn to_text(&self) -> Arc<str> {
         steersman_core::error_chain(self).into()
     }
 }
 
-/// What a server answers.
+/// An answer of a server.
 enum Fetched {
     Body { json: Bytes, tag: Option<String> },
     Same,
     Absent,
 }
 
-/// Asks, with the tag of the last answer.
+/// Sends a discovery request, with the ETag of the last answer.
 pub(super) async fn ask(
     transport: &Transport,
     source: &Source,
@@ -84,7 +84,7 @@ pub(super) async fn ask(
     }
 }
 
-/// What one group has, the old way: its versions, and what is in each.
+/// Requests one group in the older format: its versions, and the resources of each.
 async fn one_group(transport: &Transport, group: &str) -> Result<Answer, Failure> {
     let path = format!("/apis/{group}");
     let versions = match fetch(transport, &path, PLAIN, None).await? {
@@ -107,7 +107,7 @@ async fn all_versions(transport: &Transport, group: &str, names: &[String]) -> R
         let list = match fetched {
             Ok(Fetched::Body { json, .. }) => decode::<LegacyList>(&path, &json),
             Ok(Fetched::Absent | Fetched::Same) => continue,
-            // Who is held back or has no time left will not do better with the next one.
+            // If a fence rejects the request or it times out, the next request fails in the same way.
             Err(error @ Failure::Send { .. }) => return Err(error),
             Err(error) => Err(error),
         };
@@ -132,7 +132,7 @@ async fn fetch(
         source,
     };
     let mut request = Request::new(Body::empty());
-    // A group that is no part of a path is one that no server has.
+    // A group that cannot be part of a path exists on no server.
     let Ok(uri) = path.parse() else {
         return Ok(Fetched::Absent);
     };
@@ -170,7 +170,7 @@ fn decode<'a, T: Deserialize<'a>>(path: &str, json: &'a [u8]) -> Result<T, Failu
     })
 }
 
-/// What a server has at `/api` and `/apis`.
+/// The answer at `/api` and `/apis`.
 #[derive(Deserialize)]
 #[serde(tag = "kind")]
 enum Document {
@@ -263,7 +263,7 @@ impl ResourceItem {
     }
 }
 
-/// A group as a server without a list of all tells of it.
+/// A group in the older format.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LegacyGroup {
@@ -295,7 +295,7 @@ struct LegacyResource {
 }
 
 impl LegacyGroup {
-    /// The names of its versions, the preferred one first.
+    /// Returns the names of the versions, the preferred one first.
     fn names(self) -> Vec<String> {
         let preferred = self.preferred_version.map(|version| version.version);
         let mut names: Vec<_> = self.versions.into_iter().map(|version| version.version).collect();
@@ -305,7 +305,7 @@ impl LegacyGroup {
 }
 
 impl LegacyList {
-    /// Its resources with their subresources, which it names beside them as `pods/status`.
+    /// Returns the resources with their subresources, which the server lists as separate entries such as `pods/status`.
     fn mappings(self, group: &str, version: &str) -> Vec<Arc<Mapping>> {
         let mut mappings = Vec::new();
         let mut subresources: BTreeMap<String, Vec<String>> = BTreeMap::new();

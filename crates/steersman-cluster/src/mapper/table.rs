@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of a server.
+//! Known resources of a server.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,29 +8,29 @@ use steersman_core::MonotonicTime;
 
 use super::{Mapping, Name, ResourceQuery};
 
-/// What is known, and how.
+/// Known resources, and the time and source of each answer.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     groups: HashMap<String, Vec<Version>>,
     asked: HashMap<Source, Asked>,
-    /// What somebody found to be gone since the server was asked.
+    /// Entries that a client found to be removed since the last answer.
     forgotten: Vec<Arc<Mapping>>,
-    /// Whether the server has no list of all groups with what is in them.
+    /// Set if the server has no aggregated discovery.
     is_legacy: bool,
 }
 
-/// A question that a server can be asked.
+/// A discovery request that a server supports.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Source {
-    /// What the core group has.
+    /// The core group.
     Core,
-    /// What all other groups have.
+    /// All other groups.
     Groups,
-    /// What one of them has.
+    /// One of the other groups.
     Group(String),
 }
 
-/// When a question was answered last, and how.
+/// Time and result of the last answer from a source.
 #[derive(Debug)]
 struct Asked {
     at: MonotonicTime,
@@ -43,39 +43,39 @@ struct Asked {
 pub(super) struct Version {
     pub(super) name: String,
     pub(super) mappings: Vec<Arc<Mapping>>,
-    /// The server does not know what is in it at the moment.
+    /// The server currently does not know its resources.
     pub(super) is_stale: bool,
 }
 
-/// What a server says.
+/// An answer of the server.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The same as last time.
+    /// Not modified since the last answer.
     Same,
-    /// It has no list of all groups.
+    /// The server has no aggregated discovery.
     NoList,
-    /// All that the groups have that were asked about, the preferred version of each first.
+    /// All resources of the requested groups, the preferred version of each first.
     All {
         groups: Vec<(String, Vec<Version>)>,
         tag: Option<String>,
     },
 }
 
-/// What is known about an ask.
+/// Result of a lookup.
 pub(super) enum Lookup {
     Found(Arc<Mapping>),
     Unknown {
-        /// When the server was asked last.
+        /// Time of the last request.
         asked: Option<MonotonicTime>,
-        /// Whether it may have it all the same.
+        /// Set if the server might have it, because discovery is incomplete.
         is_stale: bool,
-        /// Whether it had it then, and somebody found it gone since.
+        /// Set if the server had it, and a client found it to be removed since.
         is_forgotten: bool,
     },
 }
 
 impl Table {
-    /// What to ask the server to learn about a group.
+    /// Returns the source for a group.
     pub(super) fn source(&self, group: &str) -> Source {
         match group {
             "" => Source::Core,
@@ -84,12 +84,12 @@ impl Table {
         }
     }
 
-    /// The tag of the last answer.
+    /// Returns the ETag of the last answer.
     pub(super) fn tag(&self, source: &Source) -> Option<String> {
         self.asked.get(source)?.tag.clone()
     }
 
-    /// When the server was asked about a group.
+    /// Returns the time of the last request for a group.
     pub(super) fn asked(&self, group: &str) -> Option<MonotonicTime> {
         Some(self.asked.get(&self.source(group))?.at)
     }
@@ -119,7 +119,7 @@ impl Table {
         }
     }
 
-    /// Notes what the server says. A question that failed counts as asked, so that a server in trouble has its peace.
+    /// Stores an answer. A failed request counts too, so that a failing server is not flooded with requests.
     pub(super) fn note<E>(
         &mut self,
         source: Source,
@@ -165,8 +165,8 @@ impl Table {
         }
     }
 
-    /// Forgets those of a group that are meant. The next answer is to be a whole one, whatever the last one was; when it is
-    /// asked for is another matter.
+    /// Forgets the matching resources of a group. The next answer has to be complete, even if the server has not
+    /// changed; this does not change when the next request is sent.
     pub(super) fn forget(&mut self, group: &str, is_meant: impl Fn(&Resource) -> bool) {
         let versions = self.groups.get_mut(group).into_iter().flatten();
         let forgotten = versions.flat_map(|version| {

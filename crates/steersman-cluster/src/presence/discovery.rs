@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What discovery says of kinds that are left to it.
+//! Polls discovery for kinds that the watches do not decide.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,29 +14,29 @@ use steersman_core::{Clock, MonotonicTime, Presence, Sighting};
 use super::unknown;
 use crate::{Mapper, ResourceQuery, mapper::Renewed};
 
-/// Asks in rounds, and remembers what was in the way.
+/// Polls in rounds and stores errors.
 pub(super) struct Discovery {
     mapper: Mapper,
-    /// When the server answered or failed to, last.
+    /// Time of the last answer or failure.
     at: Option<MonotonicTime>,
-    /// What is in the way of whom, by group, and since when. A server that is asked group by group may answer for one of
-    /// them and not for another.
+    /// Errors by group, with the time of each. A server that is polled group by group can answer for one group and fail
+    /// for another.
     troubles: BTreeMap<String, (MonotonicTime, Arc<str>)>,
     round: Option<BoxStream<'static, Renewed>>,
 }
 
-/// Which answers count for a kind.
+/// Minimum time of the answers that count for a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since {
-    /// When the kind was left to discovery.
+    /// Time when the kind was left to discovery.
     at: MonotonicTime,
-    /// How old an answer may have been then.
+    /// Maximum age of an answer at that time.
     grace: Duration,
 }
 
 impl Since {
-    /// For a kind that is left to discovery now. What is asked at an interval counts for so long. A kind that is known to
-    /// be there does not go by an answer from before it was.
+    /// For a kind that is left to discovery now. A polled answer counts for one interval. For a kind that is known to
+    /// be present, an answer from before it was present does not count.
     pub(super) fn now(now: MonotonicTime, told: &Sighting, interval: Duration) -> Self {
         let grace = if told.is_present() {
             Duration::ZERO
@@ -61,13 +61,13 @@ impl Discovery {
         }
     }
 
-    /// What was said does not count any more.
+    /// Discards all answers.
     pub(super) fn forget(&mut self) {
         self.at = None;
         self.troubles.clear();
     }
 
-    /// When to ask, at this interval.
+    /// Returns the time of the next round at this interval.
     pub(super) fn next(&self, interval: Duration) -> MonotonicTime {
         self.at.map_or(MonotonicTime::default(), |at| at + interval)
     }
@@ -76,13 +76,13 @@ impl Discovery {
         self.round.is_some()
     }
 
-    /// Asks about these groups.
+    /// Starts a round for these groups.
     pub(super) fn ask(&mut self, groups: BTreeSet<String>) {
         self.troubles.retain(|group, _| groups.contains(group));
         self.round = Some(self.mapper.renew(groups).boxed());
     }
 
-    /// Waits for the next answer, or for the end of the round; without one for ever.
+    /// Waits for the next answer, or for the end of the round. Without a round it never returns.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -105,10 +105,11 @@ impl Discovery {
         }
     }
 
-    /// What is said about a kind, and whether its objects are in namespaces; nothing before there is an answer that counts.
+    /// Returns the presence of a kind and whether it is namespaced, or `None` before there is an answer that counts.
     pub(super) fn says(&self, resource: &Resource, since: Since) -> Option<(Sighting, Option<bool>)> {
         self.at?;
-        let in_doubt = |why: &str| unknown(format!("whether {resource} is installed cannot be told: {why}"));
+        let in_doubt =
+            |why: &str| unknown(format!("cannot determine whether {resource} is installed: {why}"));
         if let Some((at, trouble)) = self.troubles.get(resource.group())
             && since.counts(*at)
         {
@@ -122,7 +123,7 @@ impl Discovery {
         let sighting = match self.mapper.presence(&ask) {
             Presence::Present => Sighting::new(Presence::Present, format!("{resource} is served")),
             Presence::Absent => Sighting::new(Presence::Absent, format!("{resource} is not served")),
-            Presence::Unknown => in_doubt("discovery does not tell of its group"),
+            Presence::Unknown => in_doubt("discovery has no information about its group"),
         };
         let known = self.mapper.known(&ask);
         Some((sighting, known.map(|known| known.is_namespaced())))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known, and what follows from it.
+//! State of both watches, and the presence that follows from it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use steersman_core::{Presence, Sighting};
 
 use super::{pending, unknown};
 
-/// What a CustomResourceDefinition says about presence.
+/// Fields of a CustomResourceDefinition that determine presence.
 #[derive(Deserialize)]
 pub(super) struct Definition {
     spec: DefinitionSpec,
@@ -40,7 +40,7 @@ struct Version {
 
 #[derive(Default, Deserialize)]
 struct Status {
-    /// Servers say `null` of a definition that is new.
+    /// Servers send `null` for a new CRD.
     conditions: Option<Vec<Condition>>,
 }
 
@@ -50,7 +50,7 @@ struct Condition {
     status: String,
 }
 
-/// What an APIService says about presence.
+/// Fields of an APIService that determine presence.
 #[derive(Deserialize)]
 pub(super) struct Service {
     #[serde(default)]
@@ -65,8 +65,8 @@ struct ServiceMetadata {
 }
 
 impl Service {
-    /// Whether the server made it for the definitions of its group. It goes some time after the last of them, which is
-    /// what tells.
+    /// Reports whether the server created it for the CRDs of its group. The server deletes it some time after the last
+    /// of them, so only the CRDs decide.
     fn is_of_definitions(&self) -> bool {
         let managed = self
             .metadata
@@ -84,17 +84,17 @@ struct ServiceSpec {
     version: String,
 }
 
-/// How far one of the two watches can be relied on.
+/// Reliability of one of the two watches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// It has not told yet.
+    /// The watch is not in sync yet.
     #[default]
     NotYet,
-    /// What it told is what there is, or was a moment ago.
+    /// The state is current, or was until a moment ago.
     Watched,
-    /// It may not be watched, or is not there.
+    /// The account is not allowed to watch it, or the server does not have it.
     Closed,
-    /// It cannot be had, and nothing is known.
+    /// The watch fails, and its state is unknown.
     Lost(Arc<str>),
 }
 
@@ -103,26 +103,26 @@ struct Defined {
     uid: Arc<str>,
     established: bool,
     served: Vec<String>,
-    /// Whether its objects are in namespaces, where that is known.
+    /// Set to whether the kind is namespaced, if known.
     namespaced: Option<bool>,
 }
 
-/// All that the two watches have told.
+/// State that both watches delivered.
 #[derive(Debug, Default)]
 pub(super) struct PresenceIndex {
     definitions: HashMap<(String, String), Defined>,
-    /// By the name of the object, since that is all that a deletion is sure to tell.
+    /// By object name, because a deletion reliably has only that.
     definition_names: HashMap<String, (String, String)>,
     services: HashMap<String, (String, String)>,
     pub(super) trust_definitions: Trust,
     pub(super) trust_services: Trust,
 }
 
-/// What follows for a kind.
+/// Result for a kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Known(Sighting),
-    /// Only discovery can tell.
+    /// Only discovery can decide.
     Ask,
 }
 
@@ -166,7 +166,7 @@ impl PresenceIndex {
         self.services.remove(name);
     }
 
-    /// Whether a kind is there, as far as the watches tell.
+    /// Returns the presence of a kind, as far as the watches decide it.
     pub(super) fn judge(&self, resource: &Resource) -> Verdict {
         match &self.trust_definitions {
             Trust::NotYet => {
@@ -174,7 +174,7 @@ impl PresenceIndex {
             }
             Trust::Lost(reason) => {
                 return Verdict::Known(unknown(format!(
-                    "whether {resource} is installed cannot be told: {reason}"
+                    "cannot determine whether {resource} is installed: {reason}"
                 )));
             }
             Trust::Closed => return Verdict::Ask,
@@ -184,11 +184,11 @@ impl PresenceIndex {
             Some(defined) => defined.sighting(resource),
             None => Sighting::new(Presence::Absent, format!("{resource} is not installed")),
         };
-        // A server of its own may have what definitions do not, in any group. It may also stand in front of a definition,
-        // which is noticed where services are known; elsewhere whoever asks for the kind finds out.
+        // An aggregated API server can have kinds without a CRD in any group. It can also take precedence over a CRD.
+        // That is detected if APIServices are watched; otherwise, requests for the kind fail.
         let may_be_elsewhere = match self.trust_services {
             Trust::Watched => self.has_service(resource),
-            // It is known in a moment.
+            // The watch will be in sync soon.
             Trust::NotYet if !told.is_present() => return Verdict::Known(pending(resource)),
             Trust::NotYet => false,
             Trust::Closed | Trust::Lost(_) => !told.is_present(),
@@ -205,7 +205,7 @@ impl PresenceIndex {
         services.any(|(group, version)| (group.as_str(), version.as_str()) == wanted)
     }
 
-    /// Whether the objects of a kind are in namespaces, as its definition says.
+    /// Returns whether a kind is namespaced, according to its CRD.
     pub(super) fn is_namespaced(&self, resource: &Resource) -> Option<bool> {
         self.defined(resource)?.namespaced
     }
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
     }
 
-    /// Such as authorization.openshift.io, of which definitions have one kind and a server of its own has the others.
+    /// For example authorization.openshift.io: one kind has a CRD, and an aggregated API server has the others.
     #[test]
     fn guarantee_3_where_services_are_not_known_what_is_not_defined_is_left_to_discovery() {
         let mut facts = watched();
@@ -360,7 +360,7 @@ mod tests {
             assert_eq!(facts.judge(&widgets("v2")), Verdict::Ask);
             assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
         }
-        // They are about to be: what is defined is known at once, and the rest waits for them.
+        // They will be in sync soon: kinds with a CRD are decided at once, and the others wait.
         facts.trust_services = Trust::NotYet;
         assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
         assert_eq!(presence(&facts, &other), Presence::Unknown);

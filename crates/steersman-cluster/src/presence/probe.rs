@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waits until a server is ready for those who watch a kind that it says is established.
+//! Waits until a server is ready to serve watches of an established kind.
 //!
-//! A server that shows a definition as established may not serve the kind yet (404), or may still fill the memory from
-//! which it answers watches. Watches are then refused for a second (429), however soon it would be ready, so that an
-//! informer that starts at once is that second late. Asking for a watch from the beginning of time finds out about both: a
-//! server that is ready says at once that it does not remember so much.
+//! A server that reports a CRD as established might not serve the kind yet (404), or might still initialize its watch
+//! cache. It then rejects watches with a delay of one second (429), even if it is ready sooner, so that an informer
+//! that starts at once is one second late. A watch from resource version 1 detects both: a server that is ready answers
+//! at once that the version is too old.
 
 use std::time::Duration;
 
@@ -15,37 +15,37 @@ use steersman_cache::Resource;
 use steersman_core::Clock;
 use tokio::sync::Semaphore;
 
-/// How long to wait until the server is asked again: at least, and at most where it has not been ready for long.
+/// Minimum and maximum delay between probes. The delay grows while the server is not ready.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
-/// How long the memory of a kind is waited for. It is never filled where objects cannot be converted, which those who list
-/// are told in clearer words.
+/// Maximum time to wait for the watch cache of a kind. It is never initialized if objects cannot be converted; a list
+/// reports that with a clearer error.
 const FILLING_AT_MOST: Duration = Duration::from_secs(2);
 
-/// How long an answer is waited for. Who does not answer at all is no better asked by those who list.
+/// Timeout of one probe. If the server does not answer at all, the informer reports it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// So many are asked for at the same time, so that a start among a thousand kinds does not open a thousand connections.
+/// Number of concurrent probes, so that a start with a thousand kinds does not open a thousand connections.
 pub(super) const AT_ONCE: usize = 16;
 
-/// How much of a refusal is read.
+/// Maximum number of bytes that are read of a rejection.
 const REFUSAL_MAX: usize = 1 << 12;
 
-/// What a server says whose memory of a kind is being filled.
+/// The server's message while it initializes the watch cache of a kind.
 const FILLING: &str = "storage is (re)initializing";
 
-/// What a server says of a kind.
+/// Answer to a probe.
 enum Answer {
-    /// There is no such kind.
+    /// The server does not serve the kind.
     Unknown,
-    /// Its memory of the kind is being filled.
+    /// The watch cache of the kind is being initialized.
     Filling,
-    /// Anything else, which those who list will hear in their own words.
+    /// Any other answer; the informer's list handles it.
     Ready,
 }
 
-/// Returns when the server has answered for the kind, whatever it said but that it is not ready. One that waits to ask again is
-/// in nobody's way: only questions are limited by `turns`.
+/// Returns when the server has answered for the kind with anything except that it is not ready. `turns` limits only
+/// requests: a probe that waits to retry holds no turn.
 pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &Resource, turns: &Semaphore) {
     let mut began = None;
     loop {
@@ -65,7 +65,7 @@ pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &R
             Answer::Filling if waited >= FILLING_AT_MOST => return,
             Answer::Filling | Answer::Unknown => {}
         }
-        // So it is noticed late by a part of the time that it took.
+        // The delay is a fraction of the elapsed time, so that the detection is late by at most that fraction.
         let [least, most] = AGAIN;
         clock.sleep_until(now + (waited / 4).clamp(least, most)).await;
     }
@@ -86,7 +86,7 @@ async fn ask(client: &kube::Client, resource: &Resource) -> Answer {
         Ok(response) if response.status() == StatusCode::TOO_MANY_REQUESTS => {
             match is_filling(response).await {
                 true => Answer::Filling,
-                // Any other reason to wait is for those who list, too.
+                // Any other rejection with a delay also applies to lists.
                 false => Answer::Ready,
             }
         }

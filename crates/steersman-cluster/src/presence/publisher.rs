@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was told of a kind, and of which incarnation.
+//! Published presence of a kind and its incarnation.
 
 use std::sync::Arc;
 
 use steersman_core::{Presence, Sighting};
 use tokio::sync::watch;
 
-/// What those know who ask about a kind.
+/// Published presence of a kind.
 ///
-/// Definitions have uids, and discovery knows of none. A kind that was called present by one of them and then by the other
-/// is taken for the same, so that nothing starts anew because a permission came or went. Both say whether the objects are
-/// in namespaces, which cannot change of one definition.
+/// CRDs have uids; discovery has none. A kind that was reported as present by one of them and then by the other is
+/// treated as the same incarnation, so that nothing restarts because a permission was granted or revoked. Both report
+/// whether the kind is namespaced, which cannot change for one CRD.
 pub(super) struct PresencePublisher {
     sightings: watch::Sender<Sighting>,
     present: Option<Incarnation>,
-    /// How many incarnations there were.
+    /// Number of incarnations so far.
     count: u64,
 }
 
-/// One time of being there.
+/// One incarnation of the kind, from installed to removed.
 struct Incarnation {
-    /// What those are told who ask.
+    /// Published identifier.
     token: Arc<str>,
-    /// That of the definition, where it is known.
+    /// The uid of the CRD, if known.
     uid: Option<Arc<str>>,
-    /// Whether its objects are in namespaces, where that is known.
+    /// Set to whether the kind is namespaced, if known.
     namespaced: Option<bool>,
 }
 
@@ -45,14 +45,14 @@ impl PresencePublisher {
         self.sightings.borrow().clone()
     }
 
-    /// Whether the kind was called present last, and may be what this uid is of.
+    /// Reports whether the last published presence is present and can belong to this uid.
     pub(super) fn is_of(&self, uid: &Arc<str>, namespaced: Option<bool>) -> bool {
         self.present
             .as_ref()
             .is_some_and(|present| present.may_be(Some(uid), namespaced))
     }
 
-    /// Tells those who ask, if it is something new.
+    /// Publishes a presence, if it differs from the last one.
     pub(super) fn tell(&mut self, mut sighting: Sighting, namespaced: Option<bool>) {
         match sighting.presence {
             Presence::Present => {
@@ -60,14 +60,14 @@ impl PresencePublisher {
                 sighting.incarnation = Some(self.appeared(uid, namespaced));
             }
             Presence::Absent => self.present = None,
-            // It may be there as before.
+            // The kind might still be present.
             Presence::Unknown => {}
         }
         self.sightings
             .send_if_modified(|before| std::mem::replace(before, sighting.clone()) != sighting);
     }
 
-    /// What the incarnation with this uid is called.
+    /// Returns the identifier of the incarnation with this uid.
     fn appeared(&mut self, uid: Option<Arc<str>>, namespaced: Option<bool>) -> Arc<str> {
         match &mut self.present {
             Some(present) if present.may_be(uid.as_ref(), namespaced) => {
@@ -97,7 +97,7 @@ impl Incarnation {
     }
 }
 
-/// What is not known may be anything.
+/// Compares two optional values. An unknown value can equal any value.
 fn may_equal<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// What is told of each of these in turn.
+    /// Publishes each of these in turn and returns the identifiers.
     fn incarnations(sightings: &[(Presence, Option<&str>)]) -> Vec<Option<Arc<str>>> {
         let mut told = PresencePublisher::new(sighting(Presence::Unknown, None));
         let tell = |(presence, uid): &(Presence, Option<&str>)| {

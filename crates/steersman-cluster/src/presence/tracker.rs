@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Learns what a cluster has, for all who ask.
+//! Tracks the presence of kinds for all subscribers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,12 +35,12 @@ use super::{
 };
 use crate::Mapper;
 
-/// The one who learns. What it runs ends with it.
+/// Tracker of one cluster. Its tasks stop when it is dropped.
 pub(super) struct Tracker {
     shared: Arc<Shared>,
     _watching: [(Informer, Registration); 2],
     _task: Task,
-    /// Hears when something may be known differently.
+    /// Notified when a presence might have changed.
     changes: Arc<watch::Sender<()>>,
 }
 
@@ -50,16 +50,16 @@ struct Shared {
     changed: Notify,
 }
 
-/// A kind that somebody asks about.
+/// A kind with subscribers.
 struct Entry {
     told: PresencePublisher,
-    /// How many ask for each interval.
+    /// Number of subscribers for each interval.
     intervals: BTreeMap<Duration, usize>,
-    /// Which answers of discovery count, while it is left to that.
+    /// Answers of discovery that count, while the kind is left to discovery.
     left: Option<Since>,
 }
 
-/// Somebody who asks about a kind. The tracker runs as long as there is one.
+/// A subscriber of a kind. The tracker runs while there is at least one.
 pub(super) struct Asked {
     tracker: Arc<Tracker>,
     resource: Resource,
@@ -136,7 +136,7 @@ impl Tracker {
         (asked, sightings)
     }
 
-    /// What is known of a kind, whether somebody asks about it or not.
+    /// Returns the presence of a kind, with or without a subscriber.
     pub(super) fn presence(&self, resource: &Resource) -> Presence {
         let told = self.shared.asked().get(resource).map(|entry| entry.told.now());
         let judged = match self.shared.facts().judge(resource) {
@@ -145,7 +145,7 @@ impl Tracker {
         };
         match told {
             None => judged,
-            // Nobody was told yet what is known.
+            // The known presence is not published yet.
             Some(told) if told.is_pending && judged == Presence::Absent => judged,
             Some(told) => told.presence,
         }
@@ -161,7 +161,7 @@ impl Tracker {
 }
 
 impl Drop for Tracker {
-    /// Nobody knows any more.
+    /// Notifies receivers: without a tracker, every presence is unknown.
     fn drop(&mut self) {
         self.changes.send_replace(());
     }
@@ -202,7 +202,7 @@ impl Shared {
     }
 }
 
-/// Keeps the facts in step with the objects of a kind, of which only `P` is kept.
+/// Updates the facts from the objects of a kind, of which only `P` is kept.
 fn watch_facts<K, P>(
     surroundings: &InformerContext,
     shared: &Arc<Shared>,
@@ -221,9 +221,9 @@ where
         let noted = match object.decoded::<P>() {
             _ if event.is_deletion() => None,
             Ok(noted) => Some(noted),
-            // What cannot be read is not gone.
+            // An object that cannot be decoded still exists.
             Err(error) => {
-                return tracing::warn!(%error, "what tells of kinds cannot be read; what it told before stays");
+                return tracing::warn!(%error, "cannot decode CRD or APIService; keeping the last known state");
             }
         };
         note(&mut shared.facts(), object.name(), object.uid(), noted.as_deref());
@@ -235,28 +235,28 @@ where
 /// The task of a tracker.
 struct Follower {
     shared: Arc<Shared>,
-    /// Of definitions and of services.
+    /// Informers of CRDs and of APIServices.
     informers: [Informer; 2],
     mapper: Mapper,
     discovery: Discovery,
     client: kube::Client,
     clock: Arc<dyn Clock>,
-    /// Kinds for which the server has answered since they were defined.
+    /// Kinds for which the server has answered a probe since they were defined.
     confirmed: BTreeSet<(Resource, Arc<str>)>,
-    /// Those that the server is asked for.
+    /// Kinds that are being probed.
     probing: BTreeMap<(Resource, Arc<str>), AbortHandle>,
     turns: Arc<Semaphore>,
     changes: Arc<watch::Sender<()>>,
 }
 
-/// What remains to be done after all that is known was told.
+/// Work that remains after a round of publishing.
 #[derive(Default)]
 struct Open {
-    /// Defined, but not answered for yet.
+    /// Kinds with a CRD that are not confirmed yet.
     unconfirmed: BTreeSet<(Resource, Arc<str>)>,
-    /// Those that have kinds which are left to discovery.
+    /// Groups with kinds that are left to discovery.
     groups: BTreeSet<String>,
-    /// Discovery has said nothing that counts about one of these, and nothing was told of it.
+    /// Set if discovery has no answer that counts for one of these, and no presence was published for it.
     is_new: bool,
     interval: Duration,
 }
@@ -280,7 +280,7 @@ impl Follower {
                 _ = definitions.health_when(|now| differs(now, &health[0])) => {}
                 _ = services.health_when(|now| differs(now, &health[1])) => {}
                 Some(probed) = probing.next() => {
-                    // One that was given up says nothing.
+                    // An aborted probe returns an error.
                     if let Ok(confirmed) = probed && self.probing.remove(&confirmed).is_some() {
                         self.confirmed.insert(confirmed);
                     }
@@ -293,7 +293,7 @@ impl Follower {
         }
     }
 
-    /// Asks the server for kinds that it has not answered for, and for no others any more.
+    /// Starts probes for unconfirmed kinds, and aborts all others.
     fn probe(&mut self, unconfirmed: &BTreeSet<(Resource, Arc<str>)>, probing: &Probing) {
         self.probing.retain(|kind, handle| {
             let is_meant = unconfirmed.contains(kind);
@@ -319,7 +319,7 @@ impl Follower {
         }
     }
 
-    /// When discovery is to be asked next, if at all.
+    /// Returns the time of the next round of discovery, if one is needed.
     fn next_question(&self, open: &Open) -> Option<MonotonicTime> {
         if open.groups.is_empty() || self.discovery.is_asking() {
             return None;
@@ -334,14 +334,14 @@ impl Follower {
         let mut facts = self.shared.facts();
         let now = trust(&facts.trust_definitions, &health[0]);
         if facts.trust_definitions != Trust::Closed && now == Trust::Closed {
-            // What discovery said is from before definitions were watched.
+            // The answers of discovery are from before CRDs were watched.
             self.discovery.forget();
         }
         facts.trust_definitions = now;
         facts.trust_services = trust(&facts.trust_services, &health[1]);
     }
 
-    /// Tells everybody what is known.
+    /// Publishes the presence of all kinds.
     fn tell(&mut self) -> Open {
         let mut open = Open::default();
         let facts = self.shared.facts();
@@ -365,7 +365,7 @@ impl Follower {
                             entry.told.tell(pending(resource), None);
                             open.is_new = true;
                         }
-                        // It stays as it was told until discovery answers.
+                        // The published presence stays until discovery answers.
                         None => {}
                     }
                     open.groups.insert(resource.group().to_owned());
@@ -379,8 +379,8 @@ impl Follower {
                             sighting
                         } else {
                             open.unconfirmed.insert(confirmed);
-                            // One of which nothing was known may have been there all the time: not to know is not to
-                            // be absent.
+                            // A kind with an unknown presence might have been present all the time: unknown is not
+                            // absent.
                             let reason = format!("{resource} is about to be served");
                             match entry.told.now().presence {
                                 Presence::Unknown => Sighting::pending(reason),
@@ -392,7 +392,7 @@ impl Follower {
                 },
             };
             if sighting.is_absent() && !entry.told.now().is_absent() {
-                // It may come back with another scope. What discovery says, the mapper knows.
+                // The kind can be installed again with another scope. The mapper has what discovery answered.
                 self.mapper.forget_versions(resource);
             }
             entry.told.tell(sighting, namespaced);
@@ -412,7 +412,8 @@ fn differs(now: &Health, before: &Health) -> bool {
 fn trust(before: &Trust, health: &Health) -> Trust {
     match health.trouble.as_deref() {
         Some(WatchError::Forbidden { .. } | WatchError::Absent) => Trust::Closed,
-        // What it told is from before it was closed, and another trouble does not make it true again: only a list does.
+        // The state is from before the watch was closed. Another error does not make it current again; only a list
+        // does.
         Some(_) if *before == Trust::Closed => Trust::Closed,
         None if *before == Trust::Closed && !health.synced => Trust::Closed,
         _ if health.synced => Trust::Watched,

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which events are the same, and what is written of them when.
+//! Groups equal events into series, and decides when to write them.
 
 use std::{collections::HashMap, hash::Hash, time::Duration};
 
 use steersman_core::MonotonicTime;
 
-/// After so much silence a series has ended.
+/// Time without a repetition after which a series ends.
 const SILENCE: Duration = Duration::from_secs(6 * 60);
-/// So often a series is written at most.
+/// Minimum time between two writes of a series.
 const REFRESH: Duration = Duration::from_secs(60);
-/// How many different events about one object there may be at once.
+/// Number of different events about one object that are accepted at once.
 const BURST: u32 = 25;
-/// After this time there may be one more.
+/// Time after which one more event is accepted.
 const REFILL: Duration = Duration::from_secs(5 * 60);
-/// How many series and objects are remembered.
+/// Number of series and objects that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// The events of the last minutes, by what makes them the same.
+/// Series of the last minutes, by the key of their event.
 pub(super) struct Book<K, O> {
     series: HashMap<K, Series>,
-    /// What is left to each object.
+    /// Remaining budget of each object.
     rooms: HashMap<O, Room>,
-    /// How many of them there may be before it is looked which have all of it.
+    /// Number of budgets at which full ones are removed.
     sweep_at: usize,
 }
 
-/// The same event several times.
+/// A repeated event.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
-    /// The name of the object on the server.
+    /// Name of the event object on the server.
     pub(super) name: String,
     pub(super) count: u64,
-    /// Up to which count it is written.
+    /// Count that is written on the server.
     written: u64,
     seen: MonotonicTime,
     wrote: MonotonicTime,
@@ -42,16 +42,16 @@ struct Room {
     since: MonotonicTime,
 }
 
-/// What to do about an event.
+/// Next step for an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It is new.
+    /// Create a new event object.
     Create,
-    /// It is one of a series, which is to be written.
+    /// Update the series now.
     Update,
-    /// It is one of a series, which is written later.
+    /// Update the series later.
     Later,
-    /// There are too many about that object.
+    /// Drop it: too many events about that object.
     Drop,
 }
 
@@ -64,7 +64,7 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
         }
     }
 
-    /// An event came.
+    /// Adds an event and returns the next step for it.
     pub(super) fn observe(&mut self, key: &K, object: &O, now: MonotonicTime) -> Step {
         if let Some(series) = self.series.get_mut(key)
             && now.saturating_since(series.seen) < SILENCE
@@ -85,7 +85,7 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
         }
     }
 
-    /// A new event is on the server by this name.
+    /// Notes that the server has a new event object with this name.
     pub(super) fn created(&mut self, key: K, name: String, now: MonotonicTime) {
         if self.series.len() >= REMEMBERED {
             let oldest = self.series.iter().min_by_key(|(_, series)| series.seen);
@@ -103,7 +103,8 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
         self.series.insert(key, series);
     }
 
-    /// A series is on the server up to this count. One that did not get there is not tried before the next time, either.
+    /// Notes that the server has a series up to this count. A failed write is also not repeated before the next regular
+    /// one.
     pub(super) fn updated(&mut self, key: &K, count: u64, now: MonotonicTime) {
         if let Some(series) = self.series.get_mut(key) {
             series.written = series.written.max(count);
@@ -119,12 +120,12 @@ impl<K: Clone + Eq + Hash, O: Clone + Eq + Hash> Book<K, O> {
         self.series.remove(key);
     }
 
-    /// When there is something to do next.
+    /// Returns the time of the next write or expiry.
     pub(super) fn next(&self) -> Option<MonotonicTime> {
         self.series.values().map(Series::due).min()
     }
 
-    /// The series that are to be written now. Those that have ended are forgotten.
+    /// Returns the series to write now, and forgets series that have ended.
     pub(super) fn due(&mut self, now: MonotonicTime) -> Vec<(K, Series)> {
         let due = self
             .series
@@ -161,7 +162,7 @@ impl Series {
         self.written < self.count
     }
 
-    /// When it is written, or forgotten if there is nothing to write.
+    /// Returns the time of the next write, or of the expiry if there is nothing to write.
     fn due(&self) -> MonotonicTime {
         if self.is_behind() {
             self.wrote + REFRESH
@@ -172,7 +173,7 @@ impl Series {
 }
 
 impl Room {
-    /// How much is left, and since when that counts.
+    /// Returns the remaining budget, and the time from which it counts.
     fn left_at(&self, now: MonotonicTime) -> (u32, MonotonicTime) {
         let passed = now.saturating_since(self.since).as_nanos() / REFILL.as_nanos();
         let more = u32::try_from(passed).unwrap_or(u32::MAX);
@@ -213,7 +214,7 @@ mod tests {
         book.updated(&"a", 12, due);
         assert!(book.due(due).is_empty());
 
-        // It is forgotten after a while, and begins anew.
+        // The series expires and starts anew.
         let end = START + REFRESH / 2 + SILENCE;
         assert_eq!(book.next(), Some(end));
         assert!(book.due(end).is_empty() && book.next().is_none());

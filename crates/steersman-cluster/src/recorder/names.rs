@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names that a server takes for events and for those who record them.
+//! Valid names for events and components.
 
 use super::cut;
 
-/// The longest name that an object may have.
+/// Maximum length of an object name.
 const NAME_MAX: usize = 253;
 const PART_MAX: usize = 63;
-/// What takes the place of a name that cannot be used.
+/// Replaces a name that is not valid.
 const INSTEAD: &str = "steersman";
 
-/// The name of an event: after what it is about, if that can be, with what makes it unique behind it. A server wants a DNS
-/// subdomain, and there are kinds whose objects may have other names, such as `system:node`.
+/// Returns the name of an event: the name of its object, if valid, with a unique suffix. The server requires a DNS
+/// subdomain, and objects of some kinds have other names, such as `system:node`.
 pub(super) fn of_event(about: &str, unique: u64) -> String {
     let unique = format!("{unique:016x}");
     let base = cut(about, NAME_MAX - unique.len() - 1).trim_end_matches(['-', '.']);
@@ -18,8 +18,8 @@ pub(super) fn of_event(about: &str, unique: u64) -> String {
     format!("{base}.{unique}")
 }
 
-/// A component as a server takes it, which is as a qualified name such as `example.com/web`: what may not be in it is
-/// replaced, and what is too long is cut.
+/// Returns a valid component, which is a qualified name such as `example.com/web`: characters that are not allowed are
+/// replaced, and a name that is too long is cut.
 pub(super) fn of_component(name: &str) -> String {
     match name.split_once('/') {
         Some((prefix, part)) if is_subdomain(prefix) => format!("{prefix}/{}", of_part(part)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one who writes events.
+//! Writes events to the server.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,10 +26,10 @@ use crate::{
     transport::{SendError, Transport},
 };
 
-/// How often an event is tried that the server does not take.
+/// Number of attempts to write an event.
 const TRIES: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// Of how many refusals it is remembered that they were logged. There are as many as components, times a few codes.
+/// Maximum number of rejections that are remembered as logged. There are as many as components, times a few codes.
 const TOLD_MAX: usize = 1000;
 
 pub(super) struct Worker {
@@ -40,23 +40,23 @@ pub(super) struct Worker {
     random: Arc<Random>,
     counters: Arc<Counters>,
     book: Book<Key, Reference>,
-    /// How the series were recorded last.
+    /// Last occurrence of each series.
     last: HashMap<Key, Last>,
-    /// Whose events were refused with which code, so that the log says it once.
+    /// Components and codes of logged rejections, so that each is logged once.
     told: HashSet<(Arc<str>, u16)>,
 }
 
-/// When something happened last, and what it has to pass to be written.
+/// Time of the last occurrence of an event, and the fences that its write has to pass.
 #[derive(Clone)]
 struct Last {
     at: SystemTime,
     fences: Arc<[Fence]>,
 }
 
-/// What became of a write.
+/// Result of a write.
 enum Written {
     Done,
-    /// The server does not have the object any more.
+    /// The event object does not exist any more.
     Gone,
     Failed,
 }
@@ -82,7 +82,7 @@ impl Worker {
         }
     }
 
-    /// Goes on until there are no recorders any more.
+    /// Runs until all recorders are dropped.
     pub(super) async fn run(mut self) {
         loop {
             let next = self.book.next();
@@ -102,7 +102,7 @@ impl Worker {
             };
             match message {
                 Some(Message::Event { key, at, fences }) => self.record(*key, at, fences).await,
-                // Whoever asked may have gone.
+                // The caller might have dropped the receiver.
                 Some(Message::Barrier(done)) => _ = done.send(()),
                 None => return,
             }
@@ -111,7 +111,7 @@ impl Worker {
 
     async fn record(&mut self, key: Key, at: SystemTime, fences: Arc<[Fence]>) {
         let now = self.clock.now();
-        // A part of an object is no other object.
+        // Parts of an object count as the same object.
         let object = Reference {
             field_path: String::new(),
             ..key.regarding.clone()
@@ -144,7 +144,7 @@ impl Worker {
             Written::Done => {
                 self.last.insert(key.clone(), last);
                 self.book.created(key, name, self.clock.now());
-                // Those that the book has forgotten.
+                // Removes series that the book has forgotten.
                 let book = &self.book;
                 self.last.retain(|key, _| book.get(key).is_some());
             }
@@ -166,7 +166,7 @@ impl Worker {
         let now = self.clock.now();
         match written {
             Written::Done => self.book.updated(&key, count, now),
-            // A server keeps events for an hour.
+            // A server keeps events for one hour.
             Written::Gone => {
                 self.book.forget(&key);
                 self.create(key, last).await;
@@ -212,34 +212,34 @@ impl Worker {
         Written::Failed
     }
 
-    /// Says once of each component and code that its events are refused: what is wrong with one is wrong with the next.
+    /// Logs a rejection once for each component and code, because further events are rejected for the same reason.
     fn tell(&mut self, component: &Arc<str>, path: &str, refusal: &ApiError) {
         if refusal.is_about_a_namespace() {
-            tracing::debug!(%component, path, %refusal, "an event comes after its namespace");
+            tracing::debug!(%component, path, %refusal, "dropping event: namespace is deleted or terminating");
             return;
         }
         let about = (Arc::clone(component), refusal.code);
         if self.told.contains(&about) || self.told.len() >= TOLD_MAX {
-            tracing::debug!(%component, path, %refusal, "an event is refused");
+            tracing::debug!(%component, path, %refusal, "API server rejected event");
             return;
         }
         self.told.insert(about);
         tracing::warn!(
             cluster = %self.cluster, %component, path, %refusal,
-            "an event is refused and dropped, and more like it will be without a word: {}",
+            "API server rejected event; suppressing further warnings like this: {}",
             advice(refusal.code)
         );
     }
 }
 
-/// What became of one attempt.
+/// Result of one attempt.
 enum Attempt {
     Done,
-    /// There is no such object, or no such place for it.
+    /// The event object or its namespace does not exist.
     Gone(ApiError),
     Refused(ApiError),
     HeldBack,
-    /// It is worth another try.
+    /// Retry.
     Again,
 }
 
@@ -258,18 +258,18 @@ async fn write_once(transport: &Transport, method: &Method, path: &str, body: &V
     let response = match transport.send(request).await {
         Ok(response) => response,
         Err(SendError::Closed(closed)) => {
-            tracing::debug!(%closed, "an event is held back");
+            tracing::debug!(%closed, "a fence rejected the event");
             return Attempt::HeldBack;
         }
         Err(error) => {
-            tracing::debug!(%error, "an event does not reach the server");
+            tracing::debug!(%error, "failed to send event");
             return Attempt::Again;
         }
     };
     match response.status() {
-        // One of the same name is this one: the answer to an earlier try was lost.
+        // An event with this name is the same event: the answer to an earlier attempt was lost.
         code if code.is_success() || code == StatusCode::CONFLICT => {
-            // So that the connection can be used again. What it says does not matter.
+            // Reads the body so that the connection can be reused.
             let _ = response.into_body().collect().await;
             Attempt::Done
         }
@@ -282,13 +282,13 @@ async fn write_once(transport: &Transport, method: &Method, path: &str, body: &V
     }
 }
 
-/// What to do about a refusal.
+/// Returns the remedy for a rejection.
 fn advice(code: u16) -> &'static str {
     match code {
-        401 => "the server does not know this account: see to its credentials",
+        401 => "the server rejects the credentials of this account; renew them",
         403 => "grant the account `create` and `patch` on `events.events.k8s.io`",
         404 => "the server has no `events.k8s.io/v1`",
-        _ => "correct what the server names",
+        _ => "correct the field that the server names",
     }
 }
 
@@ -330,7 +330,7 @@ impl Reference {
     }
 }
 
-/// Where events about cluster-scoped objects are, too.
+/// Returns the namespace of an event. Events about cluster-scoped objects are in `default`.
 fn namespace(key: &Key) -> &str {
     match key.regarding.namespace.as_str() {
         "" => "default",

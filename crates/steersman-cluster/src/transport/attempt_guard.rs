@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one attempt has to pass: the gate, fences, and its time.
+//! Conditions of one attempt: the gate, fences and the timeout.
 
 use std::{
     future::Future,
@@ -14,16 +14,16 @@ use steersman_core::MonotonicTime;
 use super::{SendError, SharedTransport};
 use crate::{Closed, Fence};
 
-/// The request was not answered in time.
+/// The request timed out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no complete answer came within {limit:?}")]
+#[error("no complete answer within {limit:?}")]
 #[non_exhaustive]
 pub struct TimedOut {
-    /// How long it was waited for.
+    /// The timeout.
     pub limit: Duration,
 }
 
-/// What a guard refused the bytes of a write for: the server has not got the request then, whatever holds later.
+/// Error for which a guard rejected the bytes of a write. The server then has not received the request.
 #[derive(Clone, Default)]
 pub(super) struct Refused(Arc<Mutex<Option<SendError>>>);
 
@@ -37,18 +37,18 @@ impl Refused {
     }
 }
 
-/// The conditions under which an attempt starts and goes on.
+/// Conditions under which an attempt starts and continues.
 #[derive(Clone)]
 pub(crate) struct AttemptGuard {
     line: Arc<SharedTransport>,
     fences: Arc<[Fence]>,
-    /// When it has to be over, and how long that was when the request began.
+    /// Deadline, and the timeout at the start of the request.
     deadline: Option<(MonotonicTime, Duration)>,
     is_read: bool,
 }
 
 impl AttemptGuard {
-    /// For a read, or for a write with fences to pass.
+    /// Creates a guard for a read, or for a write with fences.
     pub(super) fn new(
         line: Arc<SharedTransport>,
         is_read: bool,
@@ -63,7 +63,7 @@ impl AttemptGuard {
         }
     }
 
-    /// Whether it may start or go on.
+    /// Checks that the attempt is allowed to start or continue.
     pub(super) fn check(&self) -> Result<(), SendError> {
         self.fences().try_for_each(Fence::check)?;
         match self.deadline {
@@ -72,7 +72,7 @@ impl AttemptGuard {
         }
     }
 
-    /// Asks the same when the bytes of a write are due. What refused them is kept.
+    /// Returns a guard that checks again when the bytes of a write are sent, and stores the error.
     pub(super) fn guard(&self) -> (WriteGuard, Refused) {
         let (pass, refused) = (self.clone(), Refused::default());
         let kept = refused.clone();
@@ -86,13 +86,13 @@ impl AttemptGuard {
         (guard, refused)
     }
 
-    /// How much time there is, if that is limited.
+    /// Returns the remaining time, or `None` without a limit.
     pub(super) fn remaining(&self, now: MonotonicTime) -> Option<Duration> {
         let own = self.deadline.map(|(deadline, _)| deadline.saturating_since(now));
         self.fences().filter_map(Fence::remaining).chain(own).min()
     }
 
-    /// Does something as long as it may go on. What is given up is dropped.
+    /// Runs `work` while the conditions hold. Otherwise `work` is dropped.
     pub(super) async fn over<T>(&self, work: impl Future<Output = T>) -> Result<T, SendError> {
         tokio::select! {
             biased;
@@ -101,7 +101,7 @@ impl AttemptGuard {
         }
     }
 
-    /// The error of an attempt that was under way and may not go on.
+    /// Converts the error of an attempt that was under way.
     pub(super) fn given_up(&self, error: SendError) -> SendError {
         match error {
             SendError::Closed(closed) => SendError::Closed(Closed {
@@ -112,7 +112,7 @@ impl AttemptGuard {
         }
     }
 
-    /// Waits until it may not go on any more.
+    /// Waits until a condition does not hold any more.
     pub(super) async fn ended(&self) -> SendError {
         let time = async {
             match self.deadline {

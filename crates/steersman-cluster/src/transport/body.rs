@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The body of an answer, which ends when its attempt may not go on.
+//! Body of an answer, which ends when the conditions of its attempt do not hold any more.
 
 use std::{
     future::Future,
@@ -14,9 +14,9 @@ use kube::client::Body;
 
 use super::{AttemptGuard, SendError};
 
-/// A body under the conditions of its attempt. Giving it up closes the connection that it comes from.
+/// Body with the conditions of its attempt. Aborting it closes its connection.
 pub(crate) struct Guarded {
-    /// Nothing after it was given up.
+    /// `None` after an abort.
     body: Option<Body>,
     pass: AttemptGuard,
     ended: Pin<Box<dyn Future<Output = SendError> + Send>>,
@@ -47,7 +47,7 @@ impl http_body::Body for Guarded {
         let Some(body) = &mut this.body else {
             return Poll::Ready(None);
         };
-        // Asked in any case: a stream that always has something would never get to wait below.
+        // Checked on each poll: a stream that is always ready would never reach the wait below.
         let error = match this.pass.check() {
             Err(error) => error,
             Ok(()) => match Pin::new(body).poll_frame(cx) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What became of requests: counters for metrics, and whether the server can be reached.
+//! Counters of requests, and the state of the connection to the server.
 
 use std::{
     error::Error,
@@ -11,32 +11,32 @@ use tokio::sync::watch;
 
 use super::SendError;
 
-/// How many requests had the same end: `rest_client_requests_total` and `rest_client_request_retries_total`, as client-go
-/// calls them.
+/// Number of requests with the same outcome: `rest_client_requests_total` and `rest_client_request_retries_total` of
+/// client-go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestCount {
-    /// The code of the answer, or nothing if none came; client-go says `<error>` for that.
+    /// Code of the answer, or `None` if there was none; client-go uses `<error>` for that.
     pub code: Option<u16>,
     /// The HTTP method.
     pub method: String,
     /// Host and port of the server.
     pub host: String,
-    /// How many there were.
+    /// Number of requests.
     pub count: u64,
 }
 
-/// What the last request says about the server.
+/// State of the connection according to the last request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Contact {
-    /// There was none.
+    /// No request was sent.
     #[default]
     None,
-    /// It answered, whatever the answer was.
+    /// The server answered with any code except 401.
     Made,
-    /// It does not believe who we are.
+    /// The server rejected the credentials.
     Refused,
-    /// It did not.
+    /// The server did not answer.
     Lost { reason: Arc<str> },
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct Meter {
     contact: watch::Sender<Contact>,
 }
 
-/// How many there were by method and code. A handful of them, so that looking through all is quicker than a map.
+/// Counts by method and code. There are only a few, so that a linear search is faster than a map.
 #[derive(Debug, Default)]
 struct Counts(Mutex<Vec<(Method, Option<StatusCode>, u64)>>);
 
 impl Contact {
-    /// With what lies behind an error, which says more than that there was one.
+    /// Uses the innermost source of the error, which names the cause.
     fn lost(error: &dyn Error) -> Self {
         let causes = std::iter::successors(error.source(), |&cause| cause.source());
         let reason = causes
@@ -75,13 +75,13 @@ impl Meter {
         }
     }
 
-    /// Notes what became of an attempt.
+    /// Counts an attempt and its outcome.
     pub(super) fn note(&self, method: &Method, answer: Result<StatusCode, &SendError>) {
         self.requests.add(method, answer.ok());
         let contact = match answer {
             Ok(StatusCode::UNAUTHORIZED) => Contact::Refused,
             Ok(_) => Contact::Made,
-            // We did not want to wait: that says nothing about the server.
+            // A fence ended the attempt, which is no information about the server.
             Err(SendError::Closed(_)) => return,
             Err(SendError::TimedOut(error)) => Contact::lost(error),
             Err(SendError::Failed(error)) => Contact::lost(error),
@@ -93,22 +93,22 @@ impl Meter {
         });
     }
 
-    /// An attempt that was answered so, or not at all, is repeated.
+    /// Counts a retry after this answer, or after none.
     pub(super) fn retried(&self, method: &Method, answer: Option<StatusCode>) {
         self.retries.add(method, answer);
     }
 
-    /// How many requests there were, by what became of them.
+    /// Returns the number of requests by outcome.
     pub(crate) fn requests(&self) -> Vec<RequestCount> {
         self.requests.all(&self.host)
     }
 
-    /// How many of them were tried again.
+    /// Returns the number of retries by outcome.
     pub(crate) fn retries(&self) -> Vec<RequestCount> {
         self.retries.all(&self.host)
     }
 
-    /// What the last request says, now and as it changes.
+    /// Returns the state of the connection and its changes.
     pub(crate) fn contact(&self) -> watch::Receiver<Contact> {
         self.contact.subscribe()
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When a request is sent again, and after how long.
+//! Decides whether a request is retried, and after which delay.
 //!
-//! Not kube's retry layer: it sends writes again that may have been applied, up to fifteen times, and draws its own
-//! random numbers.
+//! It does not use kube's retry layer, which retries writes that might have been applied, up to fifteen times, and uses
+//! its own random numbers.
 
 use std::{error::Error, time::Duration};
 
@@ -15,10 +15,10 @@ use super::SendError;
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
-/// A server that asks for more patience gets so much. Otherwise a watch, which has no limit of time, would wait for ever.
+/// Maximum delay that a server can ask for. Without it a watch, which has no timeout, could wait forever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The tries of one request.
+/// Attempts of one request.
 pub(super) struct Tries {
     left: u32,
     is_read: bool,
@@ -34,7 +34,7 @@ impl Tries {
         }
     }
 
-    /// How long to wait before the next try, if there is one.
+    /// Returns the delay before the next attempt, if there is one.
     pub(super) fn delay<B>(
         &mut self,
         result: &Result<Response<B>, SendError>,
@@ -47,13 +47,13 @@ impl Tries {
         Some(jittered.max(at_least.min(PATIENCE)))
     }
 
-    /// How long to wait at least, if the request may be sent again.
+    /// Returns the minimum delay, if a retry is allowed.
     fn patience<B>(&self, result: &Result<Response<B>, SendError>) -> Option<Duration> {
         match result {
             Ok(response) => match (response.status(), retry_after(response.headers())) {
-                // The server says that it did nothing.
+                // The server reports that it did not act.
                 (StatusCode::TOO_MANY_REQUESTS, Some(time)) => Some(time),
-                // It may come from somebody between us and a server that did something.
+                // The answer might be from a proxy in front of a server that did act.
                 (StatusCode::SERVICE_UNAVAILABLE, time) if self.is_read => Some(time.unwrap_or_default()),
                 _ => None,
             },
@@ -65,18 +65,18 @@ impl Tries {
     }
 }
 
-/// How long a server asks to wait.
+/// Returns the delay that a server asks for.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// Whether the network is the cause, and not the request.
+/// Reports whether the network, and not the request, is the cause.
 fn is_network(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_))
 }
 
-/// Whether no connection came about, so that not a byte of the request was sent.
+/// Reports whether the connection failed, so that no byte of the request was sent.
 pub(crate) fn is_unsent(error: &kube::Error) -> bool {
     let first: &(dyn Error + 'static) = error;
     std::iter::successors(Some(first), |&error| error.source())
@@ -84,7 +84,7 @@ pub(crate) fn is_unsent(error: &kube::Error) -> bool {
         .any(legacy::Error::is_connect)
 }
 
-/// The same request, if its body allows that.
+/// Copies a request, if its body allows it.
 pub(super) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     *copy.method_mut() = request.method().clone();
@@ -95,7 +95,7 @@ pub(super) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-/// What became of a try, for the log.
+/// Describes the outcome of an attempt for the log.
 pub(super) fn outcome<B>(result: &Result<Response<B>, SendError>) -> String {
     match result {
         Ok(response) => response.status().to_string(),

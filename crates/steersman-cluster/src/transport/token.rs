@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The token of a service account, which is a file that changes.
+//! Service account token in a file that changes.
 //!
-//! Not by kube's layer, which reads the file anew once a minute: until then a token that was revoked earlier is answered
-//! with 401. Here such an answer is a reason to look at the file.
+//! It does not use kube's layer, which reads the file once a minute: if the token is revoked earlier, requests fail
+//! with 401 until then. This module reads the file again after a 401.
 
 use std::{
     fmt, io,
@@ -14,7 +14,7 @@ use std::{
 use http::HeaderValue;
 use steersman_core::MonotonicTime;
 
-/// So long a token is used without looking at the file. Kubelets write a new one long before the old one ends.
+/// Time for which a token is used without reading the file. Kubelets write a new token long before the old one expires.
 const FRESH: Duration = Duration::from_secs(60);
 
 pub(crate) struct TokenFile {
@@ -27,7 +27,7 @@ struct Known {
     read: MonotonicTime,
 }
 
-/// The file with the token is of no use.
+/// The token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenError {
     #[error("the token file {} cannot be read", path.display())]
@@ -47,7 +47,7 @@ impl TokenFile {
         Ok(Self { path, known })
     }
 
-    /// The token as the value of a header.
+    /// Returns the token as a header value.
     pub(super) fn header(&self, now: MonotonicTime) -> HeaderValue {
         let known = self.lock();
         if now.saturating_since(known.read) < FRESH {
@@ -57,15 +57,15 @@ impl TokenFile {
         self.reload(now)
     }
 
-    /// The token after another look at the file. If there is none, the last one is used: some remove the file after the
-    /// program has started (<https://github.com/kubernetes/kubernetes/issues/68164>).
+    /// Reads the file again and returns its token. If the file is missing, the last token is used: some containers
+    /// remove the file after the program has started (<https://github.com/kubernetes/kubernetes/issues/68164>).
     pub(super) fn reload(&self, now: MonotonicTime) -> HeaderValue {
         let read = read(&self.path);
         let mut known = self.lock();
         known.read = now;
         match read {
             Ok(header) => known.header = header,
-            Err(error) => tracing::warn!(%error, "going on with the last token"),
+            Err(error) => tracing::warn!(%error, "cannot reload the token; using the last one"),
         }
         known.header.clone()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the server warns of, such as versions that will go away: logged once each.
+//! Logs each warning of the server once, such as deprecated API versions.
 
 use std::{
     collections::HashSet,
@@ -8,20 +8,21 @@ use std::{
 
 use http::{HeaderMap, header};
 
-/// How many warnings are remembered. More different ones are a sign that they name objects; the rest is not logged.
+/// Maximum number of remembered warnings. More different ones indicate that they contain object names; the rest is not
+/// logged.
 const REMEMBERED: usize = 1000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Mutex<HashSet<Box<str>>>);
 
 impl Warnings {
-    /// Logs the warnings of an answer that were not heard before.
+    /// Logs the new warnings of an answer.
     pub(super) fn note(&self, headers: &HeaderMap) {
         for value in headers.get_all(header::WARNING) {
             let Ok(value) = value.to_str() else { continue };
             for text in texts(value) {
                 if self.is_new(&text) {
-                    tracing::warn!(warning = %text, "the API server warns");
+                    tracing::warn!(warning = %text, "API server warning");
                 }
             }
         }
@@ -33,7 +34,7 @@ impl Warnings {
     }
 }
 
-/// The texts of a header of the form `299 agent "text"`, of which there may be several with commas between them.
+/// Extracts the texts of a header of the form `299 agent "text"`, of which several can be separated by commas.
 fn texts(header: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = header;
@@ -52,7 +53,7 @@ fn texts(header: &str) -> Vec<String> {
                 other => text.push(other),
             }
         }
-        // A text without an end is none.
+        // Ignores a text without a closing quote.
         let Some(end) = end else { break };
         if is_warning && !text.is_empty() {
             texts.push(text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A clock that moves only when a test says so.
+//! A clock for tests that moves only on request.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use super::{Clock, MonotonicTime, Sleep};
 
-/// A clock that is moved by hand, so that no test ever waits.
+/// A clock that a test moves, so that no test waits for real time.
 ///
-/// Clones show the same time. It starts at [`MonotonicTime::ORIGIN`], and its calendar at the beginning of 2030.
+/// Clones show the same time. It starts at [`MonotonicTime::ORIGIN`], and its wall clock at the beginning of 2030.
 ///
 /// ```
 /// use std::{task::{Context, Waker}, time::Duration};
@@ -37,7 +37,8 @@ const FIRST_DAY: u64 = 1_893_456_000;
 struct Shared {
     now: MonotonicTime,
     wall: SystemTime,
-    /// Sleepers by deadline; the number keeps apart those with the same one and wakes them in order of arrival.
+    /// Sleepers by deadline. The number distinguishes sleepers with the same deadline and wakes them in order of
+    /// arrival.
     sleepers: BTreeMap<(MonotonicTime, u64), Waker>,
     arrivals: u64,
 }
@@ -54,19 +55,19 @@ impl Default for Shared {
 }
 
 impl TestClock {
-    /// A clock that shows [`MonotonicTime::ORIGIN`].
+    /// Creates a clock at [`MonotonicTime::ORIGIN`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves time and calendar on and wakes those whose deadline is reached, the earliest first.
+    /// Advances monotonic and wall-clock time, and wakes sleepers whose deadline is reached, the earliest first.
     pub fn advance(&self, by: Duration) {
         let now = self.lock().now + by;
         self.advance_to(now);
     }
 
-    /// Moves time and calendar on to `moment`; does nothing if that is in the past.
+    /// Advances monotonic and wall-clock time to `moment`; does nothing if that is in the past.
     pub fn advance_to(&self, moment: MonotonicTime) {
         let mut shared = self.lock();
         let now = shared.now.max(moment);
@@ -75,31 +76,31 @@ impl TestClock {
         shared.now = now;
         let later = shared.sleepers.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut shared.sleepers, later);
-        // A waker may run anything, also something that asks this clock.
+        // A waker can run any code, including calls to this clock.
         drop(shared);
         for waker in due.into_values() {
             waker.wake();
         }
     }
 
-    /// Moves the time on to the earliest deadline that somebody waits for, and says which that was.
+    /// Advances the time to the earliest deadline of all sleepers, and returns that deadline.
     pub fn advance_to_next(&self) -> Option<MonotonicTime> {
         let deadline = self.next_deadline()?;
         self.advance_to(deadline);
         Some(deadline)
     }
 
-    /// Moves only the calendar on, as when the machine was suspended. It wakes nobody.
+    /// Advances only the wall clock, as a suspend of the machine does. Wakes no sleeper.
     pub fn suspend(&self, by: Duration) {
         self.lock().wall += by;
     }
 
-    /// Sets the calendar, to the past or to the future. It wakes nobody.
+    /// Sets the wall clock, to the past or to the future. Wakes no sleeper.
     pub fn set_wall(&self, wall: SystemTime) {
         self.lock().wall = wall;
     }
 
-    /// The earliest deadline that somebody waits for.
+    /// Returns the earliest deadline of all sleepers.
     #[must_use]
     pub fn next_deadline(&self) -> Option<MonotonicTime> {
         self.lock().sleepers.keys().next().map(|(deadline, _)| *deadline)
@@ -139,7 +140,7 @@ impl Future for ManualSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // A waker may run anything when it is cloned or dropped, so neither is done under the lock.
+        // Cloning or dropping a waker can run any code, so neither is done under the lock.
         let waker = cx.waker().clone();
         let mut shared = this.clock.lock();
         if shared.now >= this.deadline {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clock of production.
+//! The production clock.
 
 use std::time::SystemTime;
 
@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use super::{Clock, MonotonicTime, Sleep};
 
-/// Real time, waited for with tokio's timer. Its origin is the moment it was made.
+/// Real time with tokio's timer. Its origin is its creation.
 ///
-/// [`Clock::sleep_until`] must be called within a tokio runtime; [`Clock::now`] may be called anywhere.
+/// [`Clock::sleep_until`] must be called within a tokio runtime; [`Clock::now`] can be called anywhere.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that begins now.
+    /// Creates a clock that starts now.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -49,7 +49,10 @@ impl Clock for TokioClock {
         MonotonicTime::ORIGIN + self.origin.elapsed()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is where the calendar comes from")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the source of the wall-clock time"
+    )]
     fn wall(&self) -> SystemTime {
         SystemTime::now()
     }
@@ -58,7 +61,7 @@ impl Clock for TokioClock {
         let wait = deadline.saturating_since(MonotonicTime::ORIGIN);
         match self.origin.checked_add(wait) {
             Some(instant) => Box::pin(tokio::time::sleep_until(instant)),
-            // Centuries away, and more than the platform can express.
+            // Centuries in the future, and more than the platform can represent.
             None => Box::pin(std::future::pending()),
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finding the lane of a key, and forgetting lanes that run empty.
+//! Finds the lane of a key, and removes empty lanes.
 
 use super::{Lane, Level, Outer, SWEEP_MIN, Schedule};
 use crate::group::Group;
@@ -83,8 +83,8 @@ impl Schedule {
         outer
     }
 
-    /// Forgets all that is empty. Waits for twice as many lanes as are left before the next time, so that its cost
-    /// is spread over the lanes made in between.
+    /// Removes everything that is empty. The next sweep runs when there are twice as many lanes as are left, so that
+    /// its cost is spread over the lanes created in between.
     fn sweep(&mut self) {
         self.last_lane = None;
         let (lanes, outers, levels) = (&mut self.lanes, &mut self.outers, &mut self.levels);
@@ -120,7 +120,7 @@ impl Schedule {
     }
 }
 
-/// A hash of what names a lane. The parts of a group are hashes already, so one multiplication is enough.
+/// Hashes the name of a lane. The parts of a group are already hashes, so one multiplication is enough.
 fn mix(priority: i32, outer: u64, inner: u64) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let left = outer ^ ODD ^ u64::from(priority.cast_unsigned()).wrapping_mul(ODD);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a key when the work on it ends, and of all keys when the queue ends.
+//! End of a flight, and end of the queue.
 
 use std::task::Waker;
 
@@ -12,9 +12,11 @@ use crate::inspect::{Cause, Stage, Status};
 use crate::shutdown::Shutdown;
 
 impl<K: Key> State<K> {
-    /// Notes a failure of a key in flight. Answers how many that are, and whether the error is that of the last failure.
+    /// Counts a failure of a key in flight. Returns the number of failures, and whether the error equals that of the
+    /// last failure.
     ///
-    /// A step of its own, so that the limiter is asked outside the lock. Nobody else ends this flight meanwhile.
+    /// This is a separate step, so that the limiter is called outside the lock. No other call ends this flight
+    /// meanwhile.
     pub(crate) fn note_failure(&mut self, index: u32, error: Option<Box<str>>, counts: bool) -> (u32, bool) {
         let trouble = self.entries[index as usize].trouble.get_or_insert_default();
         let repeats_error = error.is_some() && trouble.error == error;
@@ -23,12 +25,12 @@ impl<K: Key> State<K> {
         (trouble.failures, repeats_error)
     }
 
-    /// A key in flight is handed out again because it was added, whatever put it back.
+    /// Marks a key in flight as added, so that its next item reports the add.
     pub(crate) fn keep_added(&mut self, index: u32) {
         self.entries[index as usize].added = true;
     }
 
-    /// Ends a flight. `reset` forgets the failures; `again` puts the key back.
+    /// Ends a flight. `reset` removes the failures; `again` requeues the key.
     pub(crate) fn finish(&mut self, index: u32, reset: bool, again: Option<(Entrance, MonotonicTime)>) {
         self.flights.remove(&mut self.entries, index);
         self.in_flight -= 1;
@@ -51,14 +53,14 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Ends a flight without an outcome, and says what is known of the key.
+    /// Ends a flight without an outcome, and returns the status of the key.
     pub(crate) fn withdraw(&mut self, index: u32, added: bool) -> Option<Status<K>> {
         let (mut status, purged) = (self.status_at(index), self.entries[index as usize].discard);
         status.stage = Stage::Ready;
         if added {
             status.cause = Cause::Added;
         }
-        // An add during the flight is handed out by this queue, with the failures that the key has.
+        // This queue hands out an add during the flight, with the failures of the key.
         let reset = self.entries[index as usize].place == Place::Idle;
         self.finish(index, reset, None);
         (!purged).then_some(status)
@@ -82,7 +84,7 @@ impl<K: Key> State<K> {
         self.shutdown.is_some()
     }
 
-    /// Whether nothing more will be handed out.
+    /// Reports whether no more keys will be handed out.
     pub(crate) fn is_over(&self) -> bool {
         match self.shutdown {
             None => false,
@@ -96,7 +98,7 @@ impl<K: Key> State<K> {
             wakes.taker = self.waiters.notify(self.schedule.eligible());
             return;
         }
-        // Workers have been or are being sent home, so nobody would take what still comes back from a flight.
+        // The workers have ended or are ending, so no worker would take a key that returns from a flight.
         self.shutdown = Some(Shutdown::Abandon);
         wakes.all = self.waiters.notify_all();
         if self.in_flight == 0 {
@@ -104,23 +106,23 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Whether a drain has nothing more to wait for.
+    /// Reports whether a drain has nothing more to wait for.
     pub(crate) fn is_drained(&self) -> bool {
         self.is_over() && self.in_flight == 0
     }
 
-    /// Enters one who waits for the drain. All are woken and struck off together.
+    /// Registers a waiter of the drain. All are woken and removed together.
     pub(crate) fn wait_for_drain(&mut self, waker: &Waker) -> u32 {
         self.drainers.insert(waker.clone()) as u32
     }
 
-    /// Strikes one off who waited for the drain, and hands its waker out to be dropped once the lock is free.
+    /// Removes a waiter of the drain, and returns its waker to drop after the lock is released.
     pub(crate) fn leave_drain(&mut self, id: u32) -> Option<Waker> {
         self.drainers.try_remove(id as usize)
     }
 
-    /// Takes out all that waits, and reports it with what is in flight, each key once. First what is in flight or
-    /// ready, in its order, then what is delayed, by deadline.
+    /// Takes out all waiting keys, and reports them with the keys in flight, each key once: first the keys in flight or
+    /// ready, in their order, then the delayed ones by deadline.
     pub(crate) fn take_remains(&mut self) -> Vec<Status<K>> {
         let mut indexes: Vec<u32> = self.entries.iter().map(|(index, _)| index as u32).collect();
         indexes.sort_by_key(|&index| {
@@ -131,7 +133,7 @@ impl<K: Key> State<K> {
         let mut remains = Vec::new();
         for index in indexes {
             let entry = &mut self.entries[index as usize];
-            // A flight that is marked was purged or reported before; what was added since then is news.
+            // A flight with this mark was purged or reported before; only adds since then count.
             let counts = entry.in_flight && !entry.discard;
             let waits = entry.place != Place::Idle;
             entry.discard = entry.in_flight;
@@ -145,7 +147,7 @@ impl<K: Key> State<K> {
         remains
     }
 
-    /// Puts in what an earlier run left, with its priority, deadline and failures.
+    /// Adds a key that an earlier run left, with its priority, deadline and failures.
     pub(crate) fn restore(&mut self, status: Status<K>, hash: u64, now: MonotonicTime) -> bool {
         if self.shutdown.is_some() {
             return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looking at keys, and purging them.
+//! Reads the status of keys, and purges them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -67,12 +67,12 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// One more than the highest place that an entry can have.
+    /// Returns one more than the highest place that an entry can have.
     pub(crate) fn places(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// The status of all keys in these places of the slab that match.
+    /// Returns the status of all matching keys in these places of the slab.
     pub(crate) fn statuses_in(
         &self,
         places: Range<usize>,
@@ -101,7 +101,7 @@ impl<K: Key> State<K> {
         true
     }
 
-    /// The status of all keys in flight, those first that are the longest.
+    /// Returns the status of all keys in flight, the longest running first.
     pub(crate) fn in_flight(&self) -> Vec<Status<K>> {
         let first = self.flights.front();
         std::iter::successors(first, |&index| self.flights.next(&self.entries, index))
@@ -109,7 +109,7 @@ impl<K: Key> State<K> {
             .collect()
     }
 
-    /// Removes all keys in these places of the slab that match, and says how many.
+    /// Removes all matching keys in these places of the slab, and returns their number.
     pub(crate) fn purge_in(&mut self, places: Range<usize>, matches: &mut dyn FnMut(&K) -> bool) -> usize {
         let mut purged = 0;
         for place in places {

@@ -377,7 +377,7 @@ async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: 
     let running = run(&manager);
 
     // From the start: nothing runs, and whoever asks is told why.
-    let is_waiting = |standing: &RunnableStatus| standing.to_string().contains("cannot be told");
+    let is_waiting = |standing: &RunnableStatus| standing.to_string().contains("cannot determine");
     stands(&manager, "widgets", is_waiting).await;
     let (status, body) = probe(&manager, "/readyz").await;
     assert_eq!(status, 500);

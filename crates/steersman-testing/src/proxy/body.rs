@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The body of an answer on its way through the proxy, where it can be held and cut.
+//! Body of an answer that passes the proxy and can be held and cut.
 
 use std::{io, sync::Arc};
 
@@ -17,7 +17,7 @@ use super::{
 
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Hands on what comes from the server, until it ends or a fault ends it.
+/// Forwards the body from the server until it ends or a fault ends it.
 pub(super) fn pass(
     upstream: Incoming,
     recorder: Recorder,
@@ -48,15 +48,15 @@ struct Passing {
     plan: Plan,
 }
 
-/// What is to become of the bytes that come.
+/// Plan for the bytes that arrive.
 #[derive(Clone, Copy)]
 enum Plan {
     Pass,
-    /// Hand on this many lines, then cut.
+    /// Forward this many lines, then cut.
     PassLines(usize, Cut),
-    /// Hand on half of a line, then break.
+    /// Forward half of a line, then break the connection.
     PassHalfLine,
-    /// End in good order.
+    /// End cleanly.
     End,
     /// Break the connection.
     Break,
@@ -73,7 +73,7 @@ impl From<Cut> for Plan {
 }
 
 impl Passing {
-    /// The next frame, an error to break the connection, or nothing to end in good order.
+    /// Returns the next frame, an error to break the connection, or `None` to end cleanly.
     async fn frame(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             match self.plan {
@@ -101,7 +101,7 @@ impl Passing {
             }
             let data = self.shorten(&data);
             self.recorder.handed_on(data.len());
-            // hyper does not ask for what comes behind the last byte of an answer whose length is known.
+            // hyper does not poll after the last byte of an answer of known length.
             if matches!(self.plan, Plan::Pass) && self.upstream.is_end_stream() {
                 self.recorder.ended(Ended::Complete);
             }
@@ -109,7 +109,7 @@ impl Passing {
         }
     }
 
-    /// What comes from the server; nothing if a cut was asked for meanwhile, which is now the plan.
+    /// Returns the next frame from the server, or `None` if a cut was requested meanwhile, which is then the plan.
     async fn next_frame(&mut self) -> Option<Option<hyper::Result<Bytes>>> {
         tokio::select! {
             biased;
@@ -125,13 +125,13 @@ impl Passing {
     }
 
     async fn end(&self) -> Option<io::Result<Frame<Bytes>>> {
-        // hyper writes out what it has when it has to wait, not when it sees an error.
+        // hyper flushes its buffer when it has to wait, not when it sees an error.
         task::yield_now().await;
         self.recorder.ended(Ended::Cut);
         matches!(self.plan, Plan::Break).then(|| Err(io::ErrorKind::ConnectionAborted.into()))
     }
 
-    /// Waits while a stall holds this stream. A cut that is asked for ends the waiting and becomes the plan.
+    /// Waits while a stall holds this stream. A requested cut ends the wait and becomes the plan.
     async fn hold(&mut self) {
         while let Some(stall) = self
             .recorder
@@ -149,7 +149,7 @@ impl Passing {
         }
     }
 
-    /// What of `data` is handed on; the plan moves on accordingly.
+    /// Returns the part of `data` to forward, and updates the plan.
     fn shorten(&mut self, data: &Bytes) -> Bytes {
         match self.plan {
             Plan::PassHalfLine => {
@@ -175,7 +175,7 @@ impl Passing {
     }
 }
 
-/// The offset behind line number `lines` (counted from 1), or how many lines there are if they are fewer.
+/// Returns the offset after line number `lines` (counted from 1), or the number of lines if there are fewer.
 fn end_of_line(data: &[u8], lines: usize) -> Result<usize, usize> {
     let mut seen = 0;
     for (at, _) in data.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
@@ -192,14 +192,14 @@ fn half_a_line(data: &Bytes) -> Bytes {
     data.slice(..line.div_ceil(2))
 }
 
-/// Waits until a cut is asked for.
+/// Waits until a cut is requested.
 async fn requested(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
     loop {
         if let Some(cut) = *cut.borrow_and_update() {
             return cut;
         }
         if cut.changed().await.is_err() {
-            // The exchange was forgotten, so nobody can ask any more.
+            // The exchange was removed, so no cut can be requested any more.
             std::future::pending::<()>().await;
         }
     }

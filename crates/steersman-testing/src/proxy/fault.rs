@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be broken, and for whom.
+//! Faults and the requests that they match.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::record::Exchange;
 
-/// Which requests a fault is for. Everything that is said must hold.
+/// Selects the requests for a fault. All conditions must hold.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Matching {
@@ -27,12 +27,12 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Every request.
+    /// Matches every request.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Requests by this HTTP method.
+    /// Matches requests with this HTTP method.
     pub fn method(method: impl Into<String>) -> Self {
         Self {
             method: Some(method.into()),
@@ -40,7 +40,7 @@ impl Matching {
         }
     }
 
-    /// Watches.
+    /// Matches watches.
     pub fn watches() -> Self {
         Self {
             watch: Some(true),
@@ -48,7 +48,7 @@ impl Matching {
         }
     }
 
-    /// Reads that are not watches: gets and lists.
+    /// Matches reads that are not watches: gets and lists.
     pub fn reads() -> Self {
         Self {
             method: Some("GET".to_owned()),
@@ -57,31 +57,31 @@ impl Matching {
         }
     }
 
-    /// Only where the path contains this.
+    /// Requires that the path contains `part`.
     pub fn path(mut self, part: impl Into<String>) -> Self {
         self.path = Some(part.into());
         self
     }
 
-    /// Only where the query contains this.
+    /// Requires that the query contains `part`.
     pub fn query(mut self, part: impl Into<String>) -> Self {
         self.query = Some(part.into());
         self
     }
 
-    /// Only requests of the identity with this name, which must have been announced.
+    /// Requires the identity with this name, which must have been announced.
     pub fn identity(mut self, name: impl Into<String>) -> Self {
         self.identity = Some(name.into());
         self
     }
 
-    /// Only the first `count` of those that match.
+    /// Limits the fault to the first `count` matching requests.
     pub fn first(mut self, count: usize) -> Self {
         self.take = Some(count);
         self
     }
 
-    /// Only those after the first `count` that match.
+    /// Skips the first `count` matching requests.
     pub fn after(mut self, count: usize) -> Self {
         self.skip = count;
         self
@@ -100,7 +100,7 @@ impl Matching {
     }
 }
 
-/// What happens to a request that matches.
+/// Fault for a matching request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(pub(super) Kind);
 
@@ -117,7 +117,7 @@ pub(super) enum Kind {
     CutAfterLines { lines: usize, cut: Cut },
 }
 
-/// A response word for word.
+/// A literal response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Respond {
     pub(super) code: u16,
@@ -125,11 +125,11 @@ pub(super) struct Respond {
     pub(super) body: Vec<u8>,
 }
 
-/// How a response that is under way is cut.
+/// Way to cut a response that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cut {
-    /// It ends in good order, as when the server's time limit for a watch is over.
+    /// It ends cleanly, as when the server closes a watch after its timeout.
     Clean,
     /// The connection breaks between two lines.
     Abrupt,
@@ -138,7 +138,7 @@ pub enum Cut {
 }
 
 impl Fault {
-    /// Answers with this status and the body that an API server sends with it; the server sees nothing.
+    /// Answers with this status and the body that an API server sends with it. The server does not see the request.
     #[must_use]
     pub fn answer(code: u16) -> Self {
         Self(Kind::Answer {
@@ -147,7 +147,7 @@ impl Fault {
         })
     }
 
-    /// Answers with this status and a `Retry-After` header; the server sees nothing.
+    /// Answers with this status and a `Retry-After` header. The server does not see the request.
     #[must_use]
     pub fn answer_retry_after(code: u16, seconds: u64) -> Self {
         Self(Kind::Answer {
@@ -156,8 +156,8 @@ impl Fault {
         })
     }
 
-    /// Answers with exactly this status, content type and body, as a gateway does that is not an API server. The server does not
-    /// see the request.
+    /// Answers with exactly this status, content type and body, like a gateway that is not an API server. The server
+    /// does not see the request.
     #[must_use]
     pub fn respond(code: u16, content_type: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
         Self(Kind::Respond(Arc::new(Respond {
@@ -167,37 +167,37 @@ impl Fault {
         })))
     }
 
-    /// Answers 429 as a server does that still fills the memory from which it answers watches of a kind.
+    /// Answers 429, like a server that still initializes the watch cache of a kind.
     #[must_use]
     pub fn initializing() -> Self {
         Self(Kind::Initializing)
     }
 
-    /// Answers 200 and one `ERROR` event with this code, which is how a server says 410 to a watch.
+    /// Answers 200 and one `ERROR` event with this code, as a server sends 410 for a watch.
     #[must_use]
     pub fn error_event(code: u16) -> Self {
         Self(Kind::ErrorEvent { code })
     }
 
-    /// Lets the server do it, then breaks the connection instead of answering.
+    /// Lets the server process the request, then breaks the connection instead of answering.
     #[must_use]
     pub fn drop_response() -> Self {
         Self(Kind::DropResponse)
     }
 
-    /// Holds the request back for this time.
+    /// Delays the request by this time.
     #[must_use]
     pub fn delay(time: Duration) -> Self {
         Self(Kind::Delay(time))
     }
 
-    /// Lets the server do it, and holds the answer back for this time.
+    /// Lets the server process the request, and delays the answer by this time.
     #[must_use]
     pub fn delay_answer(time: Duration) -> Self {
         Self(Kind::DelayAnswer(time))
     }
 
-    /// Holds the answer back, or what is left of it, until the handle drops.
+    /// Holds the answer, or the rest of it, until the handle is dropped.
     #[must_use]
     pub fn stall() -> Self {
         Self(Kind::Stall)
@@ -210,7 +210,7 @@ impl Fault {
     }
 }
 
-/// A fault in force. It ends when this drops.
+/// An active fault. It ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the fault ends when this drops"]
 pub struct Injected {
@@ -221,11 +221,11 @@ pub struct Injected {
 
 #[derive(Debug)]
 pub(super) struct Rule {
-    /// Rules are counted in the order in which they were injected.
+    /// Number of the rule, in the order of injection.
     number: usize,
     matching: Matching,
     pub(super) fault: Fault,
-    /// How many requests matched, those outside of `first` and `after` included.
+    /// Number of matching requests, including those outside of `first` and `after`.
     seen: AtomicUsize,
     hits: watch::Sender<usize>,
     released: watch::Receiver<bool>,
@@ -237,27 +237,27 @@ pub(super) struct Faults(Arc<Mutex<Rules>>);
 #[derive(Debug, Default)]
 struct Rules {
     in_force: Vec<Arc<Rule>>,
-    /// How many there ever were.
+    /// Number of rules ever injected.
     count: usize,
 }
 
-/// What was decided when a request arrived.
+/// Decision at the arrival of a request.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    /// The rule that took it.
+    /// The rule that applies to it.
     pub(super) rule: Option<Arc<Rule>>,
-    /// The number of the first rule that did not exist then.
+    /// Number of the first rule that was injected later.
     later: usize,
 }
 
 impl Injected {
-    /// How many requests it was used on.
+    /// Returns the number of requests that it was applied to.
     #[must_use]
     pub fn hits(&self) -> usize {
         *self.rule.hits.borrow()
     }
 
-    /// Waits until it was used at least once.
+    /// Waits until it was applied at least once.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -265,12 +265,12 @@ impl Injected {
         self.hit_times(1).await;
     }
 
-    /// Waits until it was used at least `times`.
+    /// Waits until it was applied at least `times`.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn hit_times(&self, times: usize) {
-        // The sender lives as long as `self`.
+        // The sender exists as long as `self`.
         let _ = self.rule.hits.subscribe().wait_for(|hits| *hits >= times).await;
     }
 }
@@ -306,7 +306,7 @@ impl Faults {
         }
     }
 
-    /// Decides about a request that has just arrived.
+    /// Selects the rule for a request that has just arrived.
     pub(super) fn on_arrival(&self, exchange: &Exchange) -> Arrival {
         let rules = lock(&self.0);
         let mut in_force = rules.in_force.iter();
@@ -320,7 +320,7 @@ impl Faults {
         }
     }
 
-    /// The stall for a stream that is under way: one that came later than its request. How often a stream is looked at
+    /// Returns the stall for a stream that is under way: one that was injected after its request. Checking a stream
     /// does not count as a use.
     pub(super) fn stall(&self, exchange: &Exchange, arrival: &Arrival) -> Option<Arc<Rule>> {
         let rules = lock(&self.0);
@@ -335,7 +335,7 @@ impl Faults {
 }
 
 impl Rule {
-    /// Counts a request that matches, and says whether it is among those that are meant.
+    /// Counts a matching request, and returns whether `first` and `after` include it.
     fn is_due(&self) -> bool {
         let before = self.seen.fetch_add(1, Ordering::Relaxed);
         let end = self
@@ -345,9 +345,9 @@ impl Rule {
         (self.matching.skip..end).contains(&before)
     }
 
-    /// Waits until the handle is gone.
+    /// Waits until the handle is dropped.
     pub(super) async fn released(&self) {
-        // A closed channel says the same.
+        // A closed channel means the same.
         let _ = self.released.clone().wait_for(|released| *released).await;
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of one request through the proxy.
+//! Forwards one request through the proxy.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ pub(super) struct Upstream {
     authority: uri::Authority,
 }
 
-/// Instead of an answer the client sees its connection break.
+/// Breaks the client's connection instead of answering.
 #[derive(Debug, thiserror::Error)]
-#[error("the proxy breaks the connection on purpose, or the server behind it is gone")]
+#[error("the proxy breaks the connection on purpose, or the server behind it does not answer")]
 pub(super) struct Broken;
 
 impl Upstream {
@@ -107,7 +107,7 @@ pub(super) async fn forward(
     let mut cut_after = None;
     match (fault, &arrival.rule) {
         (Some(Kind::DropResponse), _) => {
-            // The server has done its work when its whole answer is here.
+            // The server has processed the request when its whole answer has arrived.
             let _ = response.body_mut().collect().await;
             recorder.ended(Ended::Cut);
             return Err(Broken);
@@ -123,7 +123,7 @@ pub(super) async fn forward(
     Ok(response.map(|upstream| body::pass(upstream, recorder, Arc::clone(shared), arrival, cut_after)))
 }
 
-/// Headers that are between two neighbours only; the next connection has its own.
+/// Removes headers that apply to one connection only.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE] {
         headers.remove(name);
@@ -184,7 +184,7 @@ fn complete(
     response
 }
 
-/// The body that an API server sends with an error.
+/// Returns the body that an API server sends with an error.
 fn status(code: u16) -> Value {
     let reason = match code {
         400 => "BadRequest",

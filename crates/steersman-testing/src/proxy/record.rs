@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was on the wire.
+//! Recording of requests.
 
 use std::{
     collections::HashMap,
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use super::fault::{Cut, Matching};
 use crate::Identity;
 
-/// One request and what became of it.
+/// One request and its answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Exchange {
-    /// The TCP connection on which it came, counted from 1 in the order of their acceptance.
+    /// Number of the TCP connection, counted from 1 in the order of acceptance.
     pub connection: u64,
-    /// Who asked, if that identity was announced.
+    /// Name of the client's identity, if it was announced.
     pub identity: Option<String>,
     /// The HTTP method.
     pub method: String,
@@ -27,36 +27,36 @@ pub struct Exchange {
     pub path: String,
     /// The query, empty if there is none.
     pub query: String,
-    /// The status that the client was answered with.
+    /// Status of the answer to the client.
     pub status: Option<u16>,
-    /// When the request's head had arrived.
+    /// Time when the request's head had arrived.
     pub arrived: Instant,
-    /// When the first byte of the answer was handed on.
+    /// Time when the first byte of the answer was forwarded.
     pub first_byte: Option<Instant>,
-    /// When the last byte of the answer so far was handed on.
+    /// Time when the last byte of the answer so far was forwarded.
     pub last_byte: Option<Instant>,
-    /// How many bytes of the answer's body were handed on.
+    /// Number of forwarded bytes of the answer's body.
     pub bytes: u64,
-    /// How it ended, if it has.
+    /// End of the exchange, if it has ended.
     pub ended: Option<Ended>,
 }
 
-/// How an exchange ended.
+/// End of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The whole answer was handed on.
+    /// The whole answer was forwarded.
     Complete,
     /// A fault ended it.
     Cut,
-    /// The client hung up.
+    /// The client closed the connection.
     ClientGone,
-    /// The server could not be reached, or hung up.
+    /// The server could not be reached, or closed the connection.
     ServerGone,
 }
 
 impl Exchange {
-    /// Whether this is a watch.
+    /// Reports whether this is a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
         self.query
@@ -64,13 +64,13 @@ impl Exchange {
             .any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"))
     }
 
-    /// Whether this changes something on the server.
+    /// Reports whether this is a write.
     #[must_use]
     pub fn is_write(&self) -> bool {
         !matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS")
     }
 
-    /// Whether the answer is still under way.
+    /// Reports whether the answer is still under way.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.ended.is_none()
@@ -83,13 +83,13 @@ pub(super) struct Log(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     state: Mutex<State>,
-    /// Counts changes, so that waiters look again.
+    /// Notifies waiters of changes.
     changes: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Names by token. A token is kept here and nowhere else.
+    /// Names by token. Tokens are stored only here.
     names: HashMap<String, String>,
     entries: Vec<Entry>,
     next: u64,
@@ -102,7 +102,7 @@ struct Entry {
     cut: watch::Sender<Option<Cut>>,
 }
 
-/// The one who records an exchange: the request's handler and then its answer's body.
+/// Records one exchange: first the request, then the body of its answer.
 #[derive(Debug)]
 pub(super) struct Recorder {
     log: Arc<Inner>,
@@ -193,7 +193,7 @@ impl Log {
             if let Some(found) = condition(&self.exchanges()) {
                 return found;
             }
-            // The sender lives as long as `self`.
+            // The sender exists as long as `self`.
             let _ = changes.changed().await;
         }
     }
@@ -202,7 +202,7 @@ impl Log {
 impl Recorder {
     fn update(&self, update: impl FnOnce(&mut Exchange)) {
         self.log.change(|state| {
-            // It may have been forgotten.
+            // The exchange might have been removed.
             let index = state.entries.binary_search_by_key(&self.id, |entry| entry.id);
             if let Ok(index) = index {
                 update(&mut state.entries[index].exchange);
@@ -234,7 +234,7 @@ impl Recorder {
         });
     }
 
-    /// The first end counts.
+    /// Sets the end. Only the first one counts.
     pub(super) fn ended(&self, ended: Ended) {
         self.update(|exchange| {
             exchange.ended.get_or_insert(ended);
@@ -243,7 +243,7 @@ impl Recorder {
 }
 
 impl Drop for Recorder {
-    /// Dropped before its end by hyper, because the client hung up.
+    /// hyper drops it before its end if the client closes the connection.
     fn drop(&mut self) {
         self.ended(Ended::ClientGone);
     }

@@ -14,11 +14,11 @@ use tokio::{
     sync::watch,
 };
 
-/// The state that all connections share.
+/// State that all connections share.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     state: Arc<Mutex<State>>,
-    /// How many connections there are.
+    /// Number of open connections.
     open: Arc<watch::Sender<usize>>,
 }
 
@@ -26,26 +26,26 @@ pub(super) struct Wire {
 struct State {
     /// Connections of an earlier era are cut.
     era: u64,
-    /// How many handles keep the wire frozen.
+    /// Number of handles that keep the wire frozen.
     frozen: usize,
-    /// How many handles keep it unplugged.
+    /// Number of handles that keep it unplugged.
     unplugged: usize,
     connections: Vec<Weak<Mutex<Wakers>>>,
 }
 
-/// The tasks that wait for a connection: the one that reads and the one that writes.
+/// Tasks that wait for a connection: the reader and the writer.
 #[derive(Debug, Default)]
 struct Wakers {
     read: Option<Waker>,
     write: Option<Waker>,
 }
 
-/// No byte passes the proxy while this lives. Made by [`FaultProxy::freeze`](super::FaultProxy::freeze).
+/// Blocks all bytes while it exists. From [`FaultProxy::freeze`](super::FaultProxy::freeze).
 #[derive(Debug)]
 #[must_use = "bytes flow again when this drops"]
 pub struct Frozen(Arc<Mutex<State>>);
 
-/// The proxy refuses connections while this lives. Made by [`FaultProxy::unplug`](super::FaultProxy::unplug).
+/// Refuses connections while it exists. From [`FaultProxy::unplug`](super::FaultProxy::unplug).
 #[derive(Debug)]
 #[must_use = "connections are accepted again when this drops"]
 pub struct Unplugged(Arc<Mutex<State>>);
@@ -61,7 +61,7 @@ pub(super) struct Plugged {
 }
 
 impl Wire {
-    /// Puts a connection on the wire, unless that is unplugged.
+    /// Adds a connection to the wire, unless the wire is unplugged.
     pub(super) fn plug(&self, stream: TcpStream) -> Option<Plugged> {
         let mut state = lock(&self.state);
         if state.unplugged > 0 {
@@ -82,7 +82,7 @@ impl Wire {
         })
     }
 
-    /// How many connections there are, now and as it changes.
+    /// Returns the number of connections and its changes.
     pub(super) fn open(&self) -> watch::Receiver<usize> {
         self.open.subscribe()
     }
@@ -121,7 +121,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Changes the state, then wakes every connection to look at it.
+/// Changes the state, then wakes every connection to check it.
 fn change(wire: &Mutex<State>, change: impl FnOnce(&mut State)) {
     let connections = {
         let mut state = lock(wire);
@@ -136,7 +136,7 @@ fn change(wire: &Mutex<State>, change: impl FnOnce(&mut State)) {
 }
 
 impl Plugged {
-    /// Ready if bytes may pass now. The waker is left behind first, so that no change is missed.
+    /// Returns ready if bytes can pass now. The waker is registered first, so that no change is missed.
     fn poll_open(
         &self,
         cx: &Context<'_>,

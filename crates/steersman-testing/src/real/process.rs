@@ -12,19 +12,19 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::StartError;
 
-/// Writes the process id where the watchdog looks for it, then becomes the program. The file appears by a rename: it
-/// is whole or absent. If the watchdog has moved the directory away, the rename fails and the program is not run.
+/// Writes the process id to the watchdog's directory, then executes the program. A rename creates the file: it is
+/// complete or absent. If the watchdog has moved the directory away, the rename fails and the program is not run.
 const REGISTER_AND_EXEC: &str =
     r#"file=$1; shift; echo $$ > "$file.new" && mv "$file.new" "$file" && exec "$@""#;
 
-/// The sub-directory with one file per program that runs, named after it, holding its process id.
+/// Sub-directory with one file per running program, named after it, that contains its process id.
 pub(super) const RUN_DIR: &str = "run";
 
 #[derive(Debug)]
 pub(super) struct Process {
     name: &'static str,
     child: Child,
-    /// How it ended, once it is collected. From then on its id may be another's.
+    /// Exit status, once the process is collected. From then on another process can have its id.
     ended: Option<ExitStatus>,
     dir: PathBuf,
 }
@@ -55,7 +55,7 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors)
-            // Ctrl-C in a terminal reaches the foreground group. These end by the watchdog, in order, not by that.
+            // Ctrl-C in a terminal reaches the foreground group. The watchdog ends these processes in order instead.
             .process_group(0)
             .spawn()
             .map_err(|source| StartError::Run {
@@ -76,12 +76,12 @@ impl Process {
 
     pub(super) fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
-            // A process that has just ended on its own cannot be signalled, and need not be.
+            // A process that has just ended cannot be signalled, and does not have to be.
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// An error if the program has ended.
+    /// Returns an error if the program has ended.
     pub(super) fn check(&mut self) -> Result<(), StartError> {
         let Some(status) = self.collect(WaitIdOptions::NOHANG) else {
             return Ok(());
@@ -105,8 +105,9 @@ impl Process {
         })
     }
 
-    /// Collects the process when it has ended. Its id is withdrawn between its end and that: until then it can be given to
-    /// nobody else, and afterwards the watchdog does not know it, so it never kills a stranger.
+    /// Collects the process when it has ended. Its id is withdrawn between its end and the collection: before the
+    /// collection no other process can get the id, and afterwards the watchdog does not know it, so it never kills
+    /// another process.
     fn collect(&mut self, how: WaitIdOptions) -> Option<ExitStatus> {
         if self.ended.is_none() {
             let id = WaitId::Pid(Pid::from_child(&self.child));
@@ -139,7 +140,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(RUN_DIR)).unwrap();
         let mut process = Process::start(dir.path(), "short", Path::new("true"), &[]).unwrap();
-        // The limit is that of a hang.
+        // The limit only detects a hang.
         let mut looks = 0..6000;
         let error = loop {
             match process.check() {

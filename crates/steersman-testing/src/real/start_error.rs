@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a server did not start.
+//! Errors of starting a server.
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -10,27 +10,27 @@ pub enum StartError {
     /// The binaries are missing.
     #[error(transparent)]
     Assets(steersman_assets::FindError),
-    /// The assets came without a controller manager.
+    /// The assets have no controller manager.
     #[error(
-        "{} has no kube-controller-manager, which this test asks for: unset KUBEBUILDER_ASSETS and run `cargo xtask kube`",
+        "{} has no kube-controller-manager, which this test needs; unset KUBEBUILDER_ASSETS and run `cargo xtask kube`",
         dir.display()
     )]
     NoControllerManager {
         /// The assets' directory.
         dir: PathBuf,
     },
-    /// Somebody listens on the port that was asked for.
+    /// Another program listens on the requested port.
     #[error("{address} is taken by another program: name another port, or none to get a free one")]
     PortTaken {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The port cannot be bound for another reason.
     #[error("cannot bind {address}")]
     Bind {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
@@ -45,41 +45,41 @@ pub enum StartError {
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// Certificates cannot be made.
-    #[error("cannot make certificates")]
+    /// The certificates cannot be created.
+    #[error("cannot create certificates")]
     Certificates(#[source] rcgen::Error),
     /// A program cannot be run.
     #[error("cannot run {}", program.display())]
     Run {
         /// The program.
         program: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// A program ended instead of serving.
-    #[error("{program} ended with {status} instead of serving; the last it said: {last}")]
+    /// A program exited instead of serving.
+    #[error("{program} ended with {status} instead of serving; last output: {last}")]
     Ended {
         /// The program's name.
         program: &'static str,
-        /// How it ended.
+        /// Exit status.
         status: std::process::ExitStatus,
         /// The end of its log.
         last: String,
     },
-    /// No client can be made.
-    #[error("cannot make a client for the new server")]
+    /// The client cannot be created.
+    #[error("cannot create a client for the new server")]
     Client(#[source] crate::ClientError),
     /// The server runs, but is not ready in time.
     #[error("kube-apiserver was not ready within {limit:?}: {last}")]
     NotReady {
-        /// How long it had.
+        /// The timeout.
         limit: Duration,
-        /// The last answer to the question whether it is.
+        /// The last answer of the readiness check.
         last: String,
     },
 }

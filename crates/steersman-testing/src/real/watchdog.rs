@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A small process that ends a server's programs and removes its files when this process is gone.
+//! A small process that stops a server's programs and removes its files when this process ends.
 //!
-//! It reads from a pipe whose other end only this process holds. The kernel closes that end however the process
-//! dies; destructors of statics do not run then, and a death signal would be tied to the thread that asked for it.
+//! It reads from a pipe whose other end only this process holds. The kernel closes that end however the process dies.
+//! Destructors of statics do not run then, and a death signal would be tied to the thread that requested it.
 
 use std::{
     os::unix::process::CommandExt,
@@ -12,9 +12,9 @@ use std::{
 
 use super::{StartError, process::RUN_DIR};
 
-/// Moving the directory first makes an end of registration: a program that is just being started either has its id in
-/// there by now, or finds no place to put it and does not run. Removal is repeated, because a program that was killed
-/// may still be finishing a write.
+/// Moving the directory first ends registration: a program that is just being started either has its id in there
+/// already, or cannot write it and does not run. Removal is repeated, because a killed program can still be finishing a
+/// write.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
 cat > /dev/null
@@ -33,7 +33,7 @@ done
 pub(super) struct Watchdog(Child);
 
 impl Watchdog {
-    /// Watches over the programs that are registered in `dir`, and over `dir` itself, which need not be there yet.
+    /// Watches the programs that are registered in `dir`, and `dir` itself, which does not have to exist yet.
     pub(super) fn start(dir: &Path) -> Result<Self, StartError> {
         let sh = Path::new("sh");
         Command::new(sh)
@@ -55,7 +55,7 @@ impl Watchdog {
 }
 
 impl Drop for Watchdog {
-    /// The orderly end takes the same way as the violent one.
+    /// A regular end uses the same way as a crash.
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A second cluster is engaged and disengaged.
+//! Adds and removes a second cluster.
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Secret;
@@ -15,7 +15,7 @@ use crate::{
     replica::{EDGE, NAMESPACE},
 };
 
-/// How many Webs the second cluster has.
+/// Number of Webs in the second cluster.
 const WEBS: usize = 5;
 
 pub(crate) struct Clusters;
@@ -26,11 +26,11 @@ impl Step for Clusters {
     }
 
     fn title(&self) -> &'static str {
-        "A second cluster is taken in, and let go"
+        "A second cluster is added and removed"
     }
 
     fn look_for(&self) -> &'static str {
-        "a Secret with its kubeconfig is all it takes; without the Secret nobody looks there any more"
+        "a Secret with its kubeconfig adds it; without the Secret the operator ignores the cluster"
     }
 
     fn run<'a>(
@@ -63,7 +63,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         }
         for replica in stage.replicas() {
             replica
-                .when("takes the second cluster in", |state| state.edge)
+                .when("adds the second cluster", |state| state.edge)
                 .await?;
         }
         let began = stage.now();
@@ -73,7 +73,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
             .await?;
         for replica in stage.replicas() {
             replica
-                .when("lets the second cluster go", |state| !state.edge)
+                .when("removes the second cluster", |state| !state.edge)
                 .await?;
         }
         disengaged.push(stage.since(began));
@@ -81,18 +81,18 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
     }
     account.measured(
         "engaged",
-        "from the Secret to the ConfigMaps of five Webs over there",
+        "from the Secret to the ConfigMaps of five Webs there",
         engaged,
     )?;
     account.measured(
         "disengaged",
-        "from its deletion to replicas that have let go",
+        "from its deletion to replicas without the cluster",
         disengaged,
     )?;
-    account.note("a Web that is applied there now stays as it is, while one at home is served")
+    account.note("a Web that is applied there now is ignored, while one on the first cluster is served")
 }
 
-/// A Web on the edge is left alone: one at home that came later is done, and that one is not.
+/// Verifies that the operator ignores a Web on the edge: it serves a later one on the home cluster, but not that one.
 async fn nobody_looks(stage: &Stage, edge: &Place, round: usize) -> Result<(), StepError> {
     let (left, served) = (format!("left-{round}"), format!("served-{round}"));
     edge.apply_web(&left, "nobody").await?;
@@ -101,6 +101,6 @@ async fn nobody_looks(stage: &Stage, edge: &Place, round: usize) -> Result<(), S
     let map = edge.maps.get(&key(&left)).await?;
     ensure(
         map.is_none(),
-        "the second cluster was let go, and is still worked on",
+        "the second cluster was removed, and is still reconciled",
     )
 }

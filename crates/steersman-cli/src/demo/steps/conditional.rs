@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CRD of a second kind comes and goes.
+//! Installs and removes the CRD of a second kind.
 
 use std::time::Duration;
 
@@ -32,11 +32,11 @@ impl Step for Conditional {
     }
 
     fn title(&self) -> &'static str {
-        "The CRD of a second kind is installed, uninstalled, and installed again"
+        "The CRD of a second kind is installed, removed, and installed again"
     }
 
     fn look_for(&self) -> &'static str {
-        "its controller starts and rests with it, in the same process; the first one goes on undisturbed"
+        "its controller starts and stops with it, in the same process; the first one is not affected"
     }
 
     fn run<'a>(
@@ -65,14 +65,10 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         installed.push(stage.since(began));
         meanwhile.push(web_follows(stage, &format!("with banners {round}")).await?);
     }
-    account.measured(
-        "installed_to_ready",
-        "from the CRD to a Banner that is ready",
-        installed,
-    )?;
+    account.measured("installed_to_ready", "from the CRD to a ready Banner", installed)?;
     account.measured(
         "uninstalled_to_dormant",
-        "from its deletion to controllers that rest",
+        "from its deletion to dormant controllers",
         uninstalled,
     )?;
     account.measured(
@@ -80,21 +76,23 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         "meanwhile, from a change of a Web to its ConfigMap",
         meanwhile,
     )?;
-    // The Banner's controller looks at Webs and ConfigMaps through the watches that the first one has open.
+    // The Banner's controller uses the watches of Webs and ConfigMaps that the first controller has open.
     stage.requests.ensure_only(reads)?;
     account.note("the watches of the first controller stayed open: no list, no new watch")
 }
 
-/// Waits until all replicas say that the controller of the second kind rests.
+/// Waits until all replicas report that the controller of the second kind is dormant.
 async fn rest(stage: &Stage) -> Result<(), StepError> {
     for replica in stage.replicas() {
         let rests = |state: &crate::replica::State| state.dormant.iter().any(|name| name == "banner");
-        replica.when("lets the controller of Banners rest", rests).await?;
+        replica
+            .when("reports the controller of Banners as dormant", rests)
+            .await?;
     }
     Ok(())
 }
 
-/// Installs the kind, makes an object of it, and waits until that is ready.
+/// Installs the kind, creates an object of it, and waits until the object is ready.
 async fn install(stage: &Stage) -> Result<(), StepError> {
     let client = stage.home.client();
     client.apply(&site::definitions()[1]).await?;
@@ -105,7 +103,7 @@ async fn install(stage: &Stage) -> Result<(), StepError> {
         "spec": {"text": "closed on Sundays"},
     }))?;
     let made = client.create(&banner).await?;
-    // By a watch that lasts as long as this: an informer would miss the kind between two rounds, and look for it at
+    // With a watch that exists only here: an informer would miss the kind between two rounds, and poll for it at
     // intervals.
     let from = made.resource_version().unwrap_or_default();
     let watching = async {
@@ -134,7 +132,7 @@ async fn uninstall(stage: &Stage) -> Result<(), StepError> {
     Ok(())
 }
 
-/// How long a change of a Web takes to be in its child.
+/// Measures the time from a change of a Web to the change of its child.
 async fn web_follows(stage: &Stage, page: &str) -> Result<Duration, StepError> {
     let began = stage.now();
     stage.home.apply_web(&name(2), page).await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects are applied and converge.
+//! Applies objects and waits until they converge.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::demo::{
     step::{Account, Step, StepError, ensure},
 };
 
-/// How many.
+/// Number of Webs.
 pub(crate) const WEBS: usize = 20;
 
 pub(crate) struct Converge;
@@ -29,7 +29,7 @@ impl Step for Converge {
     }
 
     fn look_for(&self) -> &'static str {
-        "each gets a ConfigMap and a Deployment, and says in its conditions when it is ready"
+        "each gets a ConfigMap and a Deployment, and the condition Ready"
     }
 
     fn run<'a>(
@@ -71,7 +71,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
     Ok(())
 }
 
-/// How long one takes to have its page, and to be ready.
+/// Measures the time until one Web has its page, and until it is ready.
 async fn one(stage: &Stage, number: usize) -> Result<(Duration, Duration), StepError> {
     let name = name(number);
     let began = stage.now();
@@ -82,12 +82,12 @@ async fn one(stage: &Stage, number: usize) -> Result<(Duration, Duration), StepE
     Ok((page, stage.since(began)))
 }
 
-/// What the Web of this number is called.
+/// Returns the name of the Web with this number.
 pub(crate) fn name(number: usize) -> String {
     format!("web-{number:02}")
 }
 
-/// Waits until a Web says that it is ready.
+/// Waits until a Web has the condition Ready.
 pub(crate) async fn is_ready(stage: &Stage, name: &str) -> Result<(), StepError> {
     let what = format!("Web {name} has the condition Ready");
     let is_ready = |web: Option<&Web>| web?.is_ready().then_some(());

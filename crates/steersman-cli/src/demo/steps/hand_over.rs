@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The leader is told to end, and hands over.
+//! Stops the leader with SIGTERM, so that it releases the lease.
 
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::Signal;
@@ -17,11 +17,11 @@ impl Step for HandOver {
     }
 
     fn title(&self) -> &'static str {
-        "The leader is told to end with SIGTERM, as in a rollout"
+        "The leader is stopped with SIGTERM, as in a rollout"
     }
 
     fn look_for(&self) -> &'static str {
-        "it finishes what it does, gives the lease up, and the standby writes a moment later"
+        "it finishes its work and releases the lease, and the standby writes a moment later"
     }
 
     fn run<'a>(
@@ -42,7 +42,7 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         let told = stage.now();
         stage.holder(|holder| holder != name).await?;
         taken.push(stage.since(told));
-        // Applied only now, so that it is certain who writes its children.
+        // Applied only now, so that only the new leader can write its children.
         let web = format!("after-term-{round}");
         stage.home.apply_web(&web, "hello").await?;
         stage.home.has_page(&web, "hello").await?;
@@ -55,7 +55,11 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         drop(leader);
         stage.add_replica().await?;
     }
-    account.measured("told_to_taken", "from SIGTERM to the lease in other hands", taken)?;
+    account.measured(
+        "told_to_taken",
+        "from SIGTERM to the lease of the new leader",
+        taken,
+    )?;
     account.measured(
         "told_to_written",
         "from SIGTERM to a new Web's ConfigMap by the new leader",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The leader is killed, and the warm standby takes over.
+//! Kills the leader, and the warm standby takes over.
 
 use futures::{FutureExt, future::BoxFuture};
 use rustix::process::Signal;
@@ -25,7 +25,7 @@ impl Step for Kill {
     }
 
     fn look_for(&self) -> &'static str {
-        "nobody writes until its lease has run out; then the standby does at once, without listing anything"
+        "no replica writes until the lease has expired; then the standby writes at once, without a list"
     }
 
     fn run<'a>(

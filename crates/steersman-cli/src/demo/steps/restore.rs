@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A child is deleted by hand and restored.
+//! Deletes children, and the operator restores them.
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,7 +11,7 @@ use crate::demo::{
     step::{Account, Step, StepError},
 };
 
-/// How often.
+/// Number of repetitions.
 const TIMES: usize = 10;
 
 pub(crate) struct Restore;
@@ -26,7 +26,7 @@ impl Step for Restore {
     }
 
     fn look_for(&self) -> &'static str {
-        "each ConfigMap is made again, because its owner is woken by the deletion"
+        "each ConfigMap is created again, because its deletion triggers its owner"
     }
 
     fn run<'a>(
@@ -44,12 +44,12 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         let key = key(&name(number));
         let uid = |map: Option<&ConfigMap>| map?.metadata.uid.clone();
         let maps = &stage.home.maps;
-        let before = maps.until("the ConfigMap is there", &key, uid).await?;
+        let before = maps.until("the ConfigMap exists", &key, uid).await?;
         let client = stage.home.client();
         let began = stage.now();
         client.delete::<ConfigMap>(&key, DeleteOptions::default()).await?;
         let is_new = |map: Option<&ConfigMap>| uid(map).filter(|uid| *uid != before);
-        let what = format!("ConfigMap {} is made again", key.name());
+        let what = format!("ConfigMap {} is created again", key.name());
         maps.until(what, &key, is_new).await?;
         times.push(stage.since(began));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two replicas start.
+//! Starts two replicas.
 
 use futures::{FutureExt, future::BoxFuture};
 
@@ -16,11 +16,11 @@ impl Step for Start {
     }
 
     fn title(&self) -> &'static str {
-        "Two replicas of the operator start, as processes of their own"
+        "Two replicas of the operator start as separate processes"
     }
 
     fn look_for(&self) -> &'static str {
-        "one takes the lease; the other fills its caches all the same, and waits"
+        "one takes the lease; the other fills its caches and stands by"
     }
 
     fn run<'a>(
@@ -46,5 +46,5 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
             .await?;
     }
     account.measured("leads", format!("{leader} leads"), [leads])?;
-    account.measured("warm", "both are warm: caches in step, queues filled", warm)
+    account.measured("warm", "both are warm: caches in sync, queues filled", warm)
 }
