@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is measured of clusters and their caches, asked for when somebody scrapes.
+//! Metrics of clusters and their caches, collected at each scrape.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -14,7 +14,7 @@ use steersman_cache::Stats;
 use steersman_cluster::{Cluster, ClusterState, EventCounts, RequestCount};
 use steersman_core::Presence;
 
-/// Makes them part of what is exposed.
+/// Registers the collector.
 pub(super) fn register(surroundings: &Arc<RuntimeContext>, registry: &mut Registry) {
     registry.register_collector(Box::new(Collected {
         fleet: surroundings.clusters().clone(),
@@ -28,7 +28,7 @@ struct Collected {
     standings: StatusRegistry,
 }
 
-/// A figure of an informer: its name, what it means, whether it only grows, and where it is.
+/// A metric of an informer: name, help, type and value.
 type Figure = (&'static str, &'static str, MetricType, fn(&Stats) -> f64);
 
 const FIGURES: [Figure; 12] = [
@@ -106,7 +106,7 @@ const FIGURES: [Figure; 12] = [
     ),
 ];
 
-/// A figure of the handlers of an informer.
+/// A metric of the handlers of an informer.
 type HandlerFigure = (&'static str, &'static str, fn(&Stats) -> &[(String, u64)]);
 
 const HANDLER_FIGURES: [HandlerFigure; 2] = [
@@ -122,7 +122,7 @@ const HANDLER_FIGURES: [HandlerFigure; 2] = [
     ),
 ];
 
-/// A figure of the recorders of a cluster.
+/// A metric of the event recorders of a cluster.
 type EventFigure = (&'static str, &'static str, fn(&EventCounts) -> u64);
 
 const EVENT_FIGURES: [EventFigure; 2] = [
@@ -138,7 +138,7 @@ const EVENT_FIGURES: [EventFigure; 2] = [
     ),
 ];
 
-/// The figures of an informer, and what it is about. A kind may have several, each of another part of it.
+/// Values of an informer, with its labels. A kind can have several informers, each with another scope.
 struct Informed {
     cluster: String,
     kind: String,
@@ -168,7 +168,7 @@ impl Informed {
 
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // A cluster that is being let go is shown until it is closed.
+        // A cluster that is being removed is included until it is closed.
         let clusters = self.fleet.all_and_leaving();
         states(&clusters, &mut encoder)?;
         self.caches(&clusters, &mut encoder)?;
@@ -244,14 +244,14 @@ fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     count(clusters, Cluster::retries, "verb", metric)
 }
 
-/// Writes counters with the labels of client-go, which has two words for a method.
+/// Writes counters with the labels of client-go, which uses both `method` and `verb`.
 fn count(
     clusters: &[Cluster],
     counts: impl Fn(&Cluster) -> Vec<RequestCount>,
     method_label: &str,
     mut metric: MetricEncoder<'_>,
 ) -> fmt::Result {
-    // Two clusters may be one host, such as two services in this process: a series is there once.
+    // Two clusters can have the same host, such as two services in this process: each series must be unique.
     let mut sums: BTreeMap<_, u64> = BTreeMap::new();
     for count in clusters.iter().flat_map(counts) {
         let labels = (count.host, count.method, count.code);
@@ -269,7 +269,7 @@ fn count(
     Ok(())
 }
 
-/// What recorders did. A cache counts other events, those of its watches.
+/// Writes the counters of recorders. Caches count other events: those of their watches.
 fn events(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for (name, help, figure) in EVENT_FIGURES {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
