@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The log's filter over HTTP.
+//! HTTP handler for the log filter.
 
 use http::{HeaderValue, Method, StatusCode, header};
 use steersman_core::error_chain;
@@ -7,7 +7,7 @@ use steersman_endpoints::{Body, HttpHandler, HttpResponse, read_body, text_respo
 
 use super::{FilterError, LogHandle};
 
-/// No filter that a person writes is longer.
+/// Maximum size of a filter.
 const FILTER_BYTES_MAX: usize = 4096;
 
 impl LogHandle {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much is in the queues of controllers.
+//! Gauges of the queues of controllers.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use steersman_queue::Depth;
 
 use super::{Metrics, Queued};
 
-/// The gauges of all queues, asked for when somebody scrapes.
+/// Gauges of all queues, collected at each scrape.
 #[derive(Debug)]
 pub(super) struct Gauges(Metrics);
 
@@ -21,7 +21,7 @@ impl Gauges {
         Self(metrics.clone())
     }
 
-    /// One gauge of all queues.
+    /// Encodes one gauge of all queues.
     fn encode_each(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
