@@ -42,7 +42,7 @@ use crate::{
 ///     Ok(())
 /// }
 /// ```
-#[must_use = "a controller runs once it is given to a host"]
+#[must_use = "a controller runs once it is added to a manager"]
 pub struct Builder<R: RequestKey, T> {
     name: String,
     home: Option<Cluster>,

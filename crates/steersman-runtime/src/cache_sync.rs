@@ -287,7 +287,7 @@ pub(crate) async fn run_synced(
             // The wait at startup has logged what is not in sync, and each user of the cache reports it too.
             () = filling.filled(told, drop) => {}
             () = cx.clock().sleep_until(deadline) => {
-                tracing::warn!(name = runnable.name(), "its caches are not in sync in time; it starts without them");
+                tracing::warn!(name = runnable.name(), "caches not in sync in time; starting without them");
             }
         }
     }

@@ -130,7 +130,7 @@ impl ClusterSession {
                 biased;
                 output = work => Some(output),
                 () = stay.outstayed() => {
-                    tracing::warn!("the kind has gone, and the reconcile did not end in time: it is cancelled");
+                    tracing::warn!("the kind was removed and the reconcile did not end in time; cancelling it");
                     None
                 }
             }

@@ -46,9 +46,7 @@ pub struct ClusterRemoval {
 
 /// Another cluster has the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "there is a cluster named `{name}` already: give each cluster a name of its own with `Cluster::builder(name)`"
-)]
+#[error("another cluster is named `{name}`; give each cluster a unique name with `Cluster::builder(name)`")]
 #[non_exhaustive]
 pub struct DuplicateCluster {
     /// The name of both.

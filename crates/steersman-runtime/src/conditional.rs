@@ -116,7 +116,7 @@ impl Conditional {
             return;
         };
         let name = self.inner.name();
-        tracing::debug!(name, reason = %sighting.reason, "stopping, because its condition has changed");
+        tracing::debug!(name, reason = %sighting.reason, "stopping: its condition changed");
         let deadline = cx.clock().now() + self.grace;
         running.stop.stop_by(deadline);
         tokio::select! {
@@ -125,7 +125,7 @@ impl Conditional {
                 tracing::warn!(name, error = %Chain(&*error), "failed while its condition stopped it");
             },
             () = cx.clock().sleep_until(deadline) => {
-                tracing::warn!(name, grace = ?self.grace, "did not end in time, and is cancelled");
+                tracing::warn!(name, grace = ?self.grace, "did not end within its shutdown timeout; cancelling it");
             }
         }
         self.forget_last();
@@ -190,7 +190,7 @@ impl Runnable for Conditional {
                 (result, incarnation) = phase.ended() => {
                     phase = Phase::Done { incarnation };
                     result?;
-                    tracing::info!(name = self.inner.name(), "has ended by itself; it runs again when its condition holds anew");
+                    tracing::info!(name = self.inner.name(), "ended by itself; it runs again when its condition changes to true");
                     cx.ready();
                 }
                 () = &mut late, if !is_known && !is_late => {

@@ -150,7 +150,7 @@ pub enum ElectionError {
         lease: String,
     },
     /// The durations are inconsistent.
-    #[error("the lease `{lease}` cannot be held so: {reason}")]
+    #[error("invalid election settings for lease `{lease}`: {reason}")]
     Timing {
         /// The lease.
         lease: String,
@@ -158,7 +158,7 @@ pub enum ElectionError {
         reason: String,
     },
     /// The connection of the election failed.
-    #[error("the election for the lease `{lease}` has no connection")]
+    #[error("cannot connect for the election with lease `{lease}`")]
     Connect {
         /// The lease.
         lease: String,
@@ -167,7 +167,7 @@ pub enum ElectionError {
         source: Box<ConnectError>,
     },
     /// The thread of the election could not be started.
-    #[error("no thread for the election for the lease `{lease}`")]
+    #[error("cannot start the thread of the election with lease `{lease}`")]
     Thread {
         /// The lease.
         lease: String,
@@ -272,10 +272,11 @@ impl Election {
     /// [`Manager::leads`](crate::Manager::leads) and [`Manager::elected_in`](crate::Manager::elected_in) query one of them.
     /// Default: one lease for all.
     ///
-    /// A lease is named `<election>--<runnable>`, such as `web-operator--web`. If that is not a valid object name or not unique, the
-    /// name ends with a hash of both. RBAC rules with `resourceNames` have to list these names. Replicas exclude each other only if
-    /// they use the same name: renaming the election or a runnable, or switching to or from `per_runnable` in a rolling update, runs
-    /// two leaders for a while. Stop the old replicas first, for example with the `Recreate` strategy of a Deployment.
+    /// A lease is named `<election>--<runnable>`, such as `web-operator--web`. If that is not a valid object name or not
+    /// unique, the name ends with a hash of both. RBAC rules with `resourceNames` have to list these names. Replicas
+    /// exclude each other only if they use the same name: renaming the election or a runnable, or switching to or from
+    /// `per_runnable` in a rolling update, runs two leaders for a while. Stop the old replicas first, for example with the
+    /// `Recreate` strategy of a Deployment.
     pub fn per_runnable(mut self) -> Self {
         self.per_runnable = true;
         self

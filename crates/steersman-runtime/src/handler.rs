@@ -133,7 +133,9 @@ impl<R: RequestKey> fmt::Debug for Enqueue<'_, R> {
 }
 
 /// A value that converts into a key of a controller: the key itself, or an object key in the cluster of the change.
-#[diagnostic::on_unimplemented(message = "a `{Self}` is no key of a controller whose keys are `{R}`s")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a key of a controller whose keys are of type `{R}`"
+)]
 pub trait IntoRequest<R> {
     /// Converts into the key.
     fn into_request(self, cluster: &ClusterName) -> R;
@@ -231,7 +233,7 @@ where
                     cluster = %enqueue.cluster(),
                     key = %object.key(),
                     error = %Chain(&error),
-                    "an object is left out that cannot be decoded: nobody is woken because of it"
+                    "cannot decode object; its change enqueues nothing"
                 ),
             }
         }

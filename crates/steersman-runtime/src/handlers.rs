@@ -98,13 +98,13 @@ type UndecodableHook = dyn Fn(Undecodable, Context) -> Handled + Send + Sync;
 type Handled = Pin<Box<dyn Future<Output = Result<Action, BoxError>> + Send>>;
 
 /// Registration of a handler. Drop removes the handler.
-#[must_use = "the handler is taken out when this drops; say `.forever()` to keep it"]
+#[must_use = "the handler is removed when this is dropped; call `.forever()` to keep it"]
 pub struct Handling(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 /// Another handler has the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is a handler named `{name}` already: names tell them apart in logs and metrics, so give each its own"
+    "another handler is named `{name}`; give each a unique name, which identifies it in logs and metrics"
 )]
 #[non_exhaustive]
 pub struct DuplicateHandler {

@@ -22,7 +22,7 @@ use crate::Predicate;
 /// let certificates = kind::<Secret>().labels("kind=certificate").when(generation_changed());
 /// # let _ = certificates;
 /// ```
-#[must_use = "a kind is watched once it is given to a controller"]
+#[must_use = "a kind is watched once it is passed to a controller"]
 pub struct Kind<T> {
     pub(crate) resource: Resource,
     /// Scope of the kind, if it is known without asking a server.

@@ -75,12 +75,12 @@ impl LogLevel {
             return;
         }
         match self.logs.set_filter(filter) {
-            Ok(()) => tracing::info!(filter, map = %self.map, "what is logged has changed"),
+            Ok(()) => tracing::info!(filter, map = %self.map, "log filter changed"),
             Err(error) => tracing::warn!(
                 map = %self.map,
                 entry = self.entry,
                 error = &error as &dyn std::error::Error,
-                "what is logged stays as it is"
+                "invalid log filter; keeping the current one"
             ),
         }
     }

@@ -89,7 +89,7 @@ pub enum LoggingError {
     #[error(transparent)]
     Filter(#[from] FilterError),
     /// The process already has a logger.
-    #[error("this process has a log already: set it up once, in `main`")]
+    #[error("cannot install logging: this process already has a logger; install it once, in `main`")]
     Twice(#[source] tracing_subscriber::util::TryInitError),
 }
 
@@ -112,7 +112,7 @@ pub enum FilterError {
     #[error("a log filter cannot be empty: write `error` to see nothing else, or `off`")]
     Empty,
     /// The logger of this handle was dropped.
-    #[error("the log that this handle belongs to has ended")]
+    #[error("the logger of this handle was dropped")]
     Ended,
 }
 

@@ -160,7 +160,7 @@ pub enum RunError {
     #[error("an HTTP endpoint failed")]
     Endpoint(#[source] BoxError),
     /// The signal handlers could not be installed.
-    #[error("signals cannot be listened to")]
+    #[error("cannot install signal handlers")]
     Signals(#[source] crate::InstallError),
 }
 
@@ -238,7 +238,7 @@ impl Manager {
         let mut signals = Signals::install().map_err(RunError::Signals)?;
         self.run_until(async move {
             let signal = signals.stop().await;
-            tracing::info!(signal = signal.name(), "stopping");
+            tracing::info!(signal = signal.name(), "received signal; shutting down");
             // Leaked on purpose, so that a second signal is handled.
             std::mem::forget(signals);
         })
@@ -267,7 +267,7 @@ impl Manager {
             let server = cluster
                 .config()
                 .map(|config| tracing::field::display(&config.cluster_url));
-            tracing::info!(cluster = %cluster.name(), server, "running with this cluster");
+            tracing::info!(cluster = %cluster.name(), server, "starting manager with cluster");
         }
         let (handle, stopped) = StopHandle::new();
         run::run(&self.0, (handle, stopped), stop).await
@@ -322,10 +322,7 @@ impl Inner {
         let is_unknown = |name: &&String| !registry.disabled.contains_key(*name);
         let unknown: Vec<&String> = self.disabled.iter().filter(is_unknown).collect();
         if !unknown.is_empty() {
-            tracing::warn!(
-                ?unknown,
-                "nothing is named so, and so nothing is disabled by that"
-            );
+            tracing::warn!(?unknown, "unknown names in `disable`; ignored");
         }
     }
 }
@@ -357,7 +354,7 @@ impl Manager {
             return Err(AddError::UnknownCluster { name, cluster });
         }
         if self.0.disabled.contains(&name) {
-            tracing::info!(name, "disabled: it does not run");
+            tracing::info!(name, "runnable is disabled; it does not run");
             registry.disabled.insert(name, runnable.clusters());
             return Ok(());
         }

@@ -209,7 +209,7 @@ impl Metrics {
         );
         runtime.register(
             "terminal_reconcile_errors",
-            "Reconciles that failed and are not tried again",
+            "Reconciles that failed and are not retried",
             families.terminal_errors.clone(),
         );
         runtime.register(
@@ -219,17 +219,17 @@ impl Metrics {
         );
         runtime.register(
             "reconcile_timeouts",
-            "Reconciles that took too long",
+            "Reconciles that timed out",
             families.timeouts.clone(),
         );
         runtime.register(
             "reconcile_time_seconds",
-            "Length of a reconcile",
+            "Duration of a reconcile",
             families.seconds.clone(),
         );
         runtime.register(
             "max_concurrent_reconciles",
-            "Workers that a controller has",
+            "Workers of a controller",
             families.workers.clone(),
         );
         runtime.register("active_workers", "Workers that are busy", families.active.clone());
@@ -255,7 +255,7 @@ impl Metrics {
         );
         registry.register(
             "steersman_handler_time_seconds",
-            "Length of such a run",
+            "Duration of a run of one of several handlers of a controller",
             families.handler_seconds.clone(),
         );
         let queue = registry.sub_registry_with_prefix("workqueue");
@@ -267,12 +267,12 @@ impl Metrics {
         );
         queue.register(
             "queue_duration_seconds",
-            "How long keys were ready before a worker took them",
+            "Time that keys were ready before a worker took them",
             families.queued_seconds.clone(),
         );
         queue.register(
             "work_duration_seconds",
-            "How long workers had a key",
+            "Time that workers had a key",
             families.worked_seconds.clone(),
         );
         registry.register_collector(Box::new(Gauges::of(self)));
@@ -376,7 +376,7 @@ impl Drop for Series {
         let mut queues = self.families.queues();
         let last = queues.get(&labels.controller);
         if !last.is_some_and(|last| last.ptr_eq(&self.queue)) {
-            return; // They are another's.
+            return; // The series belong to a later controller.
         }
         queues.remove(&labels.controller);
         for (_, result) in Ended::ALL {

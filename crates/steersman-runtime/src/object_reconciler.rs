@@ -12,7 +12,7 @@ use crate::{BoxError, Context, KnownKind, Reconciler, Request, Undecodable};
 
 /// Brings an object into its desired state. The object is from the cache and shared: clone it before you change it.
 ///
-/// A deleted object goes only to [`on_deleted`](Self::on_deleted). An object with a deletion timestamp is skipped unless it
+/// A deleted object is passed only to [`on_deleted`](Self::on_deleted). An object with a deletion timestamp is skipped unless it
 /// has the [`finalizer`](Self::finalizer), so that a controller does not create again what is being deleted.
 ///
 /// An object that cannot be decoded as a `K` is passed to [`undecodable`](Self::undecodable).

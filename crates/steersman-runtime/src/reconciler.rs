@@ -17,7 +17,7 @@ use crate::{Context, Request, handlers::HandlersFailed};
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Brings the object of a key into its desired state. A controller calls it whenever something relevant changes: possibly
-/// twice for one change, and once for many changes. So look at the current state, never at the event.
+/// twice for one change, and once for many changes. Look at the current state, never at the event.
 ///
 /// No two calls for one key run at the same time. The table shows the effect of each result:
 ///
@@ -43,7 +43,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 ///     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, Self::Error> {
 ///         let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
-///             return Ok(Action::await_change()); // It is gone, and so is the work.
+///             return Ok(Action::await_change()); // The object was deleted; nothing to do.
 ///         };
 ///         tracing::info!(name = map.metadata.name, "hello");
 ///         Ok(Action::await_change())
@@ -51,7 +51,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no reconciler of `{R}`",
+    message = "`{Self}` is not a reconciler of `{R}`",
     note = "implement `Reconciler`, or wrap an async function with `reconcile_fn`"
 )]
 pub trait Reconciler<R = Request>: Send + Sync + 'static {

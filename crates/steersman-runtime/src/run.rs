@@ -250,7 +250,7 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
         };
         let (name, message) = (source.name(), message(&*panic));
         plan.count_panic();
-        tracing::error!(controller = %plan.name, source = name, panic = message, "a source panicked; it begins anew");
+        tracing::error!(controller = %plan.name, source = name, panic = message, "source panicked; restarting it");
         cx.update(|state| SourceState::Trouble {
             reason: format!("{name}: it panicked: {message}"),
             absent: false,
@@ -273,7 +273,7 @@ async fn learn_scope<R: RequestKey>(
     let place = primary.and_then(|kind| kind.cluster(&plan.home));
     while namespaced.get().is_none() {
         let clusters = place.map_or_else(|| cx.clusters().all(), |place| vec![place.clone()]);
-        let mut reason = "there is no cluster to ask".to_owned();
+        let mut reason = "no cluster is available".to_owned();
         for cluster in clusters {
             match cluster.mapper().resolve(&ask).await {
                 Ok(found) => return namespaced.set(found.is_namespaced()),
@@ -281,7 +281,7 @@ async fn learn_scope<R: RequestKey>(
             }
         }
         cx.report(SourceState::Trouble {
-            reason: format!("whether {resource} is in namespaces is not known: {reason}"),
+            reason: format!("the scope of {resource} is unknown: {reason}"),
             absent: false,
             was_ready: false,
         });

@@ -80,7 +80,7 @@ impl RunCondition {
                             let error = error.into();
                             Sighting::new(
                                 Presence::Unknown,
-                                format!("{name} cannot be told: {}", Chain(&*error)),
+                                format!("{name} is unknown: {}", Chain(&*error)),
                             )
                         }
                     };
@@ -243,7 +243,7 @@ impl fmt::Debug for RunCondition {
 }
 
 fn unknown() -> Sighting {
-    Sighting::pending("nothing is known yet")
+    Sighting::pending("not evaluated yet")
 }
 
 /// Combines two streams. A stream that ends keeps its last value.

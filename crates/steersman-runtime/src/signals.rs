@@ -61,13 +61,13 @@ pub enum Signal {
 #[non_exhaustive]
 pub enum InstallError {
     /// Signals were already installed in this process.
-    #[error("signals are installed already in this process: hand the first `Signals` on instead")]
+    #[error("signal handlers are already installed in this process; pass on the first `Signals` instead")]
     Twice,
     /// The caller is not in a tokio runtime.
-    #[error("signals are waited for with tokio: call this within its runtime")]
+    #[error("cannot install signal handlers outside of a tokio runtime; call this within one")]
     NoRuntime,
     /// The operating system returned an error.
-    #[error("the system does not let this process handle {0}")]
+    #[error("cannot install the handler of {0}")]
     Refused(Signal, #[source] io::Error),
 }
 

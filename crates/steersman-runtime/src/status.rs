@@ -30,8 +30,8 @@ pub enum RunnableStatus {
     },
     /// The runnable is ready.
     Ready,
-    /// The runnable works, but some non-default clusters fail. It continues with the default cluster and with those that do
-    /// not fail.
+    /// The runnable works, but some non-default clusters fail. It continues with the default cluster and with the
+    /// clusters that do not fail.
     Impaired {
         /// The clusters that fail, with the errors.
         reason: String,

@@ -231,7 +231,7 @@ impl Supervisor {
         if let Some(running) = released.filter(|_| !has_ended) {
             tracing::warn!(
                 name,
-                "did not end within the grace period after its cluster was removed, and is cancelled"
+                "did not end in time after its cluster was removed; cancelling it"
             );
             self.leaving.add(name, running);
         }

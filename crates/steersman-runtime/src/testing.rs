@@ -20,7 +20,7 @@
 //! });
 //! let stand = Stand::new(client).await?;
 //! let table = [
-//!     Case::new("what is gone is none of our business").request(ObjectKey::new("web", "gone")),
+//!     Case::new("ignores a deleted map").request(ObjectKey::new("web", "gone")),
 //!     Case::new("a map without a label gets one")
 //!         .given(&map)
 //!         .request(ObjectKey::new("web", "front"))
@@ -73,7 +73,7 @@ pub struct Stand {
 
 /// A row of a table; see the [module](self).
 #[derive(Debug)]
-#[must_use = "a case says something when it is checked"]
+#[must_use = "a case does nothing until `check` is called"]
 pub struct Case {
     name: String,
     given: Vec<Value>,
@@ -157,8 +157,11 @@ impl Stand {
     /// # Panics
     /// When the value is not an object, or the server rejects it.
     async fn put(&self, case: &str, given: Value) {
-        let object: DynamicObject = serde_json::from_value(given).expect("what is given is an object");
-        let types = object.types.clone().expect("what is given says its kind");
+        let object: DynamicObject = serde_json::from_value(given).expect("the given value is an object");
+        let types = object
+            .types
+            .clone()
+            .expect("the given object has apiVersion and kind");
         let (group, version) = types
             .api_version
             .rsplit_once('/')
@@ -226,7 +229,7 @@ impl Case {
     /// # Panics
     /// When the object cannot be serialized as JSON.
     pub fn given(mut self, object: &impl Serialize) -> Self {
-        let value = serde_json::to_value(object).expect("what is given can be written as JSON");
+        let value = serde_json::to_value(object).expect("the given object can be serialized as JSON");
         self.given.push(value);
         self
     }
@@ -272,7 +275,8 @@ impl Case {
     ) -> Outcome {
         let name = &self.name;
         let request = self.request.or_else(|| self.given.first().map(key_of));
-        let request = request.unwrap_or_else(|| panic!("{name}: say what is asked for"));
+        let request =
+            request.unwrap_or_else(|| panic!("{name}: no request; call `.request(…)` or `.given(…)`"));
         for given in self.given {
             stand.put(name, given).await;
         }

@@ -375,7 +375,7 @@ async fn keep_serving<R: RequestKey>(outfit: Arc<WorkerPool<R>>) {
     while AssertUnwindSafe(outfit.serve()).catch_unwind().await.is_err() {
         outfit.tell_if_closing();
         outfit.plan.count_panic();
-        tracing::error!(controller = %outfit.plan.name, "a worker panicked outside of a reconcile; it goes on in a second");
+        tracing::error!(controller = %outfit.plan.name, "worker panicked outside of a reconcile; it continues in 1 s");
         outfit.clock.sleep_until(outfit.clock.now() + REST).await;
     }
 }

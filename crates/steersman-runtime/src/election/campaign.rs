@@ -190,7 +190,7 @@ impl Figures {
         let registry = registry.sub_registry_with_label(label);
         registry.register(
             "leader_election_master_status",
-            "Whether this replica holds the lease",
+            "1 if this replica holds the lease, else 0",
             self.status.clone(),
         );
         registry.register(

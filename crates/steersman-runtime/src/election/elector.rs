@@ -169,7 +169,7 @@ impl Elector {
             match self.lock.write(sight.lease(), &record).await {
                 Ok(lease) => return Some(Won { lease, sent }),
                 Err(error) if is_overtaken(&error, sight.lease()) => {
-                    tracing::debug!(lease = %self.name(), "another one was quicker");
+                    tracing::debug!(lease = %self.name(), "another candidate acquired the lease first");
                 }
                 Err(error) => {
                     self.in_trouble(&error);
@@ -212,7 +212,7 @@ impl Elector {
                         *may_watch = !error.is_forbidden();
                         tracing::info!(
                             lease = %self.name(), error = %chain(error), polls = !*may_watch,
-                            "the lease cannot be watched"
+                            "cannot watch lease; polling"
                         );
                     }
                     // A server closes a watch after some minutes. If it closes the watch at once, wait before the next one.
@@ -241,7 +241,7 @@ impl Elector {
                 fence_keeper.close(format!("the lease {} was lost: {reason}", self.name()));
                 tracing::warn!(lease = %self.name(), identity = self.settings.identity, reason, "stopped leading");
             }
-            End::Resigned(_) => fence_keeper.close(format!("the lease {} was given up", self.name())),
+            End::Resigned(_) => fence_keeper.close(format!("the lease {} was released", self.name())),
         }
         drop(term);
         end
@@ -385,14 +385,14 @@ impl Elector {
         };
         let (name, lasts) = (self.name(), self.settings.timing.lease);
         match result {
-            Some(Ok(())) => tracing::info!(lease = name, "the lease was given up"),
+            Some(Ok(())) => tracing::info!(lease = name, "released lease"),
             Some(Err(error)) => {
-                tracing::warn!(lease = name, error = %chain(&error), ?lasts, "the lease could not be given up; it runs out");
+                tracing::warn!(lease = name, error = %chain(&error), ?lasts, "failed to release lease; letting it expire");
             }
             None => tracing::warn!(
                 lease = name,
                 ?lasts,
-                "the lease could not be given up in time; it runs out"
+                "failed to release lease in time; letting it expire"
             ),
         }
         self.acquired = None;

@@ -62,7 +62,7 @@ impl Follower {
                 over => {
                     let error = over.and_then(Result::err);
                     if let Some(error) = &error {
-                        tracing::debug!(lease = %elector.name(), error = %chain(error), "failed to watch the own lease");
+                        tracing::debug!(lease = %elector.name(), error = %chain(error), "failed to watch own lease");
                     }
                     let is_forbidden = error.is_some_and(|error| error.is_forbidden());
                     self.watching = None;

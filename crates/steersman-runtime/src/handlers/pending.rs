@@ -17,7 +17,7 @@ pub(super) struct AllPending(Mutex<HashMap<Request, Pending>>);
 /// Pending calls of one object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
-    /// All handlers are due, except those that were called since.
+    /// All handlers are due, except the ones called since.
     everyone: bool,
     /// By the number of the handler.
     handlers: BTreeMap<u64, Due>,

@@ -49,7 +49,7 @@ async fn put(handle: &LogHandle, body: Body) -> HttpResponse {
     match handle.set_filter(&filter) {
         Ok(()) => {
             let filter = handle.filter();
-            tracing::info!(filter, "the log's filter was changed");
+            tracing::info!(filter, "log filter changed");
             text_response(StatusCode::OK, filter + "\n")
         }
         Err(error) => {

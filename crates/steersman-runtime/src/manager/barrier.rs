@@ -85,7 +85,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Syncs the declared caches, all at the same time, and waits for those that can sync.
+/// Syncs the declared caches, all at the same time, and waits for the ones that can sync.
 pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> CacheSync {
     // With an election, runnables that need leadership sync their caches once they lead.
     let is_contested = inner.election.is_some() || inner.own_leases.is_some();
@@ -107,7 +107,7 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
             .map(|config| tracing::field::display(&config.cluster_url));
         let cluster = cluster.name();
         if said.insert((cluster.clone(), reason.clone())) {
-            tracing::warn!(%kind, %cluster, server, reason, "not in sync; only those who need it wait for it");
+            tracing::warn!(%kind, %cluster, server, reason, "cache not in sync; only runnables that need it wait for it");
         }
     };
     tokio::select! {

@@ -65,16 +65,16 @@ pub enum BuildError {
     #[error(transparent)]
     Name(#[from] DuplicateCluster),
     /// The address of the probes could not be bound.
-    #[error("`/healthz` and `/readyz` cannot be served")]
+    #[error("cannot serve `/healthz` and `/readyz`")]
     Health(#[source] BindError),
     /// The address of the metrics could not be bound.
-    #[error("`/metrics` cannot be served")]
+    #[error("cannot serve `/metrics`")]
     Metrics(#[source] MetricsServerError),
     /// The settings of the leader election are invalid.
     #[error(transparent)]
     Election(#[from] ElectionError),
     /// Two handlers have the same path.
-    #[error("the probes cannot be served")]
+    #[error("cannot serve the probes")]
     Route(#[from] RouteError),
 }
 
@@ -84,11 +84,11 @@ fn advice(error: &ConnectError) -> &'static str {
         ConnectError::Infer(InferError::Explicit(_)) => {
             "correct the file that KUBECONFIG names, or name another"
         }
-        ConnectError::Infer(_) => "give one with `.cluster()`, or say `.without_cluster()`",
+        ConnectError::Infer(_) => "add one with `.cluster()`, or call `.without_cluster()`",
         ConnectError::NoRuntime { .. } => {
             "build the manager in a tokio runtime, as `#[tokio::main]` makes one"
         }
-        _ => "the configuration that was found does not work; another one can be given with `.cluster()`",
+        _ => "the inferred configuration does not work; correct it, or add a cluster with `.cluster()`",
     }
 }
 
@@ -158,7 +158,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// Lets `/readyz` pass before caches are in sync and runnables are ready. Those checks (`caches`, `runnables`, `warm`)
+    /// Lets `/readyz` pass before caches are in sync and runnables are ready. The checks (`caches`, `runnables`, `warm`)
     /// are then available only at their own paths, such as `/readyz/warm`.
     ///
     /// Use it for a process that serves a conversion webhook which its own lists need: the API server calls the webhook
@@ -182,8 +182,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Serves `/metrics`; the function configures the server. Without further settings it listens on a loopback port; other
-    /// addresses need TLS and authorization. Default: not served.
+    /// Serves `/metrics`; the function configures the server. It listens on a loopback port unless set otherwise; other
+    /// addresses need TLS and authorization, or `insecure()`. Default: not served.
     pub fn metrics(mut self, server: impl FnOnce(MetricsServer) -> MetricsServer + Send + 'static) -> Self {
         self.metrics = Some(Box::new(server));
         self
@@ -437,7 +437,7 @@ impl Endpoints {
                     // One failure is enough to end the run.
                     let _ = failures.try_send(error.unwrap_or_else(|| "it ended by itself".into()));
                 } else if let Some(error) = error {
-                    tracing::warn!(error = %crate::supervise::chain(&*error), "an HTTP endpoint did not end well");
+                    tracing::warn!(error = %crate::supervise::chain(&*error), "HTTP endpoint failed during shutdown");
                 }
                 // Fails only if no task waits for the end.
                 let _ = done.send(());

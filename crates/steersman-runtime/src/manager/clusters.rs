@@ -14,7 +14,7 @@ use super::{Inner, Manager, Registry, State, last_events};
 #[non_exhaustive]
 pub enum RemoveError {
     /// No cluster has this name.
-    #[error("there is no cluster named `{name}`")]
+    #[error("cannot remove cluster `{name}`: the manager has no cluster of this name")]
     Unknown {
         /// The name.
         name: ClusterName,

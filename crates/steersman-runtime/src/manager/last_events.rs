@@ -52,7 +52,7 @@ async fn write_within(
         _ = join_all(clusters.iter().map(Cluster::flush_events)) => {}
         () = clock.sleep_until(now + time) => {
             let clusters: Vec<&str> = clusters.iter().map(|cluster| cluster.name().as_str()).collect();
-            tracing::warn!(?clusters, limit = ?time, "the last events were not written in time");
+            tracing::warn!(?clusters, limit = ?time, "failed to write the last events in time");
         }
     }
 }

@@ -256,14 +256,14 @@ async fn wind_down(
         if !is_vacated {
             tracing::warn!(
                 lease = election.settings.lease,
-                "what the leader did has not ended in time, so the lease is not given up but runs out"
+                "leader work exceeded the deadline; letting the lease expire"
             );
         }
         tokio::select! {
             biased;
             () = campaign.resign(is_vacated && election.settings.release) => {}
             () = clock.sleep_until(deadline) => {
-                tracing::warn!(lease = election.settings.lease, "the lease was not given up in time; it runs out");
+                tracing::warn!(lease = election.settings.lease, "failed to release lease in time; letting it expire");
             }
         }
     }

@@ -48,12 +48,8 @@ impl Gauges {
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut metric = encoder.encode_descriptor(
-            "workqueue_depth",
-            "Keys that may be worked on now",
-            None,
-            MetricType::Gauge,
-        )?;
+        let mut metric =
+            encoder.encode_descriptor("workqueue_depth", "Keys that are ready", None, MetricType::Gauge)?;
         for (controller, queue) in self.living() {
             for (priority, keys) in queue.depth_by_priority() {
                 let priority = priority.to_string();
@@ -70,7 +66,7 @@ impl Collector for Gauges {
             &mut encoder,
             (
                 "workqueue_unfinished_work_seconds",
-                "How long the keys in flight have been worked on, together",
+                "Total time that the keys in flight have been worked on",
             ),
             |depth| depth.unfinished_work().as_secs_f64(),
         )?;
@@ -78,7 +74,7 @@ impl Collector for Gauges {
             &mut encoder,
             (
                 "workqueue_longest_running_processor_seconds",
-                "How long the oldest key in flight has been worked on",
+                "Time that the oldest key in flight has been worked on",
             ),
             |depth| depth.longest_running().as_secs_f64(),
         )?;

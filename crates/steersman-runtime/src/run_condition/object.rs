@@ -67,16 +67,16 @@ impl Watching {
         }
         let informer = cluster.cache().informer_in(&resource, &scope);
         let about = format!("{resource} {key}");
-        let absent = Sighting::new(Presence::Absent, format!("{about} is not there"));
+        let absent = Sighting::new(Presence::Absent, format!("{about} does not exist"));
         let (told, object) = watch::channel(absent);
         let holds = Arc::clone(holds);
         let registration = informer.handle("condition", move |event: &Event| {
             let object = event.object();
             let sighting = match object.decoded::<K>() {
-                _ if event.is_deletion() => Sighting::new(Presence::Absent, format!("{about} is gone")),
+                _ if event.is_deletion() => Sighting::new(Presence::Absent, format!("{about} was deleted")),
                 Ok(found) => Sighting::new(
                     Presence::from(holds(&found)),
-                    format!("{about} is at {}", object.resource_version()),
+                    format!("{about} has resource version {}", object.resource_version()),
                 ),
                 Err(error) => Sighting::new(Presence::Unknown, error.to_string()),
             };

@@ -181,7 +181,7 @@ where
             next = next + interval;
             let now = cx.clock().now();
             if next <= now {
-                next = now + interval; // What was missed is not made up for.
+                next = now + interval; // Missed ticks are skipped.
             }
             cx.clock().sleep_until(next).await;
         }

@@ -40,7 +40,7 @@ impl<R: RequestKey> WorkerPool<R> {
     pub(super) async fn work(&self, item: Item<R>) {
         let plan = &self.plan;
         let Some(engagement) = self.engagement(item.key()) else {
-            item.done(); // Its cluster has gone.
+            item.done(); // Its cluster was removed.
             return;
         };
         let Some(item) = self.pass_gate(item) else {
