@@ -9,7 +9,7 @@
 //! 4. Lines are written to standard error, including lines of the `log` crate.
 //! 5. After [`install`](Logging::install), a panic is one line, with the fields of its spans, instead of the text of the
 //!    standard library. The line has a backtrace if `RUST_BACKTRACE` is set. If a writer is set, or the filter drops the
-//!    line, the text of the standard library is also written. [`panics(false)`](Logging::panics) leaves panics unchanged.
+//!    line, the text of the standard library is still written. [`panics(false)`](Logging::panics) leaves panics unchanged.
 //! 6. A TLS certificate that is rejected is logged by the component that connects, not once more by the verifier at each attempt.
 
 mod json;

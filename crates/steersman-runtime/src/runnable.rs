@@ -9,7 +9,7 @@ use crate::{BoxError, CacheRequirement, RunContext};
 
 /// A task that runs until it is stopped, and can run again afterwards.
 ///
-/// A manager starts it in the phase of its [`needs`](Self::run_policy). If it returns an error, the manager shuts down with
+/// A manager starts it in the phase of its [`run_policy`](Self::run_policy). If it returns an error, the manager shuts down with
 /// that error and the name of the runnable. A stopped runnable returns `Ok`.
 ///
 /// ```

@@ -81,7 +81,7 @@ struct Inner {
     states: BTreeMap<ClusterName, SourceState>,
     /// The clusters that exist at the start are known.
     is_complete: bool,
-    /// All initial clusters are in sync. Clusters that are added later are listed while the others continue.
+    /// Every initial cluster has synced or failed once. Clusters that are added later are listed while the others continue.
     has_begun: bool,
 }
 

@@ -217,8 +217,8 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// Returns true if the same error was logged so recently that it is not logged as a warning again. Keys are retried many
-/// times within the first seconds, and an unhealthy server makes many of them fail. One of ten such failures is logged.
+/// Returns true if the retry is so soon that a repeated error is not logged as a warning. Keys are retried many times within
+/// the first seconds, and an unhealthy server makes many of them fail. One of ten such failures is logged as a warning.
 fn is_frequent(finished: &Finished) -> bool {
     let is_soon = finished.delay().is_some_and(|delay| delay < SOON);
     is_soon && !finished.failures().is_multiple_of(10)
