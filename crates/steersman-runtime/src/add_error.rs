@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a manager does not take something.
+//! The error of adding to a manager.
 
 use steersman_cluster::ClusterName;
 
@@ -9,10 +9,10 @@ use crate::DuplicateCluster;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// There is no cluster.
+    /// The manager has no cluster.
     #[error("the manager has no cluster; add one, or name one with `.on(&cluster)`")]
     NoCluster,
-    /// Another runnable has the name.
+    /// Another runnable has the same name.
     #[error(
         "cannot add `{name}`: another runnable has this name; names identify runnables in logs, metrics and readiness"
     )]
@@ -20,21 +20,21 @@ pub enum AddError {
         /// The name.
         name: String,
     },
-    /// It needs a cluster that the manager does not have.
+    /// The runnable needs a cluster that the manager does not have.
     #[error("cannot add `{name}`: the manager has no cluster `{cluster}`; add it first with `add_cluster`")]
     UnknownCluster {
-        /// The name of the runnable.
+        /// Name of the runnable.
         name: String,
-        /// The cluster that it needs.
+        /// The missing cluster.
         cluster: ClusterName,
     },
-    /// Another cluster has the name.
+    /// Another cluster has the same name.
     #[error(transparent)]
     DuplicateCluster(#[from] DuplicateCluster),
     /// The manager is shutting down.
     #[error("cannot add `{name}`: the manager is shutting down")]
     Stopping {
-        /// The name of the runnable.
+        /// Name of the runnable.
         name: String,
     },
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a controller is put together.
+//! Builder of controllers.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
     source::{self, AnySource, Gone, KindSource, ToRequest},
 };
 
-/// A controller that is being put together; from [`Controller::of`] and its siblings.
+/// Builder of a [`Controller`]; from [`Controller::of`] and its siblings.
 ///
 /// ```no_run
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
@@ -43,12 +43,12 @@ use crate::{
 ///     Ok(())
 /// }
 /// ```
-#[must_use = "a controller runs once it is given to a host"]
+#[must_use = "a controller runs once it is added to a manager"]
 pub struct Builder<R: RequestKey, T> {
     name: String,
     home: Option<Cluster>,
     primary: Option<Primary<R, T>>,
-    /// Those that are found by the primary kind, which is not settled before the end.
+    /// Owned kinds. They need the primary kind, which is final only in `build`.
     owned: Vec<Owned<R>>,
     /// Kinds whose changes enqueue nothing.
     read: Vec<KindSource<R>>,
@@ -58,7 +58,7 @@ pub struct Builder<R: RequestKey, T> {
     memory: Option<Arc<dyn Memory<R>>>,
 }
 
-/// The kind that a controller is about, and the key of one of its objects.
+/// Primary kind of the controller, and the key of one of its objects.
 struct Primary<R: RequestKey, T> {
     kind: Kind<T>,
     source: fn(Kind<T>) -> KindSource<R>,
@@ -66,10 +66,10 @@ struct Primary<R: RequestKey, T> {
     gone: Option<Gone>,
 }
 
-/// A kind of children, once it is known whose they are.
+/// Makes the source of an owned kind once the primary kind is final.
 type Owned<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
 
-/// What children need to know of the primary kind.
+/// Facts about the primary kind that sources of owned kinds need.
 struct Parent {
     resource: Resource,
     namespaced: Namespaced,
@@ -77,7 +77,7 @@ struct Parent {
     objects: Arc<Primaries>,
 }
 
-/// The type of a controller's primary kind where it has none.
+/// Type of the primary kind of a controller that has none.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NoPrimary {}
@@ -95,24 +95,24 @@ impl<T: 'static> Builder<Request, T> {
         }
     }
 
-    /// Objects of the primary kind that a label selector selects. The client in the context reads the kind in the same
-    /// scope; see [`owns`](Self::owns).
+    /// Selects objects of the primary kind by labels. The client in the context reads the kind in the same scope; see
+    /// [`owns`](Self::owns).
     pub fn labels(self, selector: impl Into<String>) -> Self {
         self.primary(|kind| kind.labels(selector))
     }
 
-    /// Objects of the primary kind that a field selector selects. What is read follows it as with [`labels`](Self::labels).
+    /// Selects objects of the primary kind by fields. The scope of reads follows, as with [`labels`](Self::labels).
     pub fn fields(self, selector: impl Into<String>) -> Self {
         self.primary(|kind| kind.fields(selector))
     }
 
-    /// Objects of the primary kind in this namespace; said several times, in each. What is read follows it as with
-    /// [`labels`](Self::labels).
+    /// Selects objects of the primary kind in this namespace; several calls select several namespaces. The scope of reads
+    /// follows, as with [`labels`](Self::labels).
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         self.primary(|kind| kind.namespace(namespace))
     }
 
-    /// Only changes of objects of the primary kind that the predicate admits.
+    /// Drops changes of objects of the primary kind that the predicate rejects.
     pub fn when(self, predicate: Predicate<T>) -> Self {
         self.primary(|kind| kind.when(predicate))
     }
@@ -122,30 +122,34 @@ impl<T: 'static> Builder<Request, T> {
         self.primary(|kind| kind.index(index))
     }
 
-    /// The controller runs only while the primary kind is installed: it starts when its definition is established, stops
-    /// when that goes, and starts again when it returns. Without this, a kind that is not there is a mistake that ends
+    /// Runs the controller only while the primary kind is installed: it starts when the CRD is established, stops when the
+    /// CRD is removed, and starts again when the CRD is installed again. Without this, a missing kind is an error that ends
     /// the run after the sync timeout.
     pub fn when_installed(self) -> Self {
         self.primary(Kind::when_installed)
     }
 
-    /// Every object of the primary kind again at about this interval, with low priority. Default, and with zero: never.
+    /// Enqueues every object of the primary kind at about this interval, with low priority. Default: never; zero means
+    /// never.
     pub fn resync(self, every: Duration) -> Self {
         self.primary(|kind| kind.resync(every))
     }
 
-    /// Objects of the primary kind, and of those that it owns, in every cluster of the manager. The client in the
-    /// context is that of the request's cluster. A cluster that does not have the kind holds up no other; the controller is
-    /// degraded because of it, and says so. With [`when_installed`](Self::when_installed) each cluster is worked on while
-    /// it has the kind. When that goes there, so do the keys of the cluster. A reconcile that is under way there is
-    /// told by [`Context::stop`](crate::Context::stop), and cancelled if it takes longer than 10 s after that.
+    /// Watches the primary kind, and the kinds that it owns, in every cluster of the manager. The client in the context is
+    /// that of the request's cluster.
+    ///
+    /// A cluster without the kind delays no other cluster; the controller reports itself as degraded and names the cluster.
+    /// With [`when_installed`](Self::when_installed), the controller works on each cluster while the kind is installed
+    /// there. When the kind is removed from a cluster, the keys of that cluster are removed. A reconcile in flight there
+    /// gets a stop request through [`Context::stop`](crate::Context::stop), and is cancelled if it takes longer than 10 s
+    /// after that.
     pub fn on_every_cluster(self) -> Self {
         self.primary(Kind::on_every_cluster)
     }
 
-    /// Calls `forget` for each object of the primary kind that goes, in every replica that watches it, whoever leads: to
-    /// forget what is remembered about it. It has no client, runs where changes are dispatched, and must be quick. What has
-    /// to be done about a deletion belongs into the reconciler, which hears of it too, and is tried again.
+    /// Calls `forget` for each deleted object of the primary kind, in every replica that watches it, leader or standby. Use
+    /// it to drop in-memory state about the object. The function has no client, runs where changes are dispatched, and must
+    /// be quick. Put cleanup into the reconciler: it is called for deletions too, and retried.
     pub fn on_deleted_everywhere(
         mut self,
         forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static,
@@ -156,12 +160,12 @@ impl<T: 'static> Builder<Request, T> {
         self
     }
 
-    /// A kind whose objects wake the one that controls them, if that is of the primary kind.
+    /// Watches a kind and enqueues the controlling owner of each changed object, if that owner is of the primary kind.
     ///
     /// The client in the context reads the kind in the same scope, from the same watch, so that a reconcile sees the change
-    /// that triggered it. Where a kind is watched in several scopes, a read sees the objects of all of them. An object that
-    /// a label or field selector leaves out is not found, and a namespace outside of the scope is an error: to read such an
-    /// object, name another scope with [`Client::in_scope`](steersman_cluster::Client::in_scope), or read it
+    /// that triggered it. If a kind is watched in several scopes, a read sees the objects of all of them. A read does not
+    /// find an object that a label or field selector excludes, and a namespace outside of the scope is an error. To read
+    /// such an object, name another scope with [`Client::in_scope`](steersman_cluster::Client::in_scope), or read it
     /// [live](steersman_cluster::Client::live).
     pub fn owns<C: KnownKind + 'static>(self) -> Self {
         self.owns_with(kind::<C>())
@@ -180,7 +184,7 @@ impl<T: 'static> Builder<Request, T> {
         self.owned(child, Owners::controlling)
     }
 
-    /// As [`owns_with`](Self::owns_with), for every owner of the primary kind and not only the controlling one.
+    /// As [`owns_with`](Self::owns_with), for every owner of the primary kind, not only the controlling one.
     pub fn owns_shared<C: 'static>(self, child: Kind<C>) -> Self {
         self.owned(child, Owners::every)
     }
@@ -190,7 +194,7 @@ impl<T: 'static> Builder<Request, T> {
             let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
             let child = child.index(&BY_CONTROLLER);
             let child = match (&child.place, &parent.place) {
-                // Owner and child are in one cluster.
+                // An owner and its children are in the same cluster.
                 (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
                     place: place.clone(),
                     ..child
@@ -233,26 +237,27 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         }
     }
 
-    /// The controller's own cluster. Default: that of the host.
+    /// Default cluster of the controller. Default: the default cluster of the manager.
     pub fn on(mut self, cluster: &Cluster) -> Self {
         self.home = Some(cluster.clone());
         self
     }
 
-    /// Another kind, and what its changes mean. Reconciles read it in the same scope, as with [`owns`](Builder::owns).
+    /// Watches another kind; `handler` turns its changes into keys. Reconciles read it in the same scope, as with
+    /// [`owns`](Builder::owns).
     pub fn watches<W: 'static>(mut self, kind: Kind<W>, handler: impl Handler<W, R>) -> Self {
         self.sources.push(AnySource::Kind(KindSource::new(kind, handler)));
         self
     }
 
-    /// A kind that reconciles read and whose changes enqueue nothing. Its cache is in sync before the first reconcile, and
-    /// belongs to what makes a standby warm.
+    /// Declares a kind that reconciles read and whose changes enqueue nothing. Its cache is in sync before the first
+    /// reconcile, and a warm standby keeps it in sync.
     ///
-    /// A kind that a controller watches need not be declared. One that it reads without either is watched from its first
-    /// read on, as the cluster's cache is set up for it; a [warm](Self::warm) controller logs a warning then, because a
-    /// standby does not have it.
+    /// Watched kinds do not need this. A kind that is neither watched nor declared is watched from its first read on, in
+    /// the scope that is set for it in the cluster's cache. A [warm](Self::warm) controller logs a warning then, because a
+    /// standby does not have that cache.
     ///
-    /// With [`on_every_cluster`](Builder::on_every_cluster) it is read in every cluster, unless it names one with
+    /// With [`on_every_cluster`](Builder::on_every_cluster) the kind is read in every cluster, unless it names one with
     /// [`on`](Kind::on).
     pub fn reads<W: 'static>(mut self, kind: Kind<W>) -> Self {
         let nothing = handle_fn(|_: &ObjectEvent<'_, W>, _: &mut Enqueue<'_, R>| {});
@@ -260,90 +265,90 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// Another source: a stream, a channel, a timer, or one of your own.
+    /// Adds another source: a stream, a channel, a timer, or your own.
     pub fn source(mut self, source: impl Source<R>) -> Self {
         self.sources.push(AnySource::Other(Box::new(source)));
         self
     }
 
-    /// How many keys are worked on at once. Default: 1.
+    /// Number of keys that are reconciled at the same time. Default: 1.
     pub fn workers(mut self, workers: usize) -> Self {
         self.options = self.options.workers(workers);
         self
     }
 
-    /// A reconcile that takes longer is cancelled and tried again after its back-off; with several
-    /// [`Handlers`](crate::Handlers), a call of one of them. Default: none.
+    /// Timeout of a reconcile; with several [`Handlers`](crate::Handlers), of each call of one of them. On timeout the
+    /// reconcile is cancelled and retried after its back-off. Default: none.
     pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
         self.options = self.options.reconcile_timeout(limit);
         self
     }
 
-    /// Log a warning with the key when a reconcile takes longer than this. The reconcile is not cancelled. Default: 1 min;
+    /// Logs a warning with the key when a reconcile takes longer than this. The reconcile is not cancelled. Default: 1 min;
     /// zero turns the warning off.
     pub fn reconcile_warn_after(mut self, limit: Duration) -> Self {
         self.options = self.options.reconcile_warn_after(limit);
         self
     }
 
-    /// Reconciles per minute of one key that change an object, above which the key is slowed down to this rate. Default: 60;
-    /// zero turns it off. See [`Options::hot_loop_limit`].
+    /// Limits the reconciles per minute of one key that change an object; above the limit, the key is slowed down to this
+    /// rate. Default: 60; zero turns it off. See [`Options::hot_loop_limit`].
     pub fn hot_loop_limit(mut self, per_minute: u32) -> Self {
         self.options = self.options.hot_loop_limit(per_minute);
         self
     }
 
-    /// How long sources may take until they are called in trouble. Default: 2 min.
+    /// Time until a source that is not in sync is reported as failing. Default: 2 min.
     pub fn sync_timeout(mut self, limit: Duration) -> Self {
         self.options = self.options.sync_timeout(limit);
         self
     }
 
-    /// Standby replicas keep its caches and its queue filled, so that it works at once when they lead.
+    /// Keeps the caches and the queue of standby replicas filled, so that the controller works at once after failover.
     pub fn warm(mut self) -> Self {
         self.options = self.options.run_policy(RunPolicy::WarmUp);
         self
     }
 
-    /// It works in every replica, whoever leads.
+    /// Runs the controller in every replica, leader or standby.
     pub fn without_leadership(mut self) -> Self {
         self.options = self.options.run_policy(RunPolicy::Nothing);
         self
     }
 
-    /// How often the cluster is asked whether it has the kinds, where it cannot be watched for that. Of all controllers
-    /// of a cluster the shortest counts. Default: 10 s.
+    /// Interval of polling the cluster for installed kinds, if they cannot be watched. The shortest interval of all
+    /// controllers of a cluster applies. Default: 10 s.
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.options = self.options.poll_every(interval);
         self
     }
 
-    /// Field manager of the writes of this controller; see [`Options::field_manager`]. Default: its name.
+    /// Field manager of the writes of this controller; see [`Options::field_manager`]. Default: the name of the controller.
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.options = self.options.field_manager(name);
         self
     }
 
-    /// How it works. What is not set there stays as it is.
+    /// Sets options. Options that are unset there keep their value.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options.or(&self.options);
         self
     }
 
-    /// How long a key waits after its failures. Default: 5 ms, doubled each time up to 1000 s, with jitter.
+    /// Back-off of a key after failures. Default: 5 ms, doubled each time up to 1000 s, with jitter.
     pub fn limiter(mut self, limiter: impl Limiter<R>) -> Self {
         self.queue = self.queue.limiter(limiter);
         self
     }
 
-    /// Its reconciler is several in one, and remembers something of the keys.
+    /// Sets the per-key state of a reconciler that consists of several handlers.
     pub(crate) fn remembering(mut self, memory: Arc<dyn Memory<R>>) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// Adds the controller to a manager, which runs it. Its reconciler is an [`ObjectReconciler`](crate::ObjectReconciler) of
-    /// the primary kind, or a [`Reconciler`](crate::Reconciler) of keys.
+    /// Adds the controller to a manager, which runs it. The reconciler is an [`ObjectReconciler`](crate::ObjectReconciler)
+    /// of the primary kind, or a [`Reconciler`](crate::Reconciler) of keys.
     ///
     /// A reconciler of another kind does not compile:
     ///
@@ -368,7 +373,8 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
     /// ```
     ///
     /// # Errors
-    /// When the manager has no cluster and none was said, has a runnable of this name, or is stopping.
+    /// When neither the builder nor the manager has a cluster, the manager already has a runnable of this name, or the
+    /// manager is shutting down.
     pub fn add_to<By: Reconciles<T> + 'static>(
         self,
         manager: &Manager,
@@ -377,7 +383,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self.add_known_to(manager, reconciler, |_| {})
     }
 
-    /// As [`add_to`](Self::add_to); `know` gets the controller before it runs.
+    /// As [`add_to`](Self::add_to); calls `know` with the controller before it runs.
     pub(crate) fn add_known_to<By: Reconciles<T> + 'static>(
         self,
         manager: &Manager,

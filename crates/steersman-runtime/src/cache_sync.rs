@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Caches that are filled before something begins that reads from them.
+//! Syncs caches before a runnable that reads them starts.
 //!
 //! # Guarantees
-//! 1. All are filled at the same time. One is waited for until it is in sync, or known to be absent, forbidden or out of
-//!    reach, or its cluster is gone.
-//! 2. One that is wanted only with certain kinds is not asked for before it is known that they are installed.
-//! 3. They are kept while what wants them runs; those that depend on a kind until it has begun, so that they can end when
-//!    the kind goes.
-//! 4. Whoever lets a cluster go waits for those that run and [name](Runnable::clusters) it.
+//! 1. All caches sync at the same time. The wait for a cache ends when it is in sync, when it is known to be absent,
+//!    forbidden or unreachable, or when its cluster is removed.
+//! 2. A cache that requires certain kinds is not listed before these kinds are known to be installed.
+//! 3. Caches are held while their runnable runs. Caches that depend on a kind are held only until the runnable has started,
+//!    so that they can end when the kind is removed.
+//! 4. Removal of a cluster waits for running runnables that [name](Runnable::clusters) it.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use steersman_core::MonotonicTime;
 
 use crate::{BoxError, ClusterSet, RunContext, Runnable, RunnableStatus};
 
-/// Objects that somebody will read from a cache.
+/// Objects that a runnable reads from a cache.
 #[derive(Clone, Debug)]
 pub struct CacheRequirement {
-    /// Nothing for every cluster.
+    /// `None` means every cluster.
     cluster: Option<Cluster>,
     resource: Resource,
     scope: Option<Scope>,
     metadata_only: bool,
-    /// How often to look whether the resource itself is installed, where it is wanted only then.
+    /// Poll interval for the presence of the resource, if it is required only while installed.
     if_installed: Option<Duration>,
-    /// Other kinds without which it is not wanted.
+    /// Other kinds that have to be installed as well.
     given: Vec<Installed>,
 }
 
-/// A kind that a cluster has to have.
+/// A kind that has to be installed in a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     cluster: Cluster,
@@ -55,13 +55,13 @@ impl Installed {
 }
 
 impl CacheRequirement {
-    /// The objects of a resource as the cluster's cache is set up for it, or a part of them.
+    /// Requires the objects of a resource, in `scope` or in the scope that the cluster's cache is set up for.
     #[must_use]
     pub fn new(cluster: Cluster, resource: Resource, scope: Option<Scope>) -> Self {
         Self::of(Some(cluster), resource, scope)
     }
 
-    /// The same in every cluster that there is when something begins.
+    /// Requires the objects of a resource in every cluster that exists at the start.
     #[must_use]
     pub fn on_every_cluster(resource: Resource, scope: Option<Scope>) -> Self {
         Self::of(None, resource, scope)
@@ -84,13 +84,13 @@ impl CacheRequirement {
         &self.resource
     }
 
-    /// Whether objects of this cluster are wanted.
+    /// Returns true if objects of this cluster are required.
     #[must_use]
     pub fn is_in(&self, cluster: &ClusterName) -> bool {
         self.cluster.as_ref().is_none_or(|own| own.name() == cluster)
     }
 
-    /// Only where the cluster has the kind. Default: it is a mistake if it does not.
+    /// Requires the cache only while the kind is installed. Default: a missing kind is an error.
     #[must_use]
     pub fn if_installed(self) -> Self {
         self.polled(POLL_EVERY)
@@ -110,13 +110,13 @@ impl CacheRequirement {
         }
     }
 
-    /// Only while these are there.
+    /// Requires the cache only while these kinds are installed.
     pub(crate) fn given(mut self, kinds: &[Installed]) -> Self {
         self.given.extend_from_slice(kinds);
         self
     }
 
-    /// The informer in this cluster, or a share in it.
+    /// Returns a handle of the informer in this cluster; opens it if needed.
     pub(crate) fn informer(&self, cluster: &Cluster) -> InformerHandle {
         let cache = cluster.cache();
         match (&self.scope, self.metadata_only) {
@@ -127,7 +127,7 @@ impl CacheRequirement {
         }
     }
 
-    /// What it is in each cluster.
+    /// Returns the caches of all clusters of this requirement.
     fn parts(self, fleet: &ClusterSet) -> Vec<Part> {
         let clusters = self.cluster.clone().map_or_else(|| fleet.all(), |one| vec![one]);
         clusters
@@ -137,23 +137,23 @@ impl CacheRequirement {
     }
 }
 
-/// Caches that are filled, as long as it is held.
+/// Holds caches in sync until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CacheSync(Vec<Part>);
 
-/// A cache that cannot be filled at the moment.
+/// A cache that cannot sync at the moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub(crate) struct NotSynced {
-    /// Of which kind.
+    /// The kind.
     pub kind: Resource,
-    /// Where.
+    /// The cluster.
     pub cluster: Cluster,
-    /// What is in the way.
+    /// The error.
     pub reason: String,
 }
 
-/// One of them.
+/// The cache of one kind in one cluster.
 #[derive(Debug)]
 struct Part {
     wanted: CacheRequirement,
@@ -163,7 +163,7 @@ struct Part {
 }
 
 impl CacheSync {
-    /// Begins to fill what is wanted.
+    /// Starts to sync the required caches.
     #[must_use]
     pub(crate) fn start(wanted: impl IntoIterator<Item = CacheRequirement>, fleet: &ClusterSet) -> Self {
         Self(
@@ -174,11 +174,11 @@ impl CacheSync {
         )
     }
 
-    /// Waits until there is nothing more to wait for. `told` hears what is waited for, whenever that changes, and `missing`
-    /// what is waited for no more though it is not filled.
+    /// Waits until every cache is in sync or is not worth waiting for. Calls `told` with the caches that are waited for, on
+    /// each change, and `missing` with each cache that is not in sync and not waited for any more.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time, and be called again.
+    /// The future can be dropped at any time, and the method called again.
     pub(crate) async fn filled(
         &mut self,
         mut told: impl FnMut(Vec<String>),
@@ -207,7 +207,7 @@ impl CacheSync {
         told(Vec::new());
     }
 
-    /// Lets those go that depend on a kind.
+    /// Releases the caches that depend on a kind.
     fn release_conditional(&mut self) {
         self.0.retain(|part| part.presences.is_empty());
     }
@@ -232,10 +232,10 @@ impl Part {
         format!("{} (cluster {})", self.wanted.resource, self.cluster.name())
     }
 
-    /// Waits until it is filled, or there is nothing to wait for; gives what is in its way.
+    /// Waits until the cache is in sync, or cannot sync; returns the error.
     async fn settle(&mut self) -> Option<String> {
         let cluster = self.cluster.clone();
-        // A cluster that goes is waited for no longer.
+        // A removed cluster ends the wait.
         cluster.until_closed(self.settle_in_cluster()).await?
     }
 
@@ -257,13 +257,13 @@ impl Part {
     }
 }
 
-/// Runs something as soon as the caches that it wants are filled, or the deadline has passed.
+/// Runs a runnable once its caches are in sync, or the deadline has passed.
 ///
 /// # Errors
-/// Those of what runs.
+/// Errors of the runnable.
 ///
 /// # Cancel safety
-/// As that of what runs.
+/// As that of the runnable.
 pub(crate) async fn run_synced(
     runnable: &impl Runnable,
     cx: RunContext,
@@ -284,10 +284,10 @@ pub(crate) async fn run_synced(
         tokio::select! {
             biased;
             _ = cx.stop().requested() => return Ok(()),
-            // The barrier of the start has said what is not filled, and so does whoever needs it.
+            // The wait at startup has logged what is not in sync, and each user of the cache reports it too.
             () = filling.filled(told, drop) => {}
             () = cx.clock().sleep_until(deadline) => {
-                tracing::warn!(name = runnable.name(), "its caches are not in sync in time; it starts without them");
+                tracing::warn!(name = runnable.name(), "caches not in sync in time; starting without them");
             }
         }
     }
@@ -296,7 +296,7 @@ pub(crate) async fn run_synced(
     tokio::select! {
         biased;
         result = &mut running => return result,
-        // It has its own shares by then.
+        // By then the runnable holds its own handles.
         () = cx.begun() => filling.release_conditional(),
     }
     running.await

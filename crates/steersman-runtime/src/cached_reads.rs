@@ -4,11 +4,12 @@
 //! # Guarantees
 //! 1. A kind that the controller watches in a cluster is read there from the informers that trigger it, so that a reconcile
 //!    sees at least the change that triggered it.
-//! 2. The run holds an informer that a reconcile has opened beside these, also after it has lost leadership.
-//! 3. Such an informer counts for the status of the controller: one of its own cluster that is in trouble degrades it.
+//! 2. The run holds each additional informer that a reconcile has opened, also after it has lost leadership.
+//! 3. Such an informer counts for the status of the controller: if it is in the default cluster and fails, the controller
+//!    is degraded.
 //! 4. A warm controller that opens one logs a warning, once for each kind: a standby does not have it.
-//! 5. A key that failed because caches of some kinds were not in sync is reconciled again as soon as one of them is, whatever
-//!    its back-off. The recovery of another kind does not retry it.
+//! 5. A key that failed because caches of some kinds were not in sync is reconciled again as soon as one of them is,
+//!    whatever its back-off. The recovery of another kind does not retry it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,23 +27,23 @@ use crate::{
     source::{KindSpec, Reporter, SourceState},
 };
 
-/// The clients by which the reconciles of a run read, one for each cluster.
+/// Clients for the reads of the reconciles of a run, one for each cluster.
 pub(crate) struct CachedReads {
     controller: Arc<str>,
     default_cluster: Cluster,
     is_warm: bool,
     watched: Vec<KindSpec>,
     clients: Mutex<BTreeMap<ClusterName, (Cluster, Client)>>,
-    /// Is told when an informer is opened or given up.
+    /// Notified when an informer is opened or released.
     changed: Arc<Notify>,
     recoveries: watch::Sender<Recoveries>,
 }
 
-/// How often an informer could be read from that could not before.
+/// Counts recoveries: an informer became readable that was not before.
 #[derive(Default)]
 pub(crate) struct Recoveries {
     count: u64,
-    /// The number of the last one of each kind.
+    /// Number of the last recovery of each kind.
     last: BTreeMap<Resource, u64>,
 }
 
@@ -60,7 +61,7 @@ impl CachedReads {
         }
     }
 
-    /// The client for a cluster, without fences.
+    /// Returns the client for a cluster, without fences.
     pub(crate) fn client(&self, cluster: &Cluster) -> Client {
         let mut clients = self.lock();
         let known = clients
@@ -76,7 +77,7 @@ impl CachedReads {
         client
     }
 
-    /// The scopes in which the controller watches kinds in a cluster.
+    /// Returns the scopes in which the controller watches kinds in a cluster.
     fn scopes(&self, cluster: &Cluster) -> ReadScopes {
         let watched = self.watched.iter().filter(|kind| {
             let place = kind.cluster(&self.default_cluster);
@@ -92,7 +93,7 @@ impl CachedReads {
         })
     }
 
-    /// Drops the clients of clusters that have left.
+    /// Drops the clients of removed clusters.
     fn dismiss_absent(&self, fleet: &ClusterSet) {
         let is_present = |cluster: &Cluster| {
             let member = fleet.member(cluster.name());
@@ -111,12 +112,12 @@ impl CachedReads {
         let absent = clients.iter().filter(|(_, (cluster, _))| !is_present(cluster));
         let absent: Vec<ClusterName> = absent.map(|(name, _)| name.clone()).collect();
         let dropped: Vec<_> = absent.iter().map(|name| clients.remove(name)).collect();
-        // Not under the lock: the end of a cluster frees its caches.
+        // Dropped after the lock is released: the end of a cluster frees its caches.
         drop(clients);
         drop(dropped);
     }
 
-    /// The informers that reads have opened.
+    /// Returns the informers that reads have opened.
     fn opened(&self) -> Vec<Opened> {
         let clients = self.lock();
         let of_cluster = |(cluster, (_, client)): (&ClusterName, &(Cluster, Client))| {
@@ -131,22 +132,22 @@ impl CachedReads {
         clients.iter().flat_map(of_cluster).collect()
     }
 
-    /// Counts how often an informer could be read from that could not before.
+    /// Watches the recoveries.
     pub(crate) fn recoveries(&self) -> watch::Receiver<Recoveries> {
         self.recoveries.subscribe()
     }
 
-    /// How often that was so far.
+    /// Number of recoveries so far.
     pub(crate) fn recovery_count(&self) -> u64 {
         self.recoveries.borrow().count
     }
 
-    /// The number of the last recovery of each kind.
+    /// Number of the last recovery of each kind.
     pub(crate) fn last_recoveries(&self) -> BTreeMap<Resource, u64> {
         self.recoveries.borrow().last.clone()
     }
 
-    /// Reports how the undeclared informers stand, and tells of recoveries, for as long as the run lasts.
+    /// Reports the state of the undeclared informers, and publishes recoveries, for as long as the run lasts.
     pub(crate) async fn follow(&self, cx: &RunContext, reporter: &Reporter) {
         let mut members = cx.clusters().subscribe();
         let (mut warned, mut was_readable) = (BTreeSet::new(), BTreeSet::new());
@@ -194,8 +195,8 @@ impl CachedReads {
         }
     }
 
-    /// How the undeclared informers of the controller's own cluster stand. Sources report the declared ones, and the state
-    /// of another cluster is its own.
+    /// Returns the state of the undeclared informers in the default cluster. Sources report the declared ones, and other
+    /// clusters have their own state.
     fn state(&self, opened: &[Opened], known: &[Known]) -> SourceState {
         let is_counted = |one: &Opened| !one.is_declared && one.cluster == *self.default_cluster.name();
         let undeclared = opened.iter().zip(known).filter(|(one, _)| is_counted(one));
@@ -246,7 +247,7 @@ struct Opened {
     is_declared: bool,
 }
 
-/// What matters of the health of an informer.
+/// The relevant part of the health of an informer.
 #[derive(PartialEq, Eq)]
 struct Known {
     is_readable: bool,
@@ -257,13 +258,13 @@ impl Known {
     fn of(health: &Health) -> Self {
         Self {
             is_readable: health.synced && !health.absent,
-            // A kind that is not installed is an answer to those who read it.
+            // For a reader, a kind that is not installed is an answer, not a failure.
             trouble: health.trouble.clone().filter(|_| !health.absent),
         }
     }
 }
 
-/// Those that can be read from.
+/// Returns the informers that are readable.
 fn readable(opened: &[Opened], known: &[Known]) -> BTreeSet<(ClusterName, Resource, String)> {
     let readable = opened.iter().zip(known).filter(|(_, known)| known.is_readable);
     let name = |(one, _): (&Opened, &Known)| {

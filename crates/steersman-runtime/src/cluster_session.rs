@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run of a controller as it works on one cluster.
+//! Session: the work of one run of a controller on one cluster.
 
 mod kind_guard;
 
@@ -17,7 +17,7 @@ use crate::{
     ClusterSet, Metrics, Stop, cached_reads::CachedReads, cluster_set::ClusterGuard, hot_loop::note_write,
 };
 
-/// What all reconciles of one run in one cluster share.
+/// State that all reconciles of one run in one cluster share.
 pub(crate) struct ClusterSession {
     pub(crate) controller: Arc<str>,
     pub(crate) cluster: Cluster,
@@ -27,22 +27,22 @@ pub(crate) struct ClusterSession {
     pub(crate) stop: Stop,
     pub(crate) metrics: Metrics,
     pub(crate) recovers_panics: bool,
-    /// How long each of several handlers may take.
+    /// Timeout of each of several handlers.
     pub(crate) handler_limit: Option<Duration>,
     fence: Option<Fence>,
     fleet: ClusterSet,
-    /// Nothing, where there is no run: then informers that reads start end with this.
+    /// `None` without a run: then informers that reads start end with this session.
     reads: Option<Arc<CachedReads>>,
-    /// Nothing, where the cluster is none of the fleet's.
+    /// `None` if the cluster is not in the cluster set.
     visit: Option<ClusterGuard>,
-    /// The clients of other clusters that somebody asked for, with what tells a cluster from one that had its name before.
+    /// Requested clients of other clusters, with the number that distinguishes a cluster from an earlier one of its name.
     guests: Mutex<BTreeMap<ClusterName, (u64, Client)>>,
-    /// Nothing, where the work does not end with a kind.
+    /// `None` if the work does not end with a kind.
     stay: Option<KindGuard>,
 }
 
 impl ClusterSession {
-    /// The visit tells that the cluster is one of the fleet's, and is that of this very cluster.
+    /// Creates a session. The guard is that of this cluster in the cluster set.
     pub(crate) fn new(
         (controller, field_manager): (&str, &str),
         (cluster, visit): (&Cluster, Option<ClusterGuard>),
@@ -73,7 +73,7 @@ impl ClusterSession {
         }
     }
 
-    /// The same, which counts here, and says what a panic means.
+    /// Sets the metrics, and the behaviour on panics.
     pub(crate) fn counted(self, metrics: Metrics, recovers_panics: bool) -> Self {
         Self {
             metrics,
@@ -82,7 +82,7 @@ impl ClusterSession {
         }
     }
 
-    /// The same, where each of several handlers may take so long.
+    /// Sets the timeout of each of several handlers.
     pub(crate) fn limited(self, handler_limit: Option<Duration>) -> Self {
         Self {
             handler_limit,
@@ -90,7 +90,7 @@ impl ClusterSession {
         }
     }
 
-    /// The same, where somebody is told of what is recorded.
+    /// Adds a callback for recorded events.
     pub(crate) fn recorded(self, observer: impl Fn(&RecordedEvent) + Send + Sync + 'static) -> Self {
         Self {
             recorder: self.recorder.observed(observer),
@@ -98,7 +98,7 @@ impl ClusterSession {
         }
     }
 
-    /// The same, which ends with the stay of a kind.
+    /// Ends the session with the kind.
     pub(crate) fn during(self, stay: KindGuard) -> Self {
         Self {
             stop: stay.end().joined(&self.stop),
@@ -107,12 +107,12 @@ impl ClusterSession {
         }
     }
 
-    /// Whether the kind has gone that it is about.
+    /// Returns true if the kind of the session was removed.
     pub(crate) fn is_over(&self) -> bool {
         self.stay.as_ref().is_some_and(|stay| stay.end().is_requested())
     }
 
-    /// Whether work on the cluster may begin.
+    /// Returns true if work on the cluster can begin.
     pub(crate) fn is_current(&self) -> bool {
         match &self.visit {
             Some(visit) => self.fleet.is_there(visit),
@@ -120,7 +120,7 @@ impl ClusterSession {
         }
     }
 
-    /// Lets something end, unless the cluster goes, or the kind, and the grace period after that is over.
+    /// Runs `work`, unless the cluster or the kind was removed and the shutdown timeout after that has passed.
     pub(crate) async fn unless_dismissed<F: Future>(&self, work: F) -> Option<F::Output> {
         let Some(stay) = &self.stay else {
             return self.cluster.until_closed(work).await;
@@ -130,7 +130,7 @@ impl ClusterSession {
                 biased;
                 output = work => Some(output),
                 () = stay.outstayed() => {
-                    tracing::warn!("the kind has gone, and the reconcile did not end in time: it is cancelled");
+                    tracing::warn!("the kind was removed and the reconcile did not end in time; cancelling it");
                     None
                 }
             }
@@ -138,7 +138,7 @@ impl ClusterSession {
         self.cluster.until_closed(staying).await.flatten()
     }
 
-    /// The client of a cluster of the fleet, and a visit there if it is another one.
+    /// Returns the client of a cluster of the cluster set, and a guard if it is another cluster.
     pub(crate) fn client_of(&self, name: &ClusterName) -> Option<(Client, Option<ClusterGuard>)> {
         if name == self.cluster.name() {
             return Some((self.client.clone(), None));
@@ -161,7 +161,7 @@ impl ClusterSession {
         Some((client, Some(visit)))
     }
 
-    /// Lets the clients of clusters go that are not there any more.
+    /// Drops the clients of removed clusters.
     pub(crate) fn dismiss_guests(&self) {
         let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
         guests.retain(|name, (number, _)| {
@@ -171,8 +171,8 @@ impl ClusterSession {
     }
 }
 
-/// A client for reconciles: it reads for this run, writes as the field manager of the controller, and its writes pass the fence
-/// and are counted.
+/// Returns a client for reconciles: it reads for this run and writes with the field manager of the controller; its writes
+/// are fenced and counted.
 fn client_of_run(
     cluster: &Cluster,
     reads: Option<&CachedReads>,

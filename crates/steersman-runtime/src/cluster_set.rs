@@ -1,63 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clusters that something runs on, which come and go.
+//! The clusters of a manager, which can be added and removed.
 //!
 //! # Guarantees
-//! 1. No two clusters of a fleet have one name.
-//! 2. A cluster that departs gets no new work from those who ask the fleet, also if they knew it before.
-//! 3. [`ClusterRemoval::vacated`] ends when the last who works on it has ended.
-//! 4. A cluster that comes under a name that another one had is another one.
+//! 1. No two clusters of a set have the same name.
+//! 2. A removed cluster gets no new work from users of the set, also if they used it before.
+//! 3. [`ClusterRemoval::vacated`] completes when all work on the cluster has ended.
+//! 4. A new cluster with the name of a removed one is another cluster.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use steersman_cluster::{Cluster, ClusterName};
 use tokio::sync::watch;
 
-/// A set of clusters by name. Clones are one fleet.
+/// A set of clusters by name. Clones refer to the same set.
 #[derive(Clone)]
 pub struct ClusterSet(Arc<watch::Sender<Members>>);
 
 #[derive(Default)]
 pub(crate) struct Members {
     present: BTreeMap<ClusterName, Member>,
-    /// Those that departed and are not let go yet.
+    /// Removed clusters that are not closed yet.
     leaving: Vec<Member>,
-    /// How many there were.
+    /// Number of clusters that were ever added.
     arrivals: u64,
 }
 
-/// A cluster that is there.
+/// A cluster of the set.
 #[derive(Clone)]
 pub(crate) struct Member {
     cluster: Cluster,
-    /// Tells it from those that had its name before.
+    /// Distinguishes the cluster from earlier ones of its name.
     number: u64,
     visits: Arc<watch::Sender<usize>>,
 }
 
-/// Work on a cluster of a fleet. Whoever lets the cluster go waits until it drops.
+/// Guard of work on a cluster of the set. Removal of the cluster waits until it is dropped.
 pub(crate) struct ClusterGuard(Member);
 
-/// A cluster that was taken out of a fleet; from [`ClusterSet::depart`]. While it is held, nobody begins anything new on the
-/// cluster.
+/// A cluster that was removed from a set; from [`ClusterSet::depart`]. While it is held, no new work begins on the cluster.
 #[must_use = "the cluster is not closed by itself"]
 pub struct ClusterRemoval {
     member: Member,
     fleet: ClusterSet,
 }
 
-/// There is another cluster of this name.
+/// Another cluster has the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "there is a cluster named `{name}` already: give each cluster a name of its own with `Cluster::builder(name)`"
-)]
+#[error("another cluster is named `{name}`; give each cluster a unique name with `Cluster::builder(name)`")]
 #[non_exhaustive]
 pub struct DuplicateCluster {
-    /// The name that both have.
+    /// The name of both.
     pub name: ClusterName,
 }
 
 impl ClusterSet {
-    /// Without clusters.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(watch::Sender::new(Members::default())))
@@ -66,7 +63,7 @@ impl ClusterSet {
     /// Adds a cluster.
     ///
     /// # Errors
-    /// When there is one of this name.
+    /// When a cluster of this name exists.
     pub fn insert(&self, cluster: Cluster) -> Result<(), DuplicateCluster> {
         let mut result = Ok(());
         self.0.send_if_modified(|members| {
@@ -87,7 +84,7 @@ impl ClusterSet {
         result
     }
 
-    /// Takes a cluster out. Those who work on it are told, and begin nothing new.
+    /// Removes a cluster. Its users are notified, and begin no new work.
     pub fn depart(&self, name: &ClusterName) -> Option<ClusterRemoval> {
         let mut removed = None;
         self.0.send_if_modified(|members| {
@@ -101,7 +98,7 @@ impl ClusterSet {
         })
     }
 
-    /// The cluster of this name.
+    /// Returns the cluster of this name.
     #[must_use]
     pub fn get(&self, name: &ClusterName) -> Option<Cluster> {
         Some(self.0.borrow().present.get(name)?.cluster.clone())
@@ -111,7 +108,7 @@ impl ClusterSet {
         self.0.borrow().present.get(name).cloned()
     }
 
-    /// All of them, by name.
+    /// Returns all clusters, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Cluster> {
         let members = self.0.borrow();
@@ -122,7 +119,8 @@ impl ClusterSet {
             .collect()
     }
 
-    /// All of them and those that departed and are not let go yet, by name. Of several that had one name, the last.
+    /// Returns all clusters, and removed clusters that are not closed yet, by name. Of several with the same name, the last
+    /// one.
     #[must_use]
     pub fn all_and_leaving(&self) -> Vec<Cluster> {
         let members = self.0.borrow();
@@ -134,29 +132,29 @@ impl ClusterSet {
             .collect()
     }
 
-    /// Says that somebody works on the cluster of this name.
+    /// Registers work on the cluster of this name.
     pub(crate) fn visit(&self, name: &ClusterName) -> Option<ClusterGuard> {
-        // Counted before the fleet can change, so that whoever departs does not miss it.
+        // Counted before the set can change, so that a removal does not miss it.
         let members = self.0.borrow();
         let member = members.present.get(name)?;
         member.visits.send_modify(|visits| *visits += 1);
         Some(ClusterGuard(member.clone()))
     }
 
-    /// Whether the cluster that somebody works on is still there.
+    /// Returns true if the cluster of the guard is still in the set.
     pub(crate) fn is_there(&self, visit: &ClusterGuard) -> bool {
         let members = self.0.borrow();
         let member = members.present.get(visit.0.cluster.name());
         member.is_some_and(|member| member.is(&visit.0))
     }
 
-    /// Whether a cluster of this name has departed and is being let go.
+    /// Returns true if a cluster of this name was removed and is not closed yet.
     pub(crate) fn is_leaving(&self, name: &ClusterName) -> bool {
         let members = self.0.borrow();
         members.leaving.iter().any(|member| member.cluster.name() == name)
     }
 
-    /// A receiver that is told of each change.
+    /// Subscribes to changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Members> {
         self.0.subscribe()
     }
@@ -201,10 +199,10 @@ impl ClusterRemoval {
         &self.member.cluster
     }
 
-    /// Waits until nobody works on it any more.
+    /// Waits until no work on the cluster is left.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn vacated(&self) {
         // The sender lives as long as `self`.
         let _ = self

@@ -2,17 +2,16 @@
 //! Runnables that run only while a condition holds.
 //!
 //! # Guarantees
-//! 1. What is wrapped runs while the condition holds, is stopped when it does not any more, and is run again when it
-//!    does, any number of times. Nothing else is touched.
-//!    One that ends by itself is run again when the condition holds anew.
-//! 2. A condition that cannot be told starts nothing and stops nothing, and how things stand stays as it was.
-//! 3. If the condition holds of another incarnation than before, what is wrapped is stopped and run again, also if nobody
-//!    saw the condition fail in between.
-//!    That is so from one run to the next as well.
-//! 4. After each stop because of the condition, what is wrapped is told to [forget](Runnable::forget) what it knew.
-//! 5. Leadership, warm-up and the end of the whole reach what is wrapped as if there were no condition.
-//! 6. While the condition does not hold it stands as dormant, which is ready.
-//! 7. What fails after its condition stopped it is logged, and the rest goes on.
+//! 1. The inner runnable runs while the condition holds, is stopped when it no longer holds, and runs again when it holds
+//!    again, any number of times. Nothing else is affected. If the inner runnable ends by itself, it runs again when the
+//!    condition changes to true again.
+//! 2. An unknown condition starts nothing and stops nothing, and the status is kept.
+//! 3. If the condition holds for another incarnation than before (for example a replaced CRD), the inner runnable is
+//!    stopped and run again, also if no false state was observed in between. This includes the first state of a later run.
+//! 4. After each stop because of the condition, [`forget`](Runnable::forget) of the inner runnable is called.
+//! 5. Leadership, warm-up and shutdown reach the inner runnable as if there were no condition.
+//! 6. While the condition does not hold, the status is dormant, which counts as ready.
+//! 7. An error of the inner runnable after its condition stopped it is logged, and everything else continues.
 
 use std::{
     future::Future,
@@ -30,10 +29,10 @@ use crate::{
     StopHandle, run_synced,
 };
 
-/// How long what is stopped by its condition has to end.
+/// Default shutdown timeout of a runnable that its condition stops.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
-/// A runnable that runs only while a condition holds. It is a runnable, so conditions nest.
+/// A runnable that runs only while a condition holds. Conditions nest.
 ///
 /// ```no_run
 /// use k8s_openapi::api::networking::v1::Ingress;
@@ -54,24 +53,24 @@ pub struct Conditional {
     inner: BoxRunnable,
     condition: RunCondition,
     grace: Duration,
-    /// Of which incarnation what is wrapped still knows something.
+    /// Incarnation that the inner runnable still has state of.
     last: Arc<Mutex<Option<Incarnation>>>,
 }
 
-/// What tells a kind from one that has its name later, where a condition is about one.
+/// Identity of the subject of a condition, such as the UID of a CRD; differs for a new one of the same name.
 type Incarnation = Option<Arc<str>>;
 
-/// How far what is wrapped has got.
+/// Phase of the inner runnable.
 enum Phase<'r> {
     Resting,
     Running(Running<'r>),
-    /// It has ended by itself.
+    /// The inner runnable has ended by itself.
     Done {
         incarnation: Option<Arc<str>>,
     },
 }
 
-/// What runs at the moment.
+/// The current run.
 struct Running<'r> {
     future: Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send + 'r>>,
     stop: StopHandle,
@@ -89,7 +88,7 @@ impl Conditional {
         }
     }
 
-    /// How long what is wrapped has to end when the condition does not hold any more. Default: 10 s.
+    /// Shutdown timeout of the inner runnable when the condition no longer holds. Default: 10 s.
     #[must_use]
     pub fn shutdown_timeout(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -111,13 +110,13 @@ impl Conditional {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops what runs, if something does, and lets it forget.
+    /// Stops the inner runnable if it runs, and drops its state.
     async fn halt(&self, phase: Phase<'_>, cx: &RunContext, sighting: &Sighting) {
         let Phase::Running(running) = phase else {
             return;
         };
         let name = self.inner.name();
-        tracing::debug!(name, reason = %sighting.reason, "stopping, because its condition has changed");
+        tracing::debug!(name, reason = %sighting.reason, "stopping: its condition changed");
         let deadline = cx.clock().now() + self.grace;
         running.stop.stop_by(deadline);
         tokio::select! {
@@ -126,7 +125,7 @@ impl Conditional {
                 tracing::warn!(name, error = %error_chain(&*error), "failed while its condition stopped it");
             },
             () = cx.clock().sleep_until(deadline) => {
-                tracing::warn!(name, grace = ?self.grace, "did not end in time, and is cancelled");
+                tracing::warn!(name, grace = ?self.grace, "did not end within its shutdown timeout; cancelling it");
             }
         }
         self.forget_last();
@@ -147,8 +146,8 @@ impl Runnable for Conditional {
         self.inner.run_policy()
     }
 
-    /// Those of what is wrapped, where all that the condition asks for is that kinds are installed. On other conditions
-    /// they are filled when the condition holds.
+    /// Returns the caches of the inner runnable if the condition depends only on installed kinds. With other conditions,
+    /// caches sync when the condition holds.
     fn caches(&self) -> Vec<CacheRequirement> {
         let Some(kinds) = self.condition.kinds() else {
             return Vec::new();
@@ -170,9 +169,9 @@ impl Runnable for Conditional {
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let mut sightings = self.condition.watch(cx.clock());
         let (mut phase, mut is_known) = (Phase::Resting, false);
-        // What is left of the run before this one is about the incarnation of then.
+        // State left from an earlier run belongs to the incarnation of that run.
         let mut before = self.last().clone();
-        // So long a condition is waited for that nobody can tell.
+        // Limit of the wait for a condition that is unknown.
         let mut late = cx.clock().sleep_until(cx.clock().now() + cx.fill_limit());
         let mut is_late = false;
         cx.set_status(RunnableStatus::Waiting {
@@ -182,7 +181,7 @@ impl Runnable for Conditional {
             tokio::select! {
                 biased;
                 _ = cx.stop().requested() => {
-                    // What runs was told, too, and has as long as the whole.
+                    // The inner runnable has the same stop request and deadline.
                     return match phase {
                         Phase::Running(running) => running.future.await,
                         Phase::Resting | Phase::Done { .. } => Ok(()),
@@ -191,7 +190,7 @@ impl Runnable for Conditional {
                 (result, incarnation) = phase.ended() => {
                     phase = Phase::Done { incarnation };
                     result?;
-                    tracing::info!(name = self.inner.name(), "has ended by itself; it runs again when its condition holds anew");
+                    tracing::info!(name = self.inner.name(), "ended by itself; it runs again when its condition changes to true");
                     cx.ready();
                 }
                 () = &mut late, if !is_known && !is_late => {
@@ -228,7 +227,7 @@ impl Runnable for Conditional {
 }
 
 impl Phase<'_> {
-    /// Whether it has begun because of this.
+    /// Returns true if the phase began because of this state.
     fn is_of(&self, sighting: &Sighting) -> bool {
         match self {
             Self::Resting => false,
@@ -238,7 +237,7 @@ impl Phase<'_> {
         }
     }
 
-    /// Waits until what runs ends by itself, and says of which incarnation it was.
+    /// Waits until the current run ends by itself, and returns its incarnation.
     async fn ended(&mut self) -> (Result<(), BoxError>, Option<Arc<str>>) {
         match self {
             Self::Running(running) => (running.future.as_mut().await, running.incarnation.take()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a reconciler is handed beside the request.
+//! The context of a reconcile.
 
 use std::{
     collections::BTreeMap,
@@ -17,24 +17,24 @@ use crate::{
     indexes::BY_CONTROLLER,
 };
 
-/// The clients and the circumstances of one reconcile. It is owned and cheap to clone.
+/// Context of one reconcile: clients, recorder, attempt and stop request. It is owned and cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     engagement: Arc<ClusterSession>,
     circumstances: Circumstances,
     handler: Option<Arc<str>>,
-    /// The other clusters that this reconcile works on.
+    /// Guards of the other clusters that this reconcile works on.
     visits: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
 }
 
-/// What is special about one reconcile.
+/// Facts about one reconcile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
     pub(crate) number: u64,
-    /// How often the key failed in succession before.
+    /// Number of failures in a row before this attempt.
     pub(crate) failures: u32,
     pub(crate) priority: i32,
-    /// Somebody enqueued the key. Otherwise only the outcome of the last reconcile did.
+    /// True if the key was enqueued. False if only the result of the last reconcile requeued it.
     pub(crate) is_news: bool,
 }
 
@@ -48,7 +48,7 @@ impl Context {
         }
     }
 
-    /// The same for one of several handlers, with the number of its own failures.
+    /// Returns the context for one of several handlers, with the number of its own failures.
     pub(crate) fn of_handler(&self, handler: &Arc<str>, failures: u32) -> Self {
         Self {
             engagement: Arc::clone(&self.engagement),
@@ -69,26 +69,26 @@ impl Context {
         &self.engagement.metrics
     }
 
-    /// Whether a panic is to be counted and tried again, instead of ending the run.
+    /// Returns true if a panic is counted and retried instead of ending the run.
     pub(crate) fn recovers_panics(&self) -> bool {
         self.engagement.recovers_panics
     }
 
-    /// How long each of several handlers may take.
+    /// Timeout of each of several handlers.
     pub(crate) fn handler_limit(&self) -> Option<Duration> {
         self.engagement.handler_limit
     }
 
-    /// A context outside of any controller, for tests that call a reconciler as the function it is.
+    /// Makes a context without a controller, for tests that call a reconciler directly.
     ///
-    /// The handle stops what the reconciler waits for; it lasts as long as it is held.
+    /// The handle requests a stop. The context stays valid while you hold the handle.
     #[must_use]
     pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
         let (handle, engagement) = alone(cluster);
         (handle, Self::new(Arc::new(engagement), ALONE))
     }
 
-    /// The same, where somebody is told of each event that is recorded.
+    /// As `standalone`, with a callback for each recorded event.
     pub(crate) fn standalone_recorded(
         cluster: &Cluster,
         observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
@@ -97,11 +97,12 @@ impl Context {
         (handle, Self::new(Arc::new(engagement.recorded(observer)), ALONE))
     }
 
-    /// Reads from the cache of the request's cluster and writes to its server, as long as this controller may.
+    /// Client that reads from the cache of the request's cluster and writes to its server. Its writes are fenced: they fail
+    /// once this replica does not lead any more.
     ///
-    /// A kind that the controller watches is read in the scopes in which it watches it; see
-    /// [`Builder::owns`](crate::Builder::owns). Other kinds are read as the cache is set up for them, and their informers
-    /// last as long as the run. Declare those with [`Builder::reads`](crate::Builder::reads).
+    /// A kind that the controller watches is read in the scopes in which the controller watches it; see
+    /// [`Builder::owns`](crate::Builder::owns). Other kinds are read in the scope that the cache is set up for, and their
+    /// informers last as long as the run. Declare those with [`Builder::reads`](crate::Builder::reads).
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.engagement.client
@@ -128,23 +129,23 @@ impl Context {
         self.client().list(&query.index(&BY_CONTROLLER, uid)).await
     }
 
-    /// The raw client, which passes the same gate. Its writes are not visible in the cache before the watch reports them, and
-    /// do not count for [`hot_loop_limit`](crate::Options::hot_loop_limit).
+    /// Raw client, with the same fence. Its writes are not visible in the cache before the watch reports them, and do not
+    /// count for [`hot_loop_limit`](crate::Options::hot_loop_limit).
     #[must_use]
     pub fn kube(&self) -> kube::Client {
         self.engagement.client.kube()
     }
 
-    /// The request's cluster. It is that of the whole manager: what its own [client](Cluster::client) writes passes no
-    /// fence. For writes there is [`client`](Self::client).
+    /// The request's cluster, shared by the whole manager. Its own [client](Cluster::client) is not fenced; use
+    /// [`client`](Self::client) for writes.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.engagement.cluster
     }
 
-    /// The client of another cluster of the same manager, behind the same gate. What its reads keep in the cache there is
-    /// let go when the run ends, as with [`client`](Self::client). Whoever removes that cluster waits, within the grace
-    /// period, until this context and its clones are dropped.
+    /// Client of another cluster of the same manager, with the same fence. Informers that its reads open are released when
+    /// the run ends, as with [`client`](Self::client). Removal of that cluster waits, up to the shutdown timeout, until
+    /// this context and its clones are dropped.
     #[must_use]
     pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
         let (client, visit) = self.engagement.client_of(cluster)?;
@@ -155,59 +156,60 @@ impl Context {
         Some(client)
     }
 
-    /// Writes events about objects of the request's cluster, in the name of the controller.
+    /// Recorder of events about objects of the request's cluster, with the controller as the reporter.
     #[must_use]
     pub fn recorder(&self) -> &Recorder {
         &self.engagement.recorder
     }
 
-    /// The controller's name.
+    /// Name of the controller.
     #[must_use]
     pub fn controller(&self) -> &str {
         &self.engagement.controller
     }
 
-    /// The clock.
+    /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.engagement.cluster.clock()
     }
 
-    /// Tells this reconcile from every other one of the process. It is in the log as `reconcile_id`.
+    /// Identifier of this reconcile, unique within the process. The log has it as `reconcile_id`.
     #[must_use]
     pub fn reconcile_id(&self) -> u64 {
         self.circumstances.number
     }
 
-    /// The number of this attempt: 1 at first, and one more after each failure in succession. With several
-    /// [`Handlers`](crate::Handlers), each counts its own. The log has the same number as `attempt`.
+    /// Number of this attempt: 1 at first, plus one for each failure in a row. With several [`Handlers`](crate::Handlers),
+    /// each counts its own. The log has the same number as `attempt`.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.circumstances.failures.saturating_add(1)
     }
 
-    /// Which of several [`Handlers`](crate::Handlers) this is for, where there are such.
+    /// Name of the handler that this context is for, if the controller has several [`Handlers`](crate::Handlers).
     #[must_use]
     pub fn handler(&self) -> Option<&str> {
         self.handler.as_deref()
     }
 
-    /// The priority that the key was queued with.
+    /// Priority of the key when it was taken from the queue.
     #[must_use]
     pub fn priority(&self) -> i32 {
         self.circumstances.priority
     }
 
-    /// Says when the controller is to end. A reconcile may finish what it does within the grace period, with a client
-    /// that works; one that waits for something long can give up earlier. It also says when leadership is lost. Then there is
-    /// no time: the reconcile is cancelled where it waits next, and this is for what cannot be cancelled.
+    /// Stop request of the controller. On shutdown, a reconcile can finish within the shutdown timeout, and its client
+    /// works until then; a reconcile that waits for something long should return earlier. The stop is also requested when
+    /// leadership is lost. Then the reconcile is cancelled at its next `await`, and the request is for work that cannot be
+    /// cancelled.
     #[must_use]
     pub fn stop(&self) -> &Stop {
         &self.engagement.stop
     }
 }
 
-/// The circumstances of a reconcile outside of any controller.
+/// Facts about a reconcile without a controller.
 const ALONE: Circumstances = Circumstances {
     number: 0,
     failures: 0,
@@ -215,11 +217,11 @@ const ALONE: Circumstances = Circumstances {
     is_news: true,
 };
 
-/// Work on a cluster outside of any controller.
+/// Session of a cluster without a controller.
 fn alone(cluster: &Cluster) -> (StopHandle, ClusterSession) {
     let (handle, stop) = StopHandle::new();
     let fleet = ClusterSet::new();
-    // An empty fleet has no cluster of this name.
+    // An empty cluster set cannot have a cluster of this name.
     let _ = fleet.insert(cluster.clone());
     let engagement = ClusterSession::new(
         ("standalone", "standalone"),

@@ -2,18 +2,19 @@
 //! A controller: a plan that can be run.
 //!
 //! # Guarantees
-//! 1. The plan never changes and holds no informer, so a run can follow another as if it were the first.
-//! 2. Two runs at the same time are refused.
-//! 3. No key is reconciled before every source has enqueued what was there.
-//! 4. Keys that are enqueued before a run, or left over from one, are worked on by the next.
-//! 5. When a run is told to stop, what is in flight may end within the grace period; then it is cancelled, and its key is
-//!    kept.
-//! 6. A source in trouble holds up only its own controller.
-//! 7. The failures of an object of the primary kind go with it: its deletion is reconciled at once, and one that gets its
-//!    name begins without them.
-//! 8. What is in flight is told when the term ends in which it began, and does not outlive it, also while the run ends.
-//! 9. A source runs as long as the run, over all terms. When a term ends, the keys of every object that its informers hold are
-//!    enqueued for the next one.
+//! 1. The plan never changes and holds no informer. A later run behaves like the first one.
+//! 2. Two runs at the same time are an error.
+//! 3. No key is reconciled before every source has enqueued the objects that exist.
+//! 4. The next run works on keys that were enqueued before it, or were left over from an earlier run.
+//! 5. When a run is stopped, reconciles in flight have until the shutdown timeout to finish. Then they are cancelled, and
+//!    their keys are kept.
+//! 6. A failing source delays only its own controller.
+//! 7. The deletion of an object of the primary kind clears the failures of its key: the deletion is reconciled at once, and
+//!    a new object of the same name begins without failures.
+//! 8. A reconcile gets a stop request when the term in which it began ends. It does not outlive that term, also while the
+//!    run ends.
+//! 9. A source runs as long as the run, over all terms. When a term ends, the keys of every object that its informers hold
+//!    are enqueued for the next one.
 
 mod late_series;
 mod plan;
@@ -36,20 +37,20 @@ use crate::{
     run,
 };
 
-/// A controller. Clones are the same one.
+/// A controller. Clones refer to the same controller.
 pub struct Controller<R: RequestKey = Request>(pub(crate) Arc<Plan<R>>);
 
-/// A run of a controller is refused, or has failed.
+/// Error of a run of a controller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
-    /// It runs already.
+    /// The controller is already running.
     #[error("controller `{controller}` runs already: stop that run first")]
     AlreadyRunning {
         /// The controller.
         controller: String,
     },
-    /// The server does not have a kind that it watches.
+    /// The server does not have a kind that the controller watches.
     #[error(
         "controller `{controller}` watches {kind}, which the server does not have: install it, or say `.when_installed()` \
          to run the controller only while it is there"
@@ -57,60 +58,60 @@ pub enum ControllerError {
     Absent {
         /// The controller.
         controller: String,
-        /// The kind, with the reason where there is one.
+        /// The kind, with the reason if there is one.
         kind: String,
     },
-    /// A source is in trouble, and the controller is strict.
+    /// A source failed, and the controller is strict.
     #[error("controller `{controller}` cannot begin: {reason}")]
     Source {
         /// The controller.
         controller: String,
-        /// The source and what is in the way.
+        /// The source and its error.
         reason: String,
     },
-    /// A reconcile panicked, and the controller does not recover from that.
+    /// A reconcile panicked, and [`recover_panics`](crate::Options::recover_panics) is off.
     #[error("controller `{controller}` panicked on {key}: {message}")]
     Panicked {
         /// The controller.
         controller: String,
         /// The key.
         key: String,
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
 }
 
 impl Controller<Request> {
-    /// A controller of the objects of a type: each change of an object enqueues it.
+    /// Begins a controller of a type: each change of an object enqueues its key.
     pub fn of<K: KnownKind + 'static>(name: impl Into<String>) -> Builder<Request, K> {
         Builder::of_kind(name, kind::<K>())
     }
 
-    /// The same for objects that are chosen more closely, or whose type is not known when the program is compiled.
+    /// Begins a controller of selected objects of a kind, or of a kind that is known only at run time.
     pub fn of_kind<T: 'static>(name: impl Into<String>, kind: crate::Kind<T>) -> Builder<Request, T> {
         Builder::of_kind(name, kind)
     }
 }
 
 impl<R: RequestKey> Controller<R> {
-    /// A controller without a primary kind, whose keys are whatever its handlers make.
+    /// Begins a controller without a primary kind. Its handlers make the keys.
     pub fn named(name: impl Into<String>) -> Builder<R, NoPrimary> {
         Builder::named(name)
     }
 
-    /// What it is called.
+    /// Name of the controller.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its own cluster.
+    /// Default cluster of the controller.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.0.home
     }
 
-    /// Enqueues a key. It is kept while the controller does not run.
+    /// Enqueues a key. The queue keeps it while the controller does not run.
     pub fn enqueue(&self, key: R) {
         self.enqueue_with(key, Add::new());
     }
@@ -120,31 +121,31 @@ impl<R: RequestKey> Controller<R> {
         self.0.queue.add_with(key, how);
     }
 
-    /// How much is in its queue.
+    /// Number of keys in the queue, by state.
     #[must_use]
     pub fn depth(&self) -> Depth {
         self.0.queue.depth()
     }
 
-    /// What its queue knows about a key: since when it waits, why, how often it failed, when it is tried next.
+    /// Status of a key in the queue: since when it waits, why, how often it failed, and when it is tried next.
     #[must_use]
     pub fn status(&self, key: &R) -> Option<Status<R>> {
         self.0.queue.status(key)
     }
 
-    /// The same of all keys for which `matches` is true.
+    /// Status of all keys for which `matches` returns true.
     #[must_use]
     pub fn statuses(&self, matches: impl FnMut(&R) -> bool) -> Vec<Status<R>> {
         self.0.queue.statuses(matches)
     }
 
-    /// Forgets all keys that wait, for example because what they were about is gone.
+    /// Removes all waiting keys from the queue, for example because their objects were deleted. Returns how many.
     pub fn purge(&self) -> usize {
         self.0.purge(|_| true)
     }
 
-    /// The condition on which it runs: every kind for which `when_installed` was said is there. None where it was said
-    /// for none.
+    /// Condition on which the controller runs: every kind with `when_installed` is installed. `None` if no kind has
+    /// `when_installed`.
     #[must_use]
     pub fn condition(&self) -> Option<RunCondition> {
         let kinds = self.0.sources.iter().filter_map(|source| source.kind());
@@ -161,15 +162,15 @@ impl<R: RequestKey> Controller<R> {
         conditions.reduce(RunCondition::and)
     }
 
-    /// Enqueues the keys of every object that the controller watches, of the primary and of all other kinds, at low priority.
-    /// Call it when something changes that reconciles depend on and that no source reports, such as settings. Sources that
-    /// are not kinds (streams, channels, timers, your own) are not asked again. A controller that does not run enqueues
-    /// everything when it starts.
+    /// Enqueues the keys of every object that the controller watches, of the primary and of all other kinds, at low
+    /// priority. Call it when something changes that reconciles depend on and that no source reports, such as settings.
+    /// Sources that are not kinds (streams, channels, timers, your own) do not enqueue again. A controller that does not
+    /// run enqueues everything when it starts.
     pub fn replay(&self) {
         self.0.replay();
     }
 
-    /// Begins a run in the background, outside of any manager.
+    /// Starts a run in the background, without a manager.
     ///
     /// ```no_run
     /// # async fn example(web: steersman_runtime::Controller, cx: steersman_runtime::RunContext)
@@ -182,7 +183,7 @@ impl<R: RequestKey> Controller<R> {
     /// # }
     /// ```
     ///
-    /// What runs cannot be started once more:
+    /// A running controller cannot be started again:
     ///
     /// ```compile_fail,E0382
     /// # fn example(web: steersman_runtime::Controller, cx: steersman_runtime::RunContext) {
@@ -196,7 +197,7 @@ impl<R: RequestKey> Controller<R> {
         let (ended, result) = tokio::sync::oneshot::channel();
         let controller = self.clone();
         let task = cx.spawner().spawn("controller", async move {
-            // Nobody has to wait for the end.
+            // Fails only if no caller awaits the end.
             let _ = ended.send(controller.run(child).await);
         });
         RunningController {
@@ -209,7 +210,7 @@ impl<R: RequestKey> Controller<R> {
     }
 }
 
-/// A run of a controller; from [`Controller::spawn`]. Dropping it ends the run at once.
+/// A run of a controller; from [`Controller::spawn`]. Dropping it cancels the run at once.
 #[must_use = "the run ends when this drops"]
 pub struct RunningController<R: RequestKey = Request> {
     controller: Controller<R>,
@@ -223,10 +224,10 @@ impl<R: RequestKey> RunningController<R> {
     /// Waits until the run ends by itself.
     ///
     /// # Errors
-    /// When it failed.
+    /// When the run failed.
     ///
     /// # Cancel safety
-    /// If it is dropped, the run ends at once.
+    /// Dropping the future cancels the run at once.
     pub async fn ended(self) -> Result<Controller<R>, BoxError> {
         match self.result.await {
             Ok(Err(error)) => Err(error),
@@ -234,13 +235,13 @@ impl<R: RequestKey> RunningController<R> {
         }
     }
 
-    /// Stops the run, which has `grace` to finish what is in flight, and gives back what can be run again.
+    /// Stops the run and returns the controller, which can run again. Reconciles in flight have `grace` to finish.
     ///
     /// # Errors
-    /// When the run had failed.
+    /// When the run failed.
     ///
     /// # Cancel safety
-    /// If it is dropped, the run ends at once.
+    /// Dropping the future cancels the run at once.
     pub async fn stop(self, grace: Duration) -> Result<Controller<R>, BoxError> {
         self.handle.stop_by(self.cx.clock().now() + grace);
         self.ended().await
@@ -274,7 +275,7 @@ impl<R: RequestKey> Runnable for Controller<R> {
         vec![self.0.home.name().clone()]
     }
 
-    /// Keys go, and informers that nobody else holds end at once.
+    /// Removes all keys, and ends informers that have no other user.
     fn forget(&self) {
         self.0.purge(|_| true);
         if let Some((_, namespaced)) = &self.0.unknown_scope {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which controllers are not to run, as the one who starts the program says.
+//! Disables controllers from the command line.
 
 /// The flag.
 const FLAG: &str = "--disable-controllers";
 
-/// The names behind `--disable-controllers`, for [`ManagerBuilder::disable`](crate::ManagerBuilder::disable): with commas
-/// between several, after `=` or as the next argument, also more than once. Everything else is left to others, so that it
-/// goes with whatever reads the other arguments.
+/// Returns the names after `--disable-controllers`, for [`ManagerBuilder::disable`](crate::ManagerBuilder::disable):
+/// comma-separated, after `=` or as the next argument, also several times. Ignores all other arguments, so it works with
+/// any argument parser.
 ///
 /// ```
 /// use steersman_runtime::disabled_by_args;

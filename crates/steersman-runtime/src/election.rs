@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which of several replicas acts: election by a Lease.
+//! Leader election: replicas elect the one that acts, with a Lease.
 //!
-//! Every replica contends for one object of `coordination.k8s.io/v1`. Who holds it leads, renews it, and writes only as
-//! long as the lease cannot be anybody else's. [`Election`] says how; a [manager](crate::ManagerBuilder::leader_election) does it.
+//! All replicas compete for one Lease of `coordination.k8s.io/v1`. The holder leads, renews the lease, and writes only
+//! while no other replica can hold the lease. [`Election`] has the settings; a
+//! [manager](crate::ManagerBuilder::leader_election) runs the election.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -21,41 +22,40 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. No write of a leader starts later than the renew deadline, counted from before the last successful renewal was
-//!    sent, on the larger of monotonic and calendar time; what is under way then is given up. It is the
-//!    [`Fence`](steersman_cluster::Fence) of the term that does it, below every retry.
-//! 2. Nobody takes a lease that another one holds before having seen it unchanged for the whole of its duration, by the
-//!    own monotonic clock. What time the lease shows does not count. Each take-over names the version of the object that
-//!    was seen, so that a renewal in between wins.
-//! 3. Candidates watch the lease: they take one that was given up at once, and one that has run out when it does. Where
-//!    watching is forbidden they ask at intervals.
-//! 4. The lease is renewed on a thread of its own, by a connection of its own: nothing that the program does elsewhere
-//!    delays it.
-//! 5. Who loses the lease steps down: what needs leadership is stopped, what is warm stays so, and the replica takes part
-//!    again once everything of the old term has ended. That a write is held back then ends no run: a warm-up runnable that
-//!    fails because of it is started again. With [`OnLoss::Exit`] the run ends instead. If the work of the old term does
-//!    not end within the [step-down timeout](Election::step_down_timeout), `/readyz` fails, and after twice that time
-//!    `/healthz` fails, or with [`OnLoss::StepDownOrExit`] the run ends.
-//! 6. At the end of a run the lease is given up after the last of the leader's work has ended, and left to run out if that
-//!    outlived the grace period. If the lease is lost meanwhile, the work ends at once. Nobody is waited for longer than the
-//!    grace period, whatever becomes of the lease.
-//! 7. A lease that is won while the run ends starts nothing, and is given up.
+//! 1. No write of a leader starts after the renew deadline, counted from before the last successful renewal was sent, on
+//!    the larger of monotonic and calendar time; a request in flight at that time is cancelled. The
+//!    [`Fence`](steersman_cluster::Fence) of the term enforces this, below every retry.
+//! 2. A candidate takes a lease that another replica holds only after it has seen the lease unchanged for the whole lease
+//!    duration, by its local monotonic clock. Timestamps in the lease do not count. Each acquisition names the resource
+//!    version that was seen, so that a renewal in between wins.
+//! 3. Candidates watch the lease: they take a released lease at once, and an expired lease when it expires. If watching is
+//!    forbidden, they poll.
+//! 4. The lease is renewed on a separate thread, over a separate connection: nothing else in the program delays it.
+//! 5. A replica that loses the lease steps down: runnables that need leadership are stopped, warm runnables stay warm, and
+//!    the replica competes again once all work of the old term has ended. A fenced write does not end the run: a warm-up
+//!    runnable that fails because of it is started again. With [`OnLoss::Exit`] the run ends instead. If the work of the
+//!    old term does not end within the [step-down timeout](Election::step_down_timeout), `/readyz` fails, and after twice
+//!    that time `/healthz` fails, or with [`OnLoss::StepDownOrExit`] the run ends.
+//! 6. At the end of a run the lease is released after all leader work has ended. If leader work exceeds the shutdown
+//!    timeout, the lease is left to expire. If the lease is lost meanwhile, the work ends at once. The run never waits
+//!    longer than the shutdown timeout, whatever happens to the lease.
+//! 7. A lease that is acquired during shutdown starts nothing, and is released.
 //! 8. A replica that is not warm leaves a free lease to others for a limited time.
-//! 9. On the wire it is the lease of client-go: a replica in Go and one in Rust can contend for it.
-//! 10. With [a lease for each runnable](Election::per_runnable) all this holds for each of them alone.
-//! 11. A leader watches its lease. If another replica takes it, the leader steps down at once, not at its next renewal, unless a
-//!     read shows that the event was old. If the lease is deleted, the leader creates it again at once, and steps down if another
-//!     replica was quicker.
+//! 9. The lease has the format of client-go: replicas in Go and in Rust can compete for it.
+//! 10. With [a lease for each runnable](Election::per_runnable), all this holds for each of them separately.
+//! 11. A leader watches its lease. If another replica takes it, the leader steps down at once, not at its next renewal,
+//!     unless a read shows that the event was old. If the lease is deleted, the leader creates it again at once, and steps
+//!     down if another replica was faster.
 //!
 //! # Not promised
-//! * Anything about clocks that run at different rates, once they differ by more than the ratio of lease duration to
-//!   renew deadline: 3:2 by default.
-//! * That a machine notices that it was suspended, if its calendar is set back by as much at the same time.
-//! * That a request which was sent in time arrives in time; see [`Fence`](steersman_cluster::Fence). The difference
-//!   between lease duration and renew deadline is the time that it has.
-//! * One leader at a time for those who edit or delete the lease by hand. Candidates that saw a lease wait until it would
-//!   have expired, but a lease without a holder is free, and a candidate that never saw a deleted lease creates it at once.
-//!   The former leader learns of both by its watch, which takes as long as an event takes to arrive. If it cannot watch,
+//! * Safety with clocks of different rates, once they differ by more than the ratio of lease duration to renew deadline:
+//!   3:2 by default.
+//! * Detection of a suspend of the machine, if its calendar is set back by the same time.
+//! * Arrival in time of a request that was sent in time; see [`Fence`](steersman_cluster::Fence). The difference between
+//!   lease duration and renew deadline is the time that it has.
+//! * One leader at a time if a person edits or deletes the lease. Candidates that saw a lease wait until it would have
+//!   expired, but a lease without a holder is free, and a candidate that never saw a deleted lease creates it at once. The
+//!   former leader learns of both through its watch, which takes as long as an event takes to arrive. If it cannot watch,
 //!   it learns of it at its next renewal, and if it cannot reach the server, it stops at its renew deadline.
 
 mod campaign;
@@ -78,12 +78,12 @@ pub(crate) use self::{
     overdue::Overdue,
 };
 
-/// By how much a candidate that polls waits longer than the retry period, at most: by this factor.
+/// Jitter factor of client-go: a polling candidate waits for the retry period plus up to 1.2 times that period.
 const JITTER: f64 = 1.2;
 
-/// How replicas elect the one that acts.
+/// Settings of leader election.
 ///
-/// A text is one, too: the name of the lease, with defaults for the rest.
+/// A string converts into an election: the name of the lease, with defaults for the rest.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Election {
@@ -101,21 +101,21 @@ pub struct Election {
     spawner: Option<Spawner>,
 }
 
-/// What a manager does when another replica has the lease, or might have it.
+/// Behaviour of a manager when another replica has the lease, or might have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnLoss {
-    /// It stops what needs leadership, keeps the rest running and warm, and takes part in the election again.
+    /// Stops the runnables that need leadership, keeps the rest running and warm, and competes again.
     #[default]
     StepDown,
-    /// It ends its run with an error.
+    /// Ends the run with an error.
     Exit,
-    /// As [`StepDown`](Self::StepDown), but it ends its run with an error if leader work has not ended after twice the
+    /// As [`StepDown`](Self::StepDown), but ends the run with an error if leader work has not ended after twice the
     /// [step-down timeout](Election::step_down_timeout).
     StepDownOrExit,
 }
 
-/// How long things take.
+/// Durations of an election.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     lease: Duration,
@@ -123,25 +123,25 @@ pub(crate) struct Timing {
     retry: Duration,
 }
 
-/// An election cannot be held as it is described.
+/// Invalid settings of an election, or a failure to start it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
     /// The lease has no name.
     #[error("the lease of the election has no name: give one that all replicas of the program share")]
     NoName,
-    /// It is not known where the lease is.
+    /// The namespace of the lease is unknown.
     #[error(
         "it is not known in which namespace the lease `{lease}` is: run in a Pod, or say it with `Election::namespace`"
     )]
     NoNamespace {
         /// The lease.
         lease: String,
-        /// Why the Pod's namespace is not known.
+        /// Reason why the Pod's namespace is unknown.
         #[source]
         source: io::Error,
     },
-    /// There is no cluster that has the lease.
+    /// The manager has no cluster for the lease.
     #[error(
         "there is no cluster for the lease `{lease}`: give the manager one, or say it with `Election::on`"
     )]
@@ -149,36 +149,36 @@ pub enum ElectionError {
         /// The lease.
         lease: String,
     },
-    /// The times do not go together.
-    #[error("the lease `{lease}` cannot be held so: {reason}")]
+    /// The durations are inconsistent.
+    #[error("invalid election settings for lease `{lease}`: {reason}")]
     Timing {
         /// The lease.
         lease: String,
-        /// Which times, and what they have to be.
+        /// The durations, and their rule.
         reason: String,
     },
-    /// The election's own connection cannot be made.
-    #[error("the election for the lease `{lease}` has no connection")]
+    /// The connection of the election failed.
+    #[error("cannot connect for the election with lease `{lease}`")]
     Connect {
         /// The lease.
         lease: String,
-        /// Why not.
+        /// The error.
         #[source]
         source: Box<ConnectError>,
     },
-    /// The election's thread cannot be started.
-    #[error("no thread for the election for the lease `{lease}`")]
+    /// The thread of the election could not be started.
+    #[error("cannot start the thread of the election with lease `{lease}`")]
     Thread {
         /// The lease.
         lease: String,
-        /// Why not.
+        /// The error.
         #[source]
         source: io::Error,
     },
 }
 
 impl Election {
-    /// An election for the lease of this name, which all replicas of a program share and no other program uses.
+    /// Creates an election with this lease name. All replicas of a program share the name; no other program must use it.
     pub fn new(lease: impl Into<String>) -> Self {
         Self {
             lease: lease.into(),
@@ -200,101 +200,101 @@ impl Election {
         }
     }
 
-    /// The namespace of the lease. Default: that of the Pod in which the program runs.
+    /// Namespace of the lease. Default: the namespace of the Pod.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// What this replica is called in the lease. No other process may use it. Default: the name of the host and a random
+    /// Identity of this replica in the lease. It must be unique for each process. Default: the host name and a random
     /// number.
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = Some(identity.into());
         self
     }
 
-    /// A label of the lease. Others that it has are left alone.
+    /// Adds a label to the lease. Other labels of the lease are kept.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// How long others wait for a leader that does not renew, in whole seconds. All replicas should agree on it.
-    /// Default: 15 s.
+    /// Lease duration: the time that other replicas wait for a leader that does not renew, in whole seconds. All replicas
+    /// should use the same. Default: 15 s.
     pub fn lease_duration(mut self, duration: Duration) -> Self {
         self.timing.lease = duration;
         self
     }
 
-    /// How long a leader acts that cannot renew. It must be shorter than the lease; the difference is the time that a
-    /// last write has to arrive. Default: 10 s.
+    /// Renew deadline: the time that a leader acts without a successful renewal. It must be shorter than the lease
+    /// duration; the difference is the time that a last write has to arrive. Default: 10 s.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.timing.renew = deadline;
         self
     }
 
-    /// How often a leader renews, and how long is waited after a failure. 1.2 times of it must be shorter than the renew
-    /// deadline. Default: 2 s.
+    /// Retry period: the interval of renewals, and the delay after a failure. 1.2 times the period must be shorter than the
+    /// renew deadline. Default: 2 s.
     pub fn retry_period(mut self, period: Duration) -> Self {
         self.timing.retry = period;
         self
     }
 
-    /// What happens when the lease is lost. Default: this replica steps down and takes part again.
+    /// Behaviour when the lease is lost. Default: this replica steps down and competes again.
     pub fn on_loss(mut self, policy: OnLoss) -> Self {
         self.on_loss = policy;
         self
     }
 
-    /// Step-down timeout: the time that leader work has to end after the lease is lost. It is cancelled, but code that
-    /// blocks a thread or ignores the end of its term goes on, and until it ends this replica does not contend. Then
-    /// `/readyz` fails after this time, and `/healthz` after twice this time, so that the process is restarted.
+    /// Step-down timeout: the time that leader work has to end after the lease is lost. The work is cancelled, but code
+    /// that blocks a thread or ignores the end of its term continues, and until it ends this replica does not compete. In
+    /// that case `/readyz` fails after this time, and `/healthz` after twice this time, so that the process is restarted.
     /// Default: 30 s.
     pub fn step_down_timeout(mut self, timeout: Duration) -> Self {
         self.step_down = timeout;
         self
     }
 
-    /// Whether the lease is given up at the end of a run, so that the next leader need not wait until it has run out.
-    /// Default: yes.
+    /// Releases the lease at the end of a run, so that the next leader does not wait until it expires. Default: yes.
     pub fn release_on_stop(mut self, release: bool) -> Self {
         self.release = release;
         self
     }
 
-    /// How long a free lease is left to others while this replica is not warm. With zero it takes what it can get.
-    /// Default: 15 s.
+    /// Time that a replica which is not warm leaves a free lease to others. Zero takes the lease at once. Default: 15 s.
     pub fn cold_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// One lease for each controller and other runnable that needs leadership. So replicas share the work: each acts in what it
-    /// holds the lease of. Each lease costs a thread, a connection and its renewals. [`Manager::leads`](crate::Manager::leads) and
-    /// [`Manager::elected_in`](crate::Manager::elected_in) tell of one of them. Default: one lease for all.
+    /// Uses one lease for each controller and other runnable that needs leadership, so that replicas share the work: each
+    /// replica acts for the leases that it holds. Each lease costs a thread, a connection and its renewals.
+    /// [`Manager::leads`](crate::Manager::leads) and [`Manager::elected_in`](crate::Manager::elected_in) query one of them.
+    /// Default: one lease for all.
     ///
-    /// A lease is named `<election>--<runnable>`, such as `web-operator--web`. If that is not a valid object name or not unique, the
-    /// name ends with a hash of both. RBAC rules with `resourceNames` have to list these names. Replicas exclude each other only if
-    /// they use the same name: renaming the election or a runnable, or switching to or from `per_runnable` in a rolling update, runs
-    /// two leaders for a while. Stop the old replicas first, for example with the `Recreate` strategy of a Deployment.
+    /// A lease is named `<election>--<runnable>`, such as `web-operator--web`. If that is not a valid object name or not
+    /// unique, the name ends with a hash of both. RBAC rules with `resourceNames` have to list these names. Replicas
+    /// exclude each other only if they use the same name: renaming the election or a runnable, or switching to or from
+    /// `per_runnable` in a rolling update, runs two leaders for a while. Stop the old replicas first, for example with the
+    /// `Recreate` strategy of a Deployment.
     pub fn per_runnable(mut self) -> Self {
         self.per_runnable = true;
         self
     }
 
-    /// The cluster that has the lease. Default: that of the manager.
+    /// Cluster of the lease. Default: the default cluster of the manager.
     pub fn on(mut self, cluster: &Cluster) -> Self {
         self.cluster = Some(cluster.clone());
         self
     }
 
-    /// Where it runs. Default: on a thread of its own, so that nobody delays it.
+    /// Spawner of the election. Default: a separate thread, so that other work does not delay the election.
     pub fn spawner(mut self, spawner: Spawner) -> Self {
         self.spawner = Some(spawner);
         self
     }
 
-    /// What is to be done, once everything is known.
+    /// Validates the settings and fills in the defaults.
     pub(crate) fn settle(self, default_cluster: Option<&Cluster>) -> Result<Settings, ElectionError> {
         let lease = self.lease;
         if lease.is_empty() {
@@ -339,7 +339,7 @@ impl From<String> for Election {
     }
 }
 
-/// An [`Election`] in which nothing is open any more.
+/// An [`Election`] with all defaults filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     cluster: Cluster,
@@ -357,12 +357,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The cluster that has the lease.
+    /// Cluster of the lease.
     pub(crate) fn cluster(&self) -> &ClusterName {
         self.cluster.name()
     }
 
-    /// The same for the lease of one runnable.
+    /// Returns the settings for the lease of one runnable.
     pub(crate) fn of_runnable(&self, name: &str) -> Self {
         Self {
             lease: identity::lease_of(&self.lease, name),
@@ -372,7 +372,7 @@ impl Settings {
 }
 
 impl Timing {
-    /// The rules of client-go, and that a lease is written down in whole seconds.
+    /// Checks the rules of client-go, and that the lease duration is in whole seconds.
     fn validate(self) -> Result<(), String> {
         let Self { lease, renew, retry } = self;
         let is_whole = lease.subsec_nanos() == 0 && i32::try_from(lease.as_secs()).is_ok_and(|s| s > 0);
@@ -386,7 +386,7 @@ impl Timing {
                 "the lease duration of {lease:?} has to be longer than the renew deadline of {renew:?}"
             ));
         }
-        // Not multiplied unless it is short: a product can be more than there is.
+        // Compared first: the product can overflow if `retry` is large.
         if retry.is_zero() || renew <= retry || renew <= retry.mul_f64(JITTER) {
             return Err(format!(
                 "the renew deadline of {renew:?} has to be longer than {JITTER} times the retry period of {retry:?}, \
@@ -396,7 +396,7 @@ impl Timing {
         Ok(())
     }
 
-    /// How long one request may take, so that there is time for a second one.
+    /// Timeout of one request, so that there is time for a second one.
     fn request(self) -> Duration {
         (self.renew / 2).max(Duration::from_secs(1))
     }

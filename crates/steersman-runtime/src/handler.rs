@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From changes to keys.
+//! Handlers: from changes to keys.
 //!
-//! A handler runs where the change is dispatched: synchronously, once for each change and in order. It must be quick. What
-//! has to look at the world belongs into the reconciler.
+//! A handler runs where the change is dispatched: synchronously, once for each change and in order. It must be quick. Reads
+//! of other state belong into the reconciler.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -14,16 +14,16 @@ use steersman_queue::{Add, Queue};
 
 use crate::{ObjectEvent, Request, RequestKey, owner::Primaries, source::EnqueueSink};
 
-/// The priority of what is not urgent: first lists, resyncs, and everything after a change of leadership.
+/// Priority of keys that are not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;
 
 /// Turns changes of objects of type `T` into keys.
 pub trait Handler<T, R: RequestKey>: Send + Sync + 'static {
-    /// Enqueues what is to be reconciled because of this change.
+    /// Enqueues the keys to reconcile because of this change.
     fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>);
 }
 
-/// Where handlers put keys. A key that waits already is merged with, and one that a change means twice counts once.
+/// Sink for the keys of a handler. A key that already waits is merged; a key that one change adds twice counts once.
 pub struct Enqueue<'q, R: RequestKey> {
     intake: &'q EnqueueSink<R>,
     cluster: &'q ClusterName,
@@ -31,16 +31,15 @@ pub struct Enqueue<'q, R: RequestKey> {
     seen: Option<Seen<R>>,
 }
 
-/// What was enqueued because of one change. A worker may be so quick that it has taken a key between two adds, and would
-/// do it again.
+/// Keys enqueued because of one change. Without this, a worker that takes a key between two adds would reconcile it twice.
 struct Seen<R> {
-    /// Most changes mean one key.
+    /// Most changes enqueue one key.
     first: Option<(R, Add)>,
     others: HashMap<R, Add>,
 }
 
 impl<'q, R: RequestKey> Enqueue<'q, R> {
-    /// For the keys of one change.
+    /// Sink for the keys of one change.
     pub(crate) fn of_change(intake: &'q EnqueueSink<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
         Self {
             intake,
@@ -53,7 +52,7 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
         }
     }
 
-    /// For keys that have nothing to do with each other.
+    /// Sink for unrelated keys.
     pub(crate) fn plain(intake: &'q EnqueueSink<R>, cluster: &'q ClusterName) -> Self {
         Self {
             intake,
@@ -73,17 +72,17 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
         self.intake.queue()
     }
 
-    /// Enqueues a key: with [`LOW_PRIORITY`] if nothing changed, with normal priority otherwise.
+    /// Enqueues a key: with [`LOW_PRIORITY`] if nothing changed (first list, resync), with normal priority otherwise.
     pub fn add(&mut self, key: impl IntoRequest<R>) {
         self.add_with(key, Add::new().priority(self.priority));
     }
 
-    /// Enqueues a key that becomes ready after that time.
+    /// Enqueues a key that becomes ready after `delay`.
     pub fn add_after(&mut self, key: impl IntoRequest<R>, delay: Duration) {
         self.add_with(key, Add::new().priority(self.priority).after(delay));
     }
 
-    /// Enqueues a key with a priority and a delay of its own.
+    /// Enqueues a key with your own priority and delay.
     pub fn add_with(&mut self, key: impl IntoRequest<R>, how: Add) {
         let key = key.into_request(self.cluster);
         if self.seen.as_mut().is_none_or(|seen| seen.is_new(&key, how)) {
@@ -92,7 +91,7 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
     }
 
     /// Enqueues the key of an object of the primary kind, because of that object or of one that it owns. A standby replica
-    /// can take the key out again when the object is deleted.
+    /// removes the key again when the object is deleted.
     pub(crate) fn add_own(&mut self, key: ObjectKey)
     where
         ObjectKey: IntoRequest<R>,
@@ -100,7 +99,7 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
         self.add_with(key, Add::new().priority(self.priority).retractable());
     }
 
-    /// The same for an object that was not found.
+    /// As `add_own`, for an object that was not found.
     pub(crate) fn add_missing(&mut self, key: ObjectKey, primaries: &Primaries)
     where
         ObjectKey: IntoRequest<R>,
@@ -133,10 +132,12 @@ impl<R: RequestKey> fmt::Debug for Enqueue<'_, R> {
     }
 }
 
-/// What can be a key of a controller: the key itself, or the key of an object in the cluster where the change happened.
-#[diagnostic::on_unimplemented(message = "a `{Self}` is no key of a controller whose keys are `{R}`s")]
+/// A value that converts into a key of a controller: the key itself, or an object key in the cluster of the change.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a key of a controller whose keys are of type `{R}`"
+)]
 pub trait IntoRequest<R> {
-    /// The key.
+    /// Converts into the key.
     fn into_request(self, cluster: &ClusterName) -> R;
 }
 
@@ -152,7 +153,7 @@ impl IntoRequest<Request> for ObjectKey {
     }
 }
 
-/// The object itself; from [`same_object`].
+/// Handler that enqueues the changed object; from [`same_object`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SameObject;
@@ -184,16 +185,16 @@ where
     }
 }
 
-/// A mapping; from [`map_fn`].
+/// Handler that maps decoded objects to keys; from [`map_fn`].
 #[derive(Clone)]
 pub struct MapFn<F>(F);
 
-/// Enqueues what a pure function makes of an object: of what it is, and of what it was before, so that one who is not
-/// meant any more is woken too.
+/// Enqueues the keys that a pure function returns for an object: for its new state and for its state before the change, so
+/// that an object that is no longer referenced is reconciled too.
 ///
-/// An object that cannot be decoded is left out. That is logged with its key, and counted as
-/// `steersman_cache_decode_failures_total`. A function that panics has said nothing about the object until that changes
-/// again; that is logged and counted, too, as `steersman_cache_handler_panics_total`.
+/// An object that cannot be decoded is skipped, logged with its key, and counted as
+/// `steersman_cache_decode_failures_total`. If the function panics, this change enqueues nothing until the object changes
+/// again; the panic is logged and counted as `steersman_cache_handler_panics_total`.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Secret;
@@ -232,7 +233,7 @@ where
                     cluster = %enqueue.cluster(),
                     key = %object.key(),
                     error = %error_chain(&error),
-                    "an object is left out that cannot be decoded: nobody is woken because of it"
+                    "cannot decode object; its change enqueues nothing"
                 ),
             }
         }
@@ -245,11 +246,11 @@ impl<F> fmt::Debug for MapFn<F> {
     }
 }
 
-/// A mapping of headers; from [`map_metadata`].
+/// Handler that maps object metadata to keys; from [`map_metadata`].
 #[derive(Clone)]
 pub struct MapMetadata<F>(F);
 
-/// As [`map_fn`], by what the header says: key, labels, annotations, owners. Nothing is decoded.
+/// As [`map_fn`], from metadata only: key, labels, annotations, owners. Nothing is decoded.
 pub fn map_metadata<F, I>(map: F) -> MapMetadata<F>
 where
     F: Fn(&Object) -> I + Send + Sync + 'static,
@@ -278,11 +279,11 @@ impl<F> fmt::Debug for MapMetadata<F> {
     }
 }
 
-/// A handler from a function; from [`handle_fn`].
+/// Handler made of a function; from [`handle_fn`].
 #[derive(Clone)]
 pub struct HandleFn<F>(F);
 
-/// A handler from a function that sees the whole change and enqueues what it likes.
+/// Makes a handler of a function that sees the whole change and enqueues any keys.
 pub fn handle_fn<T, R, F>(handle: F) -> HandleFn<F>
 where
     R: RequestKey,

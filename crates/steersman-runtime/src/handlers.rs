@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several handlers of one kind, which know nothing of each other.
+//! Several independent handlers of one kind.
 //!
-//! A large operator does many small things about one kind of objects. As controllers of their own, each of these would have
-//! a queue, and two of them would work on one object at the same time and conflict. [`Handlers`] share one informer, one
-//! queue and the workers of one controller, and yet each is on its own: what one asks for or fails at is none of the
-//! others' business.
+//! A large operator does many small tasks for one kind. As separate controllers, each task would have its own queue, and
+//! two of them would work on one object at the same time and conflict. [`Handlers`] share one informer, one queue and the
+//! workers of one controller, and are still independent: a requeue or failure of one does not affect the others.
 //!
 //! ```
 //! use std::{convert::Infallible, sync::Arc};
@@ -29,21 +28,20 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. Each handler is called for each object that is there, changes or goes, in the order in which they were added. It is
-//!    handed the newest state, with what those before it have written.
-//! 2. No two of them run on one object at the same time.
-//! 3. A handler that fails, or asks to be called again, is called again alone, at its own time. Its failures and its
-//!    back-off are its own. A change calls all.
-//! 4. One that is added while the controller runs is called for every object that is there, at low priority (so are the
-//!    others), and one whose [`Handling`] drops is not called any more.
-//! 5. Neither a panic of one nor one that takes too long keeps the others from running: the
-//!    [`reconcile_timeout`](Builder::reconcile_timeout) is that of each of them.
-//! 6. Nothing is remembered of an object with which all handlers are content, or which the controller has forgotten. The
-//!    series of a handler in a controller go with either.
-//! 7. What a reconcile leaves undone that is cancelled is done by the next one: all are called, and what is known of their
-//!    failures counts on.
-//! 8. For an object that does not decode as a `K` no handler is called. It gets a Warning event and goes to the
-//!    [hook](Handlers::on_undecodable). Without a hook its reconcile is a [terminal](crate::terminal) error.
+//! 1. Each handler is called for each object that exists, changes or is deleted, in the order in which the handlers were
+//!    added. It gets the newest state, including the writes of the handlers before it.
+//! 2. No two handlers run on one object at the same time.
+//! 3. A handler that fails or requeues is called again alone, after its own delay. Each handler has its own failures and
+//!    back-off. A change calls all handlers.
+//! 4. A handler that is added while the controller runs is called for every object that exists, at low priority (and so are
+//!    the others). A handler whose [`Handling`] is dropped is not called any more.
+//! 5. A handler that panics or times out does not keep the others from running: the
+//!    [`reconcile_timeout`](Builder::reconcile_timeout) applies to each handler.
+//! 6. No state is kept for an object for which all handlers are done, or which the controller has dropped. The metric
+//!    series of a handler in a controller are removed with either of them.
+//! 7. The next reconcile completes a cancelled one: all handlers are called, and their failures are kept.
+//! 8. For an object that cannot be decoded as a `K`, no handler is called. The object gets a Warning event and is passed to
+//!    the [hook](Handlers::on_undecodable). Without a hook, its reconcile is a [terminal](crate::terminal) error.
 
 mod calling;
 mod pending;
@@ -67,7 +65,7 @@ use crate::{
     metrics::HandlerSeries,
 };
 
-/// Named handlers of the objects of one type. Clones are the same handlers.
+/// Named handlers of the objects of one type. Clones refer to the same handlers.
 pub struct Handlers<K>(Arc<Shared<K>>);
 
 struct Shared<K> {
@@ -77,21 +75,21 @@ struct Shared<K> {
 }
 
 struct List<K> {
-    /// In the order of their coming. Replaced as a whole, so that a reconcile has one that does not change.
+    /// In the order of their addition. Replaced as a whole, so that a reconcile has a list that does not change.
     handlers: Arc<[Arc<Named<K>>]>,
-    /// Of handlers, and of controllers that call them.
+    /// Number of added handlers, and of controllers that call them.
     arrivals: u64,
-    /// Those who have to look at everything again when one comes.
+    /// Controllers that have to enqueue everything when a handler is added.
     controllers: Vec<Weak<Plan<Request>>>,
 }
 
-/// A handler.
+/// A handler with its name.
 struct Named<K> {
-    /// Tells it from one that had its name before.
+    /// Distinguishes the handler from an earlier one of its name.
     number: u64,
     name: Arc<str>,
     call: Box<Call<K>>,
-    /// By the number of the controller that calls it.
+    /// By the number of the calling controller.
     series: Mutex<HashMap<u64, Arc<HandlerSeries>>>,
 }
 
@@ -99,14 +97,14 @@ type Call<K> = dyn Fn(Request, Option<Arc<K>>, Context) -> Handled + Send + Sync
 type UndecodableHook = dyn Fn(Undecodable, Context) -> Handled + Send + Sync;
 type Handled = Pin<Box<dyn Future<Output = Result<Action, BoxError>> + Send>>;
 
-/// A handler that is being called. It is not any more when this drops.
-#[must_use = "the handler is taken out when this drops; say `.forever()` to keep it"]
+/// Registration of a handler. Drop removes the handler.
+#[must_use = "the handler is removed when this is dropped; call `.forever()` to keep it"]
 pub struct Handling(Option<Box<dyn FnOnce() + Send + Sync>>);
 
-/// There is a handler of this name.
+/// Another handler has the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is a handler named `{name}` already: names tell them apart in logs and metrics, so give each its own"
+    "another handler is named `{name}`; give each a unique name, which identifies it in logs and metrics"
 )]
 #[non_exhaustive]
 pub struct DuplicateHandler {
@@ -114,23 +112,23 @@ pub struct DuplicateHandler {
     pub name: String,
 }
 
-/// Some of the handlers failed. What went wrong was said of each.
+/// Some handlers failed. Each error was logged.
 #[derive(Debug, thiserror::Error)]
 #[error("handlers failed: {}", names.join(", "))]
 pub(crate) struct HandlersFailed {
     names: Vec<String>,
-    /// The kinds whose caches were not in sync, because of which some of them failed.
+    /// Kinds whose caches were not in sync, which made some handlers fail.
     pub(crate) unsynced: Vec<Resource>,
 }
 
 impl<K> Handlers<K> {
-    /// None yet. Those that fail wait 5 ms, twice as long each time, up to 1000 s.
+    /// Creates an empty set. Back-off after failures: 5 ms, doubled each time up to 1000 s.
     #[must_use]
     pub fn new() -> Self {
         Self::with_limiter(Backoff::new())
     }
 
-    /// None yet, which wait after their failures as `limiter` says.
+    /// Creates an empty set with this back-off after failures.
     pub fn with_limiter(limiter: impl Limiter<Request>) -> Self {
         Self(Arc::new(Shared {
             limiter: Box::new(limiter),
@@ -143,7 +141,7 @@ impl<K> Handlers<K> {
         }))
     }
 
-    /// Sets the hook for objects that do not decode as a `K`, as
+    /// Sets the hook for objects that cannot be decoded as a `K`, as
     /// [`ObjectReconciler::undecodable`](crate::ObjectReconciler::undecodable). Only the first call counts.
     pub fn on_undecodable<F, Fut>(&self, hook: F)
     where
@@ -162,10 +160,10 @@ impl<K> Handlers<K> {
 }
 
 impl<K: Send + Sync + 'static> Handlers<K> {
-    /// Adds a handler, before the controller runs or while it does. It gets the object, or nothing if that is gone.
+    /// Adds a handler, before or during a run of the controller. It gets the object, or `None` if the object was deleted.
     ///
     /// # Errors
-    /// When there is one of this name.
+    /// When a handler of this name exists.
     pub fn add<F, Fut, E>(&self, name: impl Into<String>, handler: F) -> Result<Handling, DuplicateHandler>
     where
         F: Fn(Request, Option<Arc<K>>, Context) -> Fut + Send + Sync + 'static,
@@ -209,19 +207,19 @@ impl<K: Send + Sync + 'static> Handlers<K> {
 }
 
 impl<K: KnownType> Handlers<K> {
-    /// Adds a controller with these handlers to a manager. Its [`reconcile_timeout`](Builder::reconcile_timeout) is that of
-    /// each handler, not that of all together.
+    /// Adds a controller with these handlers to a manager. Its [`reconcile_timeout`](Builder::reconcile_timeout) applies to
+    /// each handler, not to all together.
     ///
     /// # Errors
     /// As [`Builder::add_to`].
     pub fn add_to(&self, manager: &Manager, builder: Builder<Request, K>) -> Result<Controller, AddError> {
         let calling = Calling::new(self);
         let builder = builder.remembering(calling.memory());
-        // Before it runs, so that no handler that comes now is missed by what it has done already.
+        // Registered before it runs, so that a handler that is added now is called for every object.
         builder.add_known_to(manager, calling, |controller| self.know(controller))
     }
 
-    /// The same without running it; see [`Builder::build`].
+    /// Builds the controller without running it; see [`Builder::build`].
     pub fn build(&self, home: &steersman_cluster::Cluster, builder: Builder<Request, K>) -> Controller {
         let calling = Calling::new(self);
         let controller = builder.remembering(calling.memory()).build(home, calling);
@@ -229,7 +227,7 @@ impl<K: KnownType> Handlers<K> {
         controller
     }
 
-    /// Remembers who is to be told of handlers that come, and forgets those that are gone.
+    /// Registers a controller that has to replay for new handlers, and drops registrations of dropped controllers.
     fn know(&self, controller: &Controller) {
         let mut list = self.list();
         list.controllers.retain(|known| known.strong_count() > 0);
@@ -238,7 +236,7 @@ impl<K: KnownType> Handlers<K> {
 }
 
 impl<K> List<K> {
-    /// A number that nobody has had.
+    /// Returns a new number.
     fn arrive(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals
@@ -252,7 +250,7 @@ impl<K> Named<K> {
         Arc::clone(series.entry(caller).or_insert_with(made))
     }
 
-    /// Nobody calls it by this number any more.
+    /// Removes the series of a controller that does not call the handler any more.
     fn forget(&self, caller: u64) {
         self.all_series().remove(&caller);
     }
@@ -263,7 +261,7 @@ impl<K> Named<K> {
 }
 
 impl Handling {
-    /// Never takes it out: it is there as long as the [`Handlers`] are.
+    /// Keeps the handler for as long as the [`Handlers`] exist.
     pub fn forever(mut self) {
         self.0 = None;
     }

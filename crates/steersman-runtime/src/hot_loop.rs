@@ -6,8 +6,8 @@
 //! reconciled too often, so nothing but the rate of each key is measured.
 //!
 //! # Guarantees
-//! 1. Only reconciles count in which the controller changed an object, whatever enqueued the key. A write whose answer has
-//!    the resource version of the reconcile before changed nothing.
+//! 1. Only reconciles in which the controller changed an object count, whatever enqueued the key. A write whose response
+//!    has the same resource version as in the previous reconcile changed nothing.
 //! 2. A key is handed out without delay as long as it has at most [`limit`](crate::Options::hot_loop_limit) such reconciles
 //!    within a minute. A state machine can write that many steps at full speed.
 //! 3. Above the limit a key is reconciled at the rate of the limit: 60 per minute are one per second. Other keys are not
@@ -16,8 +16,8 @@
 //!    quiet for a minute.
 //! 5. Memory is needed only for keys whose reconciles changed something within the last minute, and for 1024 others.
 //!
-//! # Not seen
-//! Writes of the raw client ([`Context::kube`](crate::Context::kube)), and those of tasks that a reconcile spawns.
+//! # Not detected
+//! Writes of the raw client ([`Context::kube`](crate::Context::kube)), and of tasks that a reconcile spawns.
 
 use std::{
     cell::RefCell,
@@ -32,24 +32,24 @@ use std::{
 use steersman_cache::{Object, Resource};
 use steersman_core::{MonotonicTime, ObjectKey};
 
-/// The time over which reconciles are counted.
+/// Period over which reconciles are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// So many keys are remembered before those are looked for that can be forgotten.
+/// Number of keys from which on quiet keys are removed.
 const SWEEP_MIN: usize = 1024;
 
-/// So many changed objects are named.
+/// Maximum number of changed objects in a log line.
 const NAMED_MAX: usize = 4;
 
 tokio::task_local! {
     static WRITES: RefCell<Vec<Write>>;
 }
 
-/// An answer to a write.
+/// The response to a write.
 struct Write {
     resource: Resource,
     key: ObjectKey,
-    /// Of the object and its resource version.
+    /// Hash of the object and its resource version.
     hash: u64,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn note_write(resource: &Resource, object: &Object) {
         object.resource_version(),
     )
         .hash(&mut hasher);
-    // Outside of a reconcile nobody counts.
+    // Outside of a reconcile, nothing is counted.
     let _ = WRITES.try_with(|writes| {
         writes.borrow_mut().push(Write {
             resource: resource.clone(),
@@ -77,9 +77,9 @@ pub(crate) fn note_write(resource: &Resource, object: &Object) {
 #[derive(Default)]
 pub(crate) struct Writes(Vec<Write>);
 
-/// The keys of a controller that wrote lately.
+/// Keys of a controller that wrote recently.
 pub(crate) struct HotLoops<R> {
-    /// The part of the window that each reconcile uses up. None: nothing is counted.
+    /// The part of the period that each reconcile uses up. `None` counts nothing.
     interval: Option<Duration>,
     rates: Mutex<Rates<R>>,
 }
@@ -92,9 +92,9 @@ struct Rates<R> {
 /// The rate of one key.
 #[derive(Default)]
 struct Rate {
-    /// When all reconciles that were counted are used up.
+    /// Time at which all counted reconciles are used up.
     until: MonotonicTime,
-    /// The hashes of what the last reconcile wrote.
+    /// Hashes of the writes of the last reconcile.
     written: HashSet<u64>,
     changed: Changed,
     is_logged: bool,
@@ -104,15 +104,15 @@ struct Rate {
 #[derive(Clone, Default)]
 pub(crate) struct Changed(Vec<(Resource, ObjectKey)>);
 
-/// A key has to wait.
+/// Delay of a key.
 pub(crate) struct Slowed {
     pub(crate) delay: Duration,
-    /// What to log, unless that was done.
+    /// Objects to log, unless they were already logged.
     pub(crate) changed: Option<Changed>,
 }
 
 impl<R: Clone + Eq + Hash> HotLoops<R> {
-    /// Zero turns it off.
+    /// Creates the limiter. Zero turns it off.
     pub(crate) fn new(per_minute: u32) -> Self {
         Self {
             interval: (per_minute > 0).then(|| WINDOW / per_minute),
@@ -123,7 +123,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
         }
     }
 
-    /// Whether a key that is handed out has to wait.
+    /// Returns the delay if a key that is handed out has to wait.
     pub(crate) fn check(&self, key: &R, now: MonotonicTime) -> Option<Slowed> {
         let interval = self.interval?;
         let mut rates = self.lock();
@@ -139,7 +139,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
         })
     }
 
-    /// Runs a reconcile, and gives what it wrote as well.
+    /// Runs a reconcile, and returns its writes as well.
     pub(crate) async fn observe<T>(&self, reconcile: impl Future<Output = T>) -> (T, Writes) {
         if self.interval.is_none() {
             return (reconcile.await, Writes::default());
@@ -149,7 +149,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
         (output, Writes(writes))
     }
 
-    /// Counts a reconcile that wrote this.
+    /// Counts a reconcile with these writes.
     pub(crate) fn count(&self, key: &R, Writes(writes): Writes, now: MonotonicTime) {
         let Some(interval) = self.interval.filter(|_| !writes.is_empty()) else {
             return;
@@ -178,7 +178,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
 }
 
 impl<R: Eq + Hash> Rates<R> {
-    /// Forgets keys that were quiet, if there are many.
+    /// Removes quiet keys, if there are many.
     fn sweep(&mut self, now: MonotonicTime) {
         if self.keys.len() >= self.sweep_at {
             self.keys.retain(|_, rate| rate.until > now);
@@ -214,7 +214,7 @@ mod tests {
         MonotonicTime::ORIGIN + 1000 * SECOND
     }
 
-    /// A reconcile of a key that gets these answers to its writes.
+    /// Runs a reconcile of a key whose writes get these responses.
     fn reconcile(hot: &HotLoops<u32>, key: u32, writes: &[(&str, u32)], now: MonotonicTime) {
         let work = async {
             for (name, revision) in writes {
@@ -229,7 +229,7 @@ mod tests {
         hot.count(&key, writes, now);
     }
 
-    /// How many reconciles of a key begin at a moment, of at most 1000 that all change its object.
+    /// Number of reconciles of a key that begin at a time, of at most 1000 that all change its object.
     fn burst(hot: &HotLoops<u32>, key: u32, now: MonotonicTime) -> usize {
         let mut revision = u32::try_from(now.as_nanos() / 1_000_000).unwrap();
         let begun = (0..1000).take_while(|_| {

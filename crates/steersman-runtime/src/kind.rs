@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which objects a controller watches.
+//! Selection of the objects that a controller watches.
 
 use std::{any::TypeId, fmt, time::Duration};
 
@@ -13,8 +13,7 @@ use steersman_cluster::Cluster;
 
 use crate::{Predicate, indexes::Indexes};
 
-/// A kind to watch, in which clusters, and which of its objects and changes; from [`kind`], [`metadata`], [`dynamic`]
-/// or [`projection`].
+/// A kind to watch, with its clusters, objects and changes; from [`kind`], [`metadata`], [`dynamic`] or [`projection`].
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Secret;
@@ -23,12 +22,12 @@ use crate::{Predicate, indexes::Indexes};
 /// let certificates = kind::<Secret>().labels("kind=certificate").when(generation_changed());
 /// # let _ = certificates;
 /// ```
-#[must_use = "a kind is watched once it is given to a controller"]
+#[must_use = "a kind is watched once it is passed to a controller"]
 pub struct Kind<T> {
     pub(crate) resource: Resource,
-    /// Whether its objects are in namespaces, where that is known before a server was asked.
+    /// Scope of the kind, if it is known without asking a server.
     pub(crate) namespaced: Option<bool>,
-    /// Nothing, where the cluster's cache decides.
+    /// `None` uses the scope that is set in the cluster's cache.
     pub(crate) scope: Option<Scope>,
     pub(crate) metadata_only: bool,
     pub(crate) place: ClusterChoice,
@@ -38,33 +37,34 @@ pub struct Kind<T> {
     pub(crate) indexes: Indexes,
 }
 
-/// In which clusters.
+/// Clusters in which a kind is watched.
 #[derive(Clone, Debug)]
 pub(crate) enum ClusterChoice {
-    /// The controller's own.
+    /// The default cluster of the controller.
     Home,
     One(Cluster),
-    /// Every cluster of the host, as they come and go.
+    /// Every cluster of the manager, as clusters are added and removed.
     Every,
 }
 
-/// What it means that the server does not have the kind.
+/// Behaviour while the kind is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenAbsent {
-    /// A mistake: the controller does not start.
+    /// An error: the controller does not start.
     Mistake,
-    /// The controller rests until the kind is installed.
+    /// The controller pauses until the kind is installed.
     Rest,
     /// The controller works without it.
     DoWithout,
 }
 
-/// The objects of a type.
+/// Selects the objects of a type.
 pub fn kind<K: KnownKind>() -> Kind<K> {
     Kind::new(Resource::of::<K>(), K::is_namespaced())
 }
 
-/// The metadata of the objects of a type. Unless another user of the cluster's cache reads whole objects, only metadata is fetched.
+/// Selects the metadata of the objects of a type. Only metadata is fetched, unless another user of the cluster's cache
+/// reads whole objects.
 pub fn metadata<K: KnownKind>() -> Kind<PartialObjectMeta<K>> {
     Kind {
         metadata_only: true,
@@ -72,21 +72,20 @@ pub fn metadata<K: KnownKind>() -> Kind<PartialObjectMeta<K>> {
     }
 }
 
-/// The objects of a resource that is known only when the program runs.
+/// Selects the objects of a resource that is known only at run time.
 pub fn dynamic(resource: Resource) -> Kind<DynamicObject> {
     Kind::new(resource, None)
 }
 
-/// The objects of a type as a smaller one, which has only the fields that a mapping needs. Where the cluster's cache keeps
-/// that projection, nothing is decoded for it.
+/// Selects the objects of a type, decoded as a smaller type with only the fields that a mapping needs. If the cluster's
+/// cache keeps that projection, nothing is decoded again.
 pub fn projection<K: KnownKind, P>() -> Kind<P> {
     Kind::new(Resource::of::<K>(), K::is_namespaced())
 }
 
-/// A type whose names and scope are known when the program is compiled: those of `k8s-openapi`, and what
-/// `#[derive(CustomResource)]` makes.
+/// A type whose names and scope are known at compile time: the types of `k8s-openapi` and of `#[derive(CustomResource)]`.
 pub trait KnownKind: KubeResource<DynamicType = (), Scope: 'static> {
-    /// Whether its objects are in namespaces, where the type says so.
+    /// Returns the scope, if the type has one: true for namespaced, false for cluster-scoped.
     fn is_namespaced() -> Option<bool> {
         let scope = TypeId::of::<Self::Scope>();
         if scope == TypeId::of::<NamespaceResourceScope>() {
@@ -116,54 +115,55 @@ impl<T> Kind<T> {
         }
     }
 
-    /// Those of this namespace; said several times, those of each. Default: as the cluster's cache is set up.
+    /// Selects objects of this namespace; several calls select several namespaces. Default: the scope of the cluster's
+    /// cache.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         self.scoped(|scope| scope.namespace(namespace))
     }
 
-    /// Those that a label selector selects.
+    /// Selects objects by labels.
     pub fn labels(self, selector: impl Into<String>) -> Self {
         self.scoped(|scope| scope.labels(selector))
     }
 
-    /// Those that a field selector selects.
+    /// Selects objects by fields.
     pub fn fields(self, selector: impl Into<String>) -> Self {
         self.scoped(|scope| scope.fields(selector))
     }
 
-    /// Only changes that the predicate admits. Said several times, all have to.
+    /// Drops changes that the predicate rejects. With several calls, all predicates have to accept.
     pub fn when(mut self, predicate: Predicate<T>) -> Self {
         self.predicates.push(predicate);
         self
     }
 
-    /// Those of another cluster than the controller's own.
+    /// Watches another cluster than the controller's default cluster.
     pub fn on(mut self, cluster: &Cluster) -> Self {
         self.place = ClusterChoice::One(cluster.clone());
         self
     }
 
-    /// Those of every cluster of the manager, as clusters come and go.
+    /// Watches every cluster of the manager, as clusters are added and removed.
     pub fn on_every_cluster(mut self) -> Self {
         self.place = ClusterChoice::Every;
         self
     }
 
-    /// The controller runs only while the kind is installed. Without this, a kind that is not there is a mistake that
-    /// ends the run. With [`on_every_cluster`](Self::on_every_cluster), each cluster is watched while it has the kind.
+    /// Runs the controller only while the kind is installed. Without this, a missing kind is an error that ends the run.
+    /// With [`on_every_cluster`](Self::on_every_cluster), each cluster is watched while the kind is installed there.
     pub fn when_installed(mut self) -> Self {
         self.presence = WhenAbsent::Rest;
         self
     }
 
-    /// The controller works without the kind, and watches it while it is installed.
+    /// Runs the controller also without the kind, and watches the kind while it is installed.
     pub fn optional(mut self) -> Self {
         self.presence = WhenAbsent::DoWithout;
         self
     }
 
-    /// Every object again at about this interval, with low priority, in case something was missed. Default, and
-    /// with zero: never.
+    /// Enqueues every object at about this interval, with low priority, in case an event was missed. Default: never; zero
+    /// means never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
         self
@@ -190,15 +190,15 @@ impl<T> Kind<T> {
         self
     }
 
-    /// Says that objects of a [`dynamic`] kind are not in namespaces, or that they are. Default: the server is asked.
+    /// Sets the scope of a [`dynamic`] kind: namespaced or cluster-scoped. Default: discovery decides.
     pub fn namespaced(mut self, namespaced: bool) -> Self {
         self.namespaced = Some(namespaced);
-        // For the cache, whose default namespaces are not meant for a kind that is in none.
+        // The cache must not use its default namespaces for a cluster-scoped kind.
         self.resource = self.resource.namespaced(namespaced);
         self
     }
 
-    /// Which resource it is.
+    /// Resource of this kind.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         &self.resource

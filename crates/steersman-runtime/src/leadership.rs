@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may act: the seam between what runs and the election that permits it.
+//! Leadership: the interface between runnables and the election.
 //!
-//! Whoever decides about leadership holds a [`LeadershipKeeper`]; what runs holds a [`Leadership`] and asks it for a
-//! [`Term`]. Holding a term means to act.
+//! The election holds a [`LeadershipKeeper`]. A runnable holds a [`Leadership`] and waits for a [`Term`]; it acts only
+//! while it holds a term.
 //!
 //! # Guarantees
 //! 1. A term is given only while the keeper grants leadership.
-//! 2. A term learns when it ended, from the one who ends it and whatever else is busy. Those who hold it stop acting and
-//!    drop it.
-//! 3. [`LeadershipKeeper::vacated`] ends when no term is held any more. Before that nothing is released that others
-//!    wait for.
+//! 2. The keeper notifies each holder of a term of its end, whatever else is busy. Holders stop acting and drop the term.
+//! 3. [`LeadershipKeeper::vacated`] completes when no term is held any more. Nothing that others wait for is released
+//!    before that.
 
 use std::sync::Arc;
 
@@ -42,23 +41,23 @@ pub struct LeadershipKeeper {
     held: Arc<watch::Sender<usize>>,
 }
 
-/// Where terms come from. Clones are equal.
+/// Source of terms. Clones share the leadership.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     granted: watch::Receiver<Granted>,
     held: Arc<watch::Sender<usize>>,
-    /// Kept where nobody else is there to keep it.
+    /// Held if there is no other owner of the keeper.
     _keeper: Option<Arc<LeadershipKeeper>>,
 }
 
-/// The present term, if there is one, and how many have ended before it.
+/// The current term, if there is one, and the number of terms that have ended before it.
 #[derive(Debug, Default)]
 struct Granted {
     present: Option<Grant>,
     ended: u64,
 }
 
-/// What a term is made of.
+/// Parts of a term.
 #[derive(Clone, Debug)]
 struct Grant {
     fence: Fence,
@@ -66,22 +65,22 @@ struct Grant {
     stop: Stop,
 }
 
-/// A time of leading. Drop it when the work that it permits has ended.
+/// A term of leadership. Drop it when the work in it has ended.
 #[derive(Clone, Debug)]
 pub struct Term {
     fence: Fence,
     stop: Stop,
     _seat: Arc<Seat>,
-    /// Kept where nobody else is there to keep it.
+    /// Held if there is no other owner of the keeper.
     _keeper: Option<Arc<LeadershipKeeper>>,
 }
 
-/// Counts one who acts.
+/// Counts one holder of a term.
 #[derive(Debug)]
 struct Seat(Arc<watch::Sender<usize>>);
 
 impl LeadershipKeeper {
-    /// Nobody leads yet.
+    /// Creates a keeper that has not granted leadership yet.
     #[must_use]
     pub fn new() -> (Self, Leadership) {
         let held = Arc::new(watch::Sender::new(0));
@@ -98,7 +97,7 @@ impl LeadershipKeeper {
         (keeper, leadership)
     }
 
-    /// Begins a term. What is written in it passes `fence`.
+    /// Begins a term. Writes in it pass `fence`.
     pub fn grant(&self, fence: Fence) {
         let (end, stop) = StopHandle::new();
         let end = Arc::new(end);
@@ -111,7 +110,7 @@ impl LeadershipKeeper {
     }
 
     fn replace(&self, next: Option<Grant>) {
-        // Under the lock, so that nobody who is told of the end finds the term that has ended.
+        // Under the lock, so that a holder that is notified of the end does not get the old term again.
         self.granted.send_modify(|granted| {
             if let Some(former) = std::mem::replace(&mut granted.present, next) {
                 granted.ended += 1;
@@ -120,29 +119,29 @@ impl LeadershipKeeper {
         });
     }
 
-    /// Waits until nobody holds a term any more.
+    /// Waits until no term is held any more.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn vacated(&self) {
         // The sender lives as long as `self`.
         let _ = self.held.subscribe().wait_for(|held| *held == 0).await;
     }
 
-    /// The number of terms that are held now. Clones of one term count once.
+    /// Number of terms that are held now. Clones of one term count once.
     #[must_use]
     pub fn held_terms(&self) -> usize {
         *self.held.borrow()
     }
 
-    /// Whether nobody holds a term.
+    /// Returns true if no term is held.
     #[must_use]
     pub fn is_vacated(&self) -> bool {
         *self.held.borrow() == 0
     }
 }
 
-/// When nobody is left who could grant it, the term has ended as well.
+/// Ends the term: without a keeper, leadership cannot be granted.
 impl Drop for LeadershipKeeper {
     fn drop(&mut self) {
         self.revoke();
@@ -150,7 +149,7 @@ impl Drop for LeadershipKeeper {
 }
 
 impl Leadership {
-    /// Leadership that nobody contends for.
+    /// Returns a leadership that is always granted.
     #[must_use]
     pub fn always() -> Self {
         let (keeper, mut leadership) = LeadershipKeeper::new();
@@ -162,7 +161,7 @@ impl Leadership {
     /// Waits until leadership is granted.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn term(&self) -> Term {
         let mut granted = self.granted.clone();
         loop {
@@ -170,16 +169,16 @@ impl Leadership {
                 return term;
             }
             if granted.changed().await.is_err() {
-                // Nobody is left who could grant it.
+                // The keeper was dropped: no term can begin.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// The present term, if there is one.
+    /// Returns the current term, if there is one.
     #[must_use]
     pub fn try_term(&self) -> Option<Term> {
-        // The seat is taken first, so that it cannot be missed by one who revokes and then counts.
+        // The holder is counted first, so that a keeper that revokes and then counts cannot miss it.
         let seat = Seat::take(&self.held);
         let Grant { fence, stop, .. } = self.granted.borrow().present.clone()?;
         Some(Term {
@@ -190,7 +189,7 @@ impl Leadership {
         })
     }
 
-    /// Whether leadership is granted now, and its fence is open.
+    /// Returns true if leadership is granted now, and its fence is open.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let granted = self.granted.borrow();
@@ -198,8 +197,8 @@ impl Leadership {
         present.is_some_and(|grant| grant.fence.check().is_ok())
     }
 
-    /// The number of terms that have ended since the leadership was created. Compare two values to find out whether a term
-    /// ended in between.
+    /// Number of terms that have ended since the leadership was created. Compare two values to detect a term that ended in
+    /// between.
     #[must_use]
     pub fn ended_terms(&self) -> u64 {
         self.granted.borrow().ended
@@ -208,11 +207,11 @@ impl Leadership {
     /// Waits until more than this number of [terms have ended](Self::ended_terms).
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn ended_more_than(&self, terms: u64) {
         let mut granted = self.granted.clone();
         if granted.wait_for(|granted| granted.ended > terms).await.is_err() {
-            // The keeper is gone, so no further term begins or ends.
+            // The keeper was dropped, so no further term begins or ends.
             std::future::pending::<()>().await;
         }
     }
@@ -220,9 +219,9 @@ impl Leadership {
     /// Waits until leadership is not granted.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn vacant(&self) {
-        // When nobody is left who could grant it, it is not granted.
+        // Without a keeper, leadership is not granted.
         let _ = self
             .granted
             .clone()
@@ -232,13 +231,13 @@ impl Leadership {
 }
 
 impl Term {
-    /// What its writes have to pass.
+    /// Fence of the writes in this term.
     #[must_use]
     pub fn fence(&self) -> &Fence {
         &self.fence
     }
 
-    /// Tells those who act in it of its end. They have no time then: nobody lets them write any more.
+    /// Stop request at the end of the term. Work in the term has no time then: its writes are fenced.
     pub(crate) fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -246,18 +245,18 @@ impl Term {
     /// Waits until this term has ended.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn ended(&self) {
         self.stop.requested().await;
     }
 
-    /// Whether it has ended.
+    /// Returns true if the term has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.stop.is_requested()
     }
 
-    /// Whether nothing may be written in it any more: it has ended, or its fence is closed and it is about to.
+    /// Returns true if writes in the term are rejected: it has ended, or its fence is closed and it is about to end.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.is_over() || self.fence.check().is_err()

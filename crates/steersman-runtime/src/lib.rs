@@ -3,18 +3,20 @@
 //!
 //! * [`Controller`] watches kinds, turns their changes into keys, and calls a [`Reconciler`] for each key.
 //! * [`Manager`] starts controllers and other [`Runnable`]s in order, keeps them running, and stops them in order.
-//! * [`Election`] says which of several replicas acts.
-//! * [`RunCondition`] and [`Conditional`] run anything only while a CRD, an object or anything else is there.
-//! * [`Signals`] turns the first SIGTERM into a future and the second into the end of the process.
-//! * [`Logging`] sets up log lines; [`LogLevel`] changes the level as a ConfigMap says.
+//! * [`Election`] elects the one of several replicas that acts.
+//! * [`RunCondition`] and [`Conditional`] run anything only while a condition holds: a CRD is installed, an object exists,
+//!   or your own.
+//! * [`Signals`] turns the first SIGTERM into a future; the second ends the process.
+//! * [`Logging`] sets up log lines; [`LogLevel`] changes the level from a ConfigMap.
 //!
 //! ```text
 //! Source ─▶ Predicate ─▶ Handler ─▶ Queue ─▶ worker ─▶ Reconciler
 //! ```
 //!
-//! A [`Controller`] is a plan. [`Runnable::run`] makes a run of it: sources enqueue what is there and then what changes;
-//! once all have, and this replica may act, workers take keys and call the [`Reconciler`]. A run ends when it is told to,
-//! and the same plan can be run again. [`Controller::of`] begins a plan, [`Builder::add_to`] adds it to a [`Manager`].
+//! A [`Controller`] is a plan. [`Runnable::run`] runs it: sources enqueue the objects that exist and then every change.
+//! Once all sources are in sync and this replica leads, workers take keys and call the [`Reconciler`]. A run ends when it
+//! is stopped, and the same plan can run again. [`Controller::of`] begins a plan, [`Builder::add_to`] adds it to a
+//! [`Manager`].
 
 mod add_error;
 mod builder;

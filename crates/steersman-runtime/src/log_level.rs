@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is logged, as a ConfigMap says.
+//! Log filter from a ConfigMap.
 //!
 //! # Guarantees
-//! 1. When the entry changes, what is logged changes with it, without a restart; in every replica, whoever leads.
-//! 2. An entry that makes no sense changes nothing, and is said once.
-//! 3. While there is no such entry, what was logged before counts.
-//! 4. One object is watched. If that is forbidden or the server is away, the process goes on as it is.
+//! 1. When the entry changes, the log filter changes without a restart, in every replica, leader or standby.
+//! 2. An invalid entry changes nothing, and is logged once.
+//! 3. Without the entry, the original filter applies.
+//! 4. Only one object is watched. If that is forbidden or the server is unreachable, the process continues unchanged.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -18,10 +18,10 @@ use tokio::sync::watch;
 
 use crate::LogHandle;
 
-/// The entry that is looked at, if nothing else is said.
+/// Default name of the entry.
 const ENTRY: &str = "log-filter";
 
-/// Changes what is logged as an entry of a ConfigMap says: `info`, or `info,steersman=debug`.
+/// Sets the log filter from an entry of a ConfigMap: `info`, or `info,steersman=debug`.
 ///
 /// ```no_run
 /// use steersman_core::ObjectKey;
@@ -44,7 +44,7 @@ pub struct LogLevel {
 }
 
 impl LogLevel {
-    /// Looks at the entry `log-filter` of this ConfigMap.
+    /// Uses the entry `log-filter` of this ConfigMap.
     #[must_use]
     pub fn new(logs: LogHandle, cluster: Cluster, map: ObjectKey) -> Self {
         Self {
@@ -55,16 +55,16 @@ impl LogLevel {
         }
     }
 
-    /// Looks at another entry.
+    /// Uses another entry.
     #[must_use]
     pub fn entry(mut self, name: impl Into<String>) -> Self {
         self.entry = name.into();
         self
     }
 
-    /// What the entry says.
+    /// Returns the entry.
     fn wanted(&self, object: &Arc<Object>) -> Option<String> {
-        // What cannot be read says nothing.
+        // An object that cannot be decoded counts as without an entry.
         let map = object.decoded::<Map>().ok()?;
         map.data.get(&self.entry).cloned()
     }
@@ -75,18 +75,18 @@ impl LogLevel {
             return;
         }
         match self.logs.set_filter(filter) {
-            Ok(()) => tracing::info!(filter, map = %self.map, "what is logged has changed"),
+            Ok(()) => tracing::info!(filter, map = %self.map, "log filter changed"),
             Err(error) => tracing::warn!(
                 map = %self.map,
                 entry = self.entry,
                 error = &error as &dyn std::error::Error,
-                "what is logged stays as it is"
+                "invalid log filter; keeping the current one"
             ),
         }
     }
 }
 
-/// What is read of a ConfigMap.
+/// The part of a ConfigMap that is read.
 #[derive(Deserialize)]
 struct Map {
     #[serde(default)]
@@ -112,7 +112,7 @@ impl Runnable for LogLevel {
         let scope = Scope::all()
             .namespace(self.map.namespace())
             .fields(format!("metadata.name={}", self.map.name()));
-        // Logs are no reason not to be ready.
+        // The log filter does not affect readiness.
         cx.ready();
         let (sender, mut wanted) = watch::channel(None::<Arc<Object>>);
         loop {
@@ -126,13 +126,13 @@ impl Runnable for LogLevel {
                 tokio::select! {
                     biased;
                     _ = cx.stop().requested() => return Ok(()),
-                    // The sender is here.
+                    // This function holds the sender, so the channel stays open.
                     _ = wanted.changed() => {
                         let object = wanted.borrow_and_update().clone();
                         let filter = object.and_then(|object| self.wanted(&object));
                         self.apply(filter.as_deref(), &before);
                     }
-                    // Somebody removed it from the cache: whoever wants to hear of it takes part in the next one.
+                    // The informer was removed from the cache: open the next one.
                     () = informer.ended() => break,
                 }
             }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log lines, set up by one call in `main`.
+//! Logging, set up by one call in `main`.
 //!
 //! # Guarantees
-//! 1. On a terminal lines are text; elsewhere each is a flat JSON object with `ts`, `level`, `logger`, `msg` and the fields
-//!    of the event and of its spans. Either can be chosen.
-//! 2. What is logged is what `RUST_LOG` says, or the default (`info`), and can be changed while the program runs.
-//! 3. A filter that makes no sense changes nothing and is an error.
-//! 4. Lines go to standard error. Those of the `log` crate are among them.
-//! 5. After [`install`](Logging::install) a panic is one line, with the fields of its spans, in place of the text that the standard
-//!    library writes. The line has a backtrace if `RUST_BACKTRACE` asks for it. Where lines go to a writer, or the filter drops the
-//!    line, the text stays. [`panics(false)`](Logging::panics) leaves panics alone.
+//! 1. On a terminal, lines are text; elsewhere each line is a flat JSON object with `ts`, `level`, `logger`, `msg` and the
+//!    fields of the event and of its spans. Either format can be chosen.
+//! 2. The filter is `RUST_LOG`, or the default (`info`), and can be changed at run time.
+//! 3. An invalid filter is an error and changes nothing.
+//! 4. Lines are written to standard error, including lines of the `log` crate.
+//! 5. After [`install`](Logging::install), a panic is one line, with the fields of its spans, instead of the text of the
+//!    standard library. The line has a backtrace if `RUST_BACKTRACE` is set. If a writer is set, or the filter drops the
+//!    line, the text of the standard library is still written. [`panics(false)`](Logging::panics) leaves panics unchanged.
 //! 6. A TLS certificate that is rejected is logged by the component that connects, not once more by the verifier at each attempt.
 
 mod json;
@@ -35,10 +35,10 @@ use tracing_subscriber::{
 use json::Json;
 use tls::QuietTls;
 
-/// The variable that says what is logged.
+/// Environment variable of the filter.
 const VARIABLE: &str = "RUST_LOG";
 
-/// How log lines look and which there are.
+/// Format and filter of log lines.
 ///
 /// ```
 /// use steersman_runtime::Logging;
@@ -54,70 +54,70 @@ const VARIABLE: &str = "RUST_LOG";
 pub struct Logging {
     format: LogFormat,
     filter: String,
-    /// What the environment says, which is stronger.
+    /// Filter of the environment, which takes precedence.
     from_env: Option<String>,
-    /// Where lines go, if not to standard error.
+    /// Writer of lines instead of standard error.
     writer: Option<BoxMakeWriter>,
     panics: bool,
 }
 
-/// How a log line looks.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,
-    /// For people.
+    /// Text, for people.
     Text,
-    /// For programs.
+    /// JSON, for programs.
     Json,
 }
 
-/// Changes what is logged while the program runs. Clones change the same.
+/// Changes the log filter at run time. Clones change the same filter.
 #[derive(Clone)]
 pub struct LogHandle {
     filter: reload::Handle<EnvFilter, Registry>,
     tls: QuietTls,
 }
 
-/// The log could not be set up.
+/// Error of [`Logging::install`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoggingError {
-    /// The filter makes no sense.
+    /// The filter is invalid.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// Another log was set up before.
-    #[error("this process has a log already: set it up once, in `main`")]
+    /// The process already has a logger.
+    #[error("cannot install logging: this process already has a logger; install it once, in `main`")]
     Twice(#[source] tracing_subscriber::util::TryInitError),
 }
 
-/// A filter was not accepted.
+/// Error of a log filter.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// It makes no sense.
+    /// The filter is invalid.
     #[error(
         "`{filter}` is no log filter: write a level such as `debug`, or `target=level`, with commas between several"
     )]
     Invalid {
-        /// What was given.
+        /// The filter.
         filter: String,
-        /// What is wrong with it.
+        /// The parse error.
         #[source]
         source: ParseError,
     },
-    /// It says nothing, which would hide everything but errors.
+    /// The filter is empty, which would hide everything except errors.
     #[error("a log filter cannot be empty: write `error` to see nothing else, or `off`")]
     Empty,
-    /// The log is no more.
-    #[error("the log that this handle belongs to has ended")]
+    /// The logger of this handle was dropped.
+    #[error("the logger of this handle was dropped")]
     Ended,
 }
 
 impl Logging {
-    /// What the environment says: `RUST_LOG` for the filter, `NO_COLOR` to leave colours out.
+    /// Reads the environment: `RUST_LOG` for the filter, `NO_COLOR` to turn colours off.
     pub fn from_env() -> Self {
         Self {
             from_env: env::var(VARIABLE).ok().filter(|filter| !filter.trim().is_empty()),
@@ -125,7 +125,7 @@ impl Logging {
         }
     }
 
-    /// `info` and above, whatever the environment says.
+    /// Logs `info` and above, and ignores the environment.
     pub fn new() -> Self {
         Self {
             format: LogFormat::Auto,
@@ -136,19 +136,19 @@ impl Logging {
         }
     }
 
-    /// How lines look. Default: text on a terminal, JSON elsewhere.
+    /// Format of lines. Default: text on a terminal, JSON elsewhere.
     pub fn format(mut self, format: LogFormat) -> Self {
         self.format = format;
         self
     }
 
-    /// What is logged where the environment does not say. Default: `info`.
+    /// Filter, unless the environment sets one. Default: `info`.
     pub fn filter(mut self, filter: impl Into<String>) -> Self {
         self.filter = filter.into();
         self
     }
 
-    /// Where lines go. Default: standard error.
+    /// Writer of lines. Default: standard error.
     pub fn writer<W>(mut self, writer: W) -> Self
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -157,20 +157,20 @@ impl Logging {
         self
     }
 
-    /// Whether [`install`](Self::install) sets a panic hook that logs panics. Default: `true`.
+    /// Sets a panic hook in [`install`](Self::install) that logs panics. Default: `true`.
     pub fn panics(mut self, panics: bool) -> Self {
         self.panics = panics;
         self
     }
 
-    /// Makes this the log of the process, also for panics.
+    /// Installs the logger of the process, and its panic hook.
     ///
-    /// The panic hook of this log replaces the one that was set before, which is called only for panics that are not logged, or if
-    /// lines go to a [writer](Self::writer). Set a hook that reports panics or aborts the process after this call, and let it call
+    /// The panic hook replaces the earlier one. The earlier hook is called only for panics that are not logged, or if a
+    /// [writer](Self::writer) is set. Set a hook that reports panics or aborts the process after this call, and let it call
     /// the hook that it replaces. Or turn the hook of this log off with [`panics(false)`](Self::panics).
     ///
     /// # Errors
-    /// If the filter makes no sense, or the process has a log.
+    /// If the filter is invalid, or the process already has a logger.
     pub fn install(self) -> Result<LogHandle, LoggingError> {
         let (has_writer, panics) = (self.writer.is_some(), self.panics);
         let (dispatch, handle) = self.build()?;
@@ -181,10 +181,10 @@ impl Logging {
         Ok(handle)
     }
 
-    /// The log as a value, to be used where it is wanted; see [`tracing::dispatcher::with_default`].
+    /// Builds the logger as a value, for use in a scope; see [`tracing::dispatcher::with_default`].
     ///
     /// # Errors
-    /// If the filter makes no sense.
+    /// If the filter is invalid.
     pub fn build(self) -> Result<(Dispatch, LogHandle), FilterError> {
         let filter = parse(self.from_env.as_deref().unwrap_or(&self.filter))?;
         let tls = QuietTls::default();
@@ -220,10 +220,10 @@ impl Default for Logging {
 }
 
 impl LogHandle {
-    /// Changes what is logged, from now on.
+    /// Changes the log filter.
     ///
     /// # Errors
-    /// If the filter makes no sense; then nothing changes.
+    /// If the filter is invalid; then nothing changes.
     pub fn set_filter(&self, filter: &str) -> Result<(), FilterError> {
         let filter = parse(filter)?;
         let changed = self.filter.modify(|current| {
@@ -233,7 +233,7 @@ impl LogHandle {
         changed.map_err(|_| FilterError::Ended)
     }
 
-    /// What is logged; nothing if the log has ended.
+    /// Returns the current filter; empty if the logger was dropped.
     #[must_use]
     pub fn filter(&self) -> String {
         self.filter.with_current(ToString::to_string).unwrap_or_default()

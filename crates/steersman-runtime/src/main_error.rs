@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The error with which a program ends.
+//! The error of `main`.
 
 use std::fmt;
 
 use crate::BoxError;
 use steersman_core::error_chain;
 
-/// Whatever ends a program, shown as people read it: what failed and why, in one line. It is made for `main`, which shows
-/// the `Debug` of what it returns, and takes every error by `?`.
+/// An error for `main`, shown on one line with all its causes. `main` prints the `Debug` text of the error that it returns.
+/// Converts from every error with `?`.
 ///
 /// ```
 /// use steersman_runtime::{MainError, Logging};

@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs everything that a controller process has, in order, and ends it in order.
+//! The manager: starts everything in a controller process in order, and stops it in order.
 //!
 //! # Guarantees
-//! 1. Start: HTTP endpoints, what needs [no caches](RunPolicy::NoCaches) such as webhooks, caches of all clusters (together),
-//!    what needs no leadership, what warms up, then what needs leadership. Stop: what needs leadership or warms up, what
-//!    needs none, caches, what needs no caches, HTTP, under one deadline; each is told when those before it have ended.
+//! 1. Start order: HTTP endpoints, runnables that need [no caches](RunPolicy::NoCaches) such as webhooks, caches of all
+//!    clusters (together), runnables that need no leadership, runnables that warm up, then runnables that need leadership.
+//!    Stop order: runnables that need leadership or warm up, runnables that need none, caches, runnables that need no
+//!    caches, HTTP, under one deadline. Each phase gets its stop request when the phases before it have ended.
 //! 2. Nothing else runs before each kind that was declared before the run is in sync, or known to be absent, forbidden or
-//!    unreachable, or the limit of the barrier has passed. What is added later, waits for a condition or needs leadership
-//!    waits for its own caches in the same way when its time comes, and nobody else does.
-//! 3. What fails ends the run, with its name and error; so does an HTTP endpoint, without which nobody sees how the process
-//!    is. What fails after that is logged, as a warning unless it only says that it was stopped: that its client is closed
-//!    or held back, or its task cancelled.
-//! 4. Runnables and clusters can be added before and while it runs. Once it is stopping they are refused.
-//! 5. The run ends when all that ran has ended, or the grace period is over; then the error names who is late.
-//! 6. A run can follow another, also one that was cancelled: what that has left behind is gone before the same runs again.
-//!    Two at the same time are refused. A process hears signals once, so that [`Manager::run`] is for its last run; those
-//!    before it are [`Manager::run_until`].
-//! 7. What needs leadership runs while this replica leads: it is stopped when that ends, and run again when it begins
-//!    again. What warms up runs all the time, and acts while it leads; see [`Election`](crate::Election).
-//! 8. A cluster that is removed gets no new work; what is in flight may end within the grace period; then its client
-//!    refuses. Runnables that cannot do without it are stopped and let go; nobody else waits for that.
-//! 9. A runnable whose name is disabled is taken in and never runs.
-//! 10. Events that were recorded before the end are written: those of leaders before the lease is given up, those of a
-//!     cluster that is removed before its client refuses, all others at last. That takes 5 s and half of the time that is
-//!     left at most; what is not written by then is lost. Before a lease is given up, clusters other than that of the lease
-//!     get 1 s.
+//!    unreachable, or the cache sync timeout has passed. A runnable that is added later, waits for a condition or needs
+//!    leadership waits in the same way for its own caches when it is due to start, and delays nothing else.
+//! 3. A runnable that fails ends the run, with its name and error. So does an HTTP endpoint that fails, because the process
+//!    cannot be observed without it. Later failures are logged as a warning, unless the error only states that the runnable
+//!    was stopped: its client is closed or fenced, or its task is cancelled.
+//! 4. Runnables and clusters can be added before and during a run. Adding is an error once the manager is shutting down.
+//! 5. The run ends when everything has ended or the shutdown timeout has passed; then the error names the runnables that
+//!    did not end.
+//! 6. A run can follow another, also a cancelled one: a runnable starts again only after its task from the earlier run has
+//!    ended. Two runs at the same time are an error. A process can install signal handlers once, so [`Manager::run`] is for
+//!    the last run; use [`Manager::run_until`] for the runs before it.
+//! 7. A runnable that needs leadership runs while this replica leads: it is stopped when leadership ends, and run again
+//!    when leadership begins again. A runnable that warms up runs all the time, and acts while it leads; see
+//!    [`Election`](crate::Election).
+//! 8. A removed cluster gets no new work. Work in flight can end within the shutdown timeout; then its client rejects
+//!    requests. Runnables that require the cluster are stopped and removed; nothing else waits for that.
+//! 9. A runnable whose name is disabled can be added, and never runs.
+//! 10. Events that were recorded before the end are written: events of leader work before the lease is released, events of
+//!     a removed cluster before its client rejects requests, all others last. This takes at most 5 s and at most half of
+//!     the remaining time; events that are not written by then are lost. Before a lease is released, clusters other than
+//!     that of the lease get 1 s.
 
 mod barrier;
 mod builder;
@@ -66,7 +69,7 @@ use crate::{
     supervise::Leaving,
 };
 
-/// Runs controllers and other runnables. Clones are one manager.
+/// Runs controllers and other runnables. Clones refer to the same manager.
 #[derive(Clone)]
 pub struct Manager(Arc<Inner>);
 
@@ -82,16 +85,16 @@ pub(crate) struct Inner {
     readyz: Checks,
     metrics: MetricsRegistry,
     endpoints: builder::Endpoints,
-    /// Whoever runs leads, unless there is an election. Nothing where each has a lease of its own.
+    /// Always leading without an election. `None` if each runnable has its own lease.
     leadership: watch::Sender<Option<Leadership>>,
     election: Option<builder::Contested>,
-    /// How those are elected that have a lease each.
+    /// Election settings if each runnable has its own lease.
     own_leases: Option<Settings>,
     leads: Leads,
     overdue: Overdue,
     warmth: Arc<warmth::Warmth>,
     registry: Mutex<Registry>,
-    /// What earlier runs have cancelled.
+    /// Tasks that earlier runs have cancelled.
     leaving: Leaving,
     changed: watch::Sender<()>,
     _registered: Vec<RegistrationGuard>,
@@ -100,10 +103,9 @@ pub(crate) struct Inner {
 #[derive(Default)]
 struct Registry {
     runnables: BTreeMap<String, BoxRunnable>,
-    /// Those that may not run, to tell a name that is taken from one that nobody has, and the clusters without which they
-    /// cannot.
+    /// Disabled runnables, to detect duplicate and unknown names, with the clusters that they require.
     disabled: BTreeMap<String, Vec<ClusterName>>,
-    /// Those that may be running and have to end by then.
+    /// Removed runnables that can still be running, and the deadline for their end.
     dismissed: Vec<(String, MonotonicTime)>,
     state: State,
 }
@@ -116,11 +118,11 @@ enum State {
     Stopping,
 }
 
-/// A run failed, or was refused.
+/// Error of a run of the manager.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// It runs already.
+    /// The manager is already running.
     #[error("the manager runs already")]
     AlreadyRunning,
     /// A runnable ended with an error.
@@ -128,60 +130,59 @@ pub enum RunError {
     Runnable {
         /// The runnable.
         name: String,
-        /// Why.
+        /// The error.
         #[source]
         source: BoxError,
     },
-    /// Not all ended in time.
+    /// Some runnables did not end within the shutdown timeout.
     #[error("did not end within the grace period of {grace:?}: {}", names.join(", "))]
     Unfinished {
-        /// How long they had.
+        /// The shutdown timeout.
         grace: Duration,
-        /// Who did not end.
+        /// Names of the runnables that did not end.
         names: Vec<String>,
-        /// Why the run ended, if that was an error.
+        /// The error that ended the run, if there was one.
         #[source]
         source: Option<Box<Self>>,
     },
-    /// Another replica may have the lease, and the policy is to end then.
+    /// Another replica can have acquired the lease, and the policy is to exit then.
     #[error("leadership was lost: lease `{lease}`: {reason}")]
     LeadershipLost {
         /// The lease.
         lease: String,
-        /// Why it was lost.
+        /// Reason of the loss.
         reason: String,
     },
-    /// The election cannot be taken part in.
+    /// The leader election failed.
     #[error("the election failed")]
     Election(#[source] ElectionError),
-    /// An HTTP endpoint cannot be had, or ended before the run did.
+    /// An HTTP endpoint could not be served, or ended before the run.
     #[error("an HTTP endpoint failed")]
     Endpoint(#[source] BoxError),
-    /// Signals cannot be listened to.
-    #[error("signals cannot be listened to")]
+    /// The signal handlers could not be installed.
+    #[error("cannot install signal handlers")]
     Signals(#[source] crate::InstallError),
 }
 
 impl Manager {
-    /// A manager with more to say about it.
+    /// Starts to build a manager.
     pub fn builder() -> ManagerBuilder {
         ManagerBuilder::new()
     }
 
-    /// Takes a runnable in, which starts with the others, or at once if the manager runs. A cluster is one, too: see
+    /// Adds a runnable. It starts with the others, or at once if the manager runs. A cluster is a runnable too: see
     /// [`add_cluster`](Self::add_cluster).
     ///
     /// # Errors
-    /// When there is one of this name, or the manager is stopping.
+    /// When a runnable of this name exists, or the manager is shutting down.
     pub fn add(&self, runnable: impl Runnable) -> Result<(), AddError> {
         self.add_boxed(BoxRunnable::new(runnable))
     }
 
-    /// Adds a check to `/healthz`. A liveness probe that fails restarts the process, so check only what a restart helps
-    /// against.
+    /// Adds a check to `/healthz`. A failing liveness probe restarts the process, so check only what a restart can fix.
     ///
     /// # Errors
-    /// When there is one of this name.
+    /// When a check of this name exists.
     pub fn healthz_check<F, Fut, E>(&self, name: &str, check: F) -> Result<RegistrationGuard, DuplicateCheck>
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -194,7 +195,7 @@ impl Manager {
     /// Adds a check to `/readyz`.
     ///
     /// # Errors
-    /// When there is one of this name.
+    /// When a check of this name exists.
     pub fn readyz_check<F, Fut, E>(&self, name: &str, check: F) -> Result<RegistrationGuard, DuplicateCheck>
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -204,53 +205,53 @@ impl Manager {
         self.0.readyz.add(name, check)
     }
 
-    /// What is measured.
+    /// Metrics registry.
     #[must_use]
     pub fn metrics(&self) -> &MetricsRegistry {
         &self.0.metrics
     }
 
-    /// How all that runs stands.
+    /// Statuses of all runnables.
     #[must_use]
     pub fn statuses(&self) -> &StatusRegistry {
         self.0.surroundings.statuses()
     }
 
-    /// Where `/healthz` and `/readyz` are answered, and where `/metrics` is.
+    /// Addresses of `/healthz` and `/readyz`, and of `/metrics`.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
         self.0.endpoints.addresses()
     }
 
-    /// Runs until SIGTERM or SIGINT comes, or something fails. A second signal exits at once; the first does not, also if
-    /// the run is ending already because something failed.
+    /// Runs until SIGTERM or SIGINT, or until something fails. The first signal starts the shutdown. A second signal exits
+    /// at once. After a failure, the first signal during shutdown does not exit.
     ///
-    /// [Signals](crate::Signals) are installed once in a process. Whoever wants to run again after this has ended installs
-    /// them and hands their end to [`run_until`](Self::run_until) each time.
+    /// [Signals](crate::Signals) can be installed once in a process. To run again after this run, install them yourself and
+    /// pass a future that waits for them to [`run_until`](Self::run_until) each time.
     ///
     /// # Errors
-    /// When something fails, or does not end in time; and when signals were installed in this process before.
+    /// When something fails or does not end in time, or when signal handlers were already installed in this process.
     ///
     /// # Cancel safety
-    /// If it is dropped, everything is cancelled.
+    /// Dropping the future cancels everything.
     pub async fn run(&self) -> Result<(), RunError> {
         let mut signals = Signals::install().map_err(RunError::Signals)?;
         self.run_until(async move {
             let signal = signals.stop().await;
-            tracing::info!(signal = signal.name(), "stopping");
-            // Kept, so that a second signal is heard.
+            tracing::info!(signal = signal.name(), "received signal; shutting down");
+            // Leaked on purpose, so that a second signal is handled.
             std::mem::forget(signals);
         })
         .await
     }
 
-    /// Runs until `stop` ends, or something fails.
+    /// Runs until `stop` completes, or something fails.
     ///
     /// # Errors
     /// When something fails, or does not end in time.
     ///
     /// # Cancel safety
-    /// If it is dropped, everything is cancelled.
+    /// Dropping the future cancels everything.
     pub async fn run_until(&self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
         {
             let mut registry = self.0.lock();
@@ -259,21 +260,21 @@ impl Manager {
             }
             registry.state = State::Running;
         }
-        // What was let go while nothing ran does not concern this run.
+        // Runnables that were removed between runs do not matter for this run.
         self.0.take_dismissed();
         let _over = Over(&self.0);
         for cluster in self.0.surroundings.clusters().all() {
             let server = cluster
                 .config()
                 .map(|config| tracing::field::display(&config.cluster_url));
-            tracing::info!(cluster = %cluster.name(), server, "running with this cluster");
+            tracing::info!(cluster = %cluster.name(), server, "starting manager with cluster");
         }
         let (handle, stopped) = StopHandle::new();
         run::run(&self.0, (handle, stopped), stop).await
     }
 }
 
-/// Lets the manager run again, when it drops.
+/// Allows the next run of the manager, on drop.
 struct Over<'m>(&'m Inner);
 
 impl Drop for Over<'_> {
@@ -293,7 +294,7 @@ impl Inner {
         self.lock().runnables.values().cloned().collect()
     }
 
-    /// Gives a runnable a lease of its own, if it is to have one.
+    /// Wraps a runnable with its own lease, if it has to have one.
     fn with_lease(&self, runnable: BoxRunnable) -> BoxRunnable {
         match &self.own_leases {
             Some(settings) if matches!(runnable.run_policy(), RunPolicy::Leadership | RunPolicy::WarmUp) => {
@@ -315,16 +316,13 @@ impl Inner {
         std::mem::take(&mut self.lock().dismissed)
     }
 
-    /// A name that nobody has was meant for somebody.
+    /// Warns of disabled names that no runnable has; they are probably typing errors.
     fn warn_of_unknown_names(&self) {
         let registry = self.lock();
         let is_unknown = |name: &&String| !registry.disabled.contains_key(*name);
         let unknown: Vec<&String> = self.disabled.iter().filter(is_unknown).collect();
         if !unknown.is_empty() {
-            tracing::warn!(
-                ?unknown,
-                "nothing is named so, and so nothing is disabled by that"
-            );
+            tracing::warn!(?unknown, "unknown names in `disable`; ignored");
         }
     }
 }
@@ -356,7 +354,7 @@ impl Manager {
             return Err(AddError::UnknownCluster { name, cluster });
         }
         if self.0.disabled.contains(&name) {
-            tracing::info!(name, "disabled: it does not run");
+            tracing::info!(name, "runnable is disabled; it does not run");
             registry.disabled.insert(name, runnable.clusters());
             return Ok(());
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is counted about controllers, under the names of controller-runtime and client-go.
+//! Metrics of controllers, with the names of controller-runtime and client-go.
 //!
 //! # Guarantees
-//! 1. A controller that runs again goes on with the same series: counters never go back.
-//! 2. Gauges say what is true when they are read, and are zero while a controller does not run.
-//! 3. The series of a controller go when its plan is dropped, unless one that came later has its name.
+//! 1. A controller that runs again uses the same series: counters never decrease.
+//! 2. Gauges are computed when they are read, and are zero while a controller does not run.
+//! 3. The series of a controller are removed when the controller is dropped, unless a later controller has the same name.
 
 mod gauges;
 mod handler;
@@ -29,7 +29,7 @@ use self::{
     handler::{HandlerLabels, HandlerResultLabels},
 };
 
-/// The buckets of `controller_runtime_reconcile_time_seconds`.
+/// Buckets of `controller_runtime_reconcile_time_seconds`.
 const RECONCILE_SECONDS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
     1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
@@ -38,8 +38,8 @@ const RECONCILE_SECONDS: [f64; 40] = [
 
 /// Buckets of `workqueue_queue_duration_seconds` and `workqueue_work_duration_seconds`: from 10 ns, each ten times the last.
 ///
-/// They are multiplied as Go does it, so that they have the same errors in the last place: these show in `le`, which Prometheus
-/// compares as text.
+/// They are multiplied as in Go, so that they have the same rounding errors: these show in `le`, which Prometheus compares
+/// as text.
 const QUEUE_SECONDS: [f64; 12] = {
     let mut buckets = [10e-9; 12];
     let mut index = 1;
@@ -50,7 +50,7 @@ const QUEUE_SECONDS: [f64; 12] = {
     buckets
 };
 
-/// The metrics of all controllers of one host. Clones are the same metrics.
+/// Metrics of all controllers of one manager. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Families>);
 
@@ -77,7 +77,7 @@ struct Families {
     queues: Mutex<BTreeMap<String, Weak<dyn Queued>>>,
 }
 
-/// A queue as its gauges see it.
+/// A queue, for its gauges.
 pub(crate) trait Queued: Send + Sync {
     fn depth(&self) -> Depth;
     fn depth_by_priority(&self) -> Vec<(i32, usize)>;
@@ -110,7 +110,7 @@ struct QueueLabels {
     controller: String,
 }
 
-/// How a reconcile ended, as `controller_runtime_reconcile_total` has it.
+/// Result of a reconcile, as in `controller_runtime_reconcile_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Success,
@@ -128,18 +128,18 @@ impl Ended {
     ];
 }
 
-/// The series of one controller, found once so that counting costs no look-up.
+/// Series of one controller, looked up once.
 pub(crate) struct Series {
     labels: ControllerLabels,
     families: Metrics,
-    /// Tells this controller from others that get its name.
+    /// Distinguishes this controller from others of the same name.
     queue: Weak<dyn Queued>,
     reconciles: [Counter; 4],
     pub(crate) errors: Counter,
     pub(crate) terminal_errors: Counter,
     pub(crate) panics: Counter,
     pub(crate) timeouts: Counter,
-    /// Of sources, and of workers outside of a reconcile.
+    /// Panics of sources, and of workers outside of a reconcile.
     pub(crate) other_panics: Counter,
     pub(crate) hot_loops: Counter,
     pub(crate) long_running: Gauge<i64, AtomicI64>,
@@ -153,7 +153,7 @@ pub(crate) struct Series {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Creates metrics without values.
     #[must_use]
     pub fn new() -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(RECONCILE_SECONDS);
@@ -181,7 +181,7 @@ impl Metrics {
         }))
     }
 
-    /// Makes them part of what is exposed.
+    /// Registers the metrics.
     ///
     /// ```
     /// use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -209,7 +209,7 @@ impl Metrics {
         );
         runtime.register(
             "terminal_reconcile_errors",
-            "Reconciles that failed and are not tried again",
+            "Reconciles that failed and are not retried",
             families.terminal_errors.clone(),
         );
         runtime.register(
@@ -219,17 +219,17 @@ impl Metrics {
         );
         runtime.register(
             "reconcile_timeouts",
-            "Reconciles that took too long",
+            "Reconciles that timed out",
             families.timeouts.clone(),
         );
         runtime.register(
             "reconcile_time_seconds",
-            "Length of a reconcile",
+            "Duration of a reconcile",
             families.seconds.clone(),
         );
         runtime.register(
             "max_concurrent_reconciles",
-            "Workers that a controller has",
+            "Workers of a controller",
             families.workers.clone(),
         );
         runtime.register("active_workers", "Workers that are busy", families.active.clone());
@@ -255,7 +255,7 @@ impl Metrics {
         );
         registry.register(
             "steersman_handler_time_seconds",
-            "Length of such a run",
+            "Duration of a run of one of several handlers of a controller",
             families.handler_seconds.clone(),
         );
         let queue = registry.sub_registry_with_prefix("workqueue");
@@ -267,18 +267,18 @@ impl Metrics {
         );
         queue.register(
             "queue_duration_seconds",
-            "How long keys were ready before a worker took them",
+            "Time that keys were ready before a worker took them",
             families.queued_seconds.clone(),
         );
         queue.register(
             "work_duration_seconds",
-            "How long workers had a key",
+            "Time that workers had a key",
             families.worked_seconds.clone(),
         );
         registry.register_collector(Box::new(Gauges::of(self)));
     }
 
-    /// The series of a controller.
+    /// Returns the series of a controller.
     pub(crate) fn series(&self, controller: &str, queue: Weak<dyn Queued>) -> Series {
         let families = &self.0;
         let labels = ControllerLabels {
@@ -292,7 +292,7 @@ impl Metrics {
             controller: controller.to_owned(),
             result,
         };
-        // Held to the end, so that one of the same name that goes now takes nothing along.
+        // Held to the end, so that a controller of the same name that is dropped now does not remove these series.
         let mut queues = self.queues();
         queues.insert(controller.to_owned(), queue.clone());
         Series {
@@ -317,7 +317,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a panic that was recovered from within a reconcile.
+    /// Counts a recovered panic within a reconcile.
     pub(crate) fn panicked(&self, controller: &str) {
         let labels = ControllerLabels {
             controller: controller.to_owned(),
@@ -325,7 +325,7 @@ impl Metrics {
         self.0.panics.get_or_create(&labels).inc();
     }
 
-    /// Counts a part of a reconcile that took too long.
+    /// Counts a timeout of a part of a reconcile.
     pub(crate) fn timed_out(&self, controller: &str) {
         let labels = ControllerLabels {
             controller: controller.to_owned(),
@@ -376,7 +376,7 @@ impl Drop for Series {
         let mut queues = self.families.queues();
         let last = queues.get(&labels.controller);
         if !last.is_some_and(|last| last.ptr_eq(&self.queue)) {
-            return; // They are another's.
+            return; // The series belong to a later controller.
         }
         queues.remove(&labels.controller);
         for (_, result) in Ended::ALL {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the objects of a kind are in namespaces, where that is learnt while a program runs.
+//! Scope of a kind that is learnt at run time.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,7 @@ const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// Whether the objects of a kind are in namespaces, once that is known. Clones are the same.
+/// Scope of a kind (namespaced or cluster-scoped), once known. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Namespaced(Arc<AtomicU8>);
 
@@ -26,7 +26,7 @@ impl Namespaced {
         self.0.store(if namespaced { YES } else { NO }, Ordering::Release);
     }
 
-    /// A kind that was uninstalled may come back with another scope.
+    /// Resets the scope: a removed kind can be installed again with another scope.
     pub(crate) fn forget(&self) {
         self.0.store(UNKNOWN, Ordering::Release);
     }

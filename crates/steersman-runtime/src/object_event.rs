@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 use steersman_cache::{DecodeError, Event, Object};
 use steersman_cluster::ClusterName;
 
-/// A change of an object of a kind whose objects are `T`s.
+/// A change of an object of a kind, whose objects decode as `T`.
 ///
-/// The header (key, labels, annotations, owners, generation) is at hand. The object is decoded when somebody asks, once
-/// for all who do.
+/// Metadata (key, labels, annotations, owners, generation) is available without decoding. The object is decoded on first
+/// use, once for all users.
 pub struct ObjectEvent<'e, T> {
     event: &'e Event,
     cluster: &'e ClusterName,
@@ -26,32 +26,31 @@ impl<'e, T> ObjectEvent<'e, T> {
         }
     }
 
-    /// What happened.
+    /// The watch event.
     #[must_use]
     pub fn event(&self) -> &'e Event {
         self.event
     }
 
-    /// The object as it is now, or as it was last.
+    /// The current object, or its last state if it was deleted.
     #[must_use]
     pub fn object(&self) -> &'e Arc<Object> {
         self.event.object()
     }
 
-    /// The object as it was before, where it is different now.
+    /// The object before the change, if it differs.
     #[must_use]
     pub fn old(&self) -> Option<&'e Arc<Object>> {
         self.event.old()
     }
 
-    /// The cluster in which it happened.
+    /// Cluster of the object.
     #[must_use]
     pub fn cluster(&self) -> &'e ClusterName {
         self.cluster
     }
 
-    /// Whether nothing happened: the object was there before, or somebody asked to look at all again. What follows
-    /// from this is not urgent.
+    /// Returns true if nothing changed: a first list, a resync or a replay. Keys from such events are not urgent.
     #[must_use]
     pub fn is_replay(&self) -> bool {
         match self.event {
@@ -62,17 +61,17 @@ impl<'e, T> ObjectEvent<'e, T> {
         }
     }
 
-    /// The objects that it is about: as it is, and as it was where that is different.
+    /// Returns the states of the object: the current one, and the one before if it differs.
     pub fn states(&self) -> impl Iterator<Item = &'e Arc<Object>> {
         std::iter::once(self.object()).chain(self.old())
     }
 }
 
 impl<T: DeserializeOwned + Send + Sync + 'static> ObjectEvent<'_, T> {
-    /// The object as a `T`.
+    /// Decodes the object.
     ///
     /// # Errors
-    /// When it does not have that shape.
+    /// When the object cannot be decoded as a `T`.
     pub fn typed(&self) -> Result<Arc<T>, DecodeError> {
         self.object().decoded()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reconcilers that are handed the object instead of its key.
+//! Reconcilers that get the object instead of its key.
 
 use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
 
@@ -10,12 +10,12 @@ use steersman_core::{Action, ObjectKey};
 
 use crate::{BoxError, Context, KnownKind, Reconciler, Request, Undecodable};
 
-/// Brings an object into its wanted state. The object is read from the cache: it is shared, so clone what you change.
+/// Brings an object into its desired state. The object is from the cache and shared: clone it before you change it.
 ///
-/// An object that is gone is none of its business unless it says so by [`on_deleted`](Self::on_deleted). Neither is one that is being
-/// deleted, unless it holds the [`finalizer`](Self::finalizer): so a controller does not make again what is to go.
+/// A deleted object is passed only to [`on_deleted`](Self::on_deleted). An object with a deletion timestamp is skipped unless it
+/// has the [`finalizer`](Self::finalizer), so that a controller does not create again what is being deleted.
 ///
-/// An object that does not decode as a `K` goes to [`undecodable`](Self::undecodable).
+/// An object that cannot be decoded as a `K` is passed to [`undecodable`](Self::undecodable).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -35,17 +35,17 @@ use crate::{BoxError, Context, KnownKind, Reconciler, Request, Undecodable};
 /// }
 /// ```
 pub trait ObjectReconciler<K>: Send + Sync + 'static {
-    /// What goes wrong.
+    /// Error of a reconcile.
     type Error: Into<BoxError> + Send;
 
-    /// Looks at the object, and does what is missing.
+    /// Reads the object and makes the missing changes.
     fn reconcile(
         &self,
         object: Arc<K>,
         cx: Context,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// The object is not there any more. It is called on a worker, and again after an error. Default: nothing is done.
+    /// Handles a deleted object. A worker calls it, and again after an error. Default: does nothing.
     fn on_deleted(
         &self,
         key: ObjectKey,
@@ -55,19 +55,19 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
         async { Ok(Action::await_change()) }
     }
 
-    /// The finalizer with which it holds objects back until it has cleaned up after them. Adding it and taking it off is up
-    /// to [`reconcile`](Self::reconcile): this says only that objects which are being deleted are handed to it as long as
-    /// they have it. Default: none.
+    /// Finalizer that delays deletion until the reconciler has cleaned up. While an object with a deletion timestamp has
+    /// it, the object is passed to [`reconcile`](Self::reconcile), which has to add and remove the finalizer itself.
+    /// Default: none.
     fn finalizer(&self) -> Option<&str> {
         None
     }
 
-    /// Handles an object that does not decode as a `K`, such as one that was stored before the CRD changed. It is called in the
-    /// place of [`reconcile`](Self::reconcile), after a Warning event `DecodeFailed` was recorded on the object. Default: a
-    /// [terminal](crate::terminal) error, so that the object is not reconciled again until it changes.
+    /// Handles an object that cannot be decoded as a `K`, such as one that was stored before the CRD changed. It is called
+    /// instead of [`reconcile`](Self::reconcile), after a Warning event `DecodeFailed` was recorded on the object. Default:
+    /// a [terminal](crate::terminal) error, so that the object is not reconciled again until it changes.
     ///
-    /// An object that holds the [`finalizer`](Self::finalizer) stays after its deletion until the finalizer is removed. To let the
-    /// deletion finish, clean up by what the raw object says and call [`Undecodable::remove_finalizer`]:
+    /// An object with the [`finalizer`](Self::finalizer) is not deleted until the finalizer is removed. To let the deletion
+    /// finish, clean up from the raw object and call [`Undecodable::remove_finalizer`]:
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -99,15 +99,15 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
     }
 }
 
-/// A reconciler that a controller can have: a [`Reconciler`] of its keys, or an [`ObjectReconciler`] of the objects of its
-/// primary kind. `By` is [`ByKey`] or [`ByObject`]; the compiler finds it.
+/// A reconciler that a controller accepts: a [`Reconciler`] of its keys, or an [`ObjectReconciler`] of its primary kind.
+/// `By` is [`ByKey`] or [`ByObject`]; the compiler infers it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a reconciler",
     note = "implement `ObjectReconciler<K>` for the kind `K` of the controller, or `Reconciler`, or wrap an async function with \
             `reconcile_fn`"
 )]
 pub trait AnyReconciler<R, By>: Send + Sync + 'static {
-    /// Reconciles one key. `primary` is the kind of the controller, if it has one.
+    /// Reconciles one key. `primary` is the primary kind of the controller, if it has one.
     #[doc(hidden)]
     fn reconcile_any(
         &self,
@@ -117,7 +117,7 @@ pub trait AnyReconciler<R, By>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Action, BoxError>> + Send;
 }
 
-/// How a reconciler of a controller of `T` can be called.
+/// Calling convention of a reconciler for a controller of `T`.
 #[diagnostic::on_unimplemented(
     message = "the controller is of `{T}`, but its reconciler is not",
     label = "reconciles objects of another kind",
@@ -125,12 +125,12 @@ pub trait AnyReconciler<R, By>: Send + Sync + 'static {
 )]
 pub trait Reconciles<T> {}
 
-/// The reconciler is called with a key.
+/// Calls the reconciler with a key.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ByKey {}
 
-/// The reconciler is called with an object.
+/// Calls the reconciler with an object.
 #[derive(Debug)]
 pub struct ByObject<T>(PhantomData<fn() -> T>);
 
@@ -138,7 +138,7 @@ impl<T> Reconciles<T> for ByKey {}
 
 impl<T> Reconciles<T> for ByObject<T> {}
 
-/// The primary kind is known without a controller, or not needed.
+/// A primary kind that is known without a controller, or not needed.
 pub trait KnownPrimary {
     /// The primary kind, if it is needed.
     #[doc(hidden)]
@@ -160,7 +160,7 @@ impl<T: KnownKind> KnownPrimary for ByObject<T> {
     }
 }
 
-/// The primary kind of a controller, and how much of its objects the controller watches.
+/// Primary kind of a controller, and how much of its objects the controller watches.
 #[derive(Clone, Debug)]
 pub struct PrimaryKind {
     pub(crate) resource: Resource,
@@ -232,7 +232,7 @@ async fn undecodable<K>(
     reconciler.undecodable(object, cx).await
 }
 
-/// Whether the object is being deleted and does not have the finalizer of this reconciler.
+/// Returns true if the object is being deleted and does not have the finalizer of this reconciler.
 fn is_none_of<K>(reconciler: &impl ObjectReconciler<K>, object: &impl ObjectExt) -> bool {
     let holds_ours = |finalizer| object.has_finalizer(finalizer);
     object.is_being_deleted() && !reconciler.finalizer().is_some_and(holds_ours)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a controller works.
+//! Options of controllers.
 
 use std::time::Duration;
 
 use crate::RunPolicy;
 
-/// How a controller works, or all controllers of a host that say nothing else. What is not set has its default.
+/// Options of a controller, or the defaults for all controllers of a manager. Each unset option has its default.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,88 +31,90 @@ pub struct Options {
 }
 
 impl Options {
-    /// Defaults only.
+    /// Creates options with all defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many keys are worked on at once. No key is ever worked on twice at once. Default: 1; at least 1.
+    /// Number of keys that are reconciled at the same time. A key is never reconciled twice at the same time. Default: 1;
+    /// at least 1.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers.max(1));
         self
     }
 
-    /// After this time a source that is not in sync is called in trouble. Default: 2 min.
+    /// Time until a source that is not in sync is reported as failing. Default: 2 min.
     pub fn sync_timeout(mut self, limit: Duration) -> Self {
         self.sync_timeout = Some(limit);
         self
     }
 
-    /// A reconcile that takes longer is cancelled and tried again after its back-off; with several
-    /// [`Handlers`](crate::Handlers), a call of one of them. Default: none.
+    /// Timeout of a reconcile; with several [`Handlers`](crate::Handlers), of each call of one of them. On timeout the
+    /// reconcile is cancelled and retried after its back-off. Default: none.
     pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
         self.reconcile_timeout = Some(limit);
         self
     }
 
-    /// Log a warning with the key when a reconcile takes longer than this. The reconcile is not cancelled. Default: 1 min;
+    /// Logs a warning with the key when a reconcile takes longer than this. The reconcile is not cancelled. Default: 1 min;
     /// zero turns the warning off. `steersman_reconciles_long_running` counts such reconciles.
     pub fn reconcile_warn_after(mut self, limit: Duration) -> Self {
         self.reconcile_warn_after = Some(limit);
         self
     }
 
-    /// Reconciles per minute of one key that change an object, above which the key is slowed down to this rate. A warning
-    /// names the key and the objects that the controller changes; `reconcile_hot_loop_total` counts the delays. Default: 60;
-    /// zero turns it off. Writes of the raw client do not count.
+    /// Limits the reconciles per minute of one key that change an object; above the limit, the key is slowed down to this
+    /// rate. A warning names the key and the objects that the controller changes; `reconcile_hot_loop_total` counts the
+    /// delays. Default: 60; zero turns it off. Writes of the raw client do not count.
     pub fn hot_loop_limit(mut self, per_minute: u32) -> Self {
         self.hot_loop_limit = Some(per_minute);
         self
     }
 
-    /// When it works: in every replica, while this one leads (the default), or while it leads but with its caches and
-    /// queue filled before.
+    /// Selects when the controller works: in every replica, only on the leader (the default), or only on the leader with
+    /// caches and queue filled on standbys.
     pub fn run_policy(mut self, needs: RunPolicy) -> Self {
         self.needs = Some(needs);
         self
     }
 
-    /// Ends the run when a source is in trouble before the controller has begun to work, instead of waiting for it to
-    /// become better. A source that is in trouble later, also in a later term of leadership, is waited for in either case, and
-    /// so is one that follows every cluster. Default: no.
+    /// Ends the run when a source fails before the first reconcile, instead of waiting for the source to recover. The
+    /// controller always waits for a source that fails later, also in a later term of leadership, and for a source that
+    /// follows every cluster. Default: no.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = Some(strict);
         self
     }
 
-    /// Whether a reconcile that panics is counted, reported and tried again (the default), or ends the run.
+    /// Recovers from a panic of a reconcile: it is counted, logged and retried. If false, a panic ends the run. Default:
+    /// yes.
     pub fn recover_panics(mut self, recover: bool) -> Self {
         self.recover_panics = Some(recover);
         self
     }
 
-    /// Whether keys that are ready when the controller is stopped are still worked on, as far as the grace period goes.
-    /// Default: no, they wait in the queue for the next run.
+    /// On shutdown, works on keys that are ready, until the shutdown timeout. Default: no; they stay in the queue for the
+    /// next run.
     pub fn drain(mut self, drain: bool) -> Self {
         self.drain = Some(drain);
         self
     }
 
-    /// How often the cluster is asked which kinds it has, where it cannot be watched for that. Of all controllers of a
-    /// cluster the shortest counts, and none is shorter than 50 ms. Default: 10 s.
+    /// Interval of polling the cluster for installed kinds, if they cannot be watched. The shortest interval of all
+    /// controllers of a cluster applies. Default: 10 s; at least 50 ms.
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll_every = Some(interval);
         self
     }
 
-    /// Field manager of the writes of the controller. Default: the name of the controller. Choose one that does not change: fields
-    /// that were applied under another name stay as they are.
+    /// Field manager of the writes of the controller. Default: the name of the controller. Choose one that does not change:
+    /// fields that were applied under another name keep their old manager.
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.field_manager = Some(name.into());
         self
     }
 
-    /// What is not set here is taken from there.
+    /// Takes each unset option from `defaults`.
     pub fn or(self, defaults: &Self) -> Self {
         Self {
             workers: self.workers.or(defaults.workers),
@@ -145,7 +147,7 @@ impl Options {
         self.reconcile_timeout
     }
 
-    /// After which time a warning is logged, if one is.
+    /// Time after which a warning is logged; `None` turns it off.
     pub(crate) fn warn_limit(&self) -> Option<Duration> {
         let limit = self.reconcile_warn_after.unwrap_or(Duration::from_secs(60));
         (!limit.is_zero()).then_some(limit)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From an object to those that own it.
+//! Handlers from an object to its owners.
 
 mod primaries;
 
@@ -17,30 +17,31 @@ use crate::{Enqueue, Handler, IntoRequest, ObjectEvent, RequestKey, namespaced::
 
 /// Enqueues the owners of an object; from [`controller_of`] or [`owners_of`].
 ///
-/// Owners are told by group and kind, whatever version a reference names. An object that changed hands wakes the former
-/// owner, too.
+/// Owners are matched by group and kind, whatever the version of the reference. When the owner of an object changes, the
+/// former owner is enqueued too.
 ///
-/// Those that a controller makes of its [`owns`](crate::Builder::owns) know the owners that are there: what belonged to one
-/// that is gone does not wake another one that has its name now. An owner that is not known is woken, because it may be on
-/// its way; so is one whose place a newer one has taken that is not known yet, when that comes.
+/// Handlers that a controller makes for [`owns`](crate::Builder::owns) compare UIDs with the existing owners: an object of
+/// a deleted owner does not enqueue a new object of the same name. An owner that is not in the cache is enqueued, because
+/// it might not have arrived yet. If the cache still has an older owner of the name, the newer one is enqueued when it
+/// arrives.
 #[derive(Clone, Debug)]
 pub struct Owners {
     group: String,
     kind: String,
-    /// Known once a server was asked, where the type does not say it.
+    /// Set after discovery, if the type does not define it.
     namespaced: Namespaced,
     controller_only: bool,
-    /// The owners that are there, where somebody knows.
+    /// The existing owners, if the controller watches them.
     primaries: Option<Arc<Primaries>>,
 }
 
-/// Enqueues the one that controls the object, if it is of this kind: what `owns` on a controller does.
+/// Enqueues the controlling owner of an object, if it is of this kind. [`owns`](crate::Builder::owns) uses it.
 #[must_use]
 pub fn controller_of(owner: &Resource, namespaced: bool) -> Owners {
     Owners::controlling(owner, Namespaced::from(Some(namespaced)))
 }
 
-/// Enqueues every owner of this kind, also those that share the object with others.
+/// Enqueues every owner of this kind, not only the controlling one.
 #[must_use]
 pub fn owners_of(owner: &Resource, namespaced: bool) -> Owners {
     Owners::every(owner, Namespaced::from(Some(namespaced)))
@@ -57,7 +58,7 @@ impl Owners {
         }
     }
 
-    /// The same, which knows the owners that are there.
+    /// Compares owners with these existing objects.
     pub(crate) fn among(self, primaries: &Arc<Primaries>) -> Self {
         Self {
             primaries: Some(Arc::clone(primaries)),
@@ -72,7 +73,7 @@ impl Owners {
         }
     }
 
-    /// The keys of the owners that are meant, and whether each of them exists.
+    /// Returns the keys of the matching owners, with the state of each.
     fn keys(&self, object: &Object, cluster: &ClusterName) -> Vec<(ObjectKey, Referent)> {
         let is_namespaced = self.namespaced.get().unwrap_or(true);
         let namespace = if is_namespaced { object.namespace() } else { "" };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which changes matter.
+//! Predicates: drop changes that do not matter.
 //!
-//! A predicate drops changes before they become keys. It saves reconciles, not memory. The ready-made ones let creations,
-//! deletions and what is said again of an object pass: only an update can be without consequence. They look at the header
-//! only. There are two exceptions: [`resource_version_changed`] drops what a resync says again, and [`object_is`] looks at
-//! whole objects, whatever has become of them.
+//! A predicate drops changes before they become keys. It saves reconciles, not memory. The ready-made predicates accept
+//! creations, deletions and repeated objects; they drop only updates. They read only metadata. There are two exceptions:
+//! [`resource_version_changed`] drops repeats by a resync, and [`object_is`] reads whole objects and applies to every
+//! event.
 //!
-//! A change that a predicate panics over passes.
+//! If a predicate panics, the change passes.
 
 use std::{fmt, sync::Arc};
 
@@ -15,7 +15,7 @@ use steersman_cache::Object;
 
 use crate::ObjectEvent;
 
-/// Says whether a change matters. It is cheap to clone.
+/// Decides if a change is dropped. It is cheap to clone.
 ///
 /// ```
 /// use k8s_openapi::api::apps::v1::Deployment;
@@ -31,31 +31,31 @@ pub struct Predicate<T>(Arc<Admits<T>>);
 type Admits<T> = dyn Fn(&ObjectEvent<'_, T>) -> bool + Send + Sync;
 
 impl<T: 'static> Predicate<T> {
-    /// A predicate from a function.
+    /// Makes a predicate of a function.
     pub fn new(admits: impl Fn(&ObjectEvent<'_, T>) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(admits))
     }
 
-    /// Whether a change matters.
+    /// Returns true if the change passes.
     #[must_use]
     pub fn admits(&self, occurrence: &ObjectEvent<'_, T>) -> bool {
         (self.0)(occurrence)
     }
 
-    /// Both.
+    /// Passes changes that both pass.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::new(move |occurrence| self.admits(occurrence) && other.admits(occurrence))
     }
 
-    /// One of both, or both.
+    /// Passes changes that at least one of them passes.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::new(move |occurrence| self.admits(occurrence) || other.admits(occurrence))
     }
 }
 
-/// The opposite.
+/// Negates the predicate.
 impl<T: 'static> std::ops::Not for Predicate<T> {
     type Output = Self;
 
@@ -76,8 +76,8 @@ impl<T> fmt::Debug for Predicate<T> {
     }
 }
 
-/// Updates that change the generation, which servers raise when somebody changes the wishes in an object and not when its
-/// status is written. Objects of kinds that have no generation always pass.
+/// Passes updates that change `metadata.generation`. The server increases it when the spec changes, not when the status is
+/// written. Objects without a generation always pass.
 #[must_use]
 pub fn generation_changed<T: 'static>() -> Predicate<T> {
     on_update(|old, new| match (old.generation(), new.generation()) {
@@ -86,34 +86,34 @@ pub fn generation_changed<T: 'static>() -> Predicate<T> {
     })
 }
 
-/// Updates that change the labels.
+/// Passes updates that change the labels.
 #[must_use]
 pub fn labels_changed<T: 'static>() -> Predicate<T> {
     on_update(|old, new| !old.labels().eq(new.labels()))
 }
 
-/// Updates that change the annotations.
+/// Passes updates that change the annotations.
 #[must_use]
 pub fn annotations_changed<T: 'static>() -> Predicate<T> {
     on_update(|old, new| !old.annotations().eq(new.annotations()))
 }
 
-/// Everything but what a resync says again of an object that did not change. What is there when a controller starts still
-/// passes: nobody has looked at it yet. So does an object that a relist shows with other content at the same resource
-/// version, as after a change of the CRD's defaults.
+/// Passes everything except resyncs of unchanged objects. Objects that exist when the controller starts pass, because they
+/// were not reconciled yet. So does an object that a relist returns with other content at the same resource version, for
+/// example after a change of the CRD's defaults.
 #[must_use]
 pub fn resource_version_changed<T: 'static>() -> Predicate<T> {
     Predicate::new(|occurrence| occurrence.event().is_change())
 }
 
-/// Updates that begin the deletion of an object: from now on only finalizers keep it.
+/// Passes updates that set the deletion timestamp: from then on only finalizers keep the object.
 #[must_use]
 pub fn deletion_began<T: 'static>() -> Predicate<T> {
     on_update(|old, new| !old.is_deleting() && new.is_deleting())
 }
 
-/// Changes of objects of which this holds, before or after the change. One that cannot be decoded passes, so that
-/// somebody sees it.
+/// Passes changes of objects for which `holds` returns true, before or after the change. An object that cannot be decoded
+/// passes, so that it is noticed.
 pub fn object_is<T>(holds: impl Fn(&T) -> bool + Send + Sync + 'static) -> Predicate<T>
 where
     T: DeserializeOwned + Send + Sync + 'static,

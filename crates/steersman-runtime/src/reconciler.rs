@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a user writes: a function from a key to the state that the world should have.
+//! The user's code: a function that brings the object of a key into its desired state.
 
 #[cfg(test)]
 mod tests;
@@ -13,22 +13,22 @@ use steersman_core::Action;
 
 use crate::{Context, Request, handlers::HandlersFailed};
 
-/// An error of somebody else's code.
+/// An error of user code or of a library.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Brings what a key is about into its wanted state. It is called when anything changes that may matter, also twice for
-/// one change and once for many, so it looks at what there is and never at what happened.
+/// Brings the object of a key into its desired state. A controller calls it whenever something relevant changes: possibly
+/// twice for one change, and once for many changes. Look at the current state, never at the event.
 ///
-/// No two calls for one key run at the same time. What an error is followed by is in the table:
+/// No two calls for one key run at the same time. The table shows the effect of each result:
 ///
 /// | result | the key | counted as |
 /// |---|---|---|
-/// | [`Action::await_change`] | rests, its back-off is reset | `success` |
+/// | [`Action::await_change`] | waits for a change, its back-off is reset | `success` |
 /// | [`Action::requeue_after`] | waits that long, its back-off is reset | `requeue_after` |
 /// | [`Action::requeue`] | waits for its back-off | `requeue` |
 /// | an error, a panic, a timeout | waits for its back-off | `error` |
-/// | a [`retry_after`] error | waits that long; its back-off goes one step up | `error` |
-/// | a [`terminal`] error | rests until something changes; its back-off stays | `error` |
+/// | a [`retry_after`] error | waits that long; its back-off increases by one step | `error` |
+/// | a [`terminal`] error | waits for a change; its back-off is kept | `error` |
 ///
 /// ```
 /// use std::sync::Arc;
@@ -43,7 +43,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 ///     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, Self::Error> {
 ///         let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
-///             return Ok(Action::await_change()); // It is gone, and so is the work.
+///             return Ok(Action::await_change()); // The object was deleted; nothing to do.
 ///         };
 ///         tracing::info!(name = map.metadata.name, "hello");
 ///         Ok(Action::await_change())
@@ -51,18 +51,18 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no reconciler of `{R}`",
+    message = "`{Self}` is not a reconciler of `{R}`",
     note = "implement `Reconciler`, or wrap an async function with `reconcile_fn`"
 )]
 pub trait Reconciler<R = Request>: Send + Sync + 'static {
-    /// What goes wrong.
+    /// Error of a reconcile.
     type Error: Into<BoxError> + Send;
 
-    /// Looks at what `request` names, and does what is missing.
+    /// Reads the object of `request` and makes the missing changes.
     fn reconcile(&self, request: R, cx: Context) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 }
 
-/// A reconciler from an async function or closure.
+/// Makes a reconciler of an async function or closure.
 ///
 /// ```
 /// use steersman_runtime::{Context, Request, reconcile_fn};
@@ -85,7 +85,7 @@ where
     ReconcileFn(function)
 }
 
-/// An async function as a reconciler; from [`reconcile_fn`].
+/// Reconciler made of an async function; from [`reconcile_fn`].
 #[derive(Clone)]
 pub struct ReconcileFn<F>(F);
 
@@ -109,7 +109,7 @@ impl<F> fmt::Debug for ReconcileFn<F> {
     }
 }
 
-/// A reconciler whose type is not known any more.
+/// A reconciler with its type erased.
 pub struct BoxReconciler<R = Request>(Arc<dyn Erased<R>>);
 
 pub(crate) type Reconciling<'a> = Pin<Box<dyn Future<Output = Result<Action, BoxError>> + Send + 'a>>;
@@ -126,7 +126,7 @@ impl<R: Send + 'static, T: Reconciler<R>> Erased<R> for T {
 }
 
 impl<R: Send + 'static> BoxReconciler<R> {
-    /// Forgets the type of a reconciler.
+    /// Erases the type of a reconciler.
     pub fn new(reconciler: impl Reconciler<R>) -> Self {
         Self(Arc::new(reconciler))
     }
@@ -164,8 +164,8 @@ impl<R> fmt::Debug for BoxReconciler<R> {
 #[error("terminal error")]
 pub struct Terminal(#[source] NotRetried);
 
-/// The mark of a [`Terminal`]. It is a node of its own below it because many wrappers forward `source()` to the error that they
-/// wrap: that error itself is not in their chain, but its sources are.
+/// The mark of a [`Terminal`]. It is a separate error below it because many wrappers forward `source()` to the error that
+/// they wrap: that error itself is not in their chain, but its sources are.
 #[derive(Debug, thiserror::Error)]
 #[error("not retried until something changes")]
 pub(crate) struct NotRetried(#[source] BoxError);
@@ -199,8 +199,7 @@ pub(crate) struct Delayed {
     source: BoxError,
 }
 
-/// Says of an error when to try again, instead of the back-off: because a server asked for it, or because it is known how
-/// long something takes.
+/// Sets the retry delay of an error instead of the back-off: because a server sent one, or because the duration is known.
 ///
 /// ```
 /// use std::time::Duration;
@@ -219,37 +218,37 @@ pub fn retry_after(error: impl Into<BoxError>, delay: Duration) -> RetryAfter {
 }
 
 impl RetryAfter {
-    /// How long to wait.
+    /// Delay before the retry.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.0.delay
     }
 }
 
-/// Whether the key is not to be retried before something changes.
+/// Returns true if the key is not retried until something changes.
 pub(crate) fn is_terminal(error: &BoxError) -> bool {
     caused_by::<NotRetried>(error).is_some()
 }
 
-/// The delay that the reconciler asked for by [`retry_after`].
+/// Returns the delay that the reconciler set with [`retry_after`].
 pub(crate) fn requested_delay(error: &BoxError) -> Option<Duration> {
     caused_by::<Delayed>(error).map(|asked| asked.delay)
 }
 
-/// Whether another client changed an object that was to be written.
+/// Returns true if a write failed because another client changed the object.
 pub(crate) fn is_conflict(error: &BoxError) -> bool {
-    // `kube` has its status in a box, and the box is the error in the chain.
+    // `kube` keeps the status in a box, and the box is the error in the chain.
     let boxed = caused_by::<Box<Status>>(error).map(|status| &**status);
     let status = boxed.or_else(|| caused_by::<Status>(error));
     caused_by::<Conflict>(error).is_some() || status.is_some_and(steersman_cluster::is_conflict)
 }
 
-/// Whether a write was refused because this replica no longer leads, or the cluster was closed.
+/// Returns true if a write was rejected because this replica no longer leads, or the cluster was closed.
 pub(crate) fn is_fenced(error: &BoxError) -> bool {
     caused_by::<Closed>(error).is_some()
 }
 
-/// The kinds whose caches were read and were not in sync, or did not exist.
+/// Returns the kinds whose caches were read and were not in sync, or did not exist.
 pub(crate) fn unsynced(error: &BoxError) -> Vec<Resource> {
     if let Some(failed) = caused_by::<HandlersFailed>(error) {
         return failed.unsynced.clone();
@@ -265,7 +264,7 @@ pub(crate) fn unsynced(error: &BoxError) -> Vec<Resource> {
     }
 }
 
-/// The first error of type `T` among an error and its sources.
+/// Returns the first error of type `T` among an error and its sources.
 ///
 /// `T` must be a type that is only ever a source of other errors: wrappers that forward `source()` hide the error that they wrap.
 pub(crate) fn caused_by<T: std::error::Error + 'static>(error: &BoxError) -> Option<&T> {

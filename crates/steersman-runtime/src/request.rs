@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a reconciler is asked to look at.
+//! Keys that a controller reconciles.
 
 use std::{fmt, hash::Hash};
 
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
-/// What a controller needs of the keys in its queue.
+/// Requirements on the keys in the queue of a controller.
 ///
-/// [`Request`] is the usual one. Another is of use where one reconcile is about several objects: a pair, a tenant, or an
-/// object that is mirrored in two clusters and has one key for both.
+/// [`Request`] is the usual key. Use another one if a reconcile is about several objects: a pair, a tenant, or an object
+/// that is mirrored in two clusters and has one key for both.
 ///
 /// ```
 /// use std::fmt;
@@ -27,19 +27,20 @@ use steersman_core::ObjectKey;
 /// impl RequestKey for Tenant {}
 /// ```
 pub trait RequestKey: Clone + Eq + Hash + fmt::Display + fmt::Debug + Send + Sync + 'static {
-    /// The cluster that the reconcile is about. Its client is the one in the context, and the key goes when the
-    /// cluster goes. Default: none, which is the controller's own cluster.
+    /// Cluster of the reconcile. The context has its client, and removal of the cluster removes the key. Default: none,
+    /// which means the controller's default cluster.
     fn cluster(&self) -> Option<&ClusterName> {
         None
     }
 
-    /// Keys of one namespace share a turn in the queue, so that a noisy one delays only itself. Default: all share one.
+    /// Namespace for fairness: keys of one namespace share a turn in the queue, so that a noisy one delays only itself.
+    /// Default: all keys share one.
     fn namespace(&self) -> &str {
         ""
     }
 }
 
-/// An object in a cluster.
+/// Key of an object in a cluster.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Request {
     cluster: ClusterName,
@@ -47,31 +48,31 @@ pub struct Request {
 }
 
 impl Request {
-    /// The object of this key in this cluster.
+    /// Creates the key of an object in a cluster.
     #[must_use]
     pub fn new(cluster: ClusterName, key: ObjectKey) -> Self {
         Self { cluster, key }
     }
 
-    /// Which cluster it is in.
+    /// Cluster of the object.
     #[must_use]
     pub fn cluster(&self) -> &ClusterName {
         &self.cluster
     }
 
-    /// Namespace and name.
+    /// Namespace and name of the object.
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// The namespace, empty for a cluster-scoped object.
+    /// Namespace of the object; empty if it is cluster-scoped.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.key.namespace()
     }
 
-    /// The name.
+    /// Name of the object.
     #[must_use]
     pub fn name(&self) -> &str {
         self.key.name()

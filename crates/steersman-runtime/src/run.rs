@@ -21,10 +21,10 @@ use crate::{
     worker::{WorkerPool, Workers},
 };
 
-/// How long to wait until something is tried again that a source needs to begin.
+/// Delay before a source start is retried.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Runs until it is told to stop.
+/// Runs the controller until it is stopped.
 pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> Result<(), ControllerError> {
     let _only = plan.begin()?;
     plan.series(cx.metrics());
@@ -60,14 +60,14 @@ async fn lead_in_turn<R: RequestKey>(
         if let Some(result) = lead((plan, reads), cx, term, sources).await {
             return result;
         }
-        // Another leader may leave anything undone, so every object is reconciled in the next term. The sources go on as they
-        // are; what their informers hold is enqueued now, at low priority.
+        // Another leader can leave any work undone, so every object is reconciled in the next term. The sources continue;
+        // the objects that their informers hold are enqueued now, at low priority.
         plan.replay();
     }
     Ok(())
 }
 
-/// Works until the term ends, which gives nothing, or the run does.
+/// Works until the term ends, which returns `None`, or until the run ends.
 async fn lead<R: RequestKey>(
     (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
     cx: &RunContext,
@@ -75,7 +75,7 @@ async fn lead<R: RequestKey>(
     sources: &mut Sources<R>,
 ) -> Option<Result<(), ControllerError>> {
     let outfit = Arc::new(WorkerPool::new((plan, reads), cx, term.clone(), &sources.gates));
-    // Before anybody works on one of them, so that none goes unnoticed.
+    // Subscribe before any worker starts, so that no removal is missed.
     let mut members = cx.clusters().subscribe();
     let mut recoveries = reads.recoveries();
     let workers = Workers::start(plan, cx, &outfit);
@@ -83,7 +83,7 @@ async fn lead<R: RequestKey>(
     let (deadline, mut result) = loop {
         tokio::select! {
             biased;
-            // What is in flight has as long as the fence lets it write, also where the whole is to end.
+            // Reconciles in flight have as long as the fence allows writes, also during shutdown.
             () = term.ended() => break (MonotonicTime::ORIGIN, None),
             deadline = cx.stop().requested() => break (deadline, Some(Ok(()))),
             error = workers.failed() => break (MonotonicTime::ORIGIN, Some(Err(error))),
@@ -110,7 +110,7 @@ pub(crate) struct Sources<R: RequestKey> {
     gates: Arc<Gates<R>>,
     known: Vec<Known>,
     states: watch::Receiver<Vec<SourceState>>,
-    /// When they should be in sync; nothing once that has passed.
+    /// Deadline for all sources to be in sync; `None` once it has passed.
     limit: Option<Sleep>,
     _tasks: Vec<Task>,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Sources<R: RequestKey> {
 impl<R: RequestKey> Sources<R> {
     fn start(plan: &Arc<Plan<R>>, cx: &RunContext, reads: &Arc<CachedReads>) -> Self {
         let mut states = vec![SourceState::Waiting; plan.sources.len()];
-        // The last one is for what reconciles read beside what the sources watch: at first nothing.
+        // The last state is for kinds that reconciles read without a source; initially ready.
         states.push(SourceState::Ready);
         let (sender, states) = watch::channel(states);
         let sender = Arc::new(sender);
@@ -151,30 +151,30 @@ impl<R: RequestKey> Sources<R> {
         }
     }
 
-    /// Ends them, and waits until nothing of them is left: whoever ends informers that nobody holds finds them so.
+    /// Ends the sources, and waits until nothing of them is left, so that their informers have no user afterwards.
     async fn end(self) {
         let Self {
             mut states, _tasks, ..
         } = self;
         drop(_tasks);
-        // Each has a share in the other side, as long as it is there.
+        // Each task holds a sender until it ends.
         while states.changed().await.is_ok() {}
     }
 
-    /// Waits until every source has enqueued what is there.
+    /// Waits until every source has enqueued the objects that exist.
     async fn in_sync(&mut self, plan: &Plan<R>, cx: &RunContext) -> Result<(), ControllerError> {
         loop {
             let verdict = self.look();
             verdict.refuse(plan, self.is_late())?;
             cx.set_status(verdict.standing(self.is_late()));
-            // If none is left to say more, all have ended by themselves.
+            // False means that all sources have ended by themselves.
             if !verdict.is_held_up(self.is_late()) || !self.changed(cx).await {
                 return Ok(());
             }
         }
     }
 
-    /// Waits for a term, and says how the sources stand meanwhile; gives nothing when it is time to stop.
+    /// Waits for a term and reports the state of the sources meanwhile. Returns `None` on shutdown.
     async fn until_term(&mut self, cx: &RunContext) -> Option<Term> {
         loop {
             tokio::select! {
@@ -186,17 +186,17 @@ impl<R: RequestKey> Sources<R> {
         }
     }
 
-    /// Waits for a change of how the sources stand, and says so.
+    /// Waits for a change of the state of the sources, and reports it.
     async fn keep_standing(&mut self, cx: &RunContext) {
         if !self.changed(cx).await {
-            // Nothing can change any more.
+            // No further change is possible.
             std::future::pending::<()>().await;
         }
         cx.set_status(self.look().standing(self.is_late()));
     }
 
-    /// Waits until a source says something else, or they had their time to be in sync: nobody need wait for this controller
-    /// any longer then. False means that none is left to say anything.
+    /// Waits until a source changes its state or the sync timeout passes; then nothing waits for this controller any
+    /// longer. Returns false if no source is left.
     async fn changed(&mut self, cx: &RunContext) -> bool {
         let limit = async {
             match &mut self.limit {
@@ -225,7 +225,7 @@ impl<R: RequestKey> Sources<R> {
     }
 }
 
-/// What the task of a source does. One that panics is in trouble, and begins anew after a while.
+/// Runs one source. A source that panics is reported as failing and restarted after a delay.
 async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: SourceContext<R>) {
     let source = &plan.sources[index];
     loop {
@@ -239,7 +239,7 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
             source.run(cx.clone()).await;
         };
         let Err(panic) = AssertUnwindSafe(running).catch_unwind().await else {
-            // It has nothing more to say, so nothing is missing.
+            // The source has ended by itself, so nothing is missing.
             return cx.update(|state| {
                 if state.has_been_ready() {
                     state.clone()
@@ -250,7 +250,7 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
         };
         let (name, message) = (source.name(), panic_message(&*panic));
         plan.count_panic();
-        tracing::error!(controller = %plan.name, source = name, panic = message, "a source panicked; it begins anew");
+        tracing::error!(controller = %plan.name, source = name, panic = message, "source panicked; restarting it");
         cx.update(|state| SourceState::Trouble {
             reason: format!("{name}: it panicked: {message}"),
             absent: false,
@@ -260,8 +260,8 @@ async fn keep_running<R: RequestKey>(plan: Arc<Plan<R>>, index: usize, cx: Sourc
     }
 }
 
-/// Asks whether the objects of a kind are in namespaces, until an answer comes: from the cluster where they are watched, or
-/// from any of those, for a kind has one scope wherever it is.
+/// Queries the scope of a kind until a cluster answers: the cluster where the kind is watched, or any of several, because a
+/// kind has the same scope everywhere.
 async fn learn_scope<R: RequestKey>(
     plan: &Plan<R>,
     resource: &Resource,
@@ -273,7 +273,7 @@ async fn learn_scope<R: RequestKey>(
     let place = primary.and_then(|kind| kind.cluster(&plan.home));
     while namespaced.get().is_none() {
         let clusters = place.map_or_else(|| cx.clusters().all(), |place| vec![place.clone()]);
-        let mut reason = "there is no cluster to ask".to_owned();
+        let mut reason = "no cluster is available".to_owned();
         for cluster in clusters {
             match cluster.mapper().resolve(&ask).await {
                 Ok(found) => return namespaced.set(found.is_namespaced()),
@@ -281,7 +281,7 @@ async fn learn_scope<R: RequestKey>(
             }
         }
         cx.report(SourceState::Trouble {
-            reason: format!("whether {resource} is in namespaces is not known: {reason}"),
+            reason: format!("the scope of {resource} is unknown: {reason}"),
             absent: false,
             was_ready: false,
         });

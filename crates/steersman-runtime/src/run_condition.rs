@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions on which something runs.
+//! Conditions on which a runnable runs.
 //!
-//! A condition is a plan, too: each run of what hangs on it makes a stream of sightings from it. A condition that cannot
-//! be told is unknown, which starts nothing and stops nothing.
+//! A condition is a plan: each run of its runnable makes a stream of states from it. A condition that cannot be evaluated
+//! is unknown, which starts nothing and stops nothing.
 
 mod debounce;
 mod object;
@@ -18,7 +18,7 @@ use steersman_core::{Clock, ObjectKey, Presence, Sighting, error_chain};
 use self::{debounce::debounce, object::watch_object};
 use crate::{BoxError, KnownKind, cache_sync::Installed, source::INTERVAL_MIN};
 
-/// Says whether something should run. It is cheap to clone.
+/// Decides when a runnable runs. It is cheap to clone.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -38,7 +38,7 @@ use crate::{BoxError, KnownKind, cache_sync::Installed, source::INTERVAL_MIN};
 pub struct RunCondition {
     name: Arc<str>,
     clusters: Vec<ClusterName>,
-    /// The kinds that have to be installed, where that is all that it is about.
+    /// The kinds that have to be installed, if the condition depends on nothing else.
     kinds: Option<Vec<Installed>>,
     watch: Arc<Watching>,
 }
@@ -47,8 +47,8 @@ type Watching = dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync;
 type Sightings = BoxStream<'static, Sighting>;
 
 impl RunCondition {
-    /// A condition from a stream, which `watch` makes anew for each run. It holds nothing until the first sighting, and
-    /// stays as it was when the stream ends.
+    /// Makes a condition of a stream, which `watch` makes anew for each run. It is unknown until the first item, and keeps
+    /// its last value when the stream ends.
     pub fn from_stream<S>(name: impl Into<Arc<str>>, watch: impl Fn() -> S + Send + Sync + 'static) -> Self
     where
         S: Stream<Item = Sighting> + Send + 'static,
@@ -56,7 +56,7 @@ impl RunCondition {
         Self::new(name.into(), Vec::new(), move |_| watch().boxed())
     }
 
-    /// Asks at an interval, of 1 ms at least. An error is not an answer: the condition is unknown until the next.
+    /// Polls `check` at an interval of at least 1 ms. An error makes the condition unknown until the next poll.
     pub fn poll<F, Fut, E>(name: impl Into<Arc<str>>, every: Duration, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -80,7 +80,7 @@ impl RunCondition {
                             let error = error.into();
                             Sighting::new(
                                 Presence::Unknown,
-                                format!("{name} cannot be told: {}", error_chain(&*error)),
+                                format!("{name} is unknown: {}", error_chain(&*error)),
                             )
                         }
                     };
@@ -91,14 +91,14 @@ impl RunCondition {
         })
     }
 
-    /// The cluster has a kind.
+    /// Holds while a kind is installed in the cluster.
     #[must_use]
     pub fn installed<K: KnownKind>(cluster: &Cluster) -> Self {
         Self::present(cluster, Resource::of::<K>(), steersman_cluster::POLL_EVERY)
     }
 
-    /// The cluster has a kind that is known only when the program runs. Where that cannot be watched it is polled, at
-    /// an interval of 50 ms at least.
+    /// Holds while a kind that is known only at run time is installed in the cluster. If presence cannot be watched, it is
+    /// polled, at an interval of at least 50 ms.
     #[must_use]
     pub fn present(cluster: &Cluster, resource: Resource, poll_every: Duration) -> Self {
         let name = format!("{resource} is installed");
@@ -122,7 +122,7 @@ impl RunCondition {
         }
     }
 
-    /// An object is there. The condition watches that one object.
+    /// Holds while an object exists. The condition watches that one object.
     #[must_use]
     pub fn object_exists<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
         cluster: &Cluster,
@@ -131,9 +131,9 @@ impl RunCondition {
         Self::object_is(cluster, key, |_: &K| true)
     }
 
-    /// An object is there, and something holds of it. The condition watches that one object. While it cannot be decoded,
-    /// or has never been seen because something is in the way, the condition is unknown. Where its kind is absent, so is
-    /// the object.
+    /// Holds while an object exists and `holds` returns true for it. The condition watches that one object. It is unknown
+    /// while the object cannot be decoded, or was never read because of errors. If the kind is not installed, the object
+    /// does not exist.
     #[must_use]
     pub fn object_is<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
         cluster: &Cluster,
@@ -162,7 +162,7 @@ impl RunCondition {
         }
     }
 
-    /// Both hold.
+    /// Holds while both hold.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let kinds = self.kinds.clone().zip(other.kinds.clone());
@@ -172,14 +172,14 @@ impl RunCondition {
         }
     }
 
-    /// One of them holds, or both.
+    /// Holds while at least one of them holds.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         self.combine(other, "or", Sighting::or)
     }
 
-    /// The same, but a change counts only once it has lasted so long. The first answer counts at once, and that nothing is
-    /// known yet is none.
+    /// Delays each change until it has lasted this long. The first answer counts at once; an unknown state at the start is
+    /// not an answer.
     #[must_use]
     pub fn debounce(self, lasting: Duration) -> Self {
         let Self {
@@ -193,23 +193,23 @@ impl RunCondition {
         })
     }
 
-    /// What it is called.
+    /// Name of the condition.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The clusters that it is about.
+    /// Clusters that the condition depends on.
     pub(crate) fn clusters(&self) -> &[ClusterName] {
         &self.clusters
     }
 
-    /// The kinds that have to be installed, where that is all that it is about.
+    /// Kinds that have to be installed, if the condition depends on nothing else.
     pub(crate) fn kinds(&self) -> Option<&[Installed]> {
         self.kinds.as_deref()
     }
 
-    /// Watches it, for one run.
+    /// Watches the condition for one run.
     #[must_use]
     pub fn watch(&self, clock: &Arc<dyn Clock>) -> BoxStream<'static, Sighting> {
         (self.watch)(clock).fuse().boxed()
@@ -224,7 +224,7 @@ impl RunCondition {
     }
 }
 
-/// The opposite.
+/// Negates the condition.
 impl std::ops::Not for RunCondition {
     type Output = Self;
 
@@ -243,10 +243,10 @@ impl fmt::Debug for RunCondition {
 }
 
 fn unknown() -> Sighting {
-    Sighting::pending("nothing is known yet")
+    Sighting::pending("not evaluated yet")
 }
 
-/// What two say together. One that ends stays as it was.
+/// Combines two streams. A stream that ends keeps its last value.
 fn either(one: Sightings, other: Sightings, combine: fn(&Sighting, &Sighting) -> Sighting) -> Sightings {
     let tagged = stream::select(
         one.map(|sighting| (0, sighting)),
@@ -289,7 +289,7 @@ mod tests {
         (clock.clone(), Arc::new(clock))
     }
 
-    /// The last of what a stream has to say now.
+    /// Returns the last item that the stream has now.
     pub(super) fn newest(sightings: &mut Sightings) -> Option<Presence> {
         let mut last = None;
         while let Some(Some(sighting)) = sightings.next().now_or_never() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What something that runs is handed.
+//! The context of a run.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     status::StatusHandle,
 };
 
-/// Time, chance, tasks, clusters, leadership and the end, as they are for one run. Cloning it copies pointers.
+/// Context of one run: clock, randomness, tasks, clusters, leadership and stop request. Cheap to clone.
 #[derive(Clone)]
 pub struct RunContext {
     surroundings: Arc<RuntimeContext>,
@@ -20,7 +20,7 @@ pub struct RunContext {
     place: Arc<StatusHandle>,
 }
 
-/// What all runs of one host have in common.
+/// Context that all runs of one manager share.
 #[derive(Clone, Debug)]
 pub struct RuntimeContext {
     clock: Arc<dyn Clock>,
@@ -33,13 +33,13 @@ pub struct RuntimeContext {
     hub: Hub,
 }
 
-/// Which clusters hold readiness for as long as they are in trouble: the default cluster of a manager, and all where there
-/// is no manager. Others, the spokes, hold it until they are in sync for the first time, or the time for that is over.
+/// The clusters that make the process unready for as long as they fail: the default cluster of a manager, or all clusters
+/// without a manager. Any other cluster does so only until it is in sync for the first time, or until the sync timeout.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hub(Option<Option<ClusterName>>);
 
 impl Hub {
-    /// Only this cluster holds readiness, or none.
+    /// Only this cluster, or none, decides readiness.
     pub(crate) fn of(default_cluster: Option<ClusterName>) -> Self {
         Self(Some(default_cluster))
     }
@@ -49,11 +49,11 @@ impl Hub {
     }
 }
 
-/// How long caches are waited for, unless something else is said.
+/// Default limit of the wait for caches.
 const FILL_LIMIT: Duration = Duration::from_secs(120);
 
 impl RuntimeContext {
-    /// Without clusters, metrics or anybody who runs yet.
+    /// Creates a context without clusters, metrics or runnables.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl RuntimeContext {
         }
     }
 
-    /// The longest time for which caches are waited for before something begins that reads from them. Default: 2 min.
+    /// Limit of the wait for caches before a runnable that reads them starts. Default: 2 min.
     #[must_use]
     pub fn with_fill_limit(self, limit: Duration) -> Self {
         Self {
@@ -77,8 +77,8 @@ impl RuntimeContext {
         }
     }
 
-    /// Sets the default cluster, if there is one. Other clusters do not hold readiness once they were in sync, or had their
-    /// time for that. Default: every cluster holds it.
+    /// Sets the default cluster, if there is one. Other clusters do not affect readiness once they were in sync, or the
+    /// sync timeout has passed. Default: every cluster affects readiness.
     #[must_use]
     pub fn with_default_cluster(self, cluster: Option<ClusterName>) -> Self {
         Self {
@@ -87,37 +87,37 @@ impl RuntimeContext {
         }
     }
 
-    /// The clusters.
+    /// Clusters of the manager.
     #[must_use]
     pub fn clusters(&self) -> &ClusterSet {
         &self.clusters
     }
 
-    /// The clock.
+    /// Clock of all runs.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// What starts tasks.
+    /// Spawner of tasks.
     #[must_use]
     pub fn spawner(&self) -> &Spawner {
         &self.spawner
     }
 
-    /// What is counted.
+    /// Metrics registry.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// How those that run stand.
+    /// Statuses of the runnables.
     #[must_use]
     pub fn statuses(&self) -> &StatusRegistry {
         &self.standings
     }
 
-    /// What one run of the runnable `name` is handed.
+    /// Makes the context for one run of the runnable `name`.
     #[must_use]
     pub fn context(self: &Arc<Self>, name: &str, leadership: Leadership, stop: Stop) -> RunContext {
         RunContext {
@@ -130,8 +130,8 @@ impl RuntimeContext {
 }
 
 impl RunContext {
-    /// A context for a run outside of a manager: in real time, on the caller's runtime, with these clusters, and leading.
-    /// The run ends when the handle stops it or is dropped.
+    /// Makes a context for a run without a manager: in real time, on the caller's runtime, with these clusters, and always
+    /// leader. The run ends when the handle stops it or is dropped.
     ///
     /// ```no_run
     /// # use steersman_cluster::Cluster;
@@ -164,24 +164,24 @@ impl RunContext {
         ))
     }
 
-    /// Whether and by when to end.
+    /// Stop request, with its deadline.
     #[must_use]
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Who may act.
+    /// Leadership of this replica.
     #[must_use]
     pub fn leadership(&self) -> &Leadership {
         &self.leadership
     }
 
-    /// The same client, whose writes pass the fence of the present term: none starts once the lease may be another's. Where
-    /// there is no term, all are held back. A client for a later term is made anew.
+    /// Returns the client with the fence of the current term: no write starts once another replica can hold the lease.
+    /// Without a term, the fence rejects all writes. Make a new client for a later term.
     #[must_use]
     pub fn fenced(&self, client: &Client) -> Client {
         let term = self.leadership.try_term();
-        // A fence whose keeper is gone is closed.
+        // A fence without its keeper is closed.
         let fence = term.map_or_else(
             || Fence::new(Arc::clone(self.clock())).1,
             |term| term.fence().clone(),
@@ -189,7 +189,7 @@ impl RunContext {
         client.fenced(fence)
     }
 
-    /// The cluster of this name, if the manager has it.
+    /// Returns the cluster of this name, if the manager has it.
     #[must_use]
     pub fn cluster(&self, name: &ClusterName) -> Option<Cluster> {
         self.clusters().get(name)
@@ -199,57 +199,57 @@ impl RunContext {
         &self.surroundings.clusters
     }
 
-    /// The clock.
+    /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.surroundings.clock
     }
 
-    /// Chance.
+    /// Source of randomness.
     #[must_use]
     pub fn random(&self) -> &Arc<Random> {
         &self.surroundings.random
     }
 
-    /// What starts tasks.
+    /// Spawner of tasks.
     #[must_use]
     pub fn spawner(&self) -> &Spawner {
         &self.surroundings.spawner
     }
 
-    /// What is counted.
+    /// Metrics registry.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.surroundings.metrics
     }
 
-    /// Says that it has what it needs.
+    /// Reports that the runnable is ready.
     pub fn ready(&self) {
         self.set_status(RunnableStatus::Ready);
     }
 
-    /// Names the cluster that it works on, for the log.
+    /// Sets the cluster that the runnable works on, for the log.
     pub(crate) fn in_cluster(&self, name: &str) {
         self.place.set_cluster(name);
     }
 
-    /// Says how it stands.
+    /// Reports the status of the runnable.
     pub fn set_status(&self, status: RunnableStatus) {
         self.place.set(status);
     }
 
-    /// Says that it had its time to become ready, and that others need not wait for it any longer: those that decide
-    /// whether this replica is warm. Who was [ready](Self::ready) or dormant once has no need to.
+    /// Reports that the time to become ready has passed, so that the check for a warm replica does not wait any longer. Not
+    /// needed after [ready](Self::ready) or dormant.
     pub fn settle(&self) {
         self.place.settle();
     }
 
-    /// Says that it begins, and why.
+    /// Reports that the runnable starts, with the reason.
     pub(crate) fn begins_because(&self, reason: &str) {
         self.place.begins_because(reason);
     }
 
-    /// Waits until it does not say any more that it waits for something.
+    /// Waits until the runnable no longer reports that it waits.
     pub(crate) async fn begun(&self) {
         self.place.begun().await;
     }
@@ -258,13 +258,13 @@ impl RunContext {
         &self.surroundings.hub
     }
 
-    /// The longest time for which caches are waited for.
+    /// Limit of the wait for caches.
     #[must_use]
     pub fn fill_limit(&self) -> Duration {
         self.surroundings.fill_limit
     }
 
-    /// The same, where somebody else says who may act.
+    /// Returns a context with another leadership.
     #[must_use]
     pub fn led_by(&self, leadership: Leadership) -> Self {
         Self {
@@ -273,7 +273,7 @@ impl RunContext {
         }
     }
 
-    /// The same for something that runs inside of it and may end sooner. It has the same place on the board.
+    /// Returns a context for a nested run that can end earlier. It shares the status.
     #[must_use]
     pub fn child(&self) -> (StopHandle, Self) {
         let (handle, stop) = self.stop.child();

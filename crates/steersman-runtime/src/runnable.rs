@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a manager runs.
+//! Runnables: everything that a manager runs.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -7,10 +7,10 @@ use steersman_cluster::{Cluster, ClusterName};
 
 use crate::{BoxError, CacheRequirement, RunContext};
 
-/// Something that runs until it is told to stop, and can run again after that.
+/// A task that runs until it is stopped, and can run again afterwards.
 ///
-/// A manager starts it in a phase that follows from [`needs`](Self::run_policy). An error that it returns ends the whole run,
-/// with its name; what is told to stop returns `Ok`.
+/// A manager starts it in the phase of its [`run_policy`](Self::run_policy). If it returns an error, the manager shuts down with
+/// that error and the name of the runnable. A stopped runnable returns `Ok`.
 ///
 /// ```
 /// use steersman_runtime::{BoxError, RunContext, Runnable};
@@ -31,58 +31,56 @@ use crate::{BoxError, CacheRequirement, RunContext};
 /// ```
 #[diagnostic::on_unimplemented(note = "implement `Runnable`, or wrap an async function with `run_fn`")]
 pub trait Runnable: Send + Sync + 'static {
-    /// What it is called in logs, metrics and readiness. Two of one name are refused.
+    /// Name in logs, metrics and readiness. Must be unique within a manager.
     fn name(&self) -> &str;
 
-    /// When it runs. Default: while this replica leads.
+    /// Selects when it runs. Default: while this replica leads.
     fn run_policy(&self) -> RunPolicy {
         RunPolicy::Leadership
     }
 
-    /// The caches that are to be filled before it begins, whenever that is, and kept while it runs. A manager waits for
-    /// those of all that it knows when it starts. Default: none.
+    /// Caches that have to be in sync before it starts and are kept while it runs. A manager waits for the caches of all
+    /// its runnables at startup. Default: none.
     fn caches(&self) -> Vec<CacheRequirement> {
         Vec::new()
     }
 
-    /// The clusters without which it cannot run: when one of them is removed, it is stopped, and the cluster is not closed
-    /// before it has ended or the grace period is over. Default: none.
+    /// Clusters that it cannot run without. Removal of such a cluster stops the runnable, and closes the cluster once the
+    /// runnable has ended or the shutdown timeout has passed. Default: none.
     fn clusters(&self) -> Vec<ClusterName> {
         Vec::new()
     }
 
-    /// The cluster that it is. A host takes it among its clusters, so that others can work on it. Default: it is none.
+    /// Returns the cluster if the runnable is one; the manager adds it to its clusters. Default: `None`.
     fn as_cluster(&self) -> Option<&Cluster> {
         None
     }
 
-    /// What it was about is gone: a run that follows is to begin as if it were the first. Default: there is nothing to
-    /// forget.
+    /// Drops all state, because its subject was removed: the next run begins like the first one. Default: does nothing.
     fn forget(&self) {}
 
-    /// Runs until `cx` says to stop.
+    /// Runs until `cx` requests a stop.
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send;
 }
 
-/// When a runnable runs.
+/// Selects when a runnable runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunPolicy {
-    /// In every replica, from before caches are filled until after they end: what a cluster itself may ask before it
-    /// answers, such as a webhook that converts objects. Caches wait for its first step, which is up to the first `await`
-    /// that has to wait: by then it should listen.
+    /// In every replica, from before caches sync until after they end. For servers that the API server needs in order to
+    /// answer, such as a conversion webhook. Caches wait until its first `await` that is pending: by then it should listen.
     NoCaches,
-    /// In every replica, all the time, once caches are filled.
+    /// In every replica, all the time, once caches are in sync.
     Nothing,
-    /// While this replica leads. It is stopped when that ends, and run again when it begins again. What it writes should
-    /// pass the fence; see [`RunContext::fenced`].
+    /// While this replica leads. It is stopped when leadership ends, and run again when leadership begins again. Its writes
+    /// should be fenced; see [`RunContext::fenced`].
     Leadership,
-    /// In every replica: it fills caches and queues, says that it is [ready](RunContext::ready), and acts only while
-    /// it holds a [term](RunContext::leadership).
+    /// In every replica: it fills caches and queues, reports that it is [ready](RunContext::ready), and acts only while it
+    /// holds a [term](RunContext::leadership).
     WarmUp,
 }
 
-/// A runnable whose type is not known any more. Clones are the same one.
+/// A runnable with its type erased. Clones refer to the same runnable.
 #[derive(Clone)]
 pub(crate) struct BoxRunnable(Arc<dyn Erased>);
 
@@ -129,7 +127,7 @@ impl<T: Runnable> Erased for T {
 }
 
 impl BoxRunnable {
-    /// Forgets the type of a runnable.
+    /// Erases the type of a runnable.
     pub(crate) fn new(runnable: impl Runnable) -> Self {
         Self(Arc::new(runnable))
     }
@@ -171,8 +169,7 @@ impl fmt::Debug for BoxRunnable {
     }
 }
 
-/// A cluster connects by itself when somebody asks it for something. Its run ends, when it is told to, with what nobody
-/// holds any more of its cache.
+/// A cluster connects on its first request. When its run is stopped, informers of its cache that have no user end.
 impl Runnable for Cluster {
     fn name(&self) -> &str {
         self.name().as_str()
@@ -194,15 +191,15 @@ impl Runnable for Cluster {
     }
 }
 
-/// A runnable from an async function; from [`run_fn`].
+/// Runnable made of an async function; from [`run_fn`].
 pub struct RunFn<F> {
     name: String,
     needs: RunPolicy,
     function: F,
 }
 
-/// A runnable from an async function, which runs while this replica leads unless something else is said. It counts as ready
-/// from its start, unless it [warms up](RunPolicy::WarmUp).
+/// Makes a runnable of an async function. It runs while this replica leads unless set otherwise. It is ready from its
+/// start, unless it [warms up](RunPolicy::WarmUp).
 ///
 /// ```
 /// use steersman_runtime::{BoxError, RunPolicy, RunContext, run_fn};
@@ -226,7 +223,7 @@ where
 }
 
 impl<F> RunFn<F> {
-    /// When it runs.
+    /// Selects when it runs.
     #[must_use]
     pub fn needing(mut self, needs: RunPolicy) -> Self {
         self.needs = needs;
@@ -248,7 +245,7 @@ where
     }
 
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
-        // What runs without saying more about itself is ready. What warms up says itself when it is.
+        // A function is ready when it runs. With warm-up, it reports readiness itself.
         if self.needs != RunPolicy::WarmUp {
             cx.ready();
         }

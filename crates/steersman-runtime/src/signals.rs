@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first signal asks for an end, the second does not ask.
+//! Signals: the first requests a shutdown, the second ends the process.
 //!
 //! # Guarantees
-//! 1. The first SIGTERM or SIGINT (Ctrl-C alone on Windows) after [`Signals::install`] resolves [`Signals::stop`],
-//!    also if nobody was waiting yet, and does nothing else.
-//! 2. The next one ends the process with code 1. On Unix that happens in the signal handler, so that a runtime that hangs
-//!    cannot keep it from happening.
-//! 3. Signals are installed once in a process; a second time is an error.
-//! 4. After [`Signals`] is dropped the very next signal ends the process: nobody is left who would hear it.
+//! 1. The first SIGTERM or SIGINT (only Ctrl-C on Windows) after [`Signals::install`] resolves [`Signals::stop`], also if
+//!    no task waits for it yet, and does nothing else.
+//! 2. The next signal ends the process with code 1. On Unix the signal handler does this, so a runtime that hangs cannot
+//!    prevent it.
+//! 3. Signals can be installed once in a process; a second call is an error.
+//! 4. After [`Signals`] is dropped, the next signal ends the process, because no task handles it.
 
 #[cfg(unix)]
 mod unix;
@@ -24,10 +24,10 @@ use unix::Handlers;
 #[cfg(windows)]
 use windows::Handlers;
 
-/// A process has one set of signal handlers, so that this is global.
+/// A process has one set of signal handlers, so this is global.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Waits for the signals that end a process.
+/// Handles the signals that end a process.
 ///
 /// ```no_run
 /// use steersman_runtime::Signals;
@@ -46,36 +46,36 @@ pub struct Signals {
     first: Option<Signal>,
 }
 
-/// A signal that asks a process to end.
+/// A signal that requests the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Signal {
-    /// SIGTERM, as the kubelet sends it.
+    /// SIGTERM; the kubelet sends it.
     Terminate,
-    /// SIGINT, as a terminal sends it for Ctrl-C.
+    /// SIGINT; a terminal sends it for Ctrl-C.
     Interrupt,
 }
 
-/// Signals could not be installed.
+/// Error of [`Signals::install`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// It was done before in this process.
-    #[error("signals are installed already in this process: hand the first `Signals` on instead")]
+    /// Signals were already installed in this process.
+    #[error("signal handlers are already installed in this process; pass on the first `Signals` instead")]
     Twice,
-    /// There is no runtime here.
-    #[error("signals are waited for with tokio: call this within its runtime")]
+    /// The caller is not in a tokio runtime.
+    #[error("cannot install signal handlers outside of a tokio runtime; call this within one")]
     NoRuntime,
-    /// The system refused.
-    #[error("the system does not let this process handle {0}")]
+    /// The operating system returned an error.
+    #[error("cannot install the handler of {0}")]
     Refused(Signal, #[source] io::Error),
 }
 
 impl Signals {
-    /// Installs the handlers. Must be called within a tokio runtime with I/O enabled.
+    /// Installs the signal handlers. Call it within a tokio runtime with I/O enabled.
     ///
     /// # Errors
-    /// If it was done before, there is no runtime, or the system refuses.
+    /// If signals were already installed, there is no runtime, or the operating system returns an error.
     pub fn install() -> Result<Self, InstallError> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(InstallError::NoRuntime);
@@ -89,10 +89,10 @@ impl Signals {
         })
     }
 
-    /// Resolves with the first signal; at once if it has come already.
+    /// Waits for the first signal; returns at once if it was already received.
     ///
     /// # Cancel safety
-    /// It may be dropped and called again.
+    /// The future can be dropped, and the method called again.
     pub async fn stop(&mut self) -> Signal {
         match self.first {
             Some(signal) => signal,
@@ -102,7 +102,7 @@ impl Signals {
 }
 
 impl Signal {
-    /// Its name, such as `SIGTERM`.
+    /// Name of the signal, such as `SIGTERM`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the keys of a controller come from.
+//! Sources: they produce the keys of a controller.
 //!
-//! A source is a plan: data from which each run of the controller makes something that lives as long as the run. Kinds
-//! are the usual source; streams, channels and timers are for what happens outside of the cluster.
+//! A source is a plan. Each run of the controller starts the source anew, and the source lives as long as the run. Kinds
+//! are the usual source; streams, channels and timers are for events outside of the cluster.
 //!
 //! # Guarantees
-//! 1. A source enqueues what is there when it begins, says that it is ready, and goes on with what changes.
-//! 2. It ends with the run: nothing is enqueued by it afterwards.
-//! 3. Trouble of a source is a state with a reason. It is tried again, and no other source is disturbed.
+//! 1. A source enqueues the objects that exist when it starts, reports that it is ready, and then enqueues changes.
+//! 2. A source ends with the run: it enqueues nothing afterwards.
+//! 3. A failure of a source is a state with a reason. The source retries, and no other source is disturbed.
 
 mod every;
 mod gate;
@@ -32,53 +32,53 @@ use crate::{ClusterSet, Enqueue, RequestKey, RunContext, run_context::Hub};
 
 /// Produces keys for a controller.
 ///
-/// The future of [`run`](Self::run) is dropped when the controller's run ends; if it ends by itself, the source has
-/// nothing more to say. A run lasts over any number of terms of leadership: the source is not started again when the replica
-/// loses the lease, and what it enqueues meanwhile waits in the queue.
+/// The controller drops the future of [`run`](Self::run) when its run ends. If the future ends by itself, the source
+/// enqueues nothing more. A run lasts over any number of terms of leadership: the source is not restarted when the replica
+/// loses the lease, and the keys that it enqueues meanwhile wait in the queue.
 pub trait Source<R: RequestKey>: Send + Sync + 'static {
-    /// What it is called in logs and readiness.
+    /// Name of the source in logs and readiness.
     fn name(&self) -> String;
 
-    /// Enqueues what is there, calls [`SourceContext::ready`], and goes on.
+    /// Enqueues the objects that exist, calls [`SourceContext::ready`], and then enqueues changes.
     fn run(&self, cx: SourceContext<R>) -> impl Future<Output = ()> + Send;
 }
 
-/// How a source stands.
+/// State of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SourceState {
-    /// It has not yet enqueued everything that was there.
+    /// The source has not yet enqueued everything that exists.
     #[default]
     Waiting,
-    /// It has.
+    /// The source has enqueued everything that exists.
     Ready,
-    /// The kind is not there, which is no trouble for this source.
+    /// The kind is not installed, and the source does not require it.
     Dormant {
-        /// What is not there.
+        /// The missing kind.
         reason: String,
     },
-    /// Something is in the way.
+    /// The source fails.
     Trouble {
-        /// What it is.
+        /// The error.
         reason: String,
         /// The server does not have the kind.
         absent: bool,
-        /// Whether it was ready before, so that what is known is only getting old.
+        /// True if the source was ready before. Its data is then only outdated.
         was_ready: bool,
     },
-    /// It has enqueued all objects of the default cluster, and waits for non-default clusters.
+    /// The source has enqueued all objects of the default cluster, and waits for non-default clusters.
     WaitingElsewhere,
-    /// It works on the default cluster, but some non-default clusters fail.
+    /// The source works on the default cluster, but some non-default clusters fail.
     TroubleElsewhere {
         /// The clusters that fail, with the errors.
         reason: String,
-        /// Whether it was ready before, so that what is known is only getting old.
+        /// True if the source was ready before. Its data is then only outdated.
         was_ready: bool,
     },
 }
 
 impl SourceState {
-    /// Whether everything that was there has been enqueued, whatever happened since.
+    /// Returns true if the source has once enqueued everything that existed.
     pub(crate) fn has_been_ready(&self) -> bool {
         match self {
             Self::Waiting | Self::WaitingElsewhere => false,
@@ -87,8 +87,8 @@ impl SourceState {
         }
     }
 
-    /// The same of a source that watches in this cluster, which is not the default one. A kind that the cluster never had is
-    /// a mistake in the program, and stays trouble.
+    /// Converts the state for a source that watches this non-default cluster. A kind that was never installed there is an
+    /// error in the program, and stays a failure.
     pub(crate) fn elsewhere(self, cluster: &ClusterName) -> Self {
         match self {
             Self::Waiting => Self::WaitingElsewhere,
@@ -105,7 +105,7 @@ impl SourceState {
     }
 }
 
-/// Where one source says how it stands.
+/// Reports the state of one source.
 #[derive(Clone)]
 pub(crate) struct Reporter {
     states: Arc<watch::Sender<Vec<SourceState>>>,
@@ -120,7 +120,7 @@ impl Reporter {
         }
     }
 
-    /// The place of the source among all.
+    /// Index of the source among all sources.
     fn index(&self) -> usize {
         self.index
     }
@@ -129,7 +129,7 @@ impl Reporter {
         self.update(|_| state);
     }
 
-    /// Says something that depends on what was said last.
+    /// Reports a state that depends on the last one.
     pub(crate) fn update(&self, update: impl FnOnce(&SourceState) -> SourceState) {
         self.states.send_if_modified(|states| {
             let before = &mut states[self.index];
@@ -141,7 +141,7 @@ impl Reporter {
     }
 }
 
-/// What a source is handed for one run. Clones are the same.
+/// Context of a source for one run. Clones share it.
 pub struct SourceContext<R: RequestKey> {
     queue: Queue<R>,
     intake: Arc<EnqueueSink<R>>,
@@ -155,12 +155,12 @@ pub struct SourceContext<R: RequestKey> {
     reporter: Reporter,
 }
 
-/// What a controller asks of those who watch a kind for it.
+/// Settings of a controller for its kind sources.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceOptions {
-    /// How often to look whether the kind is there, where nothing tells of it.
+    /// Interval of polling for the kind, if it cannot be watched.
     pub(crate) poll_every: Duration,
-    /// Says when to enqueue again what the informers hold.
+    /// Notifies the source to enqueue again the objects that its informers hold.
     pub(crate) replays: watch::Receiver<u64>,
 }
 
@@ -186,7 +186,7 @@ impl<R: RequestKey> SourceContext<R> {
         }
     }
 
-    /// Where keys go.
+    /// Sink for keys.
     #[must_use]
     pub fn enqueue(&self) -> Enqueue<'_, R> {
         Enqueue::plain(&self.intake, self.home.name())
@@ -196,29 +196,29 @@ impl<R: RequestKey> SourceContext<R> {
         &self.fleet
     }
 
-    /// The controller's own cluster.
+    /// Default cluster of the controller.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.home
     }
 
-    /// The clock.
+    /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// Says that everything that was there is enqueued.
+    /// Reports that everything that exists is enqueued.
     pub fn ready(&self) {
         self.report(SourceState::Ready);
     }
 
-    /// Says how it stands.
+    /// Reports the state of the source.
     pub fn report(&self, state: SourceState) {
         self.reporter.report(state);
     }
 
-    /// Says something that depends on what was said last.
+    /// Reports a state that depends on the last one.
     pub(crate) fn update(&self, update: impl FnOnce(&SourceState) -> SourceState) {
         self.reporter.update(update);
     }
@@ -249,7 +249,7 @@ impl<R: RequestKey> fmt::Debug for SourceContext<R> {
     }
 }
 
-/// A kind, or something else whose type is not known any more.
+/// A kind, or another source with its type erased.
 pub(crate) enum AnySource<R: RequestKey> {
     Kind(KindSource<R>),
     Other(Box<dyn Erased<R>>),
@@ -287,17 +287,17 @@ impl<R: RequestKey> AnySource<R> {
         }
     }
 
-    /// Whether it begins only when it is known whether the primary kind is in namespaces.
+    /// Returns true if the source has to wait until the scope of the primary kind is known.
     pub(crate) fn awaits_scope(&self) -> bool {
         matches!(self, Self::Kind(kind) if kind.awaits_scope())
     }
 
-    /// Whether it is about every cluster, so that each cluster is waited for by its own keys alone.
+    /// Returns true if the source watches every cluster. Then only the keys of a cluster wait for that cluster.
     pub(crate) fn is_everywhere(&self) -> bool {
         self.kind().is_some_and(KindSpec::is_everywhere)
     }
 
-    /// The kind, where it is one.
+    /// Returns the kind if the source is one.
     pub(crate) fn kind(&self) -> Option<&KindSpec> {
         match self {
             Self::Kind(kind) => Some(kind.spec()),

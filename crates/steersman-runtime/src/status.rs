@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How those that run stand, for readiness and for people.
+//! Statuses of runnables, for readiness and for people.
 
 mod status_log;
 
@@ -14,30 +14,31 @@ use tokio::sync::watch;
 
 use self::status_log::Told;
 
-/// How something that runs stands.
+/// Status of a runnable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunnableStatus {
-    /// It waits for these before it can begin.
+    /// The runnable waits before it can start.
     Waiting {
-        /// What it waits for, one by one.
+        /// Everything that it waits for.
         on: Vec<String>,
     },
-    /// What it waits for is not there, as it may be; it begins when it comes.
+    /// An optional dependency is missing; the runnable starts when it appears.
     Dormant {
-        /// What is not there.
+        /// The missing dependency.
         reason: String,
     },
-    /// It has what it needs.
+    /// The runnable is ready.
     Ready,
-    /// It works, but some non-default clusters fail. It goes on with the default cluster and with those that do not fail.
+    /// The runnable works, but some non-default clusters fail. It continues with the default cluster and with the
+    /// clusters that do not fail.
     Impaired {
         /// The clusters that fail, with the errors.
         reason: String,
     },
-    /// It cannot do its work, or not all of it, and goes on trying.
+    /// The runnable cannot do its work, or not all of it, and retries.
     Degraded {
-        /// What is in the way.
+        /// The error.
         reason: String,
     },
 }
@@ -49,7 +50,7 @@ impl RunnableStatus {
         }
     }
 
-    /// Whether a replica in which something stands so can take traffic and leadership.
+    /// Returns true if a replica with this status can take traffic and leadership.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Ready | Self::Dormant { .. } | Self::Impaired { .. })
@@ -68,7 +69,7 @@ impl fmt::Display for RunnableStatus {
     }
 }
 
-/// Where everything that runs says how it stands. Clones are one board.
+/// Registry of the statuses of all runnables. Clones share the registry.
 #[derive(Clone, Debug, Default)]
 pub struct StatusRegistry(Arc<Inner>);
 
@@ -76,7 +77,7 @@ pub struct StatusRegistry(Arc<Inner>);
 struct Inner {
     board: Mutex<Board>,
     changed: watch::Sender<()>,
-    /// The name of this replica, for the log.
+    /// Name of this replica, for the log.
     replica: OnceLock<String>,
     /// Delays warnings. Without it they are logged at once.
     timer: Option<(Arc<dyn Clock>, Spawner)>,
@@ -86,32 +87,32 @@ struct Inner {
 struct Board {
     entries: BTreeMap<String, RunnableStatus>,
     settled: BTreeSet<String>,
-    /// Whose the entries are: the last of their name who took a place.
+    /// Owners of the entries: the last handle of each name.
     owners: BTreeMap<String, u64>,
-    /// How many places were taken.
+    /// Number of handles that were made.
     taken: u64,
-    /// The state that was last logged, by the number of the place.
+    /// The state that was last logged, by the number of the handle.
     told: BTreeMap<u64, Told>,
 }
 
-/// The place of one on the board. Dropping it takes it off. One whose name was taken by another since says nothing more.
+/// Handle for the status of one runnable. Drop removes the entry. Has no effect once another handle has the name.
 #[derive(Debug)]
 pub(crate) struct StatusHandle {
     name: String,
     number: u64,
     board: StatusRegistry,
-    /// The cluster that it works on, for the log.
+    /// Cluster of the runnable, for the log.
     cluster: OnceLock<String>,
 }
 
 impl StatusRegistry {
-    /// An empty board.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty board that logs a failure only if it lasts.
+    /// Creates an empty registry that logs a failure only if it lasts.
     pub(crate) fn timed(clock: Arc<dyn Clock>, spawner: Spawner) -> Self {
         Self(Arc::new(Inner {
             timer: Some((clock, spawner)),
@@ -124,7 +125,7 @@ impl StatusRegistry {
         let _ = self.0.replica.set(name.to_owned());
     }
 
-    /// A place for one of this name, which waits for nothing in particular yet.
+    /// Returns a handle for a runnable of this name, with status waiting.
     pub(crate) fn place(&self, name: &str) -> StatusHandle {
         let mut board = self.lock();
         board.taken += 1;
@@ -141,13 +142,13 @@ impl StatusRegistry {
         place
     }
 
-    /// How all stand, by name.
+    /// Returns all statuses, by name.
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, RunnableStatus> {
         self.lock().entries.clone()
     }
 
-    /// How the one of this name stands.
+    /// Returns the status of the runnable of this name.
     #[must_use]
     pub fn of(&self, name: &str) -> Option<RunnableStatus> {
         self.lock().entries.get(name).cloned()
@@ -156,21 +157,21 @@ impl StatusRegistry {
     /// Waits until `condition` holds.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn when(&self, mut condition: impl FnMut(&BTreeMap<String, RunnableStatus>) -> bool) {
         self.look(|board| condition(&board.entries)).await;
     }
 
-    /// The names of those that need not be waited for any more: they were ready once, or the time for that is over.
+    /// Returns the names of the settled runnables: they were ready once, or their time to become ready has passed.
     #[must_use]
     pub fn settled(&self) -> BTreeSet<String> {
         self.lock().settled.clone()
     }
 
-    /// Waits until `condition` holds of those that need not be waited for any more.
+    /// Waits until `condition` holds for the settled runnables.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn when_settled(&self, mut condition: impl FnMut(&BTreeSet<String>) -> bool) {
         self.look(|board| condition(&board.settled)).await;
     }
@@ -191,7 +192,7 @@ impl StatusRegistry {
 }
 
 impl StatusHandle {
-    /// Says how it stands, and logs a change of the state.
+    /// Sets the status, and logs a change of the state.
     pub(crate) fn set(&self, standing: RunnableStatus) {
         let mut board = self.board.lock();
         if !self.is_own(&board) {
@@ -210,7 +211,7 @@ impl StatusHandle {
         self.board.0.changed.send_replace(());
     }
 
-    /// Says that nobody need wait any longer until it is ready: it may be in trouble for good.
+    /// Marks the runnable as settled: nothing waits any longer until it is ready, because it might never be.
     pub(crate) fn settle(&self) {
         let mut board = self.board.lock();
         if !self.is_own(&board) {
@@ -221,12 +222,12 @@ impl StatusHandle {
         self.board.0.changed.send_replace(());
     }
 
-    /// Whether nobody has taken the name since.
+    /// Returns true if no other handle has taken the name.
     fn is_own(&self, board: &Board) -> bool {
         board.owners.get(&self.name) == Some(&self.number)
     }
 
-    /// Waits until it does not wait for anything any more.
+    /// Waits until the status is not waiting.
     pub(crate) async fn begun(&self) {
         let is_waiting = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Waiting { .. });
         let board = &self.board;

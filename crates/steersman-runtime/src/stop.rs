@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How something that runs is told to end, and by when.
+//! Stop requests, with a deadline.
 
 use futures::future::select_all;
 use steersman_core::MonotonicTime;
 use tokio::sync::watch;
 
-/// Tells those who hold the [`Stop`] to end. Dropping it tells them to end at once.
+/// Requests a stop from all holders of the [`Stop`]. Drop requests it with no time left.
 #[derive(Debug)]
 pub struct StopHandle(watch::Sender<Option<MonotonicTime>>);
 
-/// Whether and by when to end. Clones are equal.
+/// A stop request and its deadline. Clones share the request.
 #[derive(Clone, Debug)]
 pub struct Stop(Vec<watch::Receiver<Option<MonotonicTime>>>);
 
 impl StopHandle {
-    /// A pair: one tells, the other is told.
+    /// Creates a handle and its stop request.
     ///
     /// ```
     /// # futures::executor::block_on(async {
@@ -33,7 +33,7 @@ impl StopHandle {
         (Self(sender), Stop(vec![receiver]))
     }
 
-    /// Says to end, and that nobody waits any longer than until `deadline`. Of several the first counts.
+    /// Requests a stop; nothing waits longer than until `deadline`. Only the first call counts.
     pub fn stop_by(&self, deadline: MonotonicTime) {
         self.0.send_if_modified(|told| {
             let is_first = told.is_none();
@@ -44,15 +44,15 @@ impl StopHandle {
 }
 
 impl Stop {
-    /// Waits until it is time to end, and gives the moment by which to have done so.
+    /// Waits for the stop request, and returns its deadline.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn requested(&self) -> MonotonicTime {
         let mut receivers = self.0.clone();
         let each = receivers.iter_mut().map(|receiver| {
             Box::pin(async {
-                // Who went without a word has no time to give.
+                // A dropped handle leaves no time.
                 let told = receiver.wait_for(Option::is_some).await;
                 told.ok().and_then(|told| *told).unwrap_or(MonotonicTime::ORIGIN)
             })
@@ -60,7 +60,7 @@ impl Stop {
         select_all(each).await.0
     }
 
-    /// The moment by which to have ended, if it is time to.
+    /// Returns the deadline, if a stop is requested.
     #[must_use]
     pub fn deadline(&self) -> Option<MonotonicTime> {
         self.0
@@ -72,20 +72,20 @@ impl Stop {
             .min()
     }
 
-    /// Whether it is time to end.
+    /// Returns true if a stop is requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.deadline().is_some()
     }
 
-    /// One that is told with this one, and by a handle of its own.
+    /// Returns a stop request that this one or a new handle triggers.
     #[must_use]
     pub fn child(&self) -> (StopHandle, Self) {
         let (handle, own) = StopHandle::new();
         (handle, own.joined(self))
     }
 
-    /// One that is told with either.
+    /// Returns a stop request that either triggers.
     pub(crate) fn joined(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(&other.0).cloned().collect())
     }

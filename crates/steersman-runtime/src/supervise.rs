@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runnables that run, each with its name, its own end and its result.
+//! Supervises running runnables, each with its name, stop request and result.
 //!
 //! # Guarantees
-//! 1. Of one name one runs at a time: what was cancelled is gone before the next of its name begins, also if a supervisor
-//!    before this one ran it. Nobody else waits for that.
-//! 2. What holds a term is cancelled when that ends, also while it is stopping. If it fails because it may not write any
-//!    more, that is the end of its term and no failure. A warm-up runnable, which takes its terms itself, is started again
-//!    if it fails because it lost one; see [`across_terms`].
-//! 3. What warms up and has ended well stands as ready until it is let go: nobody waits for it.
+//! 1. Only one runnable of a name runs at a time: a cancelled task has ended before the next runnable of its name starts,
+//!    also if an earlier supervisor ran it. Nothing else waits for that.
+//! 2. A runnable that holds a term is cancelled when the term ends, also while it is stopping. If it fails because its
+//!    writes are fenced, that is the end of its term and no failure. A warm-up runnable, which takes its terms itself, is
+//!    started again if it fails because it lost one; see [`across_terms`].
+//! 3. A warm-up runnable that has ended without an error has status ready until it is removed, so that nothing waits for
+//!    it.
 
 mod terms;
 
@@ -29,10 +30,10 @@ use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::terms::across_terms;
 
-/// How many failures can wait to be heard. Those beyond it are logged where they happen.
+/// Capacity of the channel of failures. Further failures are logged directly.
 const FAILURES: usize = 64;
 
-/// What runs now.
+/// The running runnables.
 pub(crate) struct Supervisor {
     surroundings: Arc<RuntimeContext>,
     running: BTreeMap<String, Running>,
@@ -40,8 +41,8 @@ pub(crate) struct Supervisor {
     failures: (mpsc::Sender<Failure>, mpsc::Receiver<Failure>),
 }
 
-/// Those that were cancelled and may not be gone yet. They outlive the supervisor that ran them, and so does this. Clones are
-/// one list.
+/// Cancelled runnables whose tasks might not have ended yet. The list outlives the supervisor that ran them. Clones share
+/// the list.
 #[derive(Clone, Default)]
 pub(crate) struct Leaving(Arc<Mutex<Vec<Cancelled>>>);
 
@@ -58,7 +59,7 @@ pub(crate) struct Failure {
     pub(crate) error: BoxError,
 }
 
-/// How far a runnable has got.
+/// Progress of a runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Starting,
@@ -66,32 +67,32 @@ enum Progress {
     Ended,
 }
 
-/// What happened among those that run.
+/// A change of the running runnables.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// One failed.
+    /// A runnable failed.
     Failed(Failure),
-    /// One that was dismissed is gone: its name is free.
+    /// A dismissed runnable has ended: its name is free.
     Released,
 }
 
 struct Running {
-    /// Known here: who is let go while it runs is known nowhere else.
+    /// Kept here: for a runnable that is removed while it runs, this is the only place.
     needs: RunPolicy,
     stop: StopHandle,
     progress: watch::Receiver<Progress>,
-    /// It was told to end by then, while the others go on.
+    /// Deadline of a runnable that was stopped while the others continue.
     dismissed: Option<MonotonicTime>,
     _task: Task,
-    /// Keeps the place on the board of one that warms up, also after its end.
+    /// Keeps the status of a warm-up runnable, also after its end.
     _place: Option<RunContext>,
 }
 
-/// How a run ended.
+/// Result of a run.
 enum End {
-    /// By itself.
+    /// The runnable ended by itself.
     Finished(Result<(), BoxError>),
-    /// Its term is over, and it was cancelled.
+    /// The term ended, and the runnable was cancelled.
     Deposed,
 }
 
@@ -105,14 +106,14 @@ impl Leaving {
         self.present().push(cancelled);
     }
 
-    /// Those that are not gone.
+    /// Returns the tasks that have not ended.
     fn present(&self) -> MutexGuard<'_, Vec<Cancelled>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| *one.progress.borrow() != Progress::Ended);
         all
     }
 
-    /// Those of them that are meant.
+    /// Returns the progress of the matching tasks.
     fn of(&self, is_meant: impl Fn(&Cancelled) -> bool) -> Vec<watch::Receiver<Progress>> {
         let present = self.present();
         let meant = present.iter().filter(|one| is_meant(one));
@@ -121,7 +122,7 @@ impl Leaving {
 }
 
 impl Supervisor {
-    /// Nothing runs yet. What others have cancelled is in `leaving`.
+    /// Creates a supervisor without runnables. `leaving` has the tasks that others have cancelled.
     pub(crate) fn new(surroundings: &Arc<RuntimeContext>, leaving: &Leaving) -> Self {
         Self {
             surroundings: Arc::clone(surroundings),
@@ -131,8 +132,8 @@ impl Supervisor {
         }
     }
 
-    /// Runs it, unless it runs or has run already, as soon as it has the caches that it wants, for which it waits until a
-    /// moment. Nobody else waits for that. The term, if there is one, is held until it has really ended.
+    /// Starts a runnable, unless it runs or has already run, once its caches are in sync or the deadline for them has
+    /// passed. Nothing else waits for that. The term, if there is one, is held until the task has ended.
     pub(crate) fn start(
         &mut self,
         runnable: &BoxRunnable,
@@ -193,36 +194,36 @@ impl Supervisor {
         self.running.insert(name, running);
     }
 
-    /// Waits until those that were cancelled and need this are gone.
+    /// Waits until the cancelled runnables of this policy have ended.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub(crate) async fn rid_of(&self, needs: RunPolicy) {
         gone(self.leaving.of(|one| one.needs == needs)).await;
     }
 
-    /// Waits until everything that was started has made its first step.
+    /// Waits until every started runnable has made its first step.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub(crate) async fn begun(&self) {
         for running in self.running.values() {
             let mut progress = running.progress.clone();
-            // One whose sender is gone has ended.
+            // A dropped sender means that the task has ended.
             let _ = progress
                 .wait_for(|progress| *progress != Progress::Starting)
                 .await;
         }
     }
 
-    /// Waits until a runnable fails, or one that was dismissed has ended or is cancelled because its time is over.
+    /// Waits until a runnable fails, or a dismissed one has ended or is cancelled at its deadline.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub(crate) async fn changed(&mut self) -> Change {
         let (name, has_ended) = tokio::select! {
             biased;
-            // The sender is here.
+            // `self` holds the sender, so the channel stays open.
             Some(failure) = self.failures.1.recv() => return Change::Failed(failure),
             released = released(&self.running, self.surroundings.clock()) => released,
         };
@@ -230,19 +231,19 @@ impl Supervisor {
         if let Some(running) = released.filter(|_| !has_ended) {
             tracing::warn!(
                 name,
-                "did not end within the grace period after its cluster was removed, and is cancelled"
+                "did not end in time after its cluster was removed; cancelling it"
             );
             self.leaving.add(name, running);
         }
         Change::Released
     }
 
-    /// What failed and was not heard yet.
+    /// Returns the failures that were not received yet.
     pub(crate) fn unheard(&mut self) -> Vec<Failure> {
         std::iter::from_fn(|| self.failures.1.try_recv().ok()).collect()
     }
 
-    /// Tells one to end while the others go on. [`changed`](Self::changed) says when it has.
+    /// Requests the stop of one runnable while the others continue. [`changed`](Self::changed) reports its end.
     pub(crate) fn dismiss(&mut self, name: &str, deadline: MonotonicTime) {
         if let Some(running) = self.running.get_mut(name) {
             running.stop.stop_by(deadline);
@@ -250,9 +251,9 @@ impl Supervisor {
         }
     }
 
-    /// Stops those of whose needs `chosen` is true, also if they were dismissed, waits for them until the deadline, and
-    /// gives the names of those that did not end in time. They are cancelled. One that is told only after the deadline is
-    /// not called late.
+    /// Stops the runnables for whose policy `chosen` is true, also dismissed ones, and waits for them until the deadline.
+    /// Then cancels the rest and returns their names. A runnable whose stop is requested only after the deadline is not
+    /// reported as late.
     pub(crate) async fn stop(
         &mut self,
         deadline: MonotonicTime,
@@ -279,7 +280,7 @@ impl Supervisor {
                 ended.await.is_ok()
             };
             let has_ended = if is_late {
-                // One that ended is not called unfinished because another one was slow.
+                // A runnable that has ended is not reported because another one was slow.
                 ended.now_or_never().unwrap_or(false)
             } else {
                 tokio::select! {
@@ -299,7 +300,7 @@ impl Supervisor {
     }
 }
 
-/// All that runs is cancelled with it.
+/// Cancels everything that runs.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         for (name, running) in std::mem::take(&mut self.running) {
@@ -308,7 +309,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// Runs one, until its term is over if it has one.
+/// Runs a runnable, until its term ends if it has one.
 async fn run(
     runnable: &BoxRunnable,
     cx: RunContext,
@@ -350,7 +351,7 @@ async fn run(
     if let Poll::Ready(end) = poll!(ended.as_mut()) {
         return end;
     }
-    // It has made its first step.
+    // The first step is done.
     ending.begun();
     ended.await
 }
@@ -358,12 +359,12 @@ async fn run(
 /// Waits until all of them have ended.
 async fn gone(leaving: Vec<watch::Receiver<Progress>>) {
     for mut progress in leaving {
-        // One whose sender is gone has ended.
+        // A dropped sender means that the task has ended.
         let _ = progress.wait_for(|progress| *progress == Progress::Ended).await;
     }
 }
 
-/// Waits until one that was dismissed has ended, or its time is over.
+/// Waits until a dismissed runnable has ended, or its deadline has passed.
 async fn released(running: &BTreeMap<String, Running>, clock: &Arc<dyn Clock>) -> (String, bool) {
     let dismissed = running.iter().filter_map(|(name, running)| {
         let late = clock.sleep_until(running.dismissed?);
@@ -397,7 +398,7 @@ impl Drop for Ending {
     }
 }
 
-/// Logs an error that came after the request to stop. One that only says that it was stopped is nothing to look after.
+/// Logs an error after the stop request. An error that only states the stop is logged at debug level.
 fn report_late(name: &str, error: &BoxError) {
     let text = error_chain(&**error);
     if is_cut_off(&**error) {
@@ -407,7 +408,7 @@ fn report_late(name: &str, error: &BoxError) {
     }
 }
 
-/// Whether the cause is that a client is closed or held back, or that a task was cancelled.
+/// Returns true if a closed or fenced client, or a cancelled task, caused the error.
 fn is_cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         let ended = error.downcast_ref::<tokio::task::JoinError>();

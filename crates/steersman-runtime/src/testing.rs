@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reconcilers as the functions they are: a state of the server, a request, and what follows.
+//! Tests of reconcilers as functions: server state and request in, writes, events and result out.
 //!
-//! A reconciler needs no controller and no manager to be tested. [`Stand`] is a server to which it is let, and remembers
-//! what it writes; a [`Case`] is a line of a table: what is there, what is asked for, which writes and events follow in
-//! which order, and what comes back. The server is whatever answers a [`kube::Client`], such as the embedded one of
-//! `steersman-testing`: nothing is mocked, so that a case cannot be wrong about the server.
+//! A reconciler can be tested without a controller and without a manager. [`Stand`] wraps a server and records the writes
+//! of reconcilers. A [`Case`] is a row of a table: given objects, the request, the expected writes and events in order, and
+//! the expected result. The server is any that a [`kube::Client`] can reach, such as the embedded one of
+//! `steersman-testing`: nothing is mocked, so a case cannot be wrong about the server.
 //!
-//! The module is here and not with the test servers, because those must not know controllers.
+//! The module is in this crate because the crate of the test servers must not depend on controllers.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -20,7 +20,7 @@
 //! });
 //! let stand = Stand::new(client).await?;
 //! let table = [
-//!     Case::new("what is gone is none of our business").request(ObjectKey::new("web", "gone")),
+//!     Case::new("ignores a deleted map").request(ObjectKey::new("web", "gone")),
 //!     Case::new("a map without a label gets one")
 //!         .given(&map)
 //!         .request(ObjectKey::new("web", "front"))
@@ -35,12 +35,11 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. What is given is on the server, with its status, before the reconciler is called, and is read by it. An object that is
-//!    given with a `deletionTimestamp` is being deleted.
-//! 2. Every write is remembered in its order, also those of a raw client, and whether or not it succeeds.
-//! 3. Every event that the recorder of the context is given is remembered in its order, repetitions included. When a call
-//!    has ended, its events are with the server. They are no writes: what is written of them, and when, is up to the
-//!    recorder.
+//! 1. The given objects are on the server, with their status, before the reconciler is called, and its reads see them. An
+//!    object that is given with a `deletionTimestamp` is being deleted.
+//! 2. Every write is recorded in order, also of the raw client, and whether or not it succeeds.
+//! 3. Every event of the context's recorder is recorded in order, repetitions included. When a call has ended, its events
+//!    are on the server. Events are not in the list of writes: the recorder decides what is written, and when.
 
 mod write;
 
@@ -65,16 +64,16 @@ pub use crate::{
     run_context::RuntimeContext,
 };
 
-/// A server to which reconcilers are let one at a time.
+/// A server for calls of reconcilers, one at a time.
 #[derive(Debug)]
 pub struct Stand {
     cluster: Cluster,
     writes: Writes,
 }
 
-/// A line of a table; see the [module](self).
+/// A row of a table; see the [module](self).
 #[derive(Debug)]
-#[must_use = "a case says something when it is checked"]
+#[must_use = "a case does nothing until `check` is called"]
 pub struct Case {
     name: String,
     given: Vec<Value>,
@@ -87,27 +86,27 @@ pub struct Case {
 #[derive(Debug)]
 enum Expected {
     Action(Action),
-    /// An error in which this is said.
+    /// An error that contains this text.
     Error(String),
 }
 
-/// What followed from a call.
+/// Outcome of a call.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// What was written, in order.
+    /// Writes, in order.
     pub writes: Vec<Write>,
-    /// The events that were recorded, in order.
+    /// Recorded events, in order.
     pub events: Vec<RecordedEvent>,
-    /// What came back.
+    /// Result of the reconciler.
     pub result: Result<Action, BoxError>,
 }
 
 impl Stand {
-    /// On the server that this client speaks to, as its user.
+    /// Creates a stand on the server of this client, with the user of the client.
     ///
     /// # Errors
-    /// When there is no runtime here.
+    /// When the caller is not in a tokio runtime.
     pub async fn new(client: kube::Client) -> Result<Self, ConnectError> {
         let writes = Writes::default();
         let recorded = writes.clone();
@@ -120,7 +119,7 @@ impl Stand {
         Ok(Self { cluster, writes })
     }
 
-    /// The server, for a look at what has become of it.
+    /// The server, to inspect its objects.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -153,13 +152,16 @@ impl Stand {
         }
     }
 
-    /// Puts an object on the server, with its status.
+    /// Creates an object on the server, with its status.
     ///
     /// # Panics
-    /// When this is no object, or the server does not take it.
+    /// When the value is not an object, or the server rejects it.
     async fn put(&self, case: &str, given: Value) {
-        let object: DynamicObject = serde_json::from_value(given).expect("what is given is an object");
-        let types = object.types.clone().expect("what is given says its kind");
+        let object: DynamicObject = serde_json::from_value(given).expect("the given value is an object");
+        let types = object
+            .types
+            .clone()
+            .expect("the given object has apiVersion and kind");
         let (group, version) = types
             .api_version
             .rsplit_once('/')
@@ -205,8 +207,8 @@ async fn forward(
 }
 
 impl Case {
-    /// A case by the name under which it fails. Nothing is there, nothing is written or recorded, and the reconciler
-    /// awaits a change.
+    /// Creates a case; failures show its name. Default: no objects, no writes, no events, and the action is to await a
+    /// change.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -218,54 +220,54 @@ impl Case {
         }
     }
 
-    /// An object that is created before. Said several times, all of them. What earlier cases of the same stand have left is
-    /// there, too.
+    /// Adds an object that is created before the call. Several calls add several objects. Objects of earlier cases of the
+    /// same stand still exist.
     ///
-    /// An object with a `deletionTimestamp` is deleted once it is created, so that the reconciler sees it under deletion. It needs
-    /// a finalizer, since the server would remove it at once without one. The timestamp is the server's.
+    /// An object with a `deletionTimestamp` is deleted after its creation, so that the reconciler sees it under deletion.
+    /// It needs a finalizer, because the server would otherwise remove it at once. The server sets the timestamp.
     ///
     /// # Panics
-    /// When it cannot be written as JSON.
+    /// When the object cannot be serialized as JSON.
     pub fn given(mut self, object: &impl Serialize) -> Self {
-        let value = serde_json::to_value(object).expect("what is given can be written as JSON");
+        let value = serde_json::to_value(object).expect("the given object can be serialized as JSON");
         self.given.push(value);
         self
     }
 
-    /// What the reconciler is called with. Default: the first object that is given.
+    /// Key for the call of the reconciler. Default: the first given object.
     pub fn request(mut self, key: ObjectKey) -> Self {
         self.request = Some(key);
         self
     }
 
-    /// The writes that follow, in order, as [`Write`] shows them. Default: none.
+    /// Expected writes, in order, as [`Write`] shows them. Default: none.
     pub fn writes<W: Into<String>>(mut self, writes: impl IntoIterator<Item = W>) -> Self {
         self.writes = writes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The events that are recorded, in order, as [`RecordedEvent`] shows them: type and reason. Default: none.
+    /// Expected events, in order, as [`RecordedEvent`] shows them: type and reason. Default: none.
     pub fn events<E: Into<String>>(mut self, events: impl IntoIterator<Item = E>) -> Self {
         self.events = events.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What the reconciler wants next. Default: to await a change.
+    /// Expected action. Default: await a change.
     pub fn action(mut self, action: Action) -> Self {
         self.expected = Expected::Action(action);
         self
     }
 
-    /// It fails with an error that says this.
+    /// Expects an error that contains this text.
     pub fn fails(mut self, text: impl Into<String>) -> Self {
         self.expected = Expected::Error(text.into());
         self
     }
 
-    /// Puts what is given on the server, calls the reconciler, and compares. What it wrote comes back, for a closer look.
+    /// Creates the given objects, calls the reconciler, and compares. Returns the outcome, for further checks.
     ///
     /// # Panics
-    /// When it is not as expected, with the name of the case.
+    /// When the outcome is not as expected, with the name of the case.
     pub async fn check<By: KnownPrimary>(
         self,
         stand: &Stand,
@@ -273,7 +275,8 @@ impl Case {
     ) -> Outcome {
         let name = &self.name;
         let request = self.request.or_else(|| self.given.first().map(key_of));
-        let request = request.unwrap_or_else(|| panic!("{name}: say what is asked for"));
+        let request =
+            request.unwrap_or_else(|| panic!("{name}: no request; call `.request(…)` or `.given(…)`"));
         for given in self.given {
             stand.put(name, given).await;
         }
@@ -295,7 +298,7 @@ impl Case {
     }
 }
 
-/// The key of an object.
+/// Returns the key of an object.
 fn key_of(object: &Value) -> ObjectKey {
     let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
     ObjectKey::new(text("namespace"), text("name"))

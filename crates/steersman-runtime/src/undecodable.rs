@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects that do not decode as the type of their controller.
+//! Objects that cannot be decoded as the type of their controller.
 
 use std::{fmt, sync::Arc};
 
@@ -10,8 +10,8 @@ use steersman_core::{ObjectKey, error_chain};
 
 use crate::{BoxError, Context, terminal};
 
-/// An object that does not decode as the type of its controller, such as after a change of its CRD. It is what
-/// [`ObjectReconciler::undecodable`](crate::ObjectReconciler::undecodable) gets.
+/// An object that cannot be decoded as the type of its controller, for example after a change of its CRD. Passed to
+/// [`ObjectReconciler::undecodable`](crate::ObjectReconciler::undecodable).
 pub struct Undecodable {
     resource: Resource,
     key: ObjectKey,
@@ -20,7 +20,7 @@ pub struct Undecodable {
 }
 
 impl Undecodable {
-    /// Reads the raw object. Returns nothing if it was deleted.
+    /// Reads the raw object. Returns `None` if it was deleted.
     pub(crate) async fn read(
         resource: &Resource,
         key: &ObjectKey,
@@ -29,7 +29,7 @@ impl Undecodable {
     ) -> Result<Option<Self>, BoxError> {
         let object = match cx.client().of(resource).get(key).await {
             Ok(object) => object,
-            // Not even its metadata decodes.
+            // Even its metadata cannot be decoded.
             Err(raw) if raw.is_undecodable() => return Err(terminal(error).into()),
             Err(raw) => return Err(raw.into()),
         };
@@ -41,7 +41,7 @@ impl Undecodable {
         }))
     }
 
-    /// Records a Warning event on the object: its owner does not read the log of the controller.
+    /// Records a Warning event on the object, because its owner does not read the log of the controller.
     pub(crate) fn record(&self, finalizer: Option<&str>, cx: &Context) {
         let mut note = error_chain(&self.error);
         if let Some(finalizer) =
@@ -60,19 +60,19 @@ impl Undecodable {
         &self.object
     }
 
-    /// The key of the object.
+    /// Key of the object.
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// The error. It names the field that does not decode, and does not show its value.
+    /// The error. It names the field that cannot be decoded, and does not show its value.
     #[must_use]
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// Whether the object has a deletion timestamp.
+    /// Returns true if the object has a deletion timestamp.
     #[must_use]
     pub fn is_being_deleted(&self) -> bool {
         self.object.is_being_deleted()
@@ -82,13 +82,13 @@ impl Undecodable {
     /// [`Client::remove_finalizer`](steersman_cluster::Client::remove_finalizer).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Client::remove_finalizer`](steersman_cluster::Client::remove_finalizer).
     pub async fn remove_finalizer(&self, finalizer: &str, cx: &Context) -> Result<(), Error> {
         let client = cx.client().of(&self.resource);
         client.remove_finalizer(&self.object, finalizer).await
     }
 
-    /// The error as a [terminal](crate::terminal) one: the object is not reconciled again until it changes.
+    /// Converts into a [terminal](crate::terminal) error: the object is not reconciled again until it changes.
     #[must_use]
     pub fn into_error(self) -> BoxError {
         terminal(self.error).into()

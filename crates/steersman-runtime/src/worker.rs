@@ -2,15 +2,17 @@
 //! Workers: they take keys and call the reconciler.
 //!
 //! # Guarantees
-//! 1. There are as many as the controller asks for. One that breaks outside of a reconcile goes on after a second.
-//! 2. A cluster that has departed gets no new work.
-//! 3. Where the kind goes in one of several clusters, what is in flight there is told, and cancelled after 10 s.
-//! 4. When the workers go, in whatever way, the queue is paused and their gauge is zero.
-//! 5. A reconcile that takes longer than [`reconcile_warn_after`](crate::Options::reconcile_warn_after) is logged with its
-//!    key, once, and counted as long as it runs. It is not cancelled. Those that a stop or the end of a term cancels are
+//! 1. The number of workers is that of the controller's options. A worker that panics outside of a reconcile continues
+//!    after 1 s.
+//! 2. A removed cluster gets no new work.
+//! 3. When the kind is removed from one of several clusters, reconciles in flight there get a stop request and are
+//!    cancelled after 10 s.
+//! 4. When the workers end for any reason, the queue is paused and their gauge is zero.
+//! 5. A reconcile that takes longer than [`reconcile_warn_after`](crate::Options::reconcile_warn_after) is logged once with
+//!    its key, and counted as long as it runs. It is not cancelled. Reconciles that a stop or the end of a term cancels are
 //!    logged with their keys.
 //! 6. A worker takes no new key after the end of the term, after a panic that ends the run, or after a stop was requested.
-//!    Only where the controller drains its queue, workers take keys after a stop was requested.
+//!    Only if the controller drains its queue, workers take keys after a stop was requested.
 
 mod attempt;
 mod long_running;
@@ -45,10 +47,10 @@ use crate::{
     source::Gates,
 };
 
-/// How long a worker rests that broke outside of a reconcile.
+/// Pause of a worker that panicked outside of a reconcile.
 const REST: Duration = Duration::from_secs(1);
 
-/// What the workers of one term share: leadership and the clusters that they work on.
+/// Shared state of the workers of one term: leadership and the clusters that they work on.
 pub(crate) struct WorkerPool<R: RequestKey> {
     plan: Arc<Plan<R>>,
     reads: Arc<CachedReads>,
@@ -60,9 +62,9 @@ pub(crate) struct WorkerPool<R: RequestKey> {
     random: Arc<Random>,
     engagements: RwLock<BTreeMap<ClusterName, Arc<ClusterSession>>>,
     hot_loops: HotLoops<R>,
-    /// Hears of each reconcile that ended after the warning that it takes long.
+    /// Notified of each reconcile that ended after its warning for a long run.
     long_ended: Notify,
-    /// Hears of each cluster that has lost the kind.
+    /// Notified of each cluster whose kind was removed.
     departed: Arc<Notify>,
     closing: AtomicBool,
     idle: Notify,
@@ -71,11 +73,11 @@ pub(crate) struct WorkerPool<R: RequestKey> {
     panicked: watch::Sender<Option<(String, String)>>,
 }
 
-/// A key waits for caches.
+/// A key that waits for caches.
 struct Starved {
     /// The kinds that were not in sync.
     missing: Vec<Resource>,
-    /// The number of recoveries before its reconcile.
+    /// Number of recoveries before its reconcile.
     recoveries: u64,
 }
 
@@ -106,8 +108,8 @@ impl<R: RequestKey> WorkerPool<R> {
         }
     }
 
-    /// Waits until the time is over that work has to end: until the deadline, or as long as the fence lets it write once
-    /// leadership is over.
+    /// Waits until work has to end: the deadline, or, after leadership has ended, the time until which the fence allows
+    /// writes.
     async fn overdue(&self, deadline: MonotonicTime) {
         tokio::select! {
             biased;
@@ -120,7 +122,7 @@ impl<R: RequestKey> WorkerPool<R> {
         }
     }
 
-    /// The cluster that a key is about, unless it has gone or lost the kind.
+    /// Returns the session of a key's cluster, unless the cluster or the kind was removed.
     fn engagement(&self, key: &R) -> Option<Arc<ClusterSession>> {
         let name = key.cluster().unwrap_or_else(|| self.plan.home.name());
         let known = self.engagements.read().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +135,7 @@ impl<R: RequestKey> WorkerPool<R> {
             return None;
         }
         let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
-        // Another worker may have been quicker.
+        // Another worker might have been faster.
         let engagement = match all.remove(name).filter(|other| self.goes_on(other)) {
             Some(other) => other,
             None => made,
@@ -142,7 +144,7 @@ impl<R: RequestKey> WorkerPool<R> {
         Some(engagement)
     }
 
-    /// Lets a key pass unless it has to wait until its cluster has joined, where the controller works on every cluster.
+    /// Returns the key, unless it has to wait until its cluster is in sync. Applies to controllers of every cluster.
     fn pass_gate(&self, item: Item<R>) -> Option<Item<R>> {
         let name = item.key().cluster().filter(|_| self.plan.is_everywhere());
         match name.and_then(|name| self.fleet.member(name)) {
@@ -151,14 +153,14 @@ impl<R: RequestKey> WorkerPool<R> {
         }
     }
 
-    /// Whether new work on its cluster may begin. The controller ends as a whole with its own cluster.
+    /// Returns true if new work on the cluster can begin. The whole controller ends with its default cluster.
     fn goes_on(&self, engagement: &ClusterSession) -> bool {
         let is_home = engagement.cluster.name() == self.plan.home.name();
         !engagement.is_over() && (is_home || engagement.is_current())
     }
 
-    /// The cluster of this name: the own one, one of the fleet, or one that a source is bound to. With it comes the visit
-    /// there, so that it cannot be another's of the same name.
+    /// Returns the cluster of this name: the default one, one of the cluster set, or one that a source is bound to. The
+    /// guard excludes another cluster of the same name.
     fn place(&self, name: &ClusterName) -> Option<(Cluster, Option<ClusterGuard>)> {
         let visit = self.fleet.visit(name);
         if name == self.plan.home.name() {
@@ -173,12 +175,12 @@ impl<R: RequestKey> WorkerPool<R> {
         }
     }
 
-    /// Waits until a cluster has lost the kind.
+    /// Waits until the kind was removed from a cluster.
     pub(crate) async fn kind_departed(&self) {
         self.departed.notified().await;
     }
 
-    /// Ends the work on clusters that have gone or lost the kind, and forgets the keys of those that have gone.
+    /// Ends the work on clusters that were removed or lost the kind, and drops the keys of removed clusters.
     pub(crate) fn dismiss_absent(&self) {
         let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, engagement| self.goes_on(engagement));
@@ -208,7 +210,7 @@ impl<R: RequestKey> WorkerPool<R> {
         .limited(plan.handler_limit());
         if let Some(kind) = plan.passing_kind(cluster) {
             let presence = cluster.presence(&kind.resource, plan.options.polled_every());
-            // A key that changed while it was worked on is handed out once more before it is taken out of the queue.
+            // A key that changed during its reconcile is handed out once more before it is removed from the queue.
             if kind.presence == WhenAbsent::Rest && presence.now().is_absent() {
                 return None;
             }
@@ -217,8 +219,8 @@ impl<R: RequestKey> WorkerPool<R> {
         Some(Arc::new(engagement))
     }
 
-    /// Retries a key when one of the caches is in sync again that its last reconcile lacked. There were so many recoveries
-    /// before that reconcile.
+    /// Retries a key when one of the caches that its last reconcile lacked is in sync again. `recoveries` is the number of
+    /// recoveries before that reconcile.
     fn retry_with_caches(&self, key: R, missing: Vec<Resource>, recoveries: u64) {
         if missing.is_empty() {
             self.starved().remove(&key);
@@ -230,7 +232,7 @@ impl<R: RequestKey> WorkerPool<R> {
         }
     }
 
-    /// Reconciles at once the keys that failed because of a cache that is in sync now.
+    /// Enqueues at once the keys that failed because of a cache that is in sync now.
     pub(crate) fn caches_recovered(&self) {
         let recovered = self.reads.last_recoveries();
         let is_due = |starved: &Starved| {
@@ -249,7 +251,7 @@ impl<R: RequestKey> WorkerPool<R> {
         self.starved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works on keys until it is time to end.
+    /// Reconciles keys until the worker has to end.
     async fn serve(&self) {
         while let Some(item) = self.next().await {
             let remembered = self.plan.remembers().then(|| item.key().clone());
@@ -259,8 +261,8 @@ impl<R: RequestKey> WorkerPool<R> {
         }
     }
 
-    /// The next key, unless it is time to end: whoever looks after the run may hear of that later than who has just
-    /// finished a key.
+    /// Returns the next key, unless the worker has to end. Checked here because the supervisor of the run can notice a stop
+    /// later than a worker that has just finished a key.
     async fn next(&self) -> Option<Item<R>> {
         let is_stopping = self.cx.stop().is_requested() && !self.plan.options.drains();
         if is_stopping || self.term.stop().is_requested() || self.panicked.borrow().is_some() {
@@ -269,7 +271,7 @@ impl<R: RequestKey> WorkerPool<R> {
         self.plan.queue.next().await
     }
 
-    /// Lets those look who wait for the end of the work.
+    /// Notifies tasks that wait for the end of the work.
     fn tell_if_closing(&self) {
         if self.closing.load(Ordering::SeqCst) {
             self.idle.notify_waiters();
@@ -284,7 +286,7 @@ pub(crate) struct Workers<R: RequestKey> {
 }
 
 impl<R: RequestKey> Workers<R> {
-    /// Starts them, and lets the queue hand out keys.
+    /// Starts the workers, and resumes the queue.
     pub(crate) fn start(plan: &Plan<R>, cx: &RunContext, outfit: &Arc<WorkerPool<R>>) -> Self {
         let count = plan.options.worker_count();
         plan.series(cx.metrics()).workers.set(count as i64);
@@ -297,7 +299,7 @@ impl<R: RequestKey> Workers<R> {
         workers
     }
 
-    /// Waits for a panic that the controller does not recover from.
+    /// Waits for a panic from which the controller does not recover.
     pub(crate) async fn failed(&self) -> ControllerError {
         let mut panicked = self.outfit.panicked.subscribe();
         let panicked = panicked.wait_for(Option::is_some).await;
@@ -311,7 +313,7 @@ impl<R: RequestKey> Workers<R> {
         }
     }
 
-    /// Waits until no key is ready any more, or nothing may be worked on any more.
+    /// Waits until no key is ready and none is in flight, or until work has to end.
     pub(crate) async fn drain(&self, deadline: MonotonicTime) {
         let is_drained = |depth: &Depth| depth.ready() == 0 && depth.in_flight() == 0;
         tokio::select! {
@@ -321,8 +323,7 @@ impl<R: RequestKey> Workers<R> {
         }
     }
 
-    /// Hands out nothing any more, waits for what is in flight, and cancels what is left at the deadline, or when leadership
-    /// is over.
+    /// Pauses the queue, waits for reconciles in flight, and cancels the rest at the deadline or at the end of leadership.
     pub(crate) async fn finish(self, deadline: MonotonicTime) {
         self.outfit.plan.queue.pause();
         self.until(deadline, |depth| depth.in_flight() == 0).await;
@@ -351,7 +352,7 @@ impl<R: RequestKey> Drop for Workers<R> {
     fn drop(&mut self) {
         let plan = &self.outfit.plan;
         plan.queue.pause();
-        // Here, because the one who runs the controller may cancel it when its time is over.
+        // Logged here because the caller can cancel the run at its deadline.
         let left = plan.queue.in_flight();
         if !left.is_empty() {
             tracing::warn!(
@@ -368,13 +369,13 @@ impl<R: RequestKey> Drop for Workers<R> {
     }
 }
 
-/// What a worker does. A panic of a reconcile is an end of that reconcile; this is for those of everything around it, such
-/// as a limiter that somebody else wrote.
+/// Runs one worker. Catches panics of code around reconciles, such as a user's limiter; panics of reconciles are handled in
+/// the attempt.
 async fn keep_serving<R: RequestKey>(outfit: Arc<WorkerPool<R>>) {
     while AssertUnwindSafe(outfit.serve()).catch_unwind().await.is_err() {
         outfit.tell_if_closing();
         outfit.plan.count_panic();
-        tracing::error!(controller = %outfit.plan.name, "a worker panicked outside of a reconcile; it goes on in a second");
+        tracing::error!(controller = %outfit.plan.name, "worker panicked outside of a reconcile; it continues in 1 s");
         outfit.clock.sleep_until(outfit.clock.now() + REST).await;
     }
 }

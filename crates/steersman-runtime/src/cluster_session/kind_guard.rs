@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a cluster is worked on that may lose the kind which the work is about.
+//! Ends the work on a cluster when the kind of the work is removed there.
 //!
-//! A controller of one cluster is stopped as a whole when its kind goes. One that runs on every cluster goes on, and only
-//! the work on the cluster that lost the kind ends: it is told to, and cancelled after the same grace period.
+//! A controller of one cluster is stopped as a whole when its kind is removed. A controller of every cluster continues, and
+//! only the work on the cluster without the kind ends: it gets a stop request, and is cancelled after the same shutdown
+//! timeout.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::{RunContext, Stop, StopHandle, conditional::GRACE};
 
-/// The time in which a cluster has a kind, in one incarnation.
+/// The period in which a kind is installed in a cluster, in one incarnation.
 pub(crate) struct KindGuard {
     end: Stop,
     clock: Arc<dyn Clock>,
@@ -20,16 +21,16 @@ pub(crate) struct KindGuard {
 }
 
 impl KindGuard {
-    /// Follows the kind. `told` hears of the end.
+    /// Follows the kind. `told` is notified of the end.
     pub(crate) fn follow(mut presence: PresenceWatch, cx: &RunContext, told: &Arc<Notify>) -> Self {
         let (handle, end) = StopHandle::new();
         let (clock, told) = (Arc::clone(cx.clock()), Arc::clone(told));
-        // Not when the task is first run: the kind may be another one by then.
+        // Read now, not in the task: the kind can be replaced before the task runs.
         let now = presence.now();
         let following = cx.spawner().spawn("stay", async move {
             let begun = match now.is_present() {
                 true => now,
-                // Keys may come of other sources before it is there.
+                // Other sources can enqueue keys before the kind is installed.
                 false => presence.when(Sighting::is_present).await,
             };
             presence.when(|now| is_over(&begun, now)).await;
@@ -43,19 +44,19 @@ impl KindGuard {
         }
     }
 
-    /// Tells those who work of the end.
+    /// Stop request for work on the cluster.
     pub(super) fn end(&self) -> &Stop {
         &self.end
     }
 
-    /// Waits until the time is over that those who work have to end.
+    /// Waits until the deadline of the stop request has passed.
     pub(super) async fn outstayed(&self) {
         let deadline = self.end.requested().await;
         self.clock.sleep_until(deadline).await;
     }
 }
 
-/// Whether a kind that was there has gone, or another one has its name.
+/// Returns true if an installed kind was removed or replaced.
 pub(crate) fn is_over(begun: &Sighting, now: &Sighting) -> bool {
     now.is_absent() || (now.is_present() && now.incarnation != begun.incarnation)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Series that are known once a host runs the controller.
+//! Metric series of a controller, which exist only once a manager runs it.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 
 use crate::metrics::Series;
 
-/// What is added to the queue before is counted then; nothing else happens without a run.
+/// Counts keys that are added before the series exist, and adds them to the series later. Other values need a run.
 #[derive(Debug, Default)]
 pub(crate) struct LateSeries {
     series: OnceLock<Series>,
@@ -41,7 +41,7 @@ impl LateSeries {
 impl steersman_queue::Metrics for LateSeries {
     fn added(&self, keys: u64) {
         self.added.fetch_add(keys, Ordering::AcqRel);
-        // Whoever comes last of this and the one who makes the series counts them.
+        // This method or `get_or_init`, whichever runs last, counts the keys.
         if let Some(series) = self.get() {
             self.count_added(series);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run of a controller is made of. It never changes, and holds nothing that runs.
+//! The plan of a controller. It never changes, and holds nothing that runs.
 
 use std::{
     sync::{
@@ -22,36 +22,36 @@ use crate::{
     source::{AnySource, KindSpec},
 };
 
-/// What a run is made of.
+/// The immutable parts of a controller, from which each run starts.
 pub(crate) struct Plan<R: RequestKey> {
     pub(crate) name: Arc<str>,
     pub(crate) home: Cluster,
     pub(crate) sources: Vec<AnySource<R>>,
     pub(crate) reconciler: BoxReconciler<R>,
     pub(crate) options: Options,
-    /// It is there before the first run and between runs, paused.
+    /// Exists before the first run and between runs, paused.
     pub(crate) queue: Arc<Queue<R>>,
     pub(crate) series: Arc<LateSeries>,
     /// The kind of the objects that the controller reconciles, if it has one.
     pub(crate) primary: Option<Resource>,
-    /// The primary resource and whether its objects are in namespaces, where a server has to be asked for that.
+    /// The primary resource and its scope (namespaced or cluster-scoped), if only a server knows the scope.
     pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
-    /// What the reconciler remembers of keys, where it is several in one.
+    /// State of the reconciler for each key, if it consists of several handlers.
     memory: Option<Arc<dyn Memory<R>>>,
-    /// Counts how often everything was to be looked at again.
+    /// Counts the replays.
     replays: watch::Sender<u64>,
     is_running: AtomicBool,
 }
 
-/// What several handlers remember of keys, beside what the queue knows.
+/// State that several handlers keep for each key, beside the queue.
 pub(crate) trait Memory<R>: Send + Sync {
-    /// Forgets a key.
+    /// Removes the state of a key.
     fn forget(&self, key: &R);
-    /// Forgets all keys that are meant.
+    /// Removes the state of all matching keys.
     fn forget_all(&self, is_meant: &dyn Fn(&R) -> bool);
 }
 
-/// Says that no run is there, when it drops.
+/// Guard of the only run; clears the flag on drop.
 pub(crate) struct OnlyRun<'p>(&'p AtomicBool);
 
 impl Drop for OnlyRun<'_> {
@@ -90,12 +90,12 @@ impl<R: RequestKey> Plan<R> {
         }
     }
 
-    /// The same, whose reconciler is several in one and remembers something of keys.
+    /// Sets the per-key state of a reconciler that consists of several handlers.
     pub(crate) fn remembering(self, memory: Option<Arc<dyn Memory<R>>>) -> Self {
         Self { memory, ..self }
     }
 
-    /// Forgets all keys that are meant, and says how many were queued.
+    /// Removes all matching keys and returns how many were queued.
     pub(crate) fn purge(&self, is_meant: impl Fn(&R) -> bool) -> usize {
         let purged = self.queue.purge(&is_meant);
         if let Some(memory) = &self.memory {
@@ -104,19 +104,19 @@ impl<R: RequestKey> Plan<R> {
         purged
     }
 
-    /// Counts a panic of something else than a reconcile.
+    /// Counts a panic outside of a reconcile.
     pub(crate) fn count_panic(&self) {
         if let Some(series) = self.series.get() {
             series.other_panics.inc();
         }
     }
 
-    /// Whether its reconciler remembers something of keys.
+    /// Returns true if the reconciler keeps state for each key.
     pub(crate) fn remembers(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// A key was worked on. If the queue does not know it any more, nobody does.
+    /// Ends the work on a key. Removes its state if the queue does not know it any more.
     pub(crate) fn settle(&self, key: &R) {
         if let Some(memory) = &self.memory
             && self.queue.status(key).is_none()
@@ -125,47 +125,47 @@ impl<R: RequestKey> Plan<R> {
         }
     }
 
-    /// How long a reconcile may take.
+    /// Timeout of a reconcile.
     pub(crate) fn reconcile_limit(&self) -> Option<Duration> {
         let limit = self.options.reconcile_limit();
-        // Each of several handlers has that for itself.
+        // With several handlers, the timeout applies to each of them instead.
         limit.filter(|_| !self.remembers())
     }
 
-    /// How long each of several handlers may take.
+    /// Timeout of each of several handlers.
     pub(crate) fn handler_limit(&self) -> Option<Duration> {
         let limit = self.options.reconcile_limit();
         limit.filter(|_| self.remembers())
     }
 
-    /// The cluster of this name that a source is bound to.
+    /// Returns the cluster of this name if a source is bound to it.
     pub(crate) fn bound_cluster(&self, name: &ClusterName) -> Option<Cluster> {
         let mut kinds = self.sources.iter().filter_map(|source| source.kind());
         let bound = kinds.find_map(|kind| kind.cluster(&self.home).filter(|cluster| cluster.name() == name));
         bound.filter(|cluster| !cluster.is_closed()).cloned()
     }
 
-    /// Enqueues every object again that the informers of its sources hold.
+    /// Enqueues every object that the informers of the sources hold.
     pub(crate) fn replay(&self) {
         self.replays.send_modify(|replays| *replays += 1);
     }
 
-    /// Tells a source when to enqueue again what its informers hold.
+    /// Notifies a source to enqueue again the objects that its informers hold.
     pub(crate) fn replays(&self) -> watch::Receiver<u64> {
         self.replays.subscribe()
     }
 
-    /// Whether the primary kind is watched in every cluster.
+    /// Returns true if the primary kind is watched in every cluster.
     pub(crate) fn is_everywhere(&self) -> bool {
         self.sources.first().is_some_and(AnySource::is_everywhere)
     }
 
-    /// The primary kind, where the work on a cluster ends with it although the controller goes on.
+    /// Returns the primary kind if its removal ends the work on this cluster but not the controller.
     pub(crate) fn passing_kind(&self, cluster: &Cluster) -> Option<&KindSpec> {
         self.primary_in(cluster).filter(|kind| kind.waits())
     }
 
-    /// The primary kind, if it is watched in this cluster.
+    /// Returns the primary kind if it is watched in this cluster.
     fn primary_in(&self, cluster: &Cluster) -> Option<&KindSpec> {
         let kind = self.sources.first().and_then(AnySource::kind)?;
         let is_meant = kind
@@ -183,7 +183,7 @@ impl<R: RequestKey> Plan<R> {
         Ok(OnlyRun(&self.is_running))
     }
 
-    /// The series of this controller: those of the host that runs it first.
+    /// Metric series of this controller: from the first manager that runs it.
     pub(crate) fn series(&self, metrics: &Metrics) -> &Series {
         self.series.get_or_init(|| {
             let queue = Arc::downgrade(&self.queue);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The part that one run of a manager takes in an election.
+//! Participation of one run of a manager in an election.
 
 use std::{io, sync::Arc, thread};
 
@@ -16,48 +16,48 @@ use tokio::{
 
 use super::{ElectionError, Overdue, Settings, elector::Elector, lock::Lock};
 
-/// A replica that takes part. When this drops it ends at once, and its lease runs out.
+/// A running participation. Drop ends it at once, and its lease expires.
 pub(crate) struct Campaign {
     orders: watch::Sender<Order>,
-    /// Nothing once it has been heard.
+    /// `None` once the result was received.
     ended: Option<oneshot::Receiver<Ended>>,
     _home: Home,
 }
 
-/// What the elector has to do.
+/// Order to the elector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Take part.
+    /// Compete for the lease.
     Contend,
-    /// Hold what it has, and take nothing.
+    /// Keep a held lease, and acquire none.
     Abstain,
-    /// End, and give up the lease or not.
+    /// End, with or without a release of the lease.
     Resign { release: bool },
 }
 
-/// How it ended.
+/// Result of a participation.
 pub(super) enum Ended {
     AsTold,
     Lost(String),
     Failed(ElectionError),
 }
 
-/// A campaign ended that was not told to.
+/// A participation ended without an order.
 #[derive(Debug)]
 pub(crate) enum Loss {
     /// The lease was lost, for this reason.
     Lease(String),
-    /// It could not take part.
+    /// The election could not start.
     Failed(ElectionError),
 }
 
-/// Where it runs.
+/// Thread or task of the election.
 enum Home {
     Thread { _end: oneshot::Sender<()> },
     Task { _task: Task },
 }
 
-/// What an election needs of the run that it is for.
+/// Inputs of an election from its run.
 pub(crate) struct Circumstances {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
@@ -105,7 +105,7 @@ impl Campaign {
                     source: Box::new(source),
                 }),
             };
-            // Nobody has to wait for it.
+            // Fails only if no task waits for the result.
             let _ = done.send(ended);
         };
         let home = match spawner {
@@ -121,7 +121,7 @@ impl Campaign {
         })
     }
 
-    /// Waits until it ends without having been told to.
+    /// Waits until the participation ends without an order.
     pub(crate) async fn lost(&mut self) -> Loss {
         match self.end().await {
             Some(Ended::Lost(reason)) => Loss::Lease(reason),
@@ -131,12 +131,12 @@ impl Campaign {
         }
     }
 
-    /// Takes no lease any more, and holds on to the one that it has.
+    /// Acquires no lease any more, and keeps a held one.
     pub(crate) fn abstain(&self) {
         self.orders.send_replace(Order::Abstain);
     }
 
-    /// Ends it, after the lease was given up if it should be.
+    /// Ends the participation, after a release of the lease if `release` is true.
     pub(crate) async fn resign(mut self, release: bool) {
         self.orders.send_replace(Order::Resign { release });
         if self.ended.is_some() {
@@ -155,7 +155,7 @@ impl Campaign {
 }
 
 impl Home {
-    /// A thread with a runtime of its own, which nothing but the election delays.
+    /// Starts a thread with a separate runtime, which only the election uses.
     fn thread(campaign: impl Future<Output = ()> + Send + 'static) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<()>();
@@ -163,7 +163,7 @@ impl Home {
             runtime.block_on(async {
                 tokio::select! {
                     biased;
-                    // The other side is dropped, never used.
+                    // The sender is only dropped, never used.
                     _ = ended => {}
                     () = campaign => {}
                 }
@@ -176,7 +176,7 @@ impl Home {
     }
 }
 
-/// What is measured of an election. Clones are the same figures.
+/// Metrics of an election. Clones share the values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
     status: Gauge,
@@ -184,13 +184,13 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Makes them part of what is exposed, by the names of client-go.
+    /// Registers the metrics, with the names of client-go.
     pub(crate) fn register(&self, lease: &str, registry: &mut Registry) {
         let label = ("name".into(), lease.to_owned().into());
         let registry = registry.sub_registry_with_label(label);
         registry.register(
             "leader_election_master_status",
-            "Whether this replica holds the lease",
+            "1 if this replica holds the lease, else 0",
             self.status.clone(),
         );
         registry.register(

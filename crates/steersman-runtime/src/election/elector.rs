@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One replica in an election: it stands, leads, and stands again.
+//! One replica in an election: it competes, leads, and competes again.
 //!
 //! ```text
 //!        ┌────────── the old term has ended ◀── stepped down ◀─┐ lost
 //!        ▼                                                     │
-//! standing: look, watch, wait ──▶ take ──▶ leading: renew, move the fence ──▶ told to go: give up the lease
+//! standby: read, watch, wait ──▶ take ──▶ leading: renew, extend the fence ──▶ ordered to end: release the lease
 //! ```
 
 use std::{pin::Pin, sync::Arc, time::Duration};
@@ -25,10 +25,10 @@ use super::{
     record::{Record, micro_time},
 };
 
-/// Why a lease is lost that nobody else took.
+/// Reason of a loss without another holder.
 const NOT_IN_TIME: &str = "it was not renewed in time";
 
-/// A replica that takes part.
+/// A replica in an election.
 pub(super) struct Elector {
     pub(super) settings: Settings,
     pub(super) lock: Lock,
@@ -40,29 +40,29 @@ pub(super) struct Elector {
     pub(super) figures: Figures,
     pub(super) place: StatusHandle,
     pub(super) overdue: Overdue,
-    /// What was written as the beginning of the last term, as long as the lease may say so.
+    /// Acquire time of the last term, as long as the lease can contain it.
     pub(super) acquired: Option<String>,
     /// The leader that was last logged.
     pub(super) named: Option<String>,
 }
 
-/// A lease that was won.
+/// An acquired lease.
 struct Won {
     lease: DynamicObject,
-    /// From before the request was sent that won it.
+    /// Time before the acquiring request was sent.
     sent: SuspendAwareTime,
 }
 
-/// How a term ended.
+/// Reason of the end of a term.
 enum End {
     Lost(String),
     Resigned(Box<DynamicObject>),
 }
 
-/// What a renewal came to.
+/// Result of a renewal.
 enum Renewal {
     Done(DynamicObject),
-    /// Somebody changed the lease, which is still ours.
+    /// Another client changed the lease, which this replica still holds.
     Again(DynamicObject),
     Lost(String),
     Failed(Error),
@@ -71,14 +71,14 @@ enum Renewal {
 pub(super) type Watching = Pin<Box<dyn Stream<Item = Result<Told, Error>> + Send>>;
 
 impl Elector {
-    /// Takes part until it is told to go, or has lost what it may not lose.
+    /// Competes until it is ordered to end, or until it loses the lease and must not compete again.
     pub(super) async fn run(mut self) -> Ended {
         loop {
             let Some(won) = self.stand().await else {
                 return Ended::AsTold;
             };
             if !self.may_contend() {
-                // Nobody was told of it, so nothing has begun.
+                // The term was not granted yet, so no work has started.
                 self.give_up(won.lease).await;
                 return Ended::AsTold;
             }
@@ -100,10 +100,11 @@ impl Elector {
         }
     }
 
-    /// Waits until the work of a lost term has ended; gives how the election ends if it does not go on after that.
+    /// Waits until the work of a lost term has ended. Returns a result if the election ends after that.
     ///
     /// Work that blocks a thread or ignores the end of its term cannot be cancelled. Until it ends, this replica must not
-    /// lead again: it would act twice. So readiness fails after the limit, and after twice the limit liveness, or the run.
+    /// lead again: it would act twice. So `/readyz` fails after the limit, and after twice the limit `/healthz` fails or
+    /// the run ends.
     async fn step_down(&mut self, reason: String) -> Option<Ended> {
         let (lost, limit) = (self.clock.now(), self.settings.step_down);
         if let Some(done) = self.vacated_until(lost + limit).await {
@@ -127,7 +128,7 @@ impl Elector {
         }
     }
 
-    /// Waits for the end of leader work until a moment; gives nothing if it did not end by then.
+    /// Waits for the end of leader work until `moment`; returns `None` if it did not end by then.
     async fn vacated_until(&mut self, moment: MonotonicTime) -> Option<Option<Ended>> {
         tokio::select! {
             biased;
@@ -137,7 +138,7 @@ impl Elector {
         }
     }
 
-    /// Waits for its turn and takes the lease; gives nothing when it is told to go.
+    /// Waits for its turn and takes the lease; returns `None` when ordered to end.
     async fn stand(&mut self) -> Option<Won> {
         let mut sight = LeaseObservation::default();
         let mut may_watch = true;
@@ -163,11 +164,11 @@ impl Elector {
             }
             let sent = self.clock.mark();
             let record = self.claim(&sight);
-            // Not cut short when told to go: one who does not wait for the answer does not know what it has.
+            // Not cancelled by an order: without the answer, this replica does not know if it holds the lease.
             match self.lock.write(sight.lease(), &record).await {
                 Ok(lease) => return Some(Won { lease, sent }),
                 Err(error) if is_overtaken(&error, sight.lease()) => {
-                    tracing::debug!(lease = %self.name(), "another one was quicker");
+                    tracing::debug!(lease = %self.name(), "another candidate acquired the lease first");
                 }
                 Err(error) => {
                     self.in_trouble(&error);
@@ -177,7 +178,7 @@ impl Elector {
         }
     }
 
-    /// Follows the lease until it is this candidate's turn. False means that somebody has to look at it again.
+    /// Watches the lease until it is this candidate's turn. Returns false if the lease has to be read again.
     async fn wait_for_turn(&mut self, sight: &mut LeaseObservation, may_watch: &mut bool) -> bool {
         let mut watching: Option<Watching> =
             may_watch.then(|| Box::pin(self.lock.watch(sight.lease())) as Watching);
@@ -210,10 +211,10 @@ impl Elector {
                         *may_watch = !error.is_forbidden();
                         tracing::info!(
                             lease = %self.name(), error = %error_chain(error), polls = !*may_watch,
-                            "the lease cannot be watched"
+                            "cannot watch lease; polling"
                         );
                     }
-                    // A server ends a watch after some minutes. One who ends it at once is not asked all the time.
+                    // A server closes a watch after some minutes. If it closes the watch at once, wait before the next one.
                     let was_long = self.clock.now().saturating_since(opened) >= self.settings.timing.retry;
                     let pause = if was_long && *may_watch {
                         None
@@ -226,7 +227,7 @@ impl Elector {
         }
     }
 
-    /// Acts as the leader until the lease is lost or given up.
+    /// Leads until the lease is lost or released.
     async fn lead(&self, won: Won) -> End {
         let (fence_keeper, fence) = Fence::new(Arc::clone(&self.clock));
         fence_keeper.open_for(self.settings.timing.renew, won.sent);
@@ -239,13 +240,13 @@ impl Elector {
                 fence_keeper.close(format!("the lease {} was lost: {reason}", self.name()));
                 tracing::warn!(lease = %self.name(), identity = self.settings.identity, reason, "stopped leading");
             }
-            End::Resigned(_) => fence_keeper.close(format!("the lease {} was given up", self.name())),
+            End::Resigned(_) => fence_keeper.close(format!("the lease {} was released", self.name())),
         }
         drop(term);
         end
     }
 
-    /// Renews the lease for as long as that works, and moves the fence on.
+    /// Renews the lease as long as that succeeds, and extends the fence.
     async fn hold(&self, fence: &FenceKeeper, Won { mut lease, mut sent }: Won) -> End {
         let retry = self.settings.timing.retry;
         let mut orders = self.orders.clone();
@@ -271,7 +272,7 @@ impl Elector {
                         lease = confirmed;
                         continue;
                     }
-                    // Another candidate might create it, so it is created again now.
+                    // Another candidate might create the lease, so create it again now.
                     Changed::Deleted => {}
                 },
                 () = self.clock.sleep_until(next) => {}
@@ -279,15 +280,15 @@ impl Elector {
             let now = self.clock.mark();
             let renewal = tokio::select! {
                 biased;
-                // Also right after a suspend, before anything is sent.
+                // Also right after a suspend, before any request is sent.
                 () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
                 renewal = self.renew(&lease) => renewal,
-                // Who gives the lease up finds out what became of it.
+                // The release finds out the outcome of this renewal.
                 () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
             };
             match renewal {
                 Renewal::Done(renewed) => {
-                    // One who was held back at the last moment has to be right: this term is over then.
+                    // If the fence is already closed, this term is over: a write might have been rejected.
                     if !fence.extend_for(self.settings.timing.renew, now) {
                         return End::Lost(NOT_IN_TIME.to_owned());
                     }
@@ -311,8 +312,8 @@ impl Elector {
         }
     }
 
-    /// The lease, if the server says that this replica holds it. An event of a watch might be older than the last renewal: another
-    /// replica created and deleted the lease, and this one created it again.
+    /// Returns the lease if the server confirms that this replica holds it. A watch event might be older than the last
+    /// renewal: another replica created and deleted the lease, and this one created it again.
     async fn still_own(&self) -> Option<DynamicObject> {
         let lease = self.lock.get().await.ok()??;
         self.is_own(&Record::of(&lease)).then_some(lease)
@@ -340,17 +341,17 @@ impl Elector {
                 Ok(None) => {}
                 Err(error) => return Renewal::Failed(error),
             }
-            // The lease was deleted. Candidates that saw it wait until it would have expired, and a new one does not.
+            // The lease was deleted. Candidates that saw it wait until it would have expired; a new candidate does not.
             match self.lock.write(None, &record).await {
                 Ok(made) => return Renewal::Done(made),
-                // A candidate created it in between and leads now, so this term must not go on until the next renewal.
+                // A candidate created it in between and leads now, so this term must end before the next renewal.
                 Err(error) if error.is_already_exists() => {}
                 Err(error) => return Renewal::Failed(error),
             }
         }
     }
 
-    /// Writes that nobody holds the lease, if it is still ours.
+    /// Clears the holder of the lease, if this replica still holds it.
     async fn give_up(&mut self, mut lease: DynamicObject) {
         let giving_up = async {
             loop {
@@ -383,24 +384,24 @@ impl Elector {
         };
         let (name, lasts) = (self.name(), self.settings.timing.lease);
         match result {
-            Some(Ok(())) => tracing::info!(lease = name, "the lease was given up"),
+            Some(Ok(())) => tracing::info!(lease = name, "released lease"),
             Some(Err(error)) => {
-                tracing::warn!(lease = name, error = %error_chain(&error), ?lasts, "the lease could not be given up; it runs out");
+                tracing::warn!(lease = name, error = %error_chain(&error), ?lasts, "failed to release lease; letting it expire");
             }
             None => tracing::warn!(
                 lease = name,
                 ?lasts,
-                "the lease could not be given up in time; it runs out"
+                "failed to release lease in time; letting it expire"
             ),
         }
         self.acquired = None;
     }
 
-    /// What is written to take the lease.
+    /// Returns the record that acquires the lease.
     fn claim(&mut self, sight: &LeaseObservation) -> Record {
         let (found, now) = (sight.record(), micro_time(self.clock.wall()));
         let is_ours = sight.is_of(&self.candidate());
-        // The same in each try, as long as it is not known what became of the one before.
+        // The same in each attempt, as long as the outcome of the last one is unknown.
         let acquired = self.acquired.get_or_insert_with(|| now.clone()).clone();
         Record {
             holder: self.settings.identity.clone(),
@@ -422,7 +423,7 @@ impl Elector {
         }
     }
 
-    /// Logs who leads, once for each leader.
+    /// Logs the leader, once for each leader.
     fn name_leader(&mut self, sight: &LeaseObservation, now: MonotonicTime) {
         let leader = sight
             .leader(now)
@@ -442,7 +443,7 @@ impl Elector {
         }
     }
 
-    /// Waits until the renew deadline has passed since then.
+    /// Waits until the renew deadline has passed since `since`.
     async fn run_out(&self, since: SuspendAwareTime) {
         loop {
             let left = self
@@ -457,7 +458,7 @@ impl Elector {
         }
     }
 
-    /// Waits before it is tried again, unless told to go.
+    /// Waits before the next attempt, unless ordered to end.
     async fn pause(&mut self) {
         let until: MonotonicTime = self.clock.now() + self.jittered();
         tokio::select! {
@@ -467,7 +468,7 @@ impl Elector {
         }
     }
 
-    /// Whether a record names this replica because it wrote that itself.
+    /// Returns true if this process wrote the record.
     pub(super) fn is_own(&self, record: &Record) -> bool {
         is_of(record, &self.settings.identity, self.acquired.as_deref())
     }
@@ -495,7 +496,7 @@ impl Elector {
     }
 }
 
-/// Leadership that was granted. It is revoked when this drops, also if the elector is cancelled.
+/// Granted leadership. Drop revokes it, also if the elector is cancelled.
 struct Granted {
     keeper: Arc<LeadershipKeeper>,
     figures: Figures,
@@ -519,12 +520,12 @@ impl Drop for Granted {
     }
 }
 
-/// A time that is longer by some chance, so that replicas do not ask all at once.
+/// Extends a duration by jitter, so that replicas do not send requests at the same time.
 fn jittered(time: Duration, random: &Random) -> Duration {
     time.mul_f64(1.0 + JITTER * random.fraction())
 }
 
-/// Why a lease is lost that has another record now.
+/// Reason of the loss of a lease that has another record now.
 fn taken(found: &Record) -> String {
     match &*found.holder {
         "" => "its holder was removed".to_owned(),
@@ -532,19 +533,19 @@ fn taken(found: &Record) -> String {
     }
 }
 
-/// Whether somebody else changed the lease since it was seen so. One that is made cannot be missing: what is not found
-/// then is its namespace.
+/// Returns true if another client changed the lease since it was read. For a create, "not found" is about the namespace
+/// instead.
 fn is_overtaken(error: &Error, seen: Option<&DynamicObject>) -> bool {
     error.is_conflict() || error.is_already_exists() || (seen.is_some() && error.is_not_found())
 }
 
-/// Waits until it may not contend any more.
+/// Waits until this replica is ordered not to compete any more.
 async fn excused(orders: &mut watch::Receiver<Order>) {
-    // One who gives no orders any more wants nothing.
+    // A closed channel ends the wait too.
     let _ = orders.wait_for(|order| !matches!(order, Order::Contend)).await;
 }
 
-/// Waits until it has to go.
+/// Waits for the order to end.
 async fn resigned(orders: &mut watch::Receiver<Order>) {
     let _ = orders
         .wait_for(|order| matches!(order, Order::Resign { .. }))
@@ -553,7 +554,7 @@ async fn resigned(orders: &mut watch::Receiver<Order>) {
 
 async fn changed(warm: &mut watch::Receiver<bool>) {
     if warm.changed().await.is_err() {
-        // Nobody is left who could say.
+        // No order can follow.
         std::future::pending().await
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A leader's watch of its own lease.
 //!
-//! Renewals find out that a lease was deleted or taken, but only when the next one is due. Meanwhile a candidate that never
-//! saw the lease can create it, and there are two leaders. By the watch the former one learns of it at once.
+//! Renewals detect that a lease was deleted or taken, but only when the next one is due. Meanwhile a candidate that never
+//! saw the lease can create it, and there are two leaders. Through the watch the former leader learns of it at once.
 
 use futures::StreamExt;
 use kube::core::DynamicObject;
@@ -14,17 +14,17 @@ use super::{
     record::Record,
 };
 
-/// Follows the lease of one term. Where that is forbidden or fails, renewals have to do.
+/// Watches the lease during one term. If that is forbidden or fails, renewals have to detect changes.
 pub(super) struct Follower {
     watching: Option<Watching>,
-    /// When the next watch is opened; nothing if watching is forbidden.
+    /// Time at which the next watch is opened; `None` if watching is forbidden.
     opens: Option<MonotonicTime>,
 }
 
-/// A change of the lease that this replica did not make.
+/// A change of the lease by another client.
 pub(super) enum Changed {
     Deleted,
-    /// It has a record of another holder, or of none.
+    /// The lease has another holder, or none.
     Taken(Record),
 }
 
@@ -39,7 +39,7 @@ impl Follower {
     /// Waits until the lease is deleted or taken. A new watch begins at `lease`.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time, and goes on where it was.
+    /// The future can be dropped at any time; the next call continues.
     pub(super) async fn changed(&mut self, elector: &Elector, lease: &DynamicObject) -> Changed {
         loop {
             let Some(watching) = &mut self.watching else {
@@ -61,7 +61,7 @@ impl Follower {
                 over => {
                     let error = over.and_then(Result::err);
                     if let Some(error) = &error {
-                        tracing::debug!(lease = %elector.name(), error = %error_chain(error), "failed to watch the own lease");
+                        tracing::debug!(lease = %elector.name(), error = %error_chain(error), "failed to watch own lease");
                     }
                     let is_forbidden = error.is_some_and(|error| error.is_forbidden());
                     self.watching = None;

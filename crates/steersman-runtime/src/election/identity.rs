@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who a replica is, and where.
+//! Identity and namespace of a replica, and names of leases.
 
 use std::{io, path::Path};
 
 use steersman_core::Random;
 
-/// Where a Pod finds the namespace that it is in.
+/// File with the namespace of a Pod.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The host's name and a random number, as others do it: no two processes are the same, also on one host.
+/// Returns the host name and a random number, as client-go users do: unique for each process, also on one host.
 pub(super) fn of_process() -> String {
     let (high, low) = (Random::by_chance().next_u64(), Random::by_chance().next_u64());
     let uuid = format!(
@@ -32,14 +32,14 @@ pub(crate) fn host() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
 }
 
-/// The longest name of an object.
+/// Maximum length of an object name.
 const NAME_MAX: usize = 253;
-/// How much of each part is kept in a name that is made up.
+/// Maximum length of each part in a name with a hash.
 const PART_MAX: usize = 100;
 
-/// The name of the lease of one runnable: the names of election and runnable, separated by `--`. If the server would not take
-/// that, or other parts could give the same, it has what can be kept of both and a hash of both. So different parts have
-/// different names, in every replica the same.
+/// Returns the lease name of one runnable: the names of election and runnable, separated by `--`. If that is not a valid
+/// object name, or other parts could give the same name, the result has the usable part of both names and a hash of both.
+/// So different parts have different names, and all replicas use the same name.
 pub(super) fn lease_of(election: &str, runnable: &str) -> String {
     let plain = format!("{election}--{runnable}");
     if !election.contains("--") && !election.ends_with('-') && is_plain(runnable) && plain.len() <= NAME_MAX {
@@ -56,7 +56,7 @@ pub(super) fn lease_of(election: &str, runnable: &str) -> String {
     format!("{cut}--{kept}-{:016x}", hash_of(&[election, runnable]))
 }
 
-/// Whether a runnable's name can stand after the separator, and does not look like a name that was made up.
+/// Returns true if a runnable's name is valid after the separator, and does not look like a name with a hash.
 fn is_plain(name: &str) -> bool {
     let hash = name.rsplit('-').next().unwrap_or_default();
     let is_made_up = hash.len() == 16 && hash.chars().all(|one| one.is_ascii_hexdigit());
@@ -71,9 +71,9 @@ fn is_alphanumeric(character: char) -> bool {
     character.is_ascii_lowercase() || character.is_ascii_digit()
 }
 
-/// FNV-1a: the same in every replica, whatever it was compiled with, which the hashes of the standard library are not.
+/// FNV-1a: equal in every replica and build, unlike the hashes of the standard library.
 fn hash_of(parts: &[&str]) -> u64 {
-    // No text has this byte, so that parts cannot be shifted into each other.
+    // No text has this byte, so different parts never give the same bytes.
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The requests that an election makes.
+//! Requests of an election.
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use kube::{
@@ -12,27 +12,27 @@ use steersman_core::{ObjectKey, Spawner};
 
 use super::{Settings, record::Record};
 
-/// One lease on one server, by a connection that nobody else uses.
+/// One lease on one server, over a separate connection.
 #[derive(Debug)]
 pub(super) struct Lock {
     leases: KindClient<DynamicObject>,
     key: ObjectKey,
     labels: Vec<(String, String)>,
-    /// Closes its connections when it drops.
+    /// Closes the connections on drop.
     _cluster: Cluster,
 }
 
-/// What a watch tells.
+/// An item of a watch of the lease.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// The lease as it is, or nothing if it is gone.
+    /// The current lease, or `None` if it was deleted.
     Is(Option<Box<DynamicObject>>),
-    /// The watch has to be begun anew.
+    /// The watch was closed and has to be opened again.
     Over,
 }
 
 impl Lock {
-    /// Connects, which sends nothing yet. It belongs to the runtime of the caller.
+    /// Makes the connection, which belongs to the runtime of the caller. Sends no request yet.
     pub(super) async fn connect(settings: &Settings) -> Result<Self, ConnectError> {
         let agent = format!("{}/leader-election", settings.cluster.user_agent());
         let cluster = settings.cluster.another("leader-election");
@@ -56,7 +56,7 @@ impl Lock {
         Ok(found.map(|lease| (*lease).clone()))
     }
 
-    /// Writes a record: into this lease if nobody changed it since, or into a new one.
+    /// Writes a record: into this lease if it is unchanged, or into a new one.
     pub(super) async fn write(
         &self,
         lease: Option<&DynamicObject>,
@@ -82,14 +82,14 @@ impl Lock {
         }
     }
 
-    /// What becomes of the lease after `seen`. Opening it is part of the stream.
+    /// Streams the changes of the lease after `seen`. The stream opens the watch.
     pub(super) fn watch(
         &self,
         seen: Option<&DynamicObject>,
     ) -> impl Stream<Item = Result<Told, Error>> + Send + use<> {
         let options = WatchParams::default().fields(&format!("metadata.name={}", self.key.name()));
         let (leases, namespace) = (self.leases.clone(), self.key.namespace().to_owned());
-        // A watch from nowhere begins with what is there.
+        // A watch without a resource version begins with the current state.
         let from = seen.and_then(|lease| lease.metadata.resource_version.clone());
         let opened = async move {
             let from = from.unwrap_or_default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a candidate has seen of the lease, and when it is its turn.
+//! A candidate's observation of the lease, and the time of its turn.
 
 use std::time::Duration;
 
@@ -8,41 +8,41 @@ use steersman_core::MonotonicTime;
 
 use super::record::Record;
 
-/// What was seen of a lease, since when, on the candidate's own monotonic clock.
+/// Observed state of a lease, and since when, on the candidate's monotonic clock.
 ///
-/// That clock stands still while the machine is suspended, and does not follow the calendar. So it errs on the side of
-/// waiting too long.
+/// That clock stops while the machine is suspended, and does not follow the calendar. So it can only wait too long, never
+/// too short.
 #[derive(Debug, Default)]
 pub(super) struct LeaseObservation {
     lease: Option<DynamicObject>,
     record: Record,
     changed: MonotonicTime,
-    /// Since when nobody holds it.
+    /// Time since which the lease has no holder.
     free: Option<MonotonicTime>,
 }
 
-/// What a candidate does next.
+/// Next step of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It tries to take the lease.
+    /// Try to take the lease.
     Take,
-    /// It waits until then, or until something is seen.
+    /// Wait until this time, or until the lease changes.
     Wait(MonotonicTime),
 }
 
-/// What a candidate knows of itself.
+/// Facts about a candidate.
 pub(super) struct Candidate<'a> {
     pub(super) identity: &'a str,
-    /// What it wrote as the beginning of its last term. Another process of the same identity wrote something else.
+    /// Acquire time of its last term. Another process with the same identity wrote another time.
     pub(super) acquired: Option<&'a str>,
     pub(super) is_warm: bool,
     pub(super) patience: Duration,
 }
 
 impl LeaseObservation {
-    /// Takes note of the lease as it is; nothing if it is not there.
+    /// Records the current lease; `None` if it does not exist.
     pub(super) fn see(&mut self, lease: Option<DynamicObject>, now: MonotonicTime) {
-        // A lease that was deleted may have a holder who does not know yet, so what it said counts until it runs out.
+        // The holder of a deleted lease might not know of the deletion, so the last record counts until it expires.
         if let Some(record) = lease.as_ref().map(Record::of)
             && record != self.record
         {
@@ -60,18 +60,18 @@ impl LeaseObservation {
         &self.record
     }
 
-    /// The holder, as long as the lease has not expired.
+    /// Returns the holder, as long as the lease has not expired.
     pub(super) fn leader(&self, now: MonotonicTime) -> Option<&str> {
         let is_held = !self.record.holder.is_empty() && now < self.changed + self.record.duration();
         is_held.then_some(&*self.record.holder)
     }
 
-    /// Whether the lease names this candidate because it wrote that itself.
+    /// Returns true if this candidate wrote the record of the lease.
     pub(super) fn is_of(&self, candidate: &Candidate<'_>) -> bool {
         is_of(&self.record, candidate.identity, candidate.acquired)
     }
 
-    /// Whose turn it is.
+    /// Returns the next step of the candidate.
     pub(super) fn turn(&mut self, candidate: &Candidate<'_>, now: MonotonicTime) -> Turn {
         if self.is_of(candidate) {
             return Turn::Take;
@@ -89,7 +89,7 @@ impl LeaseObservation {
     }
 }
 
-/// Whether a record was written by one who wrote this as the beginning of its last term.
+/// Returns true if the record has this identity and this acquire time.
 pub(super) fn is_of(record: &Record, identity: &str, acquired: Option<&str>) -> bool {
     record.holder == identity && acquired == Some(&*record.acquired)
 }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn guarantee_2_a_lease_counts_from_when_it_was_seen_to_change() {
         let mut sight = LeaseObservation::default();
-        // Whatever the lease says about the time.
+        // Timestamps of the lease do not matter.
         sight.see(lease("other", "1970-01-01T00:00:00.000000Z"), at(100));
         assert_eq!(sight.turn(&warm(), at(100)), Turn::Wait(at(115)));
         sight.see(lease("other", "1970-01-01T00:00:00.000000Z"), at(110));
@@ -172,7 +172,7 @@ mod tests {
         let mut sight = LeaseObservation::default();
         assert_eq!(sight.turn(&cold(), at(10)), Turn::Wait(at(15)));
         assert_eq!(sight.turn(&warm(), at(11)), Turn::Take);
-        // Somebody was quicker, and lets it run out.
+        // Another replica was faster, and lets the lease expire.
         sight.see(lease("other", "1"), at(12));
         assert_eq!(sight.turn(&cold(), at(20)), Turn::Wait(at(27)));
         assert_eq!(sight.turn(&cold(), at(27)), Turn::Wait(at(32)));

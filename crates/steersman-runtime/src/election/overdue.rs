@@ -8,19 +8,19 @@ use std::{
 
 use steersman_endpoints::{CheckError, RegistrationGuard};
 
-/// Leases whose lost term has not ended in time. Clones are one list.
+/// Leases whose lost term has not ended in time. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overdue(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Overdue {
-    /// Reports a lease until the guard drops.
+    /// Reports a lease until the guard is dropped.
     pub(super) fn report(&self, lease: &str, reason: String) -> RegistrationGuard {
         self.lock().insert(lease.to_owned(), reason);
         let (list, lease) = (self.clone(), lease.to_owned());
         RegistrationGuard::new(move || drop(list.lock().remove(&lease)))
     }
 
-    /// The check `leader-election` of `/healthz`. Only a restart ends work that cannot be cancelled.
+    /// Check `leader-election` of `/healthz`. Only a restart ends work that cannot be cancelled.
     pub(crate) fn check(&self) -> Result<(), CheckError> {
         let all = self.lock();
         if all.is_empty() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a lease says, as client-go writes it.
+//! Record of a lease, in the format of client-go.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
 
-/// The part of a lease that an election is about. Times are text: they are compared, and never reckoned with.
+/// The fields of a lease that an election uses. Times are text: they are only compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Empty if nobody holds it.
+    /// Empty if the lease has no holder.
     pub(super) holder: String,
     pub(super) seconds: i64,
     pub(super) acquired: String,
@@ -19,7 +19,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// A server keeps these fields to their types, so what has another one is taken for missing.
+    /// Reads the record. The server validates types, so a field of another type counts as missing.
     pub(super) fn of(lease: &DynamicObject) -> Self {
         let spec = &lease.data["spec"];
         let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
@@ -33,7 +33,7 @@ impl Record {
         }
     }
 
-    /// Writes this into a lease, and leaves alone what else it says.
+    /// Writes the record into a lease, and keeps its other fields.
     pub(super) fn write(&self, lease: &mut DynamicObject) {
         if !lease.data.is_object() {
             lease.data = Value::Object(Map::new());
@@ -49,13 +49,13 @@ impl Record {
         spec["leaseTransitions"] = json!(self.transitions);
     }
 
-    /// How long it is valid after it was seen to change.
+    /// Time that the record is valid after a change of it was observed.
     pub(super) fn duration(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.seconds).unwrap_or_default())
     }
 }
 
-/// A point on the calendar as Kubernetes writes one with microseconds.
+/// Formats a calendar time as a Kubernetes `MicroTime`.
 pub(super) fn micro_time(time: SystemTime) -> String {
     let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
     time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()

@@ -21,9 +21,9 @@ use crate::{
     worker::is_quiet,
 };
 
-/// The handlers as a reconciler of one controller.
+/// The handlers as the reconciler of one controller.
 pub(super) struct Calling<K> {
-    /// Tells it from other controllers that call the same handlers.
+    /// Distinguishes it from other controllers that call the same handlers.
     number: u64,
     handlers: Handlers<K>,
     pending: Arc<AllPending>,
@@ -38,13 +38,13 @@ impl<K> Calling<K> {
         }
     }
 
-    /// What it remembers of keys, for the controller to take away.
+    /// Returns the per-key state, so that the controller can remove it.
     pub(super) fn memory(&self) -> Arc<dyn Memory<Request>> {
         Arc::clone(&self.pending) as Arc<dyn Memory<Request>>
     }
 }
 
-/// What is counted about its handlers goes with the controller.
+/// Removes the series of its handlers.
 impl<K> Drop for Calling<K> {
     fn drop(&mut self) {
         let handlers = Arc::clone(&self.handlers.list().handlers);
@@ -55,7 +55,7 @@ impl<K> Drop for Calling<K> {
 impl<K: KnownType> Reconciler<Request> for Calling<K> {
     type Error = BoxError;
 
-    /// Calls those whose turn it is, one after the other.
+    /// Calls the handlers that are due, one after the other.
     async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, BoxError> {
         let handlers = Arc::clone(&self.handlers.list().handlers);
         let mut pending = self.pending.begin(&request, cx.is_news());
@@ -81,22 +81,22 @@ impl<K: KnownType> Reconciler<Request> for Calling<K> {
     }
 }
 
-/// What came of calling a handler.
+/// Result of a call of a handler.
 enum Called {
-    /// How it ended, and the kinds whose caches were not in sync, because of which it failed.
+    /// The conclusion, and the kinds whose caches were not in sync and made it fail.
     Ended(Conclusion, Vec<Resource>),
-    /// It was not called.
+    /// The handler was not called.
     Undecodable(Box<Undecodable>),
 }
 
-/// What was read.
+/// Result of the read.
 enum Found<K> {
     Object(Option<Arc<K>>),
     Undecodable(Box<Undecodable>),
 }
 
 impl<K: KnownType> Calling<K> {
-    /// No handler is called for an object that does not decode.
+    /// Handles an object that cannot be decoded. No handler is called for it.
     async fn undecodable(
         &self,
         request: Request,
@@ -108,7 +108,7 @@ impl<K: KnownType> Calling<K> {
             return Err(object.into_error());
         };
         let action = hook(object, cx).await?;
-        // All are called when the object changes.
+        // All handlers are called when the object changes.
         self.pending.forget(&request);
         Ok(action)
     }
@@ -159,14 +159,14 @@ impl<K: KnownType> Calling<K> {
         Ok(Called::Ended(conclusion, kinds))
     }
 
-    /// What follows from how a handler ended; says what a person should know.
+    /// Turns the result of a handler into a conclusion, and logs it.
     fn judge(
         &self,
         request: &Request,
         cx: &Context,
         result: Result<Action, BoxError>,
     ) -> (Ended, Conclusion) {
-        // If it fails, it has failed as often as it was called.
+        // The attempt number equals the number of failures, if this one fails.
         let (now, failures) = (cx.clock().now(), cx.attempt());
         let back_off = || self.handlers.0.limiter.delay(request, failures, now);
         let error = match result {
@@ -203,7 +203,7 @@ async fn read<K: KnownType>(request: &Request, cx: &Context) -> Result<Found<K>,
     Ok(raw.map_or(Found::Object(None), |raw| Found::Undecodable(Box::new(raw))))
 }
 
-/// Lets a part of the work of a handler take as long as it may.
+/// Runs a part of a handler with its timeout.
 async fn within_limit<T>(
     cx: &Context,
     handling: impl Future<Output = Result<T, BoxError>>,

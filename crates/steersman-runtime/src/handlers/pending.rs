@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is left to do about objects.
+//! Pending handler calls of objects.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,36 +10,36 @@ use steersman_core::MonotonicTime;
 
 use crate::{Request, controller::Memory};
 
-/// What is left to do about each of the objects with which not all handlers of a controller are content.
+/// Pending calls of each object for which not all handlers of a controller are done.
 #[derive(Debug, Default)]
 pub(super) struct AllPending(Mutex<HashMap<Request, Pending>>);
 
-/// Who is to be called for an object, and when.
+/// Pending calls of one object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
-    /// All are to be called, except those that were since.
+    /// All handlers are due, except the ones called since.
     everyone: bool,
     /// By the number of the handler.
     handlers: BTreeMap<u64, Due>,
-    /// Those that failed just now.
+    /// Names of the handlers that failed in this reconcile.
     failed: Vec<String>,
 }
 
-/// When a handler is to be called, and how often it has failed before.
+/// Time at which a handler is due, and its failures so far.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     at: MonotonicTime,
     failures: u32,
 }
 
-/// How a handler ended.
+/// Conclusion of a handler.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Conclusion {
-    /// It need not be called before something changes.
+    /// Done until something changes.
     Content,
-    /// It failed, and calling it again does not help.
+    /// Failed with a terminal error.
     GivenUp,
-    /// It is to be called again.
+    /// Due again at this time.
     Again {
         at: MonotonicTime,
         failures: u32,
@@ -66,8 +66,8 @@ impl Conclusion {
 }
 
 impl AllPending {
-    /// What is left to do about an object. Whatever happens to the reconcile, all are called again after it, unless it
-    /// comes to its [end](Self::end).
+    /// Returns the pending calls of an object. If the reconcile does not reach [end](Self::end), all handlers are called
+    /// again.
     pub(super) fn begin(&self, request: &Request, is_news: bool) -> Pending {
         let mut all = self.lock();
         let pending = match all.remove(request) {
@@ -79,7 +79,7 @@ impl AllPending {
         pending
     }
 
-    /// Remembers what is left to do, and says when that is.
+    /// Stores the pending calls, and returns the time of the next one.
     pub(super) fn end(&self, request: Request, pending: Pending) -> Option<MonotonicTime> {
         let (next, mut all) = (pending.next(), self.lock());
         match next {
@@ -105,7 +105,7 @@ impl Memory<Request> for AllPending {
 }
 
 impl Pending {
-    /// All are to be called.
+    /// All handlers are due.
     pub(super) fn everything() -> Self {
         Self {
             everyone: true,
@@ -113,7 +113,7 @@ impl Pending {
         }
     }
 
-    /// Something changed: all are to be called, and what is known of their failures counts on.
+    /// After a change: all handlers are due, and their failures are kept.
     pub(super) fn woken(self) -> Self {
         Self {
             everyone: true,
@@ -121,14 +121,14 @@ impl Pending {
         }
     }
 
-    /// Whether it is the turn of a handler, and how often it failed before.
+    /// Returns the failures so far if the handler is due.
     pub(super) fn is_due(&self, number: u64, now: MonotonicTime) -> Option<u32> {
         let due = self.handlers.get(&number);
         let is_due = self.everyone || due.is_some_and(|due| due.at <= now);
         is_due.then(|| due.map_or(0, |due| due.failures))
     }
 
-    /// A handler was called.
+    /// Records the conclusion of a handler.
     pub(super) fn conclude(&mut self, number: u64, name: &str, conclusion: Conclusion) {
         match conclusion {
             Conclusion::Content => _ = self.handlers.remove(&number),
@@ -149,18 +149,18 @@ impl Pending {
         }
     }
 
-    /// All that were due have been called. Forgets those that are not there any more.
+    /// Clears the due handlers, which were all called, and drops removed handlers.
     pub(super) fn retain(&mut self, is_there: impl Fn(u64) -> bool) {
         self.everyone = false;
         self.handlers.retain(|number, _| is_there(*number));
     }
 
-    /// The names of those that failed just now.
+    /// Returns the names of the handlers that failed in this reconcile.
     pub(super) fn take_failed(&mut self) -> Vec<String> {
         std::mem::take(&mut self.failed)
     }
 
-    /// When the next one is to be called, if one is.
+    /// Returns the time of the next call, if one is pending.
     pub(super) fn next(&self) -> Option<MonotonicTime> {
         self.handlers.values().map(|due| due.at).min()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handlers and the controllers that they know.
+//! Handlers and the controllers that are registered with them.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cluster::Cluster;
@@ -28,7 +28,7 @@ async fn guarantee_4_handlers_know_their_controller_before_the_manager_can_run_i
         handlers.know(controller);
         add(&handlers, "late");
         replays = Some(controller.0.replays());
-        // The manager has nothing of this name yet.
+        // The manager does not have this name yet.
         manager.add(run_fn("maps", async |_| Ok(()))).unwrap();
     });
     assert!(matches!(added, Err(AddError::DuplicateName { .. })));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Log lines as flat JSON objects.
 //!
-//! `tracing-subscriber` has a JSON format, but not this one: its names differ from those that Kubernetes' components and
-//! controller-runtime write, and spans are nested lists in it, which log stores cannot search by field.
+//! `tracing-subscriber` has a JSON format, but not this one: its field names differ from those of Kubernetes components and
+//! controller-runtime, and its spans are nested lists, which log stores cannot search by field.
 
 use std::{
     error::Error,
@@ -35,7 +35,7 @@ pub(super) struct Json<W> {
     writer: W,
 }
 
-/// Fields in the order in which they came; the first of a name is kept.
+/// Fields in the order in which they were added; the first of a name is kept.
 #[derive(Default)]
 struct Fields(Vec<(&'static str, Value)>);
 
@@ -60,7 +60,7 @@ where
     fn on_record(&self, id: &Id, record: &Record<'_>, cx: Context<'_, S>) {
         let Some(span) = cx.span(id) else { return };
         if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
-            // What is recorded later replaces what was there.
+            // A value that is recorded later replaces the earlier one.
             let mut newer = Fields::default();
             record.record(&mut newer);
             fields.0.retain(|(name, _)| !newer.has(name));
@@ -72,7 +72,7 @@ where
         let mut fields = Fields::default();
         event.record(&mut fields);
         let message = fields.take("message").unwrap_or_else(|| Value::from(""));
-        // A line of the `log` crate carries its origin in fields.
+        // A line of the `log` crate has its origin in fields.
         let metadata = event.metadata();
         let target = fields
             .take("log.target")
@@ -90,7 +90,7 @@ where
                 line.extend(fields);
             }
         }
-        // There is nobody to tell that the log cannot be written.
+        // A failed write of the log cannot be reported.
         let _ = self
             .writer
             .make_writer_for(metadata)
@@ -121,7 +121,7 @@ impl Fields {
     }
 }
 
-/// As a JSON object on a line of its own.
+/// Formats the fields as a JSON object.
 impl fmt::Display for Fields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = '{';
@@ -136,7 +136,7 @@ impl fmt::Display for Fields {
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let mut text = String::new();
-        // A `Debug` that fails has said what it could.
+        // If `Debug` fails, the text is what was written until then.
         let _ = write!(text, "{value:?}");
         self.add(field.name(), Value::from(text));
     }
@@ -158,7 +158,7 @@ impl Visit for Fields {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // JSON has no word for infinity.
+        // JSON has no infinity.
         let is_number = value.is_finite();
         let value = if is_number {
             Value::from(value)
@@ -173,7 +173,7 @@ impl Visit for Fields {
     }
 }
 
-/// The present time, as in `2026-01-31T12:00:00.000000Z`.
+/// Returns the current time, such as `2026-01-31T12:00:00.000000Z`.
 fn timestamp() -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

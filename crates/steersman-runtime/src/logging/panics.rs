@@ -9,7 +9,7 @@ use std::{
 
 use tracing::{Level, dispatcher, subscriber::NoSubscriber};
 
-/// Logs each panic as one line. `keeps_previous` says whether the hook that was set before is called as well.
+/// Logs each panic as one line. If `keeps_previous` is true, calls the earlier hook as well.
 pub(super) fn log_panics(keeps_previous: bool) {
     let previous = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -22,7 +22,7 @@ pub(super) fn log_panics(keeps_previous: bool) {
 
 /// Logs a panic and returns `true`, unless the filter drops the line or another line is being written.
 fn log(info: &PanicHookInfo<'_>) -> bool {
-    // `enabled!` can answer from what the callsite remembers, so it does not see that a line is being written.
+    // `enabled!` can use the cached interest of the callsite, so it does not detect a line that is being written.
     let is_dropped = dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>());
     if is_dropped || !tracing::enabled!(Level::ERROR) {
         return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The log's filter over HTTP.
+//! HTTP handler for the log filter.
 
 use http::{HeaderValue, Method, StatusCode, header};
 use steersman_core::error_chain;
@@ -7,7 +7,7 @@ use steersman_endpoints::{Body, HttpHandler, HttpResponse, read_body, text_respo
 
 use super::{FilterError, LogHandle};
 
-/// No filter that a person writes is longer.
+/// Maximum size of a filter.
 const FILTER_BYTES_MAX: usize = 4096;
 
 impl LogHandle {
@@ -49,7 +49,7 @@ async fn put(handle: &LogHandle, body: Body) -> HttpResponse {
     match handle.set_filter(&filter) {
         Ok(()) => {
             let filter = handle.filter();
-            tracing::info!(filter, "the log's filter was changed");
+            tracing::info!(filter, "log filter changed");
             text_response(StatusCode::OK, filter + "\n")
         }
         Err(error) => {

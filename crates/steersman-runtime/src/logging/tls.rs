@@ -9,15 +9,15 @@ use std::sync::{
 use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{EnvFilter, Layer, layer::Context};
 
-/// Leaves out the warnings and errors of `rustls` and of its certificate verifier. They log each failed attempt, although the same
-/// error reaches the caller, which logs it once. A filter that enables `debug` somewhere keeps them.
+/// Drops the warnings and errors of `rustls` and of its certificate verifier. They log each failed attempt, although the
+/// caller gets the same error and logs it once. A filter that enables `debug` for any target keeps them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QuietTls {
     is_debugging: Arc<AtomicBool>,
 }
 
 impl QuietTls {
-    /// Follows the filter.
+    /// Updates the state from the filter.
     pub(super) fn follow(&self, filter: &EnvFilter) {
         let is_debugging = filter
             .max_level_hint()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Caches before everything else.
+//! The wait for caches at startup.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use steersman_core::MonotonicTime;
 use super::Inner;
 use steersman_endpoints::CheckError;
 
-/// What the start waits for, for readiness and for people. Clones are the same.
+/// Caches that the start waits for; for readiness and logs. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Awaited(Arc<Mutex<Vec<String>>>);
 
@@ -27,18 +27,18 @@ impl Awaited {
     }
 }
 
-/// The caches of the manager, for readiness. Clones are the same.
+/// Caches of the manager, for readiness. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Caches(Arc<OnceLock<Weak<Inner>>>);
 
 impl Caches {
     pub(super) fn set(&self, inner: &Arc<Inner>) {
-        // There is one manager.
+        // Set once: there is one manager.
         let _ = self.0.set(Arc::downgrade(inner));
     }
 
-    /// Fails while the start waits for caches, and afterwards while a cache of the default cluster that a runnable names is not in
-    /// sync.
+    /// Fails while the start waits for caches, and afterwards while a cache of the default cluster that a runnable requires
+    /// is not in sync.
     pub(super) fn check(&self) -> Result<(), CheckError> {
         let inner = self.0.get().and_then(Weak::upgrade);
         let missing = inner.map(|inner| inner.unsynced_caches()).unwrap_or_default();
@@ -76,7 +76,7 @@ impl Inner {
     }
 }
 
-/// Waits for something until it drops.
+/// Adds caches to the list until it is dropped.
 struct Waiting<'a>(&'a Awaited);
 
 impl Drop for Waiting<'_> {
@@ -85,16 +85,16 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Fills the caches that were declared, all at the same time, and waits for them as far as that makes sense.
+/// Syncs the declared caches, all at the same time, and waits for the ones that can sync.
 pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> CacheSync {
-    // Where there is an election, those who need leadership have their caches once they lead.
+    // With an election, runnables that need leadership sync their caches once they lead.
     let is_contested = inner.election.is_some() || inner.own_leases.is_some();
     let is_early = |runnable: &BoxRunnable| !is_contested || runnable.run_policy() != RunPolicy::Leadership;
     let runnables = inner.runnables().into_iter().filter(is_early);
     let wanted = runnables.flat_map(|runnable| runnable.caches());
     let mut filling = CacheSync::start(wanted, inner.surroundings.clusters());
     let _waiting = Waiting(&inner.awaited);
-    // Once for each reason, of which several kinds may have the same.
+    // One warning for each reason, because several kinds can have the same.
     let mut said = BTreeSet::new();
     let missing = |NotSynced {
                        kind,
@@ -107,7 +107,7 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
             .map(|config| tracing::field::display(&config.cluster_url));
         let cluster = cluster.name();
         if said.insert((cluster.clone(), reason.clone())) {
-            tracing::warn!(%kind, %cluster, server, reason, "not in sync; only those who need it wait for it");
+            tracing::warn!(%kind, %cluster, server, reason, "cache not in sync; only runnables that need it wait for it");
         }
     };
     tokio::select! {

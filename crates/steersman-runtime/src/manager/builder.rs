@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a manager is put together.
+//! Builder of managers.
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +33,7 @@ use crate::{
     election::{Figures, Overdue, Settings},
 };
 
-/// A manager that is being put together; from [`Manager::builder`].
+/// Builder of a [`Manager`]; from [`Manager::builder`].
 #[must_use = "a manager is made by `build`"]
 pub struct ManagerBuilder {
     clusters: Vec<Cluster>,
@@ -54,41 +54,41 @@ pub struct ManagerBuilder {
 
 type ServerOptions = Box<dyn FnOnce(MetricsServer) -> MetricsServer + Send>;
 
-/// A manager cannot be made.
+/// Error of [`ManagerBuilder::build`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The default cluster cannot be connected to.
+    /// The connection to the default cluster failed.
     #[error("there is no default cluster: {}", advice(.0))]
     Connect(#[source] ConnectError),
-    /// Two clusters have one name.
+    /// Two clusters have the same name.
     #[error(transparent)]
     Name(#[from] DuplicateCluster),
-    /// The address of the probes cannot be had.
-    #[error("`/healthz` and `/readyz` cannot be served")]
+    /// The address of the probes could not be bound.
+    #[error("cannot serve `/healthz` and `/readyz`")]
     Health(#[source] BindError),
-    /// The address of the metrics cannot be had.
-    #[error("`/metrics` cannot be served")]
+    /// The address of the metrics could not be bound.
+    #[error("cannot serve `/metrics`")]
     Metrics(#[source] MetricsServerError),
-    /// The election cannot be held.
+    /// The settings of the leader election are invalid.
     #[error(transparent)]
     Election(#[from] ElectionError),
-    /// Two handlers want one path.
-    #[error("the probes cannot be served")]
+    /// Two handlers have the same path.
+    #[error("cannot serve the probes")]
     Route(#[from] RouteError),
 }
 
-/// What to do about a default cluster that cannot be connected to. What is wrong with it, its error says.
+/// Advice for a failed connection to the default cluster. The source of the error has the cause.
 fn advice(error: &ConnectError) -> &'static str {
     match error {
         ConnectError::Infer(InferError::Explicit(_)) => {
             "correct the file that KUBECONFIG names, or name another"
         }
-        ConnectError::Infer(_) => "give one with `.cluster()`, or say `.without_cluster()`",
+        ConnectError::Infer(_) => "add one with `.cluster()`, or call `.without_cluster()`",
         ConnectError::NoRuntime { .. } => {
             "build the manager in a tokio runtime, as `#[tokio::main]` makes one"
         }
-        _ => "the configuration that was found does not work; another one can be given with `.cluster()`",
+        _ => "the inferred configuration does not work; correct it, or add a cluster with `.cluster()`",
     }
 }
 
@@ -112,105 +112,105 @@ impl ManagerBuilder {
         }
     }
 
-    /// A cluster. The first one that is said is that of controllers that name none. Default: the one that `KUBECONFIG` names;
-    /// where that is not set, in a Pod the one that it runs in; elsewhere the current context of `~/.kube/config`, which is
-    /// where `kubectl` acts, too.
+    /// Adds a cluster. The first one is the default cluster, for controllers that name none. Default: the cluster that
+    /// `KUBECONFIG` names; without `KUBECONFIG`, in a Pod the cluster of the Pod; elsewhere the current context of
+    /// `~/.kube/config`, as for `kubectl`.
     pub fn cluster(mut self, cluster: Cluster) -> Self {
         self.clusters.push(cluster);
         self
     }
 
-    /// No cluster: nothing is connected to, and whoever wants one has to name it.
+    /// Builds a manager without a default cluster. Controllers have to name one.
     pub fn without_cluster(mut self) -> Self {
         self.without_cluster = true;
         self
     }
 
-    /// What holds for controllers that say nothing else.
+    /// Default options for controllers.
     pub fn controllers(mut self, options: Options) -> Self {
         self.controllers = options;
         self
     }
 
-    /// Controllers and other runnables that do not run, by name: they are taken in as usual, and that is all. Said several
-    /// times, all of them. [`disabled_by_args`](crate::disabled_by_args) reads the names from the command line. Default: none.
+    /// Disables controllers and other runnables by name: they can be added, but do not run. Several calls add up.
+    /// [`disabled_by_args`](crate::disabled_by_args) reads the names from the command line. Default: none.
     pub fn disable<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.disabled.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// How long everything that runs has to end. Nobody is waited for with zero, and for ever with [`Duration::MAX`].
-    /// Default: 30 s.
+    /// Shutdown timeout. Default: 30 s; zero does not wait, [`Duration::MAX`] waits for ever.
     pub fn shutdown_timeout(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How long the start waits for caches. After that, those start that have what they need. Default: 2 min.
+    /// Limit of the wait for caches at startup. After that, the runnables start whose caches are in sync. Default: 2 min.
     pub fn cache_sync_timeout(mut self, limit: Duration) -> Self {
         self.barrier = limit;
         self
     }
 
-    /// Lets replicas elect the one that acts, by a lease of this name or as it is described. Default: whoever runs acts.
+    /// Enables leader election between replicas, with a lease of this name or with detailed settings. Default: no election;
+    /// every replica acts.
     pub fn leader_election(mut self, election: impl Into<Election>) -> Self {
         self.election = Some(election.into());
         self
     }
 
-    /// Lets `/readyz` pass before caches are filled and runnables are ready. Those checks (`caches`, `runnables`, `warm`)
-    /// are then asked by their own paths only, such as `/readyz/warm`.
+    /// Lets `/readyz` pass before caches are in sync and runnables are ready. The checks (`caches`, `runnables`, `warm`)
+    /// are then available only at their own paths, such as `/readyz/warm`.
     ///
-    /// It is for a process that serves a conversion webhook which its own lists need: the API server calls it only once it
-    /// is ready. Default: `/readyz` waits for them.
+    /// Use it for a process that serves a conversion webhook which its own lists need: the API server calls the webhook
+    /// only once the process is ready. Default: `/readyz` waits for the checks.
     pub fn ready_before_sync(mut self, ready: bool) -> Self {
         self.ready_before_sync = ready;
         self
     }
 
-    /// Lets `/healthz` fail, so that the process is restarted, once all probes for this time have found caches or the same
-    /// runnable not ready. Say more than the longest list takes, which would begin again with each restart. Default: it
-    /// does not fail because of that: `/readyz` tells, and what is in the way is tried again for ever.
+    /// Makes `/healthz` fail, so that the process is restarted, once all probes for this time have found caches or the same
+    /// runnable not ready. Set more than the longest list takes, because a restart begins that list again. Default:
+    /// `/healthz` does not check this; `/readyz` reports it, and the manager retries for ever.
     pub fn stuck_after(mut self, limit: Duration) -> Self {
         self.stuck_after = Some(limit);
         self
     }
 
-    /// Answers `/healthz` and `/readyz` at this address. Default: nowhere.
+    /// Serves `/healthz` and `/readyz` at this address. Default: not served.
     pub fn health(mut self, address: SocketAddr) -> Self {
         self.health = Some(address);
         self
     }
 
-    /// Answers `/metrics`, as the function says: on a loopback port by default, elsewhere with TLS and for those who
-    /// are permitted to. Default: nowhere.
+    /// Serves `/metrics`; the function configures the server. It listens on a loopback port unless set otherwise; other
+    /// addresses need TLS and authorization, or `insecure()`. Default: not served.
     pub fn metrics(mut self, server: impl FnOnce(MetricsServer) -> MetricsServer + Send + 'static) -> Self {
         self.metrics = Some(Box::new(server));
         self
     }
 
-    /// Where time comes from. Default: the system.
+    /// Clock of the manager. Default: the system clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// What chance is made of: the same seed gives the same numbers. Default: by chance.
+    /// Seed of the random numbers: the same seed gives the same numbers. Default: random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Where tasks run. Default: on the runtime of the caller.
+    /// Spawner of tasks. Default: the tokio runtime of the caller.
     pub fn spawner(mut self, spawner: Spawner) -> Self {
         self.spawner = Some(spawner);
         self
     }
 
-    /// Connects to the default cluster if none was said, and binds the addresses. Nothing runs yet.
+    /// Connects to the default cluster if none was added, and binds the addresses. Nothing runs yet.
     ///
     /// # Errors
-    /// When there is no cluster to be found, or an address cannot be had.
+    /// When no cluster is found, or an address cannot be bound.
     pub async fn build(self) -> Result<Manager, BuildError> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.unwrap_or_else(Spawner::current);
@@ -313,14 +313,14 @@ impl ManagerBuilder {
     }
 }
 
-/// An election that the manager takes part in.
+/// The election that the manager takes part in.
 pub(crate) struct Contested {
     pub(super) settings: Settings,
     pub(super) seed: u64,
     pub(super) figures: Figures,
 }
 
-/// `/readyz` says who is not ready, and why, without anybody having to ask for it.
+/// Adds the checks that make `/readyz` name each runnable that is not ready, with the reason.
 fn own_checks(readyz: &Checks, surroundings: &Arc<RuntimeContext>, caches: &Caches, warmth: &Arc<Warmth>) {
     let standings = surroundings.statuses().clone();
     let running = readyz.add_sync("runnables", move || {
@@ -341,14 +341,14 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RuntimeContext>, caches: &Cach
     add_details(readyz, surroundings);
     let warmth = Arc::clone(warmth);
     let warm = readyz.add_sync("warm", move || warmth.check());
-    // The names are free: this is the first who adds any.
+    // The names are free: these are the first checks.
     for check in [running, caches, warm].into_iter().flatten() {
         check.forever();
     }
 }
 
-/// How each cluster, kind and runnable stands, for people. It decides nothing: a cluster out of reach must not take those along
-/// that can be reached, and what needs it is red by itself.
+/// Adds the status of each cluster, kind and runnable to `/readyz`, for information only. It does not affect the result: an
+/// unreachable cluster must not make the work on other clusters unready, and runnables that need it fail their own check.
 fn add_details(readyz: &Checks, surroundings: &RuntimeContext) {
     let (fleet, standings) = (surroundings.clusters().clone(), surroundings.statuses().clone());
     readyz.add_details(move || {
@@ -368,19 +368,19 @@ fn add_details(readyz: &Checks, surroundings: &RuntimeContext) {
     });
 }
 
-/// The HTTP endpoints of a manager. They are bound when it is made, and served while it runs.
+/// HTTP endpoints of a manager. They are bound by `build`, and served during a run.
 pub(crate) struct Endpoints {
     servers: Vec<Server>,
     addresses: Addresses,
 }
 
-/// Where a manager answers.
+/// Addresses of the HTTP endpoints of a manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Addresses {
-    /// `/healthz` and `/readyz`.
+    /// Address of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
-    /// `/metrics`.
+    /// Address of `/metrics`.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -413,7 +413,7 @@ impl Endpoints {
         self.addresses.clone()
     }
 
-    /// Answers from now on.
+    /// Starts to serve.
     pub(super) fn serve(&self, spawner: &Spawner) -> Result<Serving, RunError> {
         let (end, ending) = watch::channel(false);
         let (failures, failed) = mpsc::channel(1);
@@ -434,12 +434,12 @@ impl Endpoints {
                     Err(_) => Some("it panicked".into()),
                 };
                 if !*told.borrow() {
-                    // One that failed is enough to end the run.
+                    // One failure is enough to end the run.
                     let _ = failures.try_send(error.unwrap_or_else(|| "it ended by itself".into()));
                 } else if let Some(error) = error {
-                    tracing::warn!(error = %steersman_core::error_chain(&*error), "an HTTP endpoint did not end well");
+                    tracing::warn!(error = %steersman_core::error_chain(&*error), "HTTP endpoint failed during shutdown");
                 }
-                // Nobody has to wait for the end.
+                // Fails only if no task waits for the end.
                 let _ = done.send(());
             });
             serving.push((ended, task));
@@ -448,7 +448,7 @@ impl Endpoints {
     }
 }
 
-/// Endpoints that answer.
+/// HTTP endpoints that are being served.
 pub(super) struct Serving {
     end: watch::Sender<bool>,
     failed: mpsc::Receiver<BoxError>,
@@ -456,10 +456,10 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Waits until one ends that was not told to: nobody could see any more how the process is.
+    /// Waits until an endpoint ends without a stop request: the process could not be observed any more.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub(super) async fn failed(&mut self) -> RunError {
         match self.failed.recv().await {
             Some(error) => RunError::Endpoint(error),
@@ -467,7 +467,7 @@ impl Serving {
         }
     }
 
-    /// Ends them: those last, who are asked how the others end.
+    /// Ends the endpoints: probes last, because they report how the others end.
     pub(super) async fn end(self, deadline: MonotonicTime, clock: &Arc<dyn Clock>) {
         self.end.send_replace(true);
         let mut late = clock.sleep_until(deadline);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clusters of a manager, which come and go.
+//! The clusters of a manager, which can be added and removed.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use steersman_core::MonotonicTime;
 
 use super::{Inner, Manager, Registry, State, last_events};
 
-/// A cluster is not removed.
+/// Error of [`Manager::remove_cluster`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoveError {
-    /// There is none of this name.
-    #[error("there is no cluster named `{name}`")]
+    /// No cluster has this name.
+    #[error("cannot remove cluster `{name}`: the manager has no cluster of this name")]
     Unknown {
         /// The name.
         name: ClusterName,
@@ -22,10 +22,10 @@ pub enum RemoveError {
 }
 
 impl Manager {
-    /// The cluster of those that name none.
+    /// Returns the default cluster.
     ///
     /// # Errors
-    /// When the manager was made without one, or it was removed.
+    /// When the manager was built without one, or it was removed.
     pub fn cluster(&self) -> Result<Cluster, AddError> {
         let name = self.0.default_cluster.as_ref().ok_or(AddError::NoCluster)?;
         self.0
@@ -35,25 +35,25 @@ impl Manager {
             .ok_or(AddError::NoCluster)
     }
 
-    /// The client of that cluster.
+    /// Returns a client of the default cluster.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no default cluster.
     pub fn client(&self) -> Result<Client, AddError> {
         Ok(self.cluster()?.client())
     }
 
-    /// The cluster of this name.
+    /// Returns the cluster of this name.
     #[must_use]
     pub fn cluster_named(&self, name: &ClusterName) -> Option<Cluster> {
         self.0.surroundings.clusters().get(name)
     }
 
-    /// Takes a cluster in. Controllers that work on every cluster begin with it at once. When the manager stops, what
-    /// nobody holds any more of its cache ends; connections that wait for the next request close with its last handle.
+    /// Adds a cluster. Controllers that work on every cluster start to work on it at once. When the manager stops,
+    /// informers of its cache that have no user end. Idle connections close when the last handle of the cluster is dropped.
     ///
     /// # Errors
-    /// When there is one of this name, or the manager is stopping.
+    /// When a cluster of this name exists, or the manager is shutting down.
     pub fn add_cluster(&self, cluster: Cluster) -> Result<(), AddError> {
         let registry = self.0.lock();
         if matches!(registry.state, State::Stopping) {
@@ -66,17 +66,19 @@ impl Manager {
         Ok(())
     }
 
-    /// Lets a cluster go: it gets no new work and its keys are forgotten; what is in flight has `grace` to end and is
-    /// then cancelled; its watches close, and its clients refuse. Runnables that cannot do without it, such as controllers
-    /// whose own cluster it is, are stopped and let go, so that their names are free. In flight are reconciles of its keys,
-    /// those of others that have its [client](crate::Context::client_of), and runnables that
-    /// [name](Runnable::clusters) it. Of others who hold a client of it nobody knows.
+    /// Removes a cluster. It gets no new work, and its keys are dropped. Work in flight has `grace` to end and is then
+    /// cancelled. Then its watches close, and its clients reject requests. Runnables that require it, such as controllers
+    /// whose default cluster it is, are stopped and removed, so that their names are free.
+    ///
+    /// Work in flight includes reconciles of its keys, reconciles of other clusters that hold its
+    /// [client](crate::Context::client_of), and runnables that [name](Runnable::clusters) it. The manager does not know of
+    /// other users of its clients.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When no cluster has this name.
     ///
     /// # Cancel safety
-    /// If it is dropped, the cluster is closed at once.
+    /// Dropping the future closes the cluster at once.
     pub async fn remove_cluster(&self, name: &ClusterName, grace: Duration) -> Result<(), RemoveError> {
         let clock = self.0.surroundings.clock();
         let deadline = clock.now() + grace;
@@ -93,7 +95,7 @@ impl Manager {
     }
 }
 
-/// Closes a cluster that has departed, when it drops.
+/// Closes a removed cluster, on drop.
 struct Departing(ClusterRemoval);
 
 impl Drop for Departing {
@@ -104,8 +106,8 @@ impl Drop for Departing {
 }
 
 impl Inner {
-    /// Takes a cluster out, and lets those go that cannot do without it. Who comes for another cluster of its name comes
-    /// after both.
+    /// Removes a cluster and the runnables that require it, under one lock. A new cluster of the same name can be added
+    /// only after both.
     fn depart(&self, cluster: &ClusterName, deadline: MonotonicTime) -> Option<ClusterRemoval> {
         let mut registry = self.lock();
         let departure = self.surroundings.clusters().depart(cluster)?;

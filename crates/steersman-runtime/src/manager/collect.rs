@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is measured of clusters and their caches, asked for when somebody scrapes.
+//! Metrics of clusters and their caches, collected at each scrape.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -14,7 +14,7 @@ use steersman_cache::Stats;
 use steersman_cluster::{Cluster, ClusterState, EventCounts, RequestCount};
 use steersman_core::Presence;
 
-/// Makes them part of what is exposed.
+/// Registers the collector.
 pub(super) fn register(surroundings: &Arc<RuntimeContext>, registry: &mut Registry) {
     registry.register_collector(Box::new(Collected {
         fleet: surroundings.clusters().clone(),
@@ -28,7 +28,7 @@ struct Collected {
     standings: StatusRegistry,
 }
 
-/// A figure of an informer: its name, what it means, whether it only grows, and where it is.
+/// A metric of an informer: name, help, type and value.
 type Figure = (&'static str, &'static str, MetricType, fn(&Stats) -> f64);
 
 const FIGURES: [Figure; 12] = [
@@ -40,19 +40,19 @@ const FIGURES: [Figure; 12] = [
     ),
     (
         "steersman_cache_bytes",
-        "Bytes that they take",
+        "Bytes of the objects in the cache",
         MetricType::Gauge,
         |stats| stats.bytes as f64,
     ),
     (
         "steersman_cache_decoded_bytes",
-        "Bytes of objects that are kept decoded besides",
+        "Bytes of decoded objects that the cache keeps in addition",
         MetricType::Gauge,
         |stats| stats.decoded_bytes as f64,
     ),
     (
         "steersman_cache_synced",
-        "Whether the cache has seen a whole list",
+        "1 if the cache has completed a list, else 0",
         MetricType::Gauge,
         |stats| f64::from(u8::from(stats.synced)),
     ),
@@ -64,19 +64,19 @@ const FIGURES: [Figure; 12] = [
     ),
     (
         "steersman_cache_events",
-        "Events that were handed on",
+        "Watch events that were dispatched to handlers",
         MetricType::Counter,
         |stats| stats.events as f64,
     ),
     (
         "steersman_cache_lists",
-        "Lists that were begun",
+        "Lists that were started",
         MetricType::Counter,
         |stats| stats.lists as f64,
     ),
     (
         "steersman_cache_relists",
-        "Lists that were begun after a first one was complete",
+        "Lists that were started after the first complete one",
         MetricType::Counter,
         |stats| stats.relists as f64,
     ),
@@ -94,35 +94,35 @@ const FIGURES: [Figure; 12] = [
     ),
     (
         "steersman_cache_invalid_objects",
-        "Objects that could not be read",
+        "Objects that could not be parsed",
         MetricType::Counter,
         |stats| stats.invalid as f64,
     ),
     (
         "steersman_cache_decode_failures",
-        "How often an object did not have the shape that somebody asked for",
+        "Failures to decode an object as the requested type",
         MetricType::Counter,
         |stats| stats.decode_failures as f64,
     ),
 ];
 
-/// A figure of the handlers of an informer.
+/// A metric of the handlers of an informer.
 type HandlerFigure = (&'static str, &'static str, fn(&Stats) -> &[(String, u64)]);
 
 const HANDLER_FIGURES: [HandlerFigure; 2] = [
     (
         "steersman_cache_slow_handlers",
-        "Handlers that were slow, by how often",
+        "Slow calls of event handlers, by handler",
         |stats| &stats.slow_handlers,
     ),
     (
         "steersman_cache_handler_panics",
-        "Handlers and predicates that panicked, by how often",
+        "Panics of event handlers and predicates, by handler",
         |stats| &stats.panicked_handlers,
     ),
 ];
 
-/// A figure of the recorders of a cluster.
+/// A metric of the event recorders of a cluster.
 type EventFigure = (&'static str, &'static str, fn(&EventCounts) -> u64);
 
 const EVENT_FIGURES: [EventFigure; 2] = [
@@ -133,12 +133,12 @@ const EVENT_FIGURES: [EventFigure; 2] = [
     ),
     (
         "steersman_events_dropped",
-        "Events about objects that were not written: too many, refused, or held back",
+        "Events about objects that were not written: too many, rejected, or fenced",
         |counts| counts.dropped,
     ),
 ];
 
-/// The figures of an informer, and what it is about. A kind may have several, each of another part of it.
+/// Values of an informer, with its labels. A kind can have several informers, each with another scope.
 struct Informed {
     cluster: String,
     kind: String,
@@ -168,7 +168,7 @@ impl Informed {
 
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // A cluster that is being let go is shown until it is closed.
+        // A cluster that is being removed is included until it is closed.
         let clusters = self.fleet.all_and_leaving();
         states(&clusters, &mut encoder)?;
         self.caches(&clusters, &mut encoder)?;
@@ -203,7 +203,7 @@ impl Collected {
     }
 
     fn statuses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "How a runnable stands: 1 for the state it is in";
+        let help = "Status of a runnable: 1 for its current state";
         let mut metric =
             encoder.encode_descriptor("steersman_runnable_state", help, None, MetricType::Gauge)?;
         for (name, standing) in self.standings.all() {
@@ -222,7 +222,7 @@ impl Collected {
 }
 
 fn states(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "How it stands with a cluster: 1 for the state it is in, 0 for the others";
+    let help = "Status of a cluster: 1 for its current state, 0 for the others";
     let mut metric = encoder.encode_descriptor("steersman_cluster_state", help, None, MetricType::Gauge)?;
     for cluster in clusters {
         let state = cluster.state();
@@ -239,19 +239,19 @@ fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     let help = "Requests to API servers by code, method and host";
     let metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
     count(clusters, Cluster::requests, "method", metric)?;
-    let help = "Requests to API servers that were repeated, by code, verb and host";
+    let help = "Retries of requests to API servers, by code, verb and host";
     let metric = encoder.encode_descriptor("rest_client_request_retries", help, None, MetricType::Counter)?;
     count(clusters, Cluster::retries, "verb", metric)
 }
 
-/// Writes counters with the labels of client-go, which has two words for a method.
+/// Writes counters with the labels of client-go, which uses both `method` and `verb`.
 fn count(
     clusters: &[Cluster],
     counts: impl Fn(&Cluster) -> Vec<RequestCount>,
     method_label: &str,
     mut metric: MetricEncoder<'_>,
 ) -> fmt::Result {
-    // Two clusters may be one host, such as two services in this process: a series is there once.
+    // Two clusters can have the same host, such as two services in this process: each series must be unique.
     let mut sums: BTreeMap<_, u64> = BTreeMap::new();
     for count in clusters.iter().flat_map(counts) {
         let labels = (count.host, count.method, count.code);
@@ -269,7 +269,7 @@ fn count(
     Ok(())
 }
 
-/// What recorders did. A cache counts other events, those of its watches.
+/// Writes the counters of recorders. Caches count other events: those of their watches.
 fn events(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for (name, help, figure) in EVENT_FIGURES {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -283,7 +283,7 @@ fn events(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
 }
 
 fn presences(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "Whether a kind that somebody waits for is installed: 1 present, 0 absent, -1 unknown";
+    let help = "Presence of a kind that a runnable waits for: 1 present, 0 absent, -1 unknown";
     let mut metric = encoder.encode_descriptor("steersman_kind_presence", help, None, MetricType::Gauge)?;
     for cluster in clusters {
         for (resource, sighting) in cluster.presences() {

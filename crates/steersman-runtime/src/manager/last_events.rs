@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events that were recorded shortly before the end, such as that something was stopped.
+//! Writes the events that were recorded shortly before the end, such as a stop event.
 //!
-//! They are in a queue, and would be lost with the process, or held back once the lease is given up.
+//! They wait in a queue, and would be lost with the process, or fenced once the lease is released.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,19 +9,20 @@ use futures::future::join_all;
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, MonotonicTime};
 
-/// They get no more time than this: what comes after them, such as giving the lease up, matters more.
+/// Limit of the wait for events: later steps, such as the release of the lease, matter more.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Before a lease is given up, events in other clusters than that of the lease get no more than this. A cluster that does not
-/// answer must not delay the next leader.
+/// Limit for clusters other than that of the lease, before the lease is released. A cluster that does not answer must not
+/// delay the next leader.
 const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(1);
 
-/// Lets the events of clusters be written, for half of the time that is left at most.
+/// Waits until the events of clusters are written, for at most half of the remaining time.
 pub(super) async fn write(clusters: &[Cluster], clock: &Arc<dyn Clock>, deadline: MonotonicTime) {
     write_within(PATIENCE, clusters, clock, deadline).await;
 }
 
-/// Lets the events of leaders be written before the lease is given up, which is in the cluster of this name.
+/// Waits until the events of leader work are written, before the lease is released. The lease is in the cluster of this
+/// name.
 pub(super) async fn write_before_release(
     clusters: &[Cluster],
     lease: &ClusterName,
@@ -51,7 +52,7 @@ async fn write_within(
         _ = join_all(clusters.iter().map(Cluster::flush_events)) => {}
         () = clock.sleep_until(now + time) => {
             let clusters: Vec<&str> = clusters.iter().map(|cluster| cluster.name().as_str()).collect();
-            tracing::warn!(?clusters, limit = ?time, "the last events were not written in time");
+            tracing::warn!(?clusters, limit = ?time, "failed to write the last events in time");
         }
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether this replica leads, and waiting for it.
+//! Leadership of this replica: query it, and wait for it.
 
 use crate::Leadership;
 use tokio::sync::watch;
 
 use super::Manager;
 
-/// Waits until the leadership that is found in what is told gives a term. It is looked for anew whenever that changes.
+/// Waits until the leadership that `find` returns gives a term. `find` is called again for each change.
 pub(super) async fn elected<T>(mut told: watch::Receiver<T>, find: impl Fn(&T) -> Option<Leadership>) {
     loop {
         let leadership = find(&told.borrow_and_update());
@@ -20,7 +20,7 @@ pub(super) async fn elected<T>(mut told: watch::Receiver<T>, find: impl Fn(&T) -
             biased;
             () = elected => return,
             changed = told.changed() => if changed.is_err() {
-                // Nobody is left who could lead.
+                // No leadership can begin any more.
                 return std::future::pending().await;
             },
         }
@@ -28,23 +28,22 @@ pub(super) async fn elected<T>(mut told: watch::Receiver<T>, find: impl Fn(&T) -
 }
 
 impl Manager {
-    /// Waits until this replica leads: at once where there is no election, once the manager runs. If that run ends without
-    /// having led, one that follows counts. Where there is
-    /// [a lease for each](crate::Election::per_runnable) no replica leads as a whole, and this waits for ever:
-    /// [`elected_in`](Self::elected_in) is for that.
+    /// Waits until this replica leads. Without an election, it leads once the manager runs. If a run ends without
+    /// leadership, the wait continues with the next run. With [a lease for each](crate::Election::per_runnable) runnable,
+    /// no replica leads as a whole, and this waits for ever: use [`elected_in`](Self::elected_in) instead.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn elected(&self) {
-        // A run may end without it, and another may lead.
+        // A run can end without leadership, and the next one can lead.
         elected(self.0.leadership.subscribe(), Option::clone).await;
     }
 
-    /// Waits until this replica leads in what the runnable of this name does. That is different from
-    /// [`elected`](Self::elected) only where there is [a lease for each](crate::Election::per_runnable).
+    /// Waits until this replica leads for the runnable of this name. Differs from [`elected`](Self::elected) only with [a
+    /// lease for each](crate::Election::per_runnable) runnable.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn elected_in(&self, runnable: &str) {
         match &self.0.own_leases {
             Some(_) => self.0.leads.elected(runnable).await,
@@ -52,11 +51,11 @@ impl Manager {
         }
     }
 
-    /// Waits until this replica does not lead, which is so from the start. Together with [`elected`](Self::elected) it
-    /// lets one follow who leads.
+    /// Waits until this replica does not lead, which is also the initial state. Use it together with
+    /// [`elected`](Self::elected) to follow leadership.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn deposed(&self) {
         let leadership = self.0.leadership.borrow().clone();
         if let Some(leadership) = leadership {
@@ -64,8 +63,8 @@ impl Manager {
         }
     }
 
-    /// Whether this replica leads now. Where there is [a lease for each](crate::Election::per_runnable) no replica does;
-    /// see [`leads`](Self::leads).
+    /// Returns true if this replica leads now. Always false with [a lease for each](crate::Election::per_runnable)
+    /// runnable; see [`leads`](Self::leads).
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.0
@@ -75,8 +74,8 @@ impl Manager {
             .is_some_and(Leadership::is_leading)
     }
 
-    /// Whether this replica leads now in what the runnable of this name does. That is different from
-    /// [`is_leading`](Self::is_leading) only where there is [a lease for each](crate::Election::per_runnable).
+    /// Returns true if this replica leads now for the runnable of this name. Differs from [`is_leading`](Self::is_leading)
+    /// only with [a lease for each](crate::Election::per_runnable) runnable.
     #[must_use]
     pub fn leads(&self, runnable: &str) -> bool {
         match &self.0.own_leases {

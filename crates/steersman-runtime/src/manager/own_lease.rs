@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runnables that have a lease each, so that replicas share the work.
+//! Runnables with one lease each, so that replicas share the work.
 //!
-//! The manager wraps what needs leadership when it is taken in. Each takes part in an election of its own for as long as it
-//! runs, with the guarantees of [`Election`](crate::Election); to the rest of the manager it is one more runnable.
+//! The manager wraps each added runnable that needs leadership. The wrapper takes part in a separate election as long as it
+//! runs, with the guarantees of [`Election`](crate::Election). For the rest of the manager it is an ordinary runnable.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     supervise::across_terms,
 };
 
-/// A runnable with a lease of its own.
+/// A runnable with its own lease.
 pub(super) struct OwnLease {
     inner: BoxRunnable,
     settings: Settings,
@@ -32,23 +32,23 @@ pub(super) struct OwnLease {
     _registered: RegistrationGuard,
 }
 
-/// Who leads in what, by the names of runnables.
+/// Leadership by name of the runnable.
 #[derive(Clone, Default)]
 pub(super) struct Leads(Arc<watch::Sender<BTreeMap<String, Leadership>>>);
 
 impl Leads {
-    /// Whether the runnable of this name may act now; nothing where it does not run.
+    /// Returns true if this replica leads for the runnable; `None` if the runnable does not run.
     pub(super) fn is_leading(&self, name: &str) -> Option<bool> {
         self.0.borrow().get(name).map(Leadership::is_leading)
     }
 
-    /// Waits until the runnable of this name may act.
+    /// Waits until this replica leads for the runnable of this name.
     pub(super) async fn elected(&self, name: &str) {
         elected(self.0.subscribe(), |leads| leads.get(name).cloned()).await;
     }
 }
 
-/// Takes a runnable off the list when it ends.
+/// Removes a runnable from the map, on drop.
 struct Listed<'a> {
     name: &'a str,
     leads: &'a Leads,
@@ -60,7 +60,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// One run of it.
+/// One run of the runnable.
 struct Contest<'a> {
     own: &'a OwnLease,
     cx: RunContext,
@@ -125,12 +125,12 @@ impl Runnable for OwnLease {
         self.inner.name()
     }
 
-    /// As what is wrapped: where nobody else contends it starts at once, and in the order that others expect.
+    /// Same policy as the inner runnable: without a competitor it starts at once, and in the usual order.
     fn run_policy(&self) -> RunPolicy {
         self.inner.run_policy()
     }
 
-    /// What waits for its lease has its caches once it leads.
+    /// A runnable that waits for its lease syncs its caches once it leads.
     fn caches(&self) -> Vec<CacheRequirement> {
         match self.inner.run_policy() {
             RunPolicy::Leadership => Vec::new(),
@@ -158,7 +158,7 @@ impl Runnable for OwnLease {
 }
 
 impl Contest<'_> {
-    /// Runs it all the time. It asks itself for a term before it acts.
+    /// Runs the inner runnable all the time. It waits for a term itself before it acts.
     async fn run_warm(&mut self) -> Result<(), BoxError> {
         let name = self.own.inner.name();
         let warm = &self.warm;
@@ -186,7 +186,7 @@ impl Contest<'_> {
         }
     }
 
-    /// Runs it whenever it leads, until it ends by itself or is told to.
+    /// Runs the inner runnable whenever it leads, until it ends by itself or is stopped.
     async fn run_while_leading(&mut self) -> Result<(), BoxError> {
         loop {
             self.cx.set_status(RunnableStatus::Dormant {
@@ -204,8 +204,8 @@ impl Contest<'_> {
         }
     }
 
-    /// Runs it until the term ends, which gives nothing. Then it has no time: nobody lets it write any more. If it fails
-    /// because of that, the end of the term is waited for.
+    /// Runs the inner runnable until the term ends, which returns `None`. It has no time after the term, because its writes
+    /// are fenced. If it fails because of that, this waits for the end of the term.
     async fn lead(&mut self, term: Term) -> Option<Result<(), BoxError>> {
         let (handle, child) = self.cx.child();
         let deadline = child.clock().now() + child.fill_limit();
@@ -235,7 +235,7 @@ impl Contest<'_> {
         result
     }
 
-    /// Gives the lease up after the last of the work has ended, if that was in time.
+    /// Releases the lease after the work has ended, if that was in time.
     async fn finish(self) {
         self.campaign.abstain();
         self.keeper.revoke();
@@ -245,7 +245,7 @@ impl Contest<'_> {
             () = self.keeper.vacated() => true,
             () = self.cx.clock().sleep_until(deadline) => false,
         };
-        // Nobody writes them once the lease is given up.
+        // Events cannot be written once the lease is released.
         let (clusters, lease) = (self.cx.clusters().all(), self.own.settings.cluster());
         last_events::write_before_release(&clusters, lease, self.cx.clock(), deadline).await;
         self.campaign
@@ -254,8 +254,8 @@ impl Contest<'_> {
     }
 }
 
-/// Holds the lease of work that is done until the run stops. If it were given up, each replica in turn would do that work. A runnable
-/// that is done is ready, also if it never said so.
+/// Keeps the lease of completed work until the run stops. If it were released, each replica in turn would do that work
+/// again. A completed runnable is ready, also if it never reported that.
 async fn hold_after(cx: &RunContext) {
     if !cx.stop().is_requested() {
         cx.ready();
@@ -263,7 +263,7 @@ async fn hold_after(cx: &RunContext) {
     }
 }
 
-/// Waits until the election has come to an end by itself.
+/// Waits until the election ends by itself.
 async fn lost(campaign: &mut Campaign, own: &OwnLease) -> RunError {
     RunError::of_loss(campaign.lost().await, &own.settings.lease)
 }

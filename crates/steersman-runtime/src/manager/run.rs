@@ -13,10 +13,10 @@ use crate::{
     supervise::{Change, Failure, Supervisor},
 };
 
-/// Starts in order, keeps running what should run, and stops in order.
+/// Starts everything in order, supervises it, and stops it in order.
 pub(super) async fn run(
     inner: &Arc<Inner>,
-    // Kept to the end: everything that runs ends with it, also if this future is dropped.
+    // Held to the end: everything that runs ends with it, also if this future is dropped.
     (_handle, stop): (StopHandle, Stop),
     asked: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -25,12 +25,12 @@ pub(super) async fn run(
     let (keeper, leadership) = LeadershipKeeper::new();
     let keeper = Arc::new(keeper);
     if inner.own_leases.is_none() {
-        // Elsewhere nobody leads as a whole.
+        // With one lease for each runnable, no replica leads as a whole.
         inner.leadership.send_replace(Some(leadership.clone()));
     }
     let mut campaign = campaign(inner, &keeper)?;
     let mut supervisor = Supervisor::new(&inner.surroundings, &inner.leaving);
-    // Kept to the end as well: who listens to signals by it does so while the run winds down.
+    // Held to the end too: a caller that handles signals in this future does so during shutdown.
     let mut asked = pin!(asked);
     let ended = tokio::select! {
         biased;
@@ -60,13 +60,13 @@ pub(super) async fn run(
 }
 
 impl RunError {
-    /// The end of a run because something that ran has failed.
+    /// Converts the failure of a runnable into the error of the run.
     fn of_failure(Failure { name, error }: Failure) -> Self {
         tracing::error!(name, error = %error_chain(&*error), "failed; the run ends");
         Self::Runnable { name, source: error }
     }
 
-    /// The end of a run because of how its election ended.
+    /// Converts the end of the election into the error of the run.
     pub(super) fn of_loss(loss: Loss, lease: &str) -> Self {
         match loss {
             Loss::Failed(error) => Self::Election(error),
@@ -78,7 +78,7 @@ impl RunError {
     }
 }
 
-/// Takes part in the election, if there is one.
+/// Starts to take part in the election, if there is one.
 fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Campaign>, RunError> {
     let Some(election) = &inner.election else {
         return Ok(None);
@@ -95,7 +95,7 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
     Ok(Some(campaign.map_err(RunError::Election)?))
 }
 
-/// Brings everything up, and keeps it so until something fails.
+/// Starts everything, and supervises it until something fails.
 async fn work(
     inner: &Arc<Inner>,
     (keeper, leadership, mut campaign): (&LeadershipKeeper, &Leadership, Option<&mut Campaign>),
@@ -106,7 +106,7 @@ async fn work(
     let clock = inner.surroundings.clock();
     let deadline = clock.now() + inner.barrier;
     let due = (stop, deadline);
-    // Caches wait for its first step, which waits for what an earlier run has left of it.
+    // Caches wait for the first step of these runnables, which waits for their tasks from an earlier run.
     supervisor.rid_of(RunPolicy::NoCaches).await;
     start_phase(inner, supervisor, RunPolicy::NoCaches, (leadership, None), due).await;
     let filling = tokio::select! {
@@ -115,11 +115,11 @@ async fn work(
         error = lost(inner, &mut campaign) => return Err(error),
         filling = barrier::fill_caches(inner, deadline) => filling,
     };
-    // Until those have shares of their own that start first. They have waited already.
+    // Holds the caches until the first runnables hold their own share. The wait for these caches is over.
     let mut first = Some((filling, deadline));
     inner.warmth.filled();
     if inner.election.is_none() {
-        // Whoever runs leads: nobody contends, or each for its own.
+        // Without an election, or with one lease for each runnable, the run itself always leads.
         keeper.grant(Fence::open());
     }
     let mut changed = inner.changed.subscribe();
@@ -156,7 +156,7 @@ async fn work(
     }
 }
 
-/// Waits until something that runs has failed.
+/// Waits until a runnable has failed.
 async fn failed(supervisor: &mut Supervisor) -> RunError {
     loop {
         if let Change::Failed(failure) = supervisor.changed().await {
@@ -165,7 +165,7 @@ async fn failed(supervisor: &mut Supervisor) -> RunError {
     }
 }
 
-/// Waits until the election has come to an end by itself.
+/// Waits until the election ends by itself.
 async fn lost(inner: &Inner, campaign: &mut Option<&mut Campaign>) -> RunError {
     let (Some(campaign), Some(election)) = (campaign, &inner.election) else {
         return std::future::pending().await;
@@ -173,7 +173,7 @@ async fn lost(inner: &Inner, campaign: &mut Option<&mut Campaign>) -> RunError {
     RunError::of_loss(campaign.lost().await, &election.settings.lease)
 }
 
-/// Waits until this term has ended, or until one begins.
+/// Waits until this term ends, or until a term begins.
 async fn turn(leadership: &Leadership, term: Option<&Term>) {
     match term {
         Some(term) => term.ended().await,
@@ -181,19 +181,19 @@ async fn turn(leadership: &Leadership, term: Option<&Term>) {
     }
 }
 
-/// Stops what needs leadership. It has no time for that: nobody lets it write any more.
+/// Stops the runnables that need leadership, without a delay: their writes are fenced.
 async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
     let now = inner.surroundings.clock().now();
-    // Nobody is late who has no time.
+    // Without a delay, no runnable counts as late.
     let _none = supervisor.stop(now, |needs| needs == RunPolicy::Leadership).await;
 }
 
-/// Starts what should run and does not, one phase after the other.
+/// Starts the runnables that should run and do not, one phase after the other.
 async fn start_due(
     inner: &Inner,
     supervisor: &mut Supervisor,
     turn: (&Leadership, Option<&Term>),
-    // Caches that they want are waited for until then.
+    // Limit of the wait for their caches.
     due: (&Stop, MonotonicTime),
 ) {
     let phases = [
@@ -217,7 +217,7 @@ async fn start_phase(
     let runnables = inner.runnables();
     for runnable in runnables.iter().filter(|runnable| runnable.run_policy() == phase) {
         match (phase, term) {
-            // Whoever leads.
+            // On leader and standby.
             (RunPolicy::NoCaches | RunPolicy::Nothing, _) => {
                 supervisor.start(runnable, (&Leadership::always(), None), due);
             }
@@ -231,14 +231,14 @@ async fn start_phase(
     supervisor.begun().await;
 }
 
-/// Ends everything in order, and gives the names of those that did not end in time.
+/// Ends everything in order, and returns the names of the runnables that did not end in time.
 async fn wind_down(
     inner: &Inner,
     (keeper, campaign): (&LeadershipKeeper, Option<Campaign>),
     supervisor: &mut Supervisor,
     deadline: MonotonicTime,
 ) -> Vec<String> {
-    // What warms up works as a leader, too, as long as this replica is one.
+    // A runnable that warms up does leader work too, as long as this replica leads.
     let leads = |needs| matches!(needs, RunPolicy::Leadership | RunPolicy::WarmUp);
     let mut unfinished = supervisor.stop(deadline, leads).await;
     keeper.revoke();
@@ -250,20 +250,20 @@ async fn wind_down(
     };
     let fleet = inner.surroundings.clusters();
     if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
-        // Nobody writes them once the lease is given up.
+        // Events cannot be written once the lease is released.
         let lease = election.settings.cluster();
         last_events::write_before_release(&fleet.all(), lease, clock, deadline).await;
         if !is_vacated {
             tracing::warn!(
                 lease = election.settings.lease,
-                "what the leader did has not ended in time, so the lease is not given up but runs out"
+                "leader work exceeded the deadline; letting the lease expire"
             );
         }
         tokio::select! {
             biased;
             () = campaign.resign(is_vacated && election.settings.release) => {}
             () = clock.sleep_until(deadline) => {
-                tracing::warn!(lease = election.settings.lease, "the lease was not given up in time; it runs out");
+                tracing::warn!(lease = election.settings.lease, "failed to release lease in time; letting it expire");
             }
         }
     }
@@ -272,7 +272,7 @@ async fn wind_down(
             .stop(deadline, |needs| needs != RunPolicy::NoCaches)
             .await,
     );
-    // All that used caches has let go of them.
+    // No user of caches is left.
     let clusters = fleet.all();
     clusters.iter().for_each(Cluster::end_idle);
     unfinished.extend(supervisor.stop(deadline, |_| true).await);

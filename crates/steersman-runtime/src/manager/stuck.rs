@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether something has not become ready for so long that a restart is worth a try.
+//! Check for runnables and caches that have not become ready for so long that a restart might help.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use steersman_core::{Clock, MonotonicTime};
 use super::barrier::Awaited;
 use steersman_endpoints::CheckError;
 
-/// Remembers since when probes have found each that is not ready.
+/// Records since when probes have found each runnable not ready.
 pub(super) struct Stuck {
     limit: Duration,
     clock: Arc<dyn Clock>,
@@ -38,7 +38,7 @@ impl Stuck {
         }
     }
 
-    /// What `/healthz/stuck` says.
+    /// Result of `/healthz/stuck`.
     pub(super) fn check(&self) -> Result<(), CheckError> {
         let (now, pending) = (self.clock.now(), self.pending());
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ impl Stuck {
         }
     }
 
-    /// Those that are not ready now, and what they wait for.
+    /// Returns the runnables and caches that are not ready now, with the reason.
     fn pending(&self) -> BTreeMap<String, String> {
         let all = self.standings.all().into_iter();
         let mut pending: BTreeMap<String, String> = all

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a replica has what it needs to take over at once.
+//! Warmth: this replica is ready to take over at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,14 @@ use tokio::sync::watch;
 use super::Inner;
 use steersman_endpoints::CheckError;
 
-/// Warm means: the caches that were declared are filled, or their time is over, and all that warms up was ready once, or
-/// its time is over: what is forbidden or cannot be reached is so for others, too, and nobody is better off if the lease
-/// is left to them. Who is in trouble after it was ready has something that gets old, and takes over all the same.
+/// State of warmth. A replica is warm if the declared caches are in sync, or their timeout has passed, and every runnable
+/// that warms up was ready once, or its timeout has passed. A kind that is forbidden or unreachable is so for other
+/// replicas too, so leaving the lease to them would not help. A runnable that fails after it was ready has only outdated
+/// data, and the replica still takes over.
 #[derive(Debug)]
 pub(crate) struct Warmth {
     is_warm: watch::Sender<bool>,
-    /// What is waited for, where it is not warm.
+    /// The missing parts, while the replica is not warm.
     missing: watch::Sender<String>,
     filled: watch::Sender<bool>,
 }
@@ -33,7 +34,7 @@ impl Warmth {
         self.is_warm.subscribe()
     }
 
-    /// What `/readyz/warm` says.
+    /// Result of `/readyz/warm`.
     pub(super) fn check(&self) -> Result<(), CheckError> {
         match *self.is_warm.borrow() {
             true => Ok(()),
@@ -41,18 +42,18 @@ impl Warmth {
         }
     }
 
-    /// Says that the start need not wait for caches any more.
+    /// Reports that the start does not wait for caches any more.
     pub(super) fn filled(&self) {
         self.filled.send_replace(true);
     }
 
-    /// Says that nothing runs.
+    /// Reports that the manager does not run.
     pub(super) fn over(&self) {
         self.filled.send_replace(false);
         self.set(Some("the manager does not run".to_owned()));
     }
 
-    /// Keeps it true for as long as a run lasts.
+    /// Updates the state during a run.
     pub(super) async fn keep(&self, inner: &Inner) {
         let (mut added, mut filled) = (inner.changed.subscribe(), self.filled.subscribe());
         let standings = inner.surroundings.statuses();
@@ -86,7 +87,7 @@ impl Warmth {
     }
 }
 
-/// The names of those that warm up.
+/// Names of the runnables that warm up.
 fn warming(inner: &Inner) -> BTreeSet<String> {
     let runnables = inner.runnables().into_iter();
     runnables
@@ -95,7 +96,7 @@ fn warming(inner: &Inner) -> BTreeSet<String> {
         .collect()
 }
 
-/// Who of them is not ready, and why.
+/// Returns the runnables that are not ready, with the reason.
 fn not_ready(warming: &BTreeSet<String>, all: &BTreeMap<String, RunnableStatus>) -> Option<String> {
     let waiting = warming.iter().filter_map(|name| match all.get(name) {
         Some(standing) if standing.is_ready() => None,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much is in the queues of controllers.
+//! Gauges of the queues of controllers.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use steersman_queue::Depth;
 
 use super::{Metrics, Queued};
 
-/// The gauges of all queues, asked for when somebody scrapes.
+/// Gauges of all queues, collected at each scrape.
 #[derive(Debug)]
 pub(super) struct Gauges(Metrics);
 
@@ -21,7 +21,7 @@ impl Gauges {
         Self(metrics.clone())
     }
 
-    /// One gauge of all queues.
+    /// Encodes one gauge of all queues.
     fn encode_each(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -48,12 +48,8 @@ impl Gauges {
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut metric = encoder.encode_descriptor(
-            "workqueue_depth",
-            "Keys that may be worked on now",
-            None,
-            MetricType::Gauge,
-        )?;
+        let mut metric =
+            encoder.encode_descriptor("workqueue_depth", "Keys that are ready", None, MetricType::Gauge)?;
         for (controller, queue) in self.living() {
             for (priority, keys) in queue.depth_by_priority() {
                 let priority = priority.to_string();
@@ -70,7 +66,7 @@ impl Collector for Gauges {
             &mut encoder,
             (
                 "workqueue_unfinished_work_seconds",
-                "How long the keys in flight have been worked on, together",
+                "Total time that the keys in flight have been worked on",
             ),
             |depth| depth.unfinished_work().as_secs_f64(),
         )?;
@@ -78,7 +74,7 @@ impl Collector for Gauges {
             &mut encoder,
             (
                 "workqueue_longest_running_processor_seconds",
-                "How long the oldest key in flight has been worked on",
+                "Time that the oldest key in flight has been worked on",
             ),
             |depth| depth.longest_running().as_secs_f64(),
         )?;

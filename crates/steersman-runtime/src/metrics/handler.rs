@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is counted about each of several handlers of a controller.
+//! Metrics of each of several handlers of a controller.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ pub(super) struct HandlerResultLabels {
     result: &'static str,
 }
 
-/// The series of one of several handlers of a controller. They go with the last of these that has their names.
+/// Series of one of several handlers of a controller. Dropped with the last holder of the same labels.
 #[derive(Debug)]
 pub(crate) struct HandlerSeries {
     labels: HandlerLabels,
@@ -47,7 +47,7 @@ impl HandlerSeries {
 impl Drop for HandlerSeries {
     fn drop(&mut self) {
         let families = &self.families.0;
-        // Held to the end, so that one who comes now begins with series of its own.
+        // Held to the end, so that a handler that is added now gets new series.
         let mut holders = self.families.holders();
         if let Some(others) = holders.get_mut(&self.labels).filter(|holders| **holders > 1) {
             *others -= 1;
@@ -62,7 +62,7 @@ impl Drop for HandlerSeries {
 }
 
 impl Metrics {
-    /// The series of one of several handlers of a controller.
+    /// Returns the series of one of several handlers of a controller.
     pub(crate) fn handler(&self, controller: &str, handler: &str) -> HandlerSeries {
         let labels = HandlerLabels {
             controller: controller.to_owned(),
@@ -75,7 +75,7 @@ impl Metrics {
         }
     }
 
-    /// How many have series of these names.
+    /// Number of holders of series by labels.
     fn holders(&self) -> MutexGuard<'_, HashMap<HandlerLabels, usize>> {
         self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }

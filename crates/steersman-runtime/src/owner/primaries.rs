@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The objects of a controller's primary kind, for those who want to know whether an owner is still the same.
+//! The objects of a controller's primary kind, to check the UID of an owner.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,11 +13,11 @@ use steersman_queue::Add;
 
 use crate::{RequestKey, source::EnqueueSink};
 
-/// Number of deleted objects of a cluster whose keys a standby replica keeps. The leader reconciles them meanwhile; the last
-/// ones are kept for the case that it fails before it does.
+/// Number of deleted objects of a cluster whose keys a standby replica keeps. The leader reconciles them meanwhile; the
+/// last ones are kept in case the leader fails before that.
 pub(crate) const DELETIONS_MAX: usize = 1000;
 
-/// The primary objects that a controller knows now, by cluster. Between runs it knows none.
+/// Primary objects of a controller, by cluster. Empty between runs.
 #[derive(Debug, Default)]
 pub(crate) struct Primaries {
     shown: RwLock<Shown>,
@@ -35,7 +35,7 @@ struct Shown {
 struct Objects {
     number: u64,
     store: Store,
-    /// An object that the store does not have does not exist.
+    /// True if an object that is not in the store does not exist.
     is_synced: bool,
 }
 
@@ -47,28 +47,28 @@ struct Deletions {
     count: u64,
 }
 
-/// The primary object that an owner reference names.
+/// State of the primary object of an owner reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Referent {
     Exists,
     /// Another object has its name.
     Replaced,
-    /// It was deleted, or is not in the store yet.
+    /// The object was deleted, or is not in the store yet.
     Missing,
 }
 
-/// Objects can be seen as long as this is held.
+/// Keeps the objects of a cluster available until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Showing {
     primaries: Arc<Primaries>,
     cluster: ClusterName,
-    /// Another one may have taken its place.
+    /// Distinguishes it from a later one for the same cluster.
     number: u64,
 }
 
 impl Primaries {
-    /// Lets the objects of a cluster be seen.
+    /// Makes the objects of a cluster available.
     pub(crate) fn show(self: &Arc<Self>, cluster: &ClusterName, store: &Store) -> Showing {
         let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
         shown.count += 1;
@@ -86,12 +86,12 @@ impl Primaries {
         }
     }
 
-    /// Whether the object exists.
+    /// Returns true if the object exists.
     pub(crate) fn contains(&self, cluster: &ClusterName, key: &ObjectKey) -> bool {
         self.get(cluster, key).is_some()
     }
 
-    /// The object that an owner reference names.
+    /// Returns the state of the object of an owner reference.
     pub(super) fn referent(&self, cluster: &ClusterName, key: &ObjectKey, uid: &str) -> Referent {
         match self.get(cluster, key) {
             None => Referent::Missing,
@@ -100,8 +100,8 @@ impl Primaries {
         }
     }
 
-    /// Bounds the keys that deleted objects leave in the queue of a standby replica, after one more was deleted. The oldest
-    /// key is retracted, unless another source has enqueued it, or the object exists again.
+    /// Bounds the keys that deleted objects leave in the queue of a standby replica, after one more was deleted. Removes
+    /// the oldest key, unless another source has enqueued it, or the object exists again.
     pub(crate) fn bound_deletions<R: RequestKey>(
         &self,
         cluster: &ClusterName,
@@ -122,14 +122,14 @@ impl Primaries {
         intake: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
-        // After the key was enqueued, so that either this or the deletion of the object sees that it is missing.
+        // After the key was enqueued, so that this or the deletion of the object detects that it is missing.
         if self.is_known_to_be_missing(cluster, &key) {
             let oldest = self.deletions(cluster, |deletions| deletions.push_new(key));
             self.retract(cluster, oldest, intake, to_request);
         }
     }
 
-    /// Forgets the deletions of a cluster whose keys were purged.
+    /// Removes the deletions of a cluster whose keys were purged.
     pub(crate) fn forget_deletions(&self, cluster: &ClusterName) {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         deleted.remove(cluster);
@@ -145,7 +145,7 @@ impl Primaries {
         let Some(key) = oldest else { return };
         let request = to_request(cluster, key.clone());
         let exists = || self.contains(cluster, &key);
-        // The object is in its store before its key is enqueued, so one that was created meanwhile is seen now.
+        // An object is in the store before its key is enqueued, so an object that was created meanwhile is found now.
         if !exists() && intake.retract(&request) && exists() {
             intake.add(request, Add::new().retractable());
         }
@@ -159,7 +159,7 @@ impl Primaries {
         change(deleted.entry(cluster.clone()).or_default())
     }
 
-    /// Whether the object does not exist. An object of a store that is not in sync might exist.
+    /// Returns true if the object does not exist. An object of a store that is not in sync might exist.
     fn is_known_to_be_missing(&self, cluster: &ClusterName, key: &ObjectKey) -> bool {
         let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
         let synced = shown.stores.get(cluster).filter(|objects| objects.is_synced);
@@ -174,7 +174,7 @@ impl Primaries {
 }
 
 impl Deletions {
-    /// Makes a key the newest one. Gives the oldest key if there are too many.
+    /// Makes a key the newest one. Returns the oldest key if there are too many.
     fn push(&mut self, key: ObjectKey) -> Option<ObjectKey> {
         if let Some(age) = self.ages.remove(&key) {
             self.by_age.remove(&age);
@@ -182,7 +182,7 @@ impl Deletions {
         self.push_new(key)
     }
 
-    /// The same, unless it has the key.
+    /// As `push`, unless the key is already there.
     fn push_new(&mut self, key: ObjectKey) -> Option<ObjectKey> {
         if self.ages.contains_key(&key) {
             return None;
@@ -200,7 +200,7 @@ impl Deletions {
 }
 
 impl Showing {
-    /// The store is in sync.
+    /// Marks the store as in sync.
     pub(crate) fn set_synced(&self) {
         let mut shown = self
             .primaries

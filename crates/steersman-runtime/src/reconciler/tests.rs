@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors are recognised whatever wraps them.
+//! Tests that errors are recognised under any wrapper.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use steersman_core::error_chain;
 
 use super::*;
 
-/// Names the error that it wraps as its source.
+/// Has the wrapped error as its source.
 #[derive(Debug, thiserror::Error)]
 #[error("outer")]
 struct From<E: Error + 'static>(#[from] E);

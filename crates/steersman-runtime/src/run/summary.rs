@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What follows for a controller from how its sources stand.
+//! Combines the states of all sources into the status of a controller.
 
 use crate::{
     ControllerError, RequestKey, RunnableStatus,
@@ -7,38 +7,39 @@ use crate::{
     source::{AnySource, SourceState},
 };
 
-/// How all sources together stand.
+/// Combined state of all sources.
 #[derive(Default)]
 pub(super) struct SourceSummary {
-    /// The names of those that have not enqueued what is there.
+    /// Names of the sources that are not in sync.
     waiting: Vec<String>,
-    /// Whether one of them waits for the default cluster, and not only for others.
+    /// True if one of them waits for the default cluster.
     waits_here: bool,
-    /// Whether one of them has to, before anything is worked on.
+    /// True if one of them has to be in sync before any reconcile.
     is_held_up: bool,
-    /// The same for one that waits for other clusters than the default one, which is waited for no longer than the limit.
+    /// As `is_held_up`, for sources that wait only for non-default clusters; they delay the controller no longer than the
+    /// limit.
     is_held_up_elsewhere: bool,
     troubles: Vec<String>,
-    /// Those of clusters that are not the default one.
+    /// Failures of non-default clusters.
     troubles_elsewhere: Vec<String>,
     absent: Option<String>,
 }
 
-/// What is known of a source before it runs.
+/// Static facts about a source.
 pub(super) struct Known {
     name: String,
-    /// Its clusters are waited for one by one, by their own keys.
+    /// Its clusters delay only their own keys.
     is_everywhere: bool,
 }
 
 impl SourceSummary {
-    /// Whether something has to be waited for before anything is worked on. What depends on a cluster that is not the default
-    /// one, and is late, holds up nothing else: reconciles that read from it fail and are retried when it is in sync.
+    /// Returns true if reconciles have to wait. A late non-default cluster delays nothing else: reconciles that read from
+    /// it fail and are retried when it is in sync.
     pub(super) fn is_held_up(&self, is_late: bool) -> bool {
         self.is_held_up || (self.is_held_up_elsewhere && !is_late)
     }
 
-    /// Whether the controller gives up.
+    /// Fails if the controller has to give up.
     pub(super) fn refuse<R: RequestKey>(&self, plan: &Plan<R>, is_late: bool) -> Result<(), ControllerError> {
         let controller = || plan.name.to_string();
         let is_strict = plan.options.is_strict();
@@ -59,7 +60,8 @@ impl SourceSummary {
         }
     }
 
-    /// Trouble elsewhere holds readiness until everything was in sync once, or had its time.
+    /// Status of the controller. A failing non-default cluster keeps the controller unready until everything was in sync
+    /// once or the limit has passed.
     pub(super) fn standing(&self, is_late: bool) -> RunnableStatus {
         let (waits, troubles) = (!self.waiting.is_empty(), self.all_troubles());
         let has_trouble = !troubles.is_empty();
@@ -88,7 +90,7 @@ impl SourceSummary {
 }
 
 impl Known {
-    /// What reconciles read beside what the sources watch.
+    /// State for kinds that reconciles read without a source.
     pub(super) fn cached_reads() -> Self {
         Self {
             name: "cached reads".to_owned(),

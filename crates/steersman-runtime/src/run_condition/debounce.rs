@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes that count only once they have lasted.
+//! Debounce: delays changes until they have lasted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,14 +8,14 @@ use steersman_core::{Clock, MonotonicTime, Presence, Sighting};
 
 use super::Sightings;
 
-/// Lets a change pass that has lasted. What is only said in other words is no change.
+/// Passes changes that have lasted. A new reason with the same state is not a change.
 pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> Sightings {
     struct State {
         sightings: Sightings,
         told: Option<Sighting>,
-        /// Something was told that is an answer.
+        /// True after the first answer.
         is_answered: bool,
-        /// What is new, and when it will have lasted.
+        /// The new state, and the time at which it will have lasted.
         pending: Option<(Sighting, MonotonicTime)>,
     }
     let state = State {
@@ -40,7 +40,7 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
             match (next, &state.told) {
                 (None, _) if state.pending.is_none() => return None,
                 (None, _) => {
-                    // Nothing can change what is pending any more.
+                    // Nothing can change the pending state any more.
                     state.sightings = stream::pending().boxed();
                 }
                 (Some(sighting), Some(told)) if state.is_answered && !is_same(told, &sighting) => {
@@ -66,7 +66,7 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
     settled.boxed()
 }
 
-/// Whether two say the same, for whatever reason.
+/// Returns true if two states are the same, for any reason.
 fn is_same(one: &Sighting, other: &Sighting) -> bool {
     (one.presence, &one.incarnation) == (other.presence, &other.incarnation)
 }
@@ -114,7 +114,7 @@ mod tests {
             Some(Present),
             "the first answer counts at once"
         );
-        // Later it is a change as any other, and so is what follows it.
+        // Later it is an ordinary change, and so is the state after it.
         for change in [Unknown, Absent] {
             sender.send_replace(change);
             assert_eq!(newest(&mut settled), None);

@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use super::Sightings;
 use crate::KnownKind;
 
-/// What has to hold of an object.
+/// Test of an object.
 type Holds<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
 
-/// Follows one object.
+/// Watches one object.
 pub(super) fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'static>(
     cluster: &Cluster,
     key: &ObjectKey,
@@ -34,7 +34,7 @@ pub(super) fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'stat
                     told = sighting.clone();
                     return sighting.map(|sighting| (sighting, (watching, begin, told)));
                 }
-                // Somebody removed the informer.
+                // The informer was removed.
                 watching = begin();
             }
         },
@@ -48,9 +48,9 @@ struct Watching {
     resource: Resource,
     informer: InformerHandle,
     registration: Registration,
-    /// What its events say. Where none comes, there is no object.
+    /// State from its events. Without an event, the object does not exist.
     object: watch::Receiver<Sighting>,
-    /// Held while the kind is absent: as long as that is known, the server is not asked.
+    /// Held while the kind is not installed: the server is not asked as long as that is known.
     presence: Option<PresenceWatch>,
 }
 
@@ -67,16 +67,16 @@ impl Watching {
         }
         let informer = cluster.cache().informer_in(&resource, &scope);
         let about = format!("{resource} {key}");
-        let absent = Sighting::new(Presence::Absent, format!("{about} is not there"));
+        let absent = Sighting::new(Presence::Absent, format!("{about} does not exist"));
         let (told, object) = watch::channel(absent);
         let holds = Arc::clone(holds);
         let registration = informer.handle("condition", move |event: &Event| {
             let object = event.object();
             let sighting = match object.decoded::<K>() {
-                _ if event.is_deletion() => Sighting::new(Presence::Absent, format!("{about} is gone")),
+                _ if event.is_deletion() => Sighting::new(Presence::Absent, format!("{about} was deleted")),
                 Ok(found) => Sighting::new(
                     Presence::from(holds(&found)),
-                    format!("{about} is at {}", object.resource_version()),
+                    format!("{about} has resource version {}", object.resource_version()),
                 ),
                 Err(error) => Sighting::new(Presence::Unknown, error.to_string()),
             };
@@ -92,7 +92,7 @@ impl Watching {
         }
     }
 
-    /// What can be said now and was not told; nothing if the informer was removed.
+    /// Returns the next state that differs from the last one; `None` if the informer was removed.
     async fn next(&mut self, told: Option<&Sighting>) -> Option<Sighting> {
         loop {
             let health = self.informer.health();

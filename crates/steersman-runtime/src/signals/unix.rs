@@ -11,10 +11,10 @@ use tokio::signal::unix::{self, SignalKind};
 
 use super::{InstallError, Signal};
 
-/// Handlers of the process, and their ends here.
+/// Signal handlers of the process, and their receivers.
 #[derive(Debug)]
 pub(super) struct Handlers {
-    /// Whether the next signal ends the process.
+    /// True if the next signal ends the process.
     armed: Arc<AtomicBool>,
     terminate: unix::Signal,
     interrupt: unix::Signal,
@@ -25,9 +25,9 @@ impl Handlers {
         let armed = Arc::new(AtomicBool::new(false));
         let stream = |signal, number, kind| {
             let refused = |error| InstallError::Refused(signal, error);
-            // Who hears comes first: a signal that comes now is heard.
+            // Register the receiver first, so that a signal from now on is received.
             let heard = unix::signal(kind).map_err(refused)?;
-            // Then the one that looks, and the one that arms: the first signal passes it by.
+            // Then the handler that exits if armed, and after it the one that arms: the first signal does not exit.
             flag::register_conditional_shutdown(number, 1, Arc::clone(&armed)).map_err(refused)?;
             flag::register(number, Arc::clone(&armed)).map_err(refused)?;
             Ok(heard)
@@ -46,7 +46,7 @@ impl Handlers {
             biased;
             Some(()) = self.terminate.recv() => Signal::Terminate,
             Some(()) = self.interrupt.recv() => Signal::Interrupt,
-            // Neither can end while the runtime lives.
+            // Neither stream ends while the runtime lives.
             else => std::future::pending().await,
         }
     }

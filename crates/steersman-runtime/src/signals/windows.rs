@@ -8,7 +8,7 @@ use tokio::{signal::windows, sync::oneshot};
 
 use super::{InstallError, Signal};
 
-/// The handler of the process, and its end here.
+/// Handler of the process, and its receiver.
 #[derive(Debug)]
 pub(super) struct Handlers {
     first: oneshot::Receiver<()>,
@@ -34,7 +34,7 @@ impl Handlers {
     }
 
     pub(super) async fn first(&mut self) -> Signal {
-        // The sender goes with the process only.
+        // The sender lives as long as the process.
         let _ = (&mut self.first).await;
         Signal::Interrupt
     }
@@ -42,7 +42,7 @@ impl Handlers {
 
 impl Drop for Handlers {
     fn drop(&mut self) {
-        // The task outlives its owner here, since it is what ends the process: nobody is left who would hear it.
+        // The task must outlive `self`, because it ends the process on the next signal.
         mem::forget(self.counting.take());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A kind in every cluster, as clusters come and go.
+//! Watches a kind in every cluster, as clusters are added and removed.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use steersman_core::Task;
 use super::{KindSource, Reporter, SourceContext, SourceState};
 use crate::{RequestKey, cluster_set::Member, run_context::Hub};
 
-/// Watches in every cluster. Each goes on alone: one that is slow or in trouble holds up its own keys only.
+/// Watches a kind in every cluster. Clusters are independent: a slow or failing cluster delays only its own keys.
 pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceContext<R>) {
     let mut members = cx.fleet.subscribe();
     let board = Arc::new(Board::new(cx.reporter.clone(), cx.hub.clone()));
@@ -23,8 +23,8 @@ pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceCont
             let stays = clusters.get(name).is_some_and(|now| now.is(member));
             if !stays {
                 cx.gates.forget(member);
-                // Also where nobody works on them, because another replica leads. Those of one that comes by the same name
-                // wait behind its gate until this has happened in all sources.
+                // Also on standbys, where no worker runs. The keys of a new cluster with the same name wait behind its gate
+                // until all sources have done this.
                 match source.as_primary() {
                     Some(primary) => primary.left(name, &cx.intake),
                     None => _ = cx.queue.purge(|key| key.cluster() == Some(name)),
@@ -46,7 +46,7 @@ pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceCont
     }
 }
 
-/// Watches in one of them.
+/// Watches one of the clusters.
 fn join<R: RequestKey>(
     source: &KindSource<R>,
     cx: &SourceContext<R>,
@@ -69,7 +69,7 @@ fn join<R: RequestKey>(
     })
 }
 
-/// How the source stands in each cluster.
+/// State of the source in each cluster.
 struct Board {
     reporter: Reporter,
     hub: Hub,
@@ -79,9 +79,9 @@ struct Board {
 #[derive(Default)]
 struct Inner {
     states: BTreeMap<ClusterName, SourceState>,
-    /// The clusters that were there at the beginning are known.
+    /// The clusters that exist at the start are known.
     is_complete: bool,
-    /// They were all waited for. Those that come later are listed while the others go on.
+    /// Every initial cluster has synced or failed once. Clusters that are added later are listed while the others continue.
     has_begun: bool,
 }
 
@@ -111,13 +111,13 @@ impl Board {
         change(&mut inner);
         let state = inner.combined(&self.hub);
         inner.has_begun |= !matches!(state, SourceState::Waiting | SourceState::WaitingElsewhere);
-        // Under the lock, so that the last one who reports has the last word.
+        // Under the lock, so that the newest state is reported last.
         self.reporter.report(state);
     }
 }
 
 impl Inner {
-    /// A cluster that is in trouble holds up no other.
+    /// Combines the states of all clusters. A failing cluster delays no other.
     fn combined(&self, hub: &Hub) -> SourceState {
         let is_waiting = |state: &SourceState| *state == SourceState::Waiting;
         let waiting = self.states.iter().filter(|(_, state)| is_waiting(state));

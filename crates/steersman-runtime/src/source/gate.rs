@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clusters join one by one.
+//! Gates hold back the keys of a cluster until it is in sync.
 //!
-//! A controller that works on every cluster does not wait for the slowest of them. So the keys of a cluster are held back
-//! until all that the controller watches there is in sync, and then go into the queue together.
+//! A controller that works on every cluster does not wait for the slowest cluster. Its keys of a cluster are held back
+//! until everything that the controller watches there is in sync, and then enter the queue together.
 //!
 //! # Guarantees
-//! 1. No key of a cluster is worked on before every source has enqueued what is there in that cluster, wherever the key
-//!    comes from.
-//! 2. No key is lost when a gate opens, or when a run ends before it does. A key that waits before a gate keeps its
+//! 1. No key of a cluster is reconciled before every source has enqueued the objects that exist in that cluster, whichever
+//!    source added the key.
+//! 2. No key is lost when a gate opens, or when a run ends before the gate opens. A key that waits behind a gate keeps its
 //!    failures.
 //! 3. A gate that has opened stays open.
 
@@ -26,7 +26,7 @@ use steersman_queue::{Add, Added, Item, Options, Queue, Shutdown};
 
 use crate::{RequestKey, cluster_set::Member};
 
-/// Where keys go: into the queue, or before the gate of a cluster that is not in sync yet.
+/// Sink for keys: the queue, or the gate of a cluster that is not in sync yet.
 pub(crate) struct EnqueueSink<R: RequestKey> {
     queue: Queue<R>,
     gate: Option<Arc<Gate<R>>>,
@@ -34,22 +34,22 @@ pub(crate) struct EnqueueSink<R: RequestKey> {
 
 /// Holds back the keys of one cluster.
 pub(crate) struct Gate<R: RequestKey> {
-    /// A queue that hands nothing out, because it merges as queues do.
+    /// A queue that hands out nothing; used because it merges keys.
     waiting: Queue<R>,
     is_open: AtomicBool,
 }
 
-/// The gates of all clusters, in one run.
+/// The gates of all clusters in one run.
 pub(crate) struct Gates<R: RequestKey> {
     queue: Queue<R>,
     clock: Arc<dyn Clock>,
-    /// The sources that have to be in sync in each cluster, by their place among all.
+    /// The sources that have to be in sync in each cluster, by their index.
     sources: BTreeSet<usize>,
     /// By the number of the cluster.
     gates: Mutex<BTreeMap<u64, Watched<R>>>,
 }
 
-/// A cluster and the sources that are not in sync in it.
+/// A cluster and the sources that are not in sync there.
 struct Watched<R: RequestKey> {
     gate: Arc<Gate<R>>,
     missing: BTreeSet<usize>,
@@ -62,7 +62,7 @@ impl<R: RequestKey> EnqueueSink<R> {
 
     pub(crate) fn add(&self, key: R, how: Add) {
         if let Some(gate) = self.gate.as_ref().filter(|gate| !gate.is_open()) {
-            // Refused, it has opened just now.
+            // A refused add means that the gate has just opened.
             if gate.waiting.add_with(key.clone(), how) != Added::Refused {
                 return;
             }
@@ -70,7 +70,7 @@ impl<R: RequestKey> EnqueueSink<R> {
         self.queue.add_with(key, how);
     }
 
-    /// Moves a key that was handed out before the gate, if that is closed. Gives the key back otherwise.
+    /// Moves a key that was already handed out back behind the gate if the gate is closed. Otherwise returns the key.
     fn hold_back(&self, item: Item<R>) -> Option<Item<R>> {
         let Some(gate) = self.gate.as_ref().filter(|gate| !gate.is_open()) else {
             return Some(item);
@@ -82,18 +82,18 @@ impl<R: RequestKey> EnqueueSink<R> {
         None
     }
 
-    /// Takes a key of the cluster of this intake out of a paused queue, if all its adds allow it.
+    /// Removes a key of this cluster from a paused queue, if all its adds allow that.
     pub(crate) fn retract(&self, key: &R) -> bool {
-        // The queue before a gate is always paused, also on the leader.
+        // The queue of a gate is always paused, also on the leader.
         if !self.queue.is_paused() {
             return false;
         }
         self.gate.as_ref().is_some_and(|gate| gate.waiting.retract(key)) | self.queue.retract(key)
     }
 
-    /// Takes out keys, wherever they wait.
+    /// Removes keys from the gate and the queue.
     pub(crate) fn purge(&self, matches: impl Fn(&R) -> bool) {
-        // The gate first: what passes it meanwhile is in the queue then.
+        // The gate first: a key that passes it meanwhile is then found in the queue.
         if let Some(gate) = &self.gate {
             gate.waiting.purge(&matches);
         }
@@ -115,7 +115,7 @@ impl<R: RequestKey> Gate<R> {
 
     fn open(&self, queue: &Queue<R>) {
         self.waiting.shut_down(Shutdown::Abandon);
-        // Nothing is in flight, so that there is nothing to wait for.
+        // Nothing is in flight, so the drain does not wait.
         let waiting = self.waiting.drain(Duration::ZERO).now_or_never();
         queue.restore(waiting.unwrap_or_default());
         self.is_open.store(true, Ordering::Release);
@@ -132,7 +132,7 @@ impl<R: RequestKey> Gates<R> {
         }
     }
 
-    /// Straight into the queue.
+    /// Returns a sink without a gate.
     pub(super) fn ungated(&self) -> EnqueueSink<R> {
         EnqueueSink {
             queue: self.queue.clone(),
@@ -140,7 +140,7 @@ impl<R: RequestKey> Gates<R> {
         }
     }
 
-    /// Where the keys of a cluster go.
+    /// Returns the sink for the keys of a cluster.
     pub(super) fn intake(&self, member: &Member) -> EnqueueSink<R> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = gates.entry(member.number()).or_insert_with(|| Watched {
@@ -153,13 +153,14 @@ impl<R: RequestKey> Gates<R> {
         }
     }
 
-    /// Moves a key that was handed out before the gate of its cluster, with its failures, if that gate is closed: a key that
-    /// was enqueued directly, or that is left of another term, has not passed it. Gives the key back otherwise.
+    /// Moves a key that was already handed out back behind the gate of its cluster, with its failures, if the gate is
+    /// closed. A key that was enqueued directly, or is left from another term, has not passed the gate. Otherwise returns
+    /// the key.
     pub(crate) fn hold_back(&self, member: &Member, item: Item<R>) -> Option<Item<R>> {
         self.intake(member).hold_back(item)
     }
 
-    /// A source is in sync in a cluster.
+    /// Notes that a source is in sync in a cluster.
     pub(super) fn in_sync(&self, member: &Member, source: usize) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(watched) = gates.get_mut(&member.number()) else {
@@ -170,7 +171,7 @@ impl<R: RequestKey> Gates<R> {
         }
     }
 
-    /// A cluster has gone.
+    /// Drops the gate of a removed cluster.
     pub(super) fn forget(&self, member: &Member) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.remove(&member.number());
@@ -178,7 +179,7 @@ impl<R: RequestKey> Gates<R> {
 }
 
 impl<R: RequestKey> Drop for Gates<R> {
-    /// What waits is left for the next run.
+    /// Returns waiting keys to the queue for the next run.
     fn drop(&mut self) {
         let gates = self.gates.get_mut().unwrap_or_else(PoisonError::into_inner);
         let closed = gates.values().filter(|watched| !watched.gate.is_open());
@@ -198,7 +199,7 @@ mod tests {
         source::Primary,
     };
 
-    /// An intake with a closed gate.
+    /// A sink with a closed gate.
     fn gated(queue: &Queue<Request>, clock: &Arc<dyn Clock>) -> EnqueueSink<Request> {
         EnqueueSink {
             queue: queue.clone(),

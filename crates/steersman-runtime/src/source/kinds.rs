@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kinds as sources: an informer of each cluster, and a handler on it.
+//! Kinds as sources: an informer in each cluster, and a handler on it.
 
 use std::{
     future::Future,
@@ -24,21 +24,21 @@ use crate::{
     owner::Showing,
 };
 
-/// A kind and what follows from changes of its objects. Clones are the same.
+/// A kind and the handler for changes of its objects. Clones share it.
 pub(crate) struct KindSource<R: RequestKey> {
     spec: Arc<KindSpec>,
     on_event: OnEvent<R>,
-    /// Its keys are known once it is known whether the primary kind is in namespaces.
+    /// True if its keys depend on the scope of the primary kind, which is not yet known.
     awaits_scope: bool,
-    /// Known if the keys of the controller are those of its objects.
+    /// Set if the controller's keys are the keys of these objects.
     primary: Option<Arc<Primary<R>>>,
-    /// Is told of each object that goes.
+    /// Called for each deleted object.
     gone: Option<Gone>,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &EnqueueSink<R>) + Send + Sync>;
 
-/// Is told of an object that is gone.
+/// Callback for a deleted object.
 pub(crate) type Gone = Arc<dyn Fn(&ClusterName, &ObjectKey) + Send + Sync>;
 
 /// A [`Kind`] without its type.
@@ -71,7 +71,7 @@ impl<R: RequestKey> KindSource<R> {
             let judged = catch_unwind(AssertUnwindSafe(|| {
                 predicates.iter().all(|predicate| predicate.admits(&occurrence))
             }));
-            // What nobody can judge passes: a reconcile too many does no harm.
+            // A change that no predicate can judge passes: an extra reconcile does no harm.
             if *judged.as_ref().unwrap_or(&true) {
                 let mut enqueue = Enqueue::of_change(intake, cluster, occurrence.is_replay());
                 handler.handle(&occurrence, &mut enqueue);
@@ -97,7 +97,7 @@ impl<R: RequestKey> KindSource<R> {
         }
     }
 
-    /// The same, of the kind that the controller is about.
+    /// Returns the state for keys if this is the primary kind of the controller.
     pub(crate) fn as_primary(&self) -> Option<&Primary<R>> {
         self.primary.as_deref()
     }
@@ -109,7 +109,7 @@ impl<R: RequestKey> KindSource<R> {
         }
     }
 
-    /// The same in another place, if it is in the controller's own cluster.
+    /// Moves the source to `place` if it watches the controller's default cluster.
     pub(crate) fn following(mut self, place: &ClusterChoice) -> Self {
         if matches!(self.spec.place, ClusterChoice::Home) {
             Arc::make_mut(&mut self.spec).place = place.clone();
@@ -117,7 +117,7 @@ impl<R: RequestKey> KindSource<R> {
         self
     }
 
-    /// The same, which begins when it is known whether the primary kind is in namespaces.
+    /// Delays the start until the scope of the primary kind is known.
     pub(crate) fn awaiting_scope(self) -> Self {
         Self {
             awaits_scope: true,
@@ -146,7 +146,7 @@ impl<R: RequestKey> KindSource<R> {
         self.watch(&cluster, &intake, &cx.wishes, report).await;
     }
 
-    /// The same, where somebody is told of each object that goes.
+    /// Adds a callback for each deleted object.
     pub(crate) fn telling_of_the_gone(self, told: Gone) -> Self {
         Self {
             gone: Some(told),
@@ -154,7 +154,7 @@ impl<R: RequestKey> KindSource<R> {
         }
     }
 
-    /// Watches in one cluster, until the cluster goes.
+    /// Watches one cluster until the cluster is removed.
     pub(super) async fn watch(
         &self,
         cluster: &Cluster,
@@ -174,7 +174,7 @@ impl<R: RequestKey> KindSource<R> {
         });
     }
 
-    /// Watches while the cluster has the kind.
+    /// Watches while the kind is installed in the cluster.
     async fn watch_while_present(
         &self,
         cluster: &Cluster,
@@ -195,13 +195,13 @@ impl<R: RequestKey> KindSource<R> {
                         return;
                     };
                     cluster.cache().end_idle(&self.spec.resource);
-                    // What became of the objects of one that was replaced is told when those of the next are known.
+                    // For a replaced CRD, the deletions are emitted once the objects of the new one are known.
                     let left = match now.is_absent() {
                         true => std::mem::take(&mut before),
                         false => Vec::new(),
                     };
                     match &self.primary {
-                        // Its keys go, too, and are not to be worked on once more.
+                        // The keys of its objects are removed too, and must not be reconciled again.
                         Some(primary) => {
                             let told = self
                                 .gone
@@ -221,7 +221,7 @@ impl<R: RequestKey> KindSource<R> {
                         reason: sighting.reason.to_string(),
                     });
                 }
-                // What was absent counts as absent until something else is known.
+                // An absent kind counts as absent until its presence is known again.
                 Presence::Unknown if said.is_some() => {}
                 Presence::Unknown if sighting.is_pending => report(SourceState::Waiting),
                 Presence::Unknown => report(SourceState::Trouble {
@@ -234,7 +234,7 @@ impl<R: RequestKey> KindSource<R> {
         }
     }
 
-    /// Says that the kind has come or gone, unless that was said.
+    /// Logs that the kind was installed or removed, once for each change.
     fn say(
         &self,
         sighting: &Sighting,
@@ -255,7 +255,7 @@ impl<R: RequestKey> KindSource<R> {
         }
     }
 
-    /// Turns what is told into keys.
+    /// Returns the event handler, which turns events into keys.
     fn teller(
         &self,
         cluster: &Cluster,
@@ -275,8 +275,8 @@ impl<R: RequestKey> KindSource<R> {
         }
     }
 
-    /// Watches, until the cluster is closed or the stay of the kind is over, and gives how it ended then. `before` has what
-    /// there was before, of which nobody was told what became of it, and what there is at the end.
+    /// Watches until the cluster is closed or `over` completes; returns the output of `over`. `before` holds objects of
+    /// earlier informers whose deletion might not have been emitted; at the end it holds the objects of this one too.
     async fn watch_present<T>(
         &self,
         cluster: &Cluster,
@@ -287,7 +287,7 @@ impl<R: RequestKey> KindSource<R> {
     ) -> Option<T> {
         let handle = Arc::new(self.teller(cluster, intake));
         let mut replays = wishes.replays.clone();
-        // Those of before are of no interest: everything is new now.
+        // Earlier replay requests do not matter: a new informer emits everything.
         replays.mark_unchanged();
         let may_be_absent = self.spec.presence != WhenAbsent::Mistake;
         let mut over = std::pin::pin!(over);
@@ -313,8 +313,7 @@ impl<R: RequestKey> KindSource<R> {
                 () = make_up(before, &informer, &registration, &*handle) => None,
                 () = replay(&mut replays, &informer, &registration, &*handle) => None,
             };
-            // The kind has gone, or somebody removed the informer. Whoever wants to hear of the kind takes part in the
-            // next one, and hears of what happens in between.
+            // The kind was removed, or the informer ended. The next informer emits the events in between.
             before.extend(informer.store().list(&Query::new()));
             if ending.is_some() {
                 return ending;
@@ -324,9 +323,9 @@ impl<R: RequestKey> KindSource<R> {
     }
 }
 
-/// Tells of objects that have gone with their kind.
+/// Emits the deletion of objects whose kind was removed.
 async fn tell_of_the_gone(objects: Vec<Arc<Object>>, handle: impl Fn(&Event) + Send + Sync) {
-    // In small portions, between which others get their turn.
+    // In small chunks, so that other tasks can run in between.
     for portion in objects.chunks(256) {
         for object in portion.iter().map(Arc::clone) {
             handle(&Event::Deleted {
@@ -338,7 +337,7 @@ async fn tell_of_the_gone(objects: Vec<Arc<Object>>, handle: impl Fn(&Event) + S
     }
 }
 
-/// Says how an informer stands, until somebody ends it.
+/// Reports the state of an informer until it ends.
 async fn follow(
     informer: &InformerHandle,
     registration: &Registration,
@@ -373,7 +372,7 @@ async fn note_sync(showing: Option<&Showing>, registration: &Registration) {
     std::future::pending().await
 }
 
-/// Tells of what became of the objects that there were before, once the informer is in sync.
+/// Emits the missed deletions of objects that an earlier informer held, once this informer is in sync.
 async fn make_up(
     before: &mut Vec<Arc<Object>>,
     informer: &InformerHandle,
@@ -381,7 +380,7 @@ async fn make_up(
     handle: &(impl Fn(&Event) + Send + Sync),
 ) {
     registration.synced().await;
-    // One that was removed in its turn tells of nothing.
+    // An informer that has ended too emits nothing.
     let before = if informer.is_ended() {
         Vec::new()
     } else {
@@ -400,7 +399,7 @@ async fn make_up(
     std::future::pending().await
 }
 
-/// Tells again what is there, whenever that is asked for.
+/// Emits all objects again on each replay request.
 async fn replay(
     replays: &mut watch::Receiver<u64>,
     informer: &InformerHandle,
@@ -409,7 +408,7 @@ async fn replay(
 ) {
     while replays.changed().await.is_ok() {
         registration.synced().await;
-        // In small portions, between which others get their turn.
+        // In small chunks, so that other tasks can run in between.
         for portion in informer.store().list(&Query::new()).chunks(256) {
             for object in portion.iter().map(Arc::clone) {
                 handle(&Event::Added {
@@ -430,7 +429,7 @@ fn state_of(
     informer: &InformerHandle,
 ) -> SourceState {
     match &health.trouble {
-        // The watch may tell of it sooner than those who follow whether the kind is there.
+        // The watch can notice the removal before the presence check does.
         Some(trouble) if may_be_absent && **trouble == WatchError::Absent => SourceState::Dormant {
             reason: format!("{}: {trouble}", informer.resource()),
         },
@@ -445,18 +444,18 @@ fn state_of(
 }
 
 impl KindSpec {
-    /// Whether it is watched only while the cluster has it, without holding up the controller.
+    /// Returns true if the kind is watched only while it is installed, without delaying the controller.
     pub(crate) fn waits(&self) -> bool {
         match self.presence {
             WhenAbsent::Mistake => false,
             WhenAbsent::DoWithout => true,
-            // The whole controller waits for those of one cluster.
+            // With one cluster, the whole controller waits for the kind.
             WhenAbsent::Rest => matches!(self.place, ClusterChoice::Every),
         }
     }
 
-    /// What of the kind is wanted, by those whose own cluster this is. Where it may be absent, that is looked at at this
-    /// interval.
+    /// Returns the cache requirement of the kind, with `home` as default cluster. Presence of an optional kind is polled at
+    /// `poll_every`.
     pub(crate) fn wanted(&self, home: &Cluster, poll_every: Duration) -> CacheRequirement {
         let wanted = CacheRequirement::of(
             self.cluster(home).cloned(),
@@ -477,7 +476,7 @@ impl KindSpec {
         matches!(self.place, ClusterChoice::Every)
     }
 
-    /// The one cluster that it is about, if there is one.
+    /// Returns the cluster if the kind is watched in exactly one.
     pub(crate) fn cluster<'a>(&'a self, home: &'a Cluster) -> Option<&'a Cluster> {
         match &self.place {
             ClusterChoice::Home => Some(home),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sources of what happens outside of clusters: streams, channels and timers.
+//! Sources for events outside of clusters: streams, channels and timers.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,14 +9,14 @@ use tokio::sync::{Mutex, mpsc};
 use super::{Source, SourceContext};
 use crate::{IntoRequest, RequestKey};
 
-/// A stream of keys; from [`stream`].
+/// Source of keys from a stream; from [`stream`].
 pub struct Stream<F> {
     name: String,
     make: F,
 }
 
-/// A stream of keys. It is made anew for each run of the controller, by `make`, so what happens while the controller is
-/// stopped is seen only if a new stream tells of it.
+/// Makes a source from a stream of keys. `make` makes a new stream for each run of the controller. Events while the
+/// controller is stopped are seen only if the new stream repeats them.
 ///
 /// ```
 /// use steersman_runtime::{Request, stream};
@@ -62,18 +62,18 @@ impl<F> fmt::Debug for Stream<F> {
     }
 }
 
-/// The controller's end of a channel; from [`channel`].
+/// Receiving end of a channel, a source; from [`channel`].
 pub struct Channel<K> {
     name: String,
     receiver: Arc<Mutex<mpsc::Receiver<K>>>,
 }
 
-/// The other end. Clones share the channel.
+/// Sending end of a channel; from [`channel`]. Clones share the channel.
 pub struct Sender<K>(mpsc::Sender<K>);
 
-/// A channel by which other code wakes a controller.
+/// Makes a channel through which other code enqueues keys.
 ///
-/// What is sent while the controller does not run waits in the channel, up to `capacity` keys; then senders wait. To
+/// Keys that are sent while the controller does not run wait in the channel, up to `capacity` keys; then senders wait. To
 /// enqueue without a bound and without waiting, use [`Controller::enqueue`](crate::Controller::enqueue).
 pub fn channel<K: Send + 'static>(name: impl Into<String>, capacity: usize) -> (Sender<K>, Channel<K>) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
@@ -85,14 +85,13 @@ pub fn channel<K: Send + 'static>(name: impl Into<String>, capacity: usize) -> (
 }
 
 impl<K> Sender<K> {
-    /// Wakes the controller for a key, after waiting for room in the channel. Gives the key back if the controller is
-    /// gone for good.
+    /// Sends a key to the controller, after waiting for room in the channel.
     ///
     /// # Errors
-    /// When the controller's plan was dropped.
+    /// When the controller was dropped; returns the key.
     ///
     /// # Cancel safety
-    /// If it is dropped before it ends, the key was not sent.
+    /// If the future is dropped before it completes, the key was not sent.
     pub async fn send(&self, key: K) -> Result<(), K> {
         self.0.send(key).await.map_err(|error| error.0)
     }
@@ -115,7 +114,7 @@ where
 
     async fn run(&self, cx: SourceContext<R>) {
         cx.ready();
-        // One run at a time has the receiving end.
+        // Only one run at a time holds the receiving end.
         let mut receiver = self.receiver.lock().await;
         while let Some(key) = receiver.recv().await {
             cx.enqueue().add(key);
@@ -135,16 +134,16 @@ impl<K> fmt::Debug for Channel<K> {
     }
 }
 
-/// A timer that never rests would leave nobody else a turn.
+/// A shorter interval would starve other tasks.
 pub(crate) const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// Keys at an interval; from [`every`].
+/// Source of keys at an interval; from [`every`].
 pub struct Timer<F> {
     interval: Duration,
     keys: F,
 }
 
-/// Enqueues what `keys` gives, at once and then at this interval, counted by the clock of the run; 1 ms at least.
+/// Enqueues the keys that `keys` returns, at once and then at this interval, by the clock of the run. At least 1 ms.
 ///
 /// ```
 /// use std::time::Duration;
@@ -182,7 +181,7 @@ where
             next = next + interval;
             let now = cx.clock().now();
             if next <= now {
-                next = now + interval; // What was missed is not made up for.
+                next = now + interval; // Missed ticks are skipped.
             }
             cx.clock().sleep_until(next).await;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What follows for keys from the end of what they are about.
+//! Effects of deleted objects and removed kinds on keys.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::{RequestKey, controller::Memory, owner::Primaries};
 /// Makes the key of an object.
 pub(crate) type ToRequest<R> = fn(&ClusterName, ObjectKey) -> R;
 
-/// What a source knows of the keys of its controller, if those are the keys of its objects.
+/// State of a primary source: the controller's keys are the keys of its objects.
 pub(crate) struct Primary<R: RequestKey> {
-    /// Where its objects can be seen while it runs.
+    /// Read access to its objects while it runs.
     pub(crate) objects: Arc<Primaries>,
     to_request: ToRequest<R>,
-    /// What the reconciler remembers of keys, where it is several in one.
+    /// State of the reconciler for each key, if it consists of several handlers.
     memory: Option<Arc<dyn Memory<R>>>,
 }
 
@@ -34,7 +34,7 @@ impl<R: RequestKey> Primary<R> {
         }
     }
 
-    /// An object was deleted. A new object of the same name starts without its failures.
+    /// Handles the deletion of an object. A new object of the same name starts without its failures.
     pub(super) fn gone(&self, cluster: &ClusterName, key: ObjectKey, intake: &EnqueueSink<R>) {
         let request = (self.to_request)(cluster, key.clone());
         intake.queue().forget(&request);
@@ -45,7 +45,7 @@ impl<R: RequestKey> Primary<R> {
             .bound_deletions(cluster, key, intake, self.to_request);
     }
 
-    /// The kind has gone from a cluster, and all keys with it.
+    /// Removes all keys of a cluster whose kind was removed.
     pub(super) fn left(&self, cluster: &ClusterName, intake: &EnqueueSink<R>) {
         let is_meant = |key: &R| key.cluster() == Some(cluster);
         intake.purge(is_meant);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The log lines about how something stands.
+//! Log lines about the status of runnables.
 //!
 //! # Guarantees
-//! 1. A line names the replica, and the cluster where there is one.
+//! 1. A line names the replica, and the cluster if there is one.
 //! 2. A state is logged when it begins. Further reasons for the same state are logged at `debug`.
-//! 3. A change for the worse is a warning only if it lasts for [`WARN_AFTER`]: from ready to impaired or degraded, and from impaired
-//!    to degraded. A watch that was closed, a 410 and a lost response are over by then. Neither the trouble nor its end is logged
-//!    above `debug`.
+//! 3. A change for the worse is a warning only if it lasts for [`WARN_AFTER`]: from ready to impaired or degraded, and from
+//!    impaired to degraded. A closed watch, a 410 and a lost response have recovered by then: neither the failure nor its
+//!    end is logged above `debug`.
 
 use std::{sync::PoisonError, time::Duration};
 
@@ -14,20 +14,20 @@ use steersman_core::Task;
 
 use super::{Board, Inner, RunnableStatus, StatusHandle};
 
-/// How long something is in a worse state before that is worth a warning.
+/// Time that a worse state has to last before a warning is logged.
 const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// The state that was logged last.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     last: Option<Phase>,
-    /// Logs a warning when it is time for that.
+    /// Task that logs a delayed warning.
     overdue: Option<Task>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Its start was logged.
+    /// The start was logged.
     Started,
     Ready,
     Dormant,
@@ -35,7 +35,7 @@ enum Phase {
     Degraded,
 }
 
-/// The fields of a log line.
+/// Fields of a log line.
 struct Fields {
     name: String,
     cluster: Option<String>,
@@ -55,12 +55,12 @@ impl Phase {
 }
 
 impl StatusHandle {
-    /// Sets the cluster that it works on, for the log. Only the first call counts.
+    /// Sets the cluster of the runnable, for the log. Only the first call counts.
     pub(crate) fn set_cluster(&self, name: &str) {
         let _ = self.cluster.set(name.to_owned());
     }
 
-    /// Logs the start, and the reason for it. That it is ready afterwards is no news.
+    /// Logs the start with its reason. The following ready state is not logged.
     pub(crate) fn begins_because(&self, reason: &str) {
         self.board.lock().told.entry(self.number).or_default().last = Some(Phase::Started);
         let Fields {
@@ -95,14 +95,14 @@ impl StatusHandle {
             }
             (last, phase) => last != phase,
         };
-        // A warning that is still to come has not been logged.
+        // A delayed warning has not been logged yet.
         if phase.is_some() && told.overdue.is_none() {
             told.last = phase;
         }
         self.fields().log(standing, is_news);
     }
 
-    /// Logs a warning after a while, unless the place has recovered by then.
+    /// Logs a warning after [`WARN_AFTER`], unless the status has recovered by then.
     fn warn_later(&self) -> Option<Task> {
         let (clock, spawner) = self.board.0.timer.as_ref()?;
         let due = clock.sleep_until(clock.now() + WARN_AFTER);

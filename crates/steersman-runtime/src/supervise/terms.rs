@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs that last longer than a term of leadership.
+//! Runs that outlast a term of leadership.
 
 use std::{pin::pin, time::Duration};
 
@@ -7,14 +7,14 @@ use crate::{BoxError, Leadership, RunContext};
 use steersman_cluster::Closed;
 use steersman_core::{Clock, MonotonicTime, error_chain};
 
-/// A run that fails within this time after a term ended is taken to fail because of that, whatever its error says. It is the time
-/// after which leader work that still runs is reported.
+/// A failure of a run within this time after the end of a term counts as caused by it, whatever the error is. Equals the
+/// time after which leader work that still runs is reported.
 const AFTERMATH: Duration = Duration::from_secs(30);
 
-/// Runs a warm-up runnable, and starts it again each time it fails because this replica stopped leading. The fence has done its
-/// work then, and the replica has to stay warm. Any other failure is the result.
+/// Runs a warm-up runnable, and starts it again each time it fails because this replica stopped leading. In that case the
+/// fence worked as intended, and the replica has to stay warm. Any other failure is the result.
 ///
-/// Each start accounts for one failure per lost term at most, so a runnable that fails for a reason of its own ends the run.
+/// Each start explains at most one failure for each lost term, so a runnable that fails for another reason ends the run.
 ///
 /// # Cancel safety
 /// As that of the run.
@@ -43,7 +43,7 @@ where
     }
 }
 
-/// Runs something; gives its result, and when the last term ended meanwhile, if one did.
+/// Runs a future; returns its result, and the time at which the last term ended meanwhile, if one did.
 async fn noting_losses<T>(
     leadership: &Leadership,
     clock: &dyn Clock,
@@ -67,10 +67,10 @@ async fn noting_losses<T>(
     }
 }
 
-/// Whether a run failed because of a term that it lost. The last one that ended during the run ended at `lost`.
+/// Returns true if a run failed because of a term that it lost. The last term that ended during the run ended at `lost`.
 ///
-/// Users wrap errors as they like. So the errors that count are those that a fence caused, and while this replica does not lead,
-/// every error soon after the end of a term.
+/// Users wrap errors in any way. So two kinds of errors count: errors that a fence caused, and, while this replica does not
+/// lead, every error soon after the end of a term.
 fn is_explained(
     leadership: &Leadership,
     clock: &dyn Clock,
@@ -87,7 +87,7 @@ fn is_explained(
     is_fenced(error) || (!leadership.is_leading() && is_recent())
 }
 
-/// Waits for the end of a term whose fence is closed already. A run that began in it would fail again at once.
+/// Waits for the end of a term whose fence is already closed. A run that began in it would fail again at once.
 async fn spent_term_ended(leadership: &Leadership) {
     if let Some(term) = leadership.try_term()
         && term.is_spent()
@@ -96,7 +96,7 @@ async fn spent_term_ended(leadership: &Leadership) {
     }
 }
 
-/// Whether a fence or a closed cluster caused this error.
+/// Returns true if a fence or a closed cluster caused this error.
 fn is_fenced(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Closed>())
 }

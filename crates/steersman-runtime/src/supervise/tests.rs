@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a supervisor promises.
+//! Tests of the guarantees of the supervisor.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Stage {
         self.supervisor.start(runnable, turn, due);
     }
 
-    /// Waits until a runnable fails, and gives its error.
+    /// Waits until a runnable fails, and returns its error.
     async fn failure(&mut self) -> String {
         let Change::Failed(failure) = self.supervisor.changed().await else {
             panic!("nothing was dismissed");
@@ -85,7 +85,7 @@ async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begi
     let now = stage.now();
     assert!(stage.supervisor.stop(now, |_| true).await.is_empty());
     stage.start(&deaf, (&leadership, None));
-    // Others start meanwhile.
+    // Other runnables start meanwhile.
     stage.supervisor.begun().await;
     assert_eq!(*begun.borrow(), 1);
     go_on.send(()).unwrap();
@@ -122,7 +122,7 @@ async fn guarantee_2_a_leader_that_fails_because_its_term_is_over_is_no_failure(
     keeper.vacated().await;
     assert!(stage.supervisor.unheard().is_empty(), "the term ends soon");
 
-    // With a term it is a failure as any other.
+    // With a term, it is an ordinary failure.
     keeper.grant(Fence::open());
     let now = stage.now();
     stage.supervisor.stop(now, |_| true).await;
@@ -130,7 +130,7 @@ async fn guarantee_2_a_leader_that_fails_because_its_term_is_over_is_no_failure(
     assert_eq!(stage.failure().await, "held back");
 }
 
-/// A warm-up runnable that acts when it leads, and fails when told to, with the error that its fence gives. Counts its runs.
+/// A warm-up runnable that acts when it leads, and fails on request with the error of its fence. Counts its runs.
 fn careless_warm_up(failing: watch::Receiver<u32>) -> (BoxRunnable, watch::Receiver<u32>) {
     let (runs, counted) = watch::channel(0);
     let runs = Arc::new(runs);
@@ -171,7 +171,7 @@ async fn guarantee_2_a_warm_up_runnable_that_fails_because_it_is_fenced_starts_a
     runs.wait_for(|runs| *runs == 2).await.unwrap();
     assert!(stage.supervisor.unheard().is_empty());
 
-    // The next failure is none of leadership.
+    // The next failure has nothing to do with leadership.
     keeper.grant(Fence::open());
     fail.send_replace(2);
     assert_eq!(stage.failure().await, "a reason of its own");
@@ -247,7 +247,7 @@ async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_sto
         }
     });
     stage.start(&slow, (&leadership, leadership.try_term()));
-    // Time stands still, so that the grace period is never over.
+    // Time stands still, so the shutdown timeout never passes.
     let deadline = stage.now() + std::time::Duration::from_secs(30);
     let stopping = stage.supervisor.stop(deadline, |_| true);
     let losing = async {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes as they are on the wire.
+//! Writes as seen on the wire.
 
 use std::{
     fmt,
@@ -9,26 +9,26 @@ use std::{
 use http::{Method, header::CONTENT_TYPE, request::Parts};
 use serde_json::Value;
 
-/// A write, shown such as `patch configmaps web/front`, `apply deployments.apps web/front` or
-/// `update webs.example.com web/front status`.
+/// A write, shown for example as `patch configmaps web/front`, `apply deployments.apps web/front` or `update
+/// webs.example.com web/front status`.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Write {
     /// `create`, `update`, `patch`, `apply`, `delete` or `delete-collection`.
     pub verb: &'static str,
-    /// The resource, with its group if that is not the core group.
+    /// Resource, with its group unless it is the core group.
     pub resource: String,
-    /// The namespace, empty if there is none.
+    /// Namespace; empty for a cluster-scoped object.
     pub namespace: String,
-    /// The name, also of an object that is created.
+    /// Name, also of an object that is created.
     pub name: String,
-    /// The subresource, such as `status`, or empty.
+    /// Subresource, such as `status`, or empty.
     pub subresource: String,
-    /// What was sent; null if that was no JSON.
+    /// Request body; null if it was not JSON.
     pub body: Value,
 }
 
-/// What was written so far. Clones are the same.
+/// The writes so far. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writes(Arc<Mutex<Vec<Write>>>);
 
@@ -45,12 +45,12 @@ impl Writes {
 }
 
 impl Write {
-    /// Whether it is one of a recorder, which writes when it likes.
+    /// Returns true for a write of a recorder, whose time is not predictable.
     fn is_event(&self) -> bool {
         self.resource == "events.events.k8s.io"
     }
 
-    /// The write that a request is, if it is one.
+    /// Parses a request; `None` if it is not a write.
     fn of(request: &Parts, body: &[u8]) -> Option<Self> {
         let mut segments = request
             .uri
@@ -100,7 +100,7 @@ impl Write {
     }
 }
 
-/// The parts that a namespace itself has.
+/// Returns true for the subresources of a namespace.
 fn is_part(segment: &str) -> bool {
     matches!(segment, "status" | "finalize")
 }
@@ -119,7 +119,7 @@ impl fmt::Display for Write {
     }
 }
 
-/// Without what was sent, which may be a secret.
+/// Omits the body, which can contain a secret.
 impl fmt::Debug for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Write").field(&format_args!("{self}")).finish()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One reconcile: what it is handed, how it ends, and what follows from that.
+//! One reconcile: its context, its result, and the next step for its key.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -19,13 +19,13 @@ use crate::{
     reconciler::{caused_by, is_conflict, is_fenced, is_terminal, requested_delay, unsynced},
 };
 
-/// A retry within this time is soon.
+/// Limit for a retry to count as soon.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Longer error texts are cut in the log, as in the queue.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// How a reconcile ended.
+/// Result of a reconcile.
 enum Result {
     Done(Action),
     Failed(BoxError),
@@ -36,11 +36,11 @@ enum Result {
 }
 
 impl<R: RequestKey> WorkerPool<R> {
-    /// Works on one key.
+    /// Reconciles one key.
     pub(super) async fn work(&self, item: Item<R>) {
         let plan = &self.plan;
         let Some(engagement) = self.engagement(item.key()) else {
-            item.done(); // Its cluster has gone.
+            item.done(); // Its cluster was removed.
             return;
         };
         let Some(item) = self.pass_gate(item) else {
@@ -74,7 +74,7 @@ impl<R: RequestKey> WorkerPool<R> {
         let reconcile = self.hot_loops.observe(self.reconcile(key, cx, &engagement));
         let (result, writes) = reconcile.instrument(span.clone()).await;
         drop(active);
-        // By the clock of the queue: that of another cluster, or of the manager, may count from another moment.
+        // By the clock of the queue: the clock of another cluster or of the manager can have another origin.
         let now = plan.home.clock().now();
         let took = now.saturating_since(item.started());
         self.hot_loops.count(item.key(), writes, now);
@@ -90,7 +90,7 @@ impl<R: RequestKey> WorkerPool<R> {
         }
     }
 
-    /// Lets a key wait whose reconciles write too often.
+    /// Delays a key whose reconciles write too often.
     fn slow_down(&self, item: Item<R>, slowed: Slowed, series: &Series) {
         series.hot_loops.inc();
         if let Some(changed) = slowed.changed {
@@ -110,7 +110,7 @@ impl<R: RequestKey> WorkerPool<R> {
     }
 
     async fn reconcile(&self, key: R, cx: Context, engagement: &ClusterSession) -> Result {
-        // Within a future, so that a panic before its first step is one of the reconcile, too.
+        // Within a future, so that a panic before the first await counts as a panic of the reconcile.
         let reconciling = AssertUnwindSafe(async { self.plan.reconciler.call(key, cx).await }).catch_unwind();
         let limited = async {
             let Some(limit) = self.plan.reconcile_limit() else {
@@ -131,7 +131,7 @@ impl<R: RequestKey> WorkerPool<R> {
         }
     }
 
-    /// Counts, tells the queue, and says what a person should know.
+    /// Counts the result, returns the key to the queue, and logs.
     fn conclude(&self, item: Item<R>, result: Result, series: &Series, took: Duration) {
         match result {
             Result::Done(action) => {
@@ -208,7 +208,7 @@ impl<R: RequestKey> WorkerPool<R> {
     }
 }
 
-/// Cuts a long error text, such as the page of a gateway.
+/// Cuts a long error text, such as the HTML page of a gateway.
 fn shortened(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
@@ -217,20 +217,20 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// Whether a failure comes so soon after the last one that the same error is not logged as a warning again. Keys are retried many times
-/// within the first seconds, and a server in trouble makes many of them fail. Of ten such failures one is logged.
+/// Returns true if the retry is so soon that a repeated error is not logged as a warning. Keys are retried many times within
+/// the first seconds, and an unhealthy server makes many of them fail. One of ten such failures is logged as a warning.
 fn is_frequent(finished: &Finished) -> bool {
     let is_soon = finished.delay().is_some_and(|delay| delay < SOON);
     is_soon && !finished.failures().is_multiple_of(10)
 }
 
-/// That somebody was quicker belongs to the business, and so does a write that came after the end of a term. Handlers have said for
-/// themselves what went wrong.
+/// Returns true for errors that are not worth a warning: write conflicts, writes after the end of a term, and errors that
+/// handlers have already logged.
 pub(crate) fn is_quiet(error: &BoxError) -> bool {
     is_conflict(error) || is_fenced(error) || caused_by::<HandlersFailed>(error).is_some()
 }
 
-/// Counts a busy worker, also if its task is cancelled.
+/// Counts a busy worker; drop undoes it, also if the task is cancelled.
 struct Active<'s>(&'s Series);
 
 impl<'s> Active<'s> {

@@ -8,14 +8,14 @@ use steersman_queue::{Stage, Status};
 use super::WorkerPool;
 use crate::RequestKey;
 
-/// So many keys are named in one log line.
+/// Maximum number of keys in one log line.
 const NAMED_MAX: usize = 10;
 
-/// The keys of a log line.
+/// Keys of a log line.
 pub(super) struct Keys<'a, R>(pub(super) &'a [Status<R>]);
 
 impl<R: RequestKey> WorkerPool<R> {
-    /// Logs each reconcile that takes longer than the limit, and counts those that do. Never ends.
+    /// Logs each reconcile that takes longer than the limit, and counts them. Never returns.
     pub(crate) async fn watch_long_running(&self) {
         let (Some(limit), Some(series)) = (self.plan.options.warn_limit(), self.plan.series.get()) else {
             return std::future::pending().await;
