@@ -32,11 +32,11 @@
 //! # fn wanted(_: &ConfigMap) -> Deployment { Deployment::default() }
 //! ```
 //!
-//! [`manual`] begins with [getting started](manual::getting_started). This crate has no code of its own: each module is
-//! one of the crates that it is made of, and [`prelude`] has the words that every operator uses.
+//! Start with [getting started](manual::getting_started) in the [`manual`]. This crate has no code: each module re-exports one
+//! of the crates of the framework, and [`prelude`] has the names that every operator uses.
 //!
-//! `kube` and `k8s-openapi` are re-exported in the versions that this release works with. Which Kubernetes version's types
-//! `k8s-openapi` has is your choice: name one of its features (`latest`, `v1_37`) in your own `Cargo.toml`.
+//! `kube` and `k8s-openapi` are re-exported in the versions that this release works with. You choose the Kubernetes version of
+//! the types in `k8s-openapi`: enable one of its features (`latest`, `v1_37`) in your `Cargo.toml`.
 
 pub mod manual;
 pub mod prelude;
@@ -49,10 +49,10 @@ pub use steersman_core as core;
 pub use steersman_endpoints as endpoints;
 pub use steersman_queue as queue;
 pub use steersman_runtime as runtime;
-/// What can go wrong in the `main` of an operator, shown as people read it.
+/// An error of the `main` function of an operator. Its `Debug` output is written for people, since `main` prints that.
 pub use steersman_runtime::MainError as Error;
 
-/// The README's examples compile.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

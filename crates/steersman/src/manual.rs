@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The manual. Every block of code in it is compiled, and the tests in it are run.
+//! The manual. Every code block in it is compiled, and its tests are run.
 //!
 //! 1. [Getting started](getting_started): an operator in one file, and its test.
-//! 2. [How an object travels](objects): from the server to your reconciler and back.
-//! 3. [Testing your operator](testing): from a function call to a broken wire, without a cluster.
-//! 4. [Conditional controllers](conditional): run only while a CRD, or anything else, is there.
-//! 5. [Warm replicas](warm_replicas): another one goes on where the leader ended.
-//! 6. [Several clusters](clusters): one manager, any number of them.
+//! 2. [How an object travels](objects): from the API server to your reconciler and back.
+//! 3. [Testing your operator](testing): from one function call to network faults, without a cluster.
+//! 4. [Conditional controllers](conditional): run only while a CRD is installed, or while any other condition holds.
+//! 5. [Warm replicas](warm_replicas): leader election, and standbys that take over without a list.
+//! 6. [Several clusters](clusters): one manager, any number of clusters.
 //! 7. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 8. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -32,3 +33,6 @@ pub mod kube_rs {}
 
 #[doc = include_str!("manual/warm_replicas.md")]
 pub mod warm_replicas {}
+
+#[doc = include_str!("manual/glossary.md")]
+pub mod glossary {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words that every operator uses.
+//! The names that every operator uses. Import them with `use steersman::prelude::*`.
 
 pub use steersman_cache::{Index, Query, Resource};
 pub use steersman_cluster::{Client, Cluster, ClusterName, EventType};

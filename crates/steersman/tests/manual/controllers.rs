@@ -31,7 +31,7 @@ async fn a_child_goes_with_its_owner(fixture: Fixture) {
         .delete::<ConfigMap>(&key("owner"), DeleteOptions::default())
         .await
         .unwrap();
-    eventually("the child is gone", async || {
+    eventually("the child is deleted", async || {
         client
             .get::<ConfigMap>(&key("child"))
             .await

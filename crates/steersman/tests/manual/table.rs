@@ -31,11 +31,11 @@ async fn the_table_of_greetings(fixture: Fixture) {
 
     let stand = Stand::new(fixture.client()).await.unwrap();
     for case in [
-        Case::new("what is gone is none of our business").request(ObjectKey::new(namespace, "gone")),
-        Case::new("an empty map is greeted")
+        Case::new("ignores a deleted map").request(ObjectKey::new(namespace, "deleted")),
+        Case::new("greets an empty map")
             .given(&given)
             .writes([format!("update configmaps {namespace}/empty")]),
-        Case::new("one that was greeted is left alone").request(ObjectKey::new(namespace, "empty")),
+        Case::new("leaves a greeted map unchanged").request(ObjectKey::new(namespace, "empty")),
     ] {
         case.check(&stand, &reconcile_fn(greet)).await;
     }
