@@ -33,7 +33,7 @@ The tasks of this repository.
     cargo xtask kube                              build or find the real API server, and print where it is
     cargo xtask bench [NAME…] [--quick] [--json] [--save]
                                                   measure, beside others in the same run; --save keeps the table
-    cargo xtask tidy [--fix]                      the rules of the tree; --fix fills in docs/requirements.md
+    cargo xtask tidy [--fix]                      the rules of the tree; --fix writes docs/requirements-tests.md
 ";
 
 /// Why a task failed, in words for the one who ran it.

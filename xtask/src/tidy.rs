@@ -31,7 +31,7 @@ const RULES: [fn(&Tree) -> Vec<Complaint>; 11] = [
     documents::every_crate_is_in_the_code_map,
     documents::features_in_documents_exist,
     documents::decisions_have_numbers_of_their_own,
-    requirements::the_column_of_tests_is_true,
+    requirements::each_requirement_has_one_row_and_its_tests,
     text::no_path_of_a_machine,
     text::no_unfinished_mark_without_a_link,
     text::no_file_is_too_long,

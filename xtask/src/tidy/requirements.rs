@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `docs/requirements.md`: each requirement with the tests that cite it.
+//! `docs/requirements.md` has one row for each requirement; `docs/requirements-tests.md` lists the tests that cite each of them.
 //!
 //! A test cites a requirement in a comment before it or in it that begins with the number (`// R42`, `// R9, R12–R14`),
-//! or in its name (`r42_…`).
+//! or in its name (`r42_…`). `cargo xtask tidy --fix` writes the list of tests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,15 +16,28 @@ use super::{
 use crate::Failure;
 
 const DOCUMENT: &str = "docs/requirements.md";
+const TEST_LIST: &str = "docs/requirements-tests.md";
 const LAST: u32 = 177;
-/// What the column says where no test cites a requirement.
+/// The list of tests of a requirement that no test cites.
 const NONE: &str = "–";
+/// The text of [`TEST_LIST`] before its rows.
+const HEAD: &str = "\
+# Tests of each requirement
+
+`cargo xtask tidy --fix` writes this file; do not edit it. `cargo xtask tidy` fails if it is out of date.
+[requirements.md](requirements.md) has the text of each requirement. A test is named as file and function:
+`queue/tests/fair::one` is the function `one` in `crates/steersman-queue/tests/fair.rs`. A dash means that no test cites the
+requirement yet.
+
+| R | Tests |
+|---|---|
+";
 
 type Citations = BTreeMap<u32, BTreeSet<String>>;
 
-pub(super) fn the_column_of_tests_is_true(tree: &Tree) -> Vec<Complaint> {
+pub(super) fn each_requirement_has_one_row_and_its_tests(tree: &Tree) -> Vec<Complaint> {
     let Some(document) = tree.get(DOCUMENT) else {
-        return vec![format!("{DOCUMENT}: it is missing")];
+        return vec![format!("{DOCUMENT}: the file is missing")];
     };
     let citations = citations(tree);
     let mut complaints: Vec<Complaint> = citations
@@ -32,78 +45,55 @@ pub(super) fn the_column_of_tests_is_true(tree: &Tree) -> Vec<Complaint> {
         .filter(|(number, _)| !(1..=LAST).contains(*number))
         .map(|(number, tests)| format!("there is no R{number}, which is cited by {}", join(tests)))
         .collect();
-    let rows: Vec<Row<'_>> = document.text.lines().filter_map(Row::parse).collect();
+    let rows: Vec<u32> = document.text.lines().filter_map(requirement).collect();
     for number in 1..=LAST {
-        match rows
-            .iter()
-            .filter(|row| row.number == number)
-            .collect::<Vec<_>>()
-            .as_slice()
-        {
-            [row] if row.tests == column(&citations, number) => {}
-            [_] => complaints.push(format!(
-                "{DOCUMENT}: the tests of R{number} are not those that cite it; run `cargo xtask tidy --fix`"
-            )),
-            rows => complaints.push(format!(
-                "{DOCUMENT}: R{number} has {} rows instead of one",
-                rows.len()
-            )),
+        let count = rows.iter().filter(|row| **row == number).count();
+        if count != 1 {
+            complaints.push(format!(
+                "{DOCUMENT}: R{number} has {count} rows `| R{number} | sentence |` instead of one"
+            ));
         }
+    }
+    if tree
+        .get(TEST_LIST)
+        .is_none_or(|file| file.text != table(&citations))
+    {
+        complaints.push(format!("{TEST_LIST}: out of date; run `cargo xtask tidy --fix`"));
     }
     complaints
 }
 
-/// Writes the column anew.
+/// Writes [`TEST_LIST`].
 pub(super) fn fix(tree: &Tree) -> Result<(), Failure> {
-    let Some(document) = tree.get(DOCUMENT) else {
-        return Err(format!("{DOCUMENT} is missing"));
+    fs::write(tree.root.join(TEST_LIST), table(&citations(tree)))
+        .map_err(|error| format!("cannot write {TEST_LIST}: {error}"))
+}
+
+/// The number of a row `| R1 | sentence |`.
+fn requirement(line: &str) -> Option<u32> {
+    let cells: Vec<&str> = line
+        .strip_prefix('|')?
+        .trim_end()
+        .strip_suffix('|')?
+        .split('|')
+        .map(str::trim)
+        .collect();
+    let [number, sentence] = cells.as_slice() else {
+        return None;
     };
-    let citations = citations(tree);
-    let mut text = String::new();
-    for line in document.text.lines() {
-        match Row::parse(line) {
-            Some(row) => {
-                let tests = column(&citations, row.number);
-                text.push_str(&format!("| R{} | {} | {tests} |", row.number, row.sentence));
-            }
-            None => text.push_str(line),
-        }
-        text.push('\n');
-    }
-    let path = tree.root.join(DOCUMENT);
-    fs::write(&path, text).map_err(|error| format!("cannot write {DOCUMENT}: {error}"))?;
-    Ok(())
+    number
+        .strip_prefix('R')?
+        .parse()
+        .ok()
+        .filter(|_| !sentence.is_empty())
 }
 
-/// `| R1 | sentence | tests |`
-struct Row<'a> {
-    number: u32,
-    sentence: &'a str,
-    tests: &'a str,
-}
-
-impl<'a> Row<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let cells: Vec<&str> = line
-            .strip_prefix('|')?
-            .trim_end()
-            .strip_suffix('|')?
-            .split('|')
-            .map(str::trim)
-            .collect();
-        let [number, sentence, tests] = cells.as_slice() else {
-            return None;
-        };
-        Some(Self {
-            number: number.strip_prefix('R')?.parse().ok()?,
-            sentence,
-            tests,
-        })
-    }
-}
-
-fn column(citations: &Citations, number: u32) -> String {
-    citations.get(&number).map_or_else(|| NONE.to_owned(), join)
+/// The text of [`TEST_LIST`]: a row `| R1 | tests |` for each requirement.
+fn table(citations: &Citations) -> String {
+    (1..=LAST).fold(HEAD.to_owned(), |text, number| {
+        let tests = citations.get(&number).map_or_else(|| NONE.to_owned(), join);
+        format!("{text}| R{number} | {tests} |\n")
+    })
 }
 
 fn join(tests: &BTreeSet<String>) -> String {
@@ -264,32 +254,66 @@ mod inner {
         );
     }
 
-    #[test]
-    fn a_column_that_is_not_true_is_found() {
-        let rows = |tests: &str| {
-            (2..=LAST).fold(format!("| R1 | Says so. | {tests} |\n"), |text, number| {
-                format!("{text}| R{number} | Says so. | – |\n")
-            })
-        };
-        let test = (
-            "crates/steersman-queue/tests/fair.rs",
-            "// R1\n#[test]\nfn one() {\n}\n",
-        );
-        let wrong = Tree::of(&[(DOCUMENT, &rows("–")), test]);
-        assert_eq!(the_column_of_tests_is_true(&wrong).len(), 1);
-        let right = Tree::of(&[(DOCUMENT, &rows("`queue/tests/fair::one`")), test]);
-        assert_eq!(the_column_of_tests_is_true(&right), Vec::<String>::new());
+    const CITING: (&str, &str) = (
+        "crates/steersman-queue/tests/fair.rs",
+        "// R1\n#[test]\nfn one() {\n}\n",
+    );
+
+    fn sentences() -> String {
+        (1..=LAST).fold(String::new(), |text, number| {
+            format!("{text}| R{number} | A sentence. |\n")
+        })
+    }
+
+    fn tests_of_the_first(tests: &str) -> String {
+        table(&Citations::new()).replacen(&format!("| R1 | {NONE} |"), &format!("| R1 | {tests} |"), 1)
     }
 
     #[test]
-    fn a_number_that_does_not_exist_is_found() {
-        let test = ("crates/a/tests/b.rs", "// R900\n#[test]\nfn one() {\n}\n");
-        let rows = (1..=LAST).fold(String::new(), |text, number| {
-            format!("{text}| R{number} | Says so. | – |\n")
-        });
-        let complaints = the_column_of_tests_is_true(&Tree::of(&[(DOCUMENT, &rows), test]));
+    fn accepts_the_tests_that_cite_a_requirement() {
+        let tests = tests_of_the_first("`queue/tests/fair::one`");
+        let tree = Tree::of(&[(DOCUMENT, &sentences()), (TEST_LIST, &tests), CITING]);
         assert_eq!(
-            complaints,
+            each_requirement_has_one_row_and_its_tests(&tree),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn rejects_a_list_of_tests_that_is_out_of_date_or_missing() {
+        let expected = ["docs/requirements-tests.md: out of date; run `cargo xtask tidy --fix`"];
+        let tests = tests_of_the_first(NONE);
+        let outdated = Tree::of(&[(DOCUMENT, &sentences()), (TEST_LIST, &tests), CITING]);
+        assert_eq!(each_requirement_has_one_row_and_its_tests(&outdated), expected);
+        let missing = Tree::of(&[(DOCUMENT, &sentences()), CITING]);
+        assert_eq!(each_requirement_has_one_row_and_its_tests(&missing), expected);
+    }
+
+    #[test]
+    fn rejects_a_requirement_without_a_sentence_with_two_or_with_a_third_cell() {
+        let tests = tests_of_the_first("`queue/tests/fair::one`");
+        let document = sentences()
+            .replace("| R2 | A sentence. |", "| R2 |  |")
+            .replace("| R3 | A sentence. |", "| R3 | A sentence. |\n| R3 | Another. |")
+            .replace("| R4 | A sentence. |", "| R4 | A sentence. | – |");
+        let tree = Tree::of(&[(DOCUMENT, &document), (TEST_LIST, &tests), CITING]);
+        assert_eq!(
+            each_requirement_has_one_row_and_its_tests(&tree),
+            [
+                "docs/requirements.md: R2 has 0 rows `| R2 | sentence |` instead of one",
+                "docs/requirements.md: R3 has 2 rows `| R3 | sentence |` instead of one",
+                "docs/requirements.md: R4 has 0 rows `| R4 | sentence |` instead of one",
+            ]
+        );
+    }
+
+    #[test]
+    fn rejects_a_number_that_does_not_exist() {
+        let test = ("crates/a/tests/b.rs", "// R900\n#[test]\nfn one() {\n}\n");
+        let tests = table(&Citations::new());
+        let tree = Tree::of(&[(DOCUMENT, &sentences()), (TEST_LIST, &tests), test]);
+        assert_eq!(
+            each_requirement_has_one_row_and_its_tests(&tree),
             ["there is no R900, which is cited by `a/tests/b::one`"]
         );
     }
