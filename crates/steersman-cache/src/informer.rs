@@ -63,7 +63,7 @@ pub struct InformerContext {
 
 impl std::fmt::Debug for InformerContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Surroundings")
+        f.debug_struct("InformerContext")
             .field("clock", &self.clock)
             .finish_non_exhaustive()
     }

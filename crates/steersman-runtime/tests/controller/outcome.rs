@@ -134,10 +134,10 @@ async fn reconciles_that_hang_are_counted_until_they_end(fixture: Fixture) {
     // The others go on, and nothing is cancelled.
     controller.enqueue(ObjectKey::new("", "quick"));
     calls.reach("quick", 1).await;
-    assert_eq!(controller.depth().in_flight(), 2);
+    until(|| controller.depth().in_flight() == 2).await;
     gate.add_permits(2);
     until(|| hanging() == 0).await;
-    assert_eq!(stage.reconciled("keys", "success"), 3);
+    until(|| stage.reconciled("keys", "success") == 3).await;
     running.stop(GRACE).await.unwrap();
 }
 
