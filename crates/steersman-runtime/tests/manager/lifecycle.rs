@@ -91,7 +91,7 @@ async fn a_manager_without_a_cluster_runs_what_needs_none_and_says_what_is_missi
     assert_eq!(error, AddError::NoCluster);
     assert_eq!(
         error.to_string(),
-        "there is no cluster: give the manager one, or say which one is meant with `on(&cluster)`"
+        "the manager has no cluster; add one, or name one with `.on(&cluster)`"
     );
     assert!(manager.cluster().is_err() && manager.client().is_err());
     let running = run(&manager);
@@ -126,7 +126,7 @@ async fn the_first_cluster_is_that_of_those_who_name_none(fixture: Fixture) {
     let stranger = Controller::of::<ConfigMap>("stranger").on(&other);
     assert_eq!(
         stranger.add_to(&manager, Log::new()).unwrap_err().to_string(),
-        "`stranger` works on cluster `c`, which is none of the manager's: add it before, with `add_cluster`"
+        "cannot add `stranger`: the manager has no cluster `c`; add it first with `add_cluster`"
     );
 }
 
@@ -307,7 +307,7 @@ async fn guarantee_4_a_runnable_is_taken_in_before_and_while_it_runs_and_not_whi
     let error = manager.add(task("late", &steps, RunPolicy::Nothing)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`late` is not taken in, because the manager is stopping"
+        "cannot add `late`: the manager is shutting down"
     );
     go_on.notify_one();
     running.ended().await.unwrap();
