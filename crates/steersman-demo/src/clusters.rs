@@ -9,7 +9,7 @@ use std::{convert::Infallible, time::Duration};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use steersman::Error;
 use steersman::{
-    cache::{Delivery, Event, Object, Scope},
+    cache::{Delivery, Event, Object, Resource, Scope},
     prelude::*,
 };
 

@@ -208,7 +208,7 @@ pub struct RunFn<F> {
 ///     cx.stop().requested().await;
 ///     Ok(())
 /// });
-/// # let _ = sweeper.needing(RunPolicy::Nothing);
+/// # let _ = sweeper.with_policy(RunPolicy::Nothing);
 /// ```
 pub fn run_fn<F, Fut>(name: impl Into<String>, function: F) -> RunFn<F>
 where
@@ -225,7 +225,7 @@ where
 impl<F> RunFn<F> {
     /// Selects when it runs.
     #[must_use]
-    pub fn needing(mut self, needs: RunPolicy) -> Self {
+    pub fn with_policy(mut self, needs: RunPolicy) -> Self {
         self.needs = needs;
         self
     }

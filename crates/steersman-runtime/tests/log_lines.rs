@@ -476,7 +476,7 @@ async fn what_fails_after_the_first_failure_is_logged(fixture: Fixture) {
         Err("this one is late".into())
     });
     manager.add(first).unwrap();
-    manager.add(second.needing(RunPolicy::Nothing)).unwrap();
+    manager.add(second.with_policy(RunPolicy::Nothing)).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
     assert_eq!(error.to_string(), format!("`{}` failed", names[0]));
     assert_eq!(
@@ -514,8 +514,8 @@ async fn who_fails_only_because_it_was_told_to_stop_is_neither_returned_nor_warn
         }
         Ok(())
     });
-    manager.add(closed.needing(RunPolicy::Nothing)).unwrap();
-    manager.add(cancelled.needing(RunPolicy::Nothing)).unwrap();
+    manager.add(closed.with_policy(RunPolicy::Nothing)).unwrap();
+    manager.add(cancelled.with_policy(RunPolicy::Nothing)).unwrap();
     let running = run(&manager);
     for name in &names {
         stands(&manager, name, steersman_runtime::RunnableStatus::is_ready).await;

@@ -57,7 +57,7 @@ where
     Fut: Future<Output = Result<(), BoxError>> + Send,
     RunFn<F>: Runnable,
 {
-    BoxRunnable::new(run_fn("one", function).needing(RunPolicy::WarmUp))
+    BoxRunnable::new(run_fn("one", function).with_policy(RunPolicy::WarmUp))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,7 +114,7 @@ async fn guarantee_2_a_leader_that_fails_because_its_term_is_over_is_no_failure(
             Err("held back".into())
         }
     };
-    let careless = BoxRunnable::new(run_fn("one", careless).needing(RunPolicy::Leadership));
+    let careless = BoxRunnable::new(run_fn("one", careless).with_policy(RunPolicy::Leadership));
     stage.start(&careless, (&leadership, leadership.try_term()));
     stage.supervisor.begun().await;
     fence_keeper.close("the time is up");

@@ -37,10 +37,10 @@ fn patient(cluster: Cluster) -> ManagerBuilder {
 
 /// Says when it runs.
 fn task(name: &str, steps: &Steps) -> impl Runnable {
-    needing(RunPolicy::Nothing, name, steps)
+    with_policy(RunPolicy::Nothing, name, steps)
 }
 
-fn needing(needs: RunPolicy, name: &str, steps: &Steps) -> impl Runnable {
+fn with_policy(needs: RunPolicy, name: &str, steps: &Steps) -> impl Runnable {
     let (steps, called) = (steps.clone(), name.to_owned());
     let run = move |cx: RunContext| {
         steps.add(called.clone());
@@ -49,7 +49,7 @@ fn needing(needs: RunPolicy, name: &str, steps: &Steps) -> impl Runnable {
             Ok::<(), BoxError>(())
         }
     };
-    run_fn(name, run).needing(needs)
+    run_fn(name, run).with_policy(needs)
 }
 
 async fn ready(manager: &Manager, name: &str) {
@@ -145,7 +145,7 @@ fn webhook() -> (SocketAddr, impl Runnable) {
             Ok::<(), BoxError>(server?.serve(stop).await?)
         }
     });
-    (address, serving.needing(RunPolicy::NoCaches))
+    (address, serving.with_policy(RunPolicy::NoCaches))
 }
 
 // R49, R93
@@ -194,7 +194,7 @@ async fn guarantee_1_what_a_cluster_asks_is_there_before_caches_and_after_them(f
         .unwrap();
     let (steps, seen) = (Steps::new(), Arc::clone(&proxy));
     manager
-        .add(needing(RunPolicy::NoCaches, "webhook", &steps))
+        .add(with_policy(RunPolicy::NoCaches, "webhook", &steps))
         .unwrap();
     // Nothing is read by the time that this one is there.
     let first = run_fn("looks", move |cx: RunContext| {
@@ -207,7 +207,7 @@ async fn guarantee_1_what_a_cluster_asks_is_there_before_caches_and_after_them(f
             Ok(())
         }
     });
-    manager.add(first.needing(RunPolicy::NoCaches)).unwrap();
+    manager.add(first.with_policy(RunPolicy::NoCaches)).unwrap();
     manager.add(task("plain", &steps)).unwrap();
     let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
     let running = run(&manager);
@@ -237,7 +237,7 @@ async fn guarantee_3_a_webhook_that_fails_ends_a_run_whose_caches_are_not_filled
             Err::<(), BoxError>("its port is gone".into())
         }
     });
-    manager.add(webhook.needing(RunPolicy::NoCaches)).unwrap();
+    manager.add(webhook.with_policy(RunPolicy::NoCaches)).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
     assert!(
         matches!(&error, RunError::Runnable { name, .. } if name == "webhook"),

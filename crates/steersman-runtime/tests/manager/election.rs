@@ -46,7 +46,7 @@ fn counted(name: &str, needs: RunPolicy) -> (impl steersman_runtime::Runnable, w
             Ok::<(), BoxError>(())
         }
     });
-    (runnable.needing(needs), counts)
+    (runnable.with_policy(needs), counts)
 }
 
 #[steersman_testing::test]

@@ -321,7 +321,7 @@ fn writer(cluster: Cluster) -> impl steersman_runtime::Runnable {
             Ok::<(), BoxError>(())
         }
     });
-    write.needing(RunPolicy::WarmUp)
+    write.with_policy(RunPolicy::WarmUp)
 }
 
 /// Waits until nobody has anything to do: tokio's own clock, on which nobody else waits, moves only then.

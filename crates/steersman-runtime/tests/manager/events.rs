@@ -57,7 +57,7 @@ fn last_words(
             Ok::<_, BoxError>(())
         }
     };
-    (run_fn("last-words", run).needing(needs), is_running)
+    (run_fn("last-words", run).with_policy(needs), is_running)
 }
 
 /// Time stands still for it: however slow the server is, it is waited for.

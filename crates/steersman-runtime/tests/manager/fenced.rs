@@ -236,7 +236,7 @@ fn careless(
             }
         }
     });
-    (runnable.needing(needs), counts)
+    (runnable.with_policy(needs), counts)
 }
 
 /// Shows that a leader which fails because it may not write any more is no reason to end the run.
@@ -317,7 +317,7 @@ fn deaf(let_go: watch::Receiver<bool>) -> impl Runnable {
             Ok(())
         }
     });
-    run.needing(RunPolicy::WarmUp)
+    run.with_policy(RunPolicy::WarmUp)
 }
 
 const STEP_DOWN: Duration = Duration::from_secs(30);

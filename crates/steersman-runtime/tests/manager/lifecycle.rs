@@ -72,7 +72,7 @@ fn task(
         }
         .boxed()
     })
-    .needing(needs)
+    .with_policy(needs)
 }
 
 async fn without_cluster() -> Manager {

@@ -45,7 +45,7 @@ async fn replica(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> (Replica,
     });
     replica
         .manager
-        .add(everywhere.needing(RunPolicy::Nothing))
+        .add(everywhere.with_policy(RunPolicy::Nothing))
         .unwrap();
     (replica, runs)
 }

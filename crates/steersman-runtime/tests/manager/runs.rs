@@ -53,7 +53,7 @@ fn deaf_at_first(
             Ok(())
         }
     });
-    (deaf.needing(needs), go_on)
+    (deaf.with_policy(needs), go_on)
 }
 
 /// A run that is dropped while something runs that does not hear of it.
@@ -101,7 +101,7 @@ async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has
         noted.add("caches are filled");
         async { Ok(()) }
     });
-    manager.add(after_caches.needing(RunPolicy::Nothing)).unwrap();
+    manager.add(after_caches.with_policy(RunPolicy::Nothing)).unwrap();
     let running = run(&manager);
     let_go_on().await;
     go_on.send(()).unwrap();

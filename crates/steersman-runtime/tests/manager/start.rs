@@ -62,7 +62,7 @@ fn task(name: &str, steps: &Steps, needs: RunPolicy) -> impl Runnable {
             Ok::<(), BoxError>(())
         }
     };
-    run_fn(name, run).needing(needs)
+    run_fn(name, run).with_policy(needs)
 }
 
 async fn readyz(manager: &Manager) -> (u16, String) {
@@ -373,7 +373,7 @@ async fn endpoints_answer_until_everything_else_has_ended(fixture: Fixture) {
             }
         })
     };
-    manager.add(asking.needing(RunPolicy::Nothing)).unwrap();
+    manager.add(asking.with_policy(RunPolicy::Nothing)).unwrap();
     for _ in 0..2 {
         let running = run(&manager);
         steps.saw("runs").await;

@@ -158,7 +158,7 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
                 Ok::<(), BoxError>(())
             }
         });
-        one.manager.add(runnable.needing(needs)).unwrap();
+        one.manager.add(runnable.with_policy(needs)).unwrap();
     }
     occupy(&fixture, 3600).await;
     let running = one.run();
@@ -385,7 +385,7 @@ where
             then(cx).await
         }
     });
-    one.manager.add(runnable.needing(RunPolicy::WarmUp)).unwrap();
+    one.manager.add(runnable.with_policy(RunPolicy::WarmUp)).unwrap();
     go_on
 }
 
