@@ -4,8 +4,9 @@
 //! 1. [`site`]: an operator with custom kinds, children, conditions, clusters that are added and removed, and replicas.
 //! 2. [`handlers`]: several independent handlers for one kind.
 //! 3. [`mirror`]: one controller, two clusters.
-//! 4. [`tags`]: a kind that is known only at run time.
-//! 5. [`certificates`]: a kind that might not be installed, and several replicas.
+//! 4. [`replicate`]: the same, which also copies changes and deletions.
+//! 5. [`tags`]: a kind that is known only at run time.
+//! 6. [`certificates`]: a kind that might not be installed, and several replicas.
 
 #![allow(
     clippy::exhaustive_structs,
@@ -15,6 +16,7 @@
 pub mod certificates;
 pub mod handlers;
 pub mod mirror;
+pub mod replicate;
 pub mod tags;
 
 pub use steersman_demo as site;
