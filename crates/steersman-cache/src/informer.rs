@@ -322,6 +322,7 @@ impl Informer {
         if self.0.resource.is_namespaced() == Some(false) {
             return Ok(self.health_when(Health::is_settled).await);
         }
+        let mut changes = self.0.board.subscribe();
         let is_settled = |standing: &Standing| {
             standing.combined().ended
                 || !standing.scope().covers(namespace)
@@ -331,18 +332,20 @@ impl Informer {
             true => Ok(standing.of(namespace).cloned().unwrap_or_default()),
             false => Err(standing.scope().clone()),
         };
-        // Usually it is settled already: then a read does not subscribe.
-        if let Some(answer) = self
-            .0
-            .board
-            .look(|standing| is_settled(standing).then(|| answer(standing)))
-        {
-            return answer;
-        }
-        let mut changes = self.0.board.subscribe();
         let standing = changes.wait_for(is_settled).await;
         // The sender lives as long as `self`.
         standing.map_or_else(|_| Ok(self.health()), |standing| answer(&standing))
+    }
+
+    /// Returns true if the objects of a namespace can be read now: they are in sync, and the kind is installed. An empty name means
+    /// all namespaces.
+    pub(crate) fn is_readable_in(&self, namespace: &str) -> bool {
+        self.0.board.look(|standing| {
+            let health = standing.of(namespace);
+            !standing.combined().ended
+                && standing.scope().covers(namespace)
+                && health.is_some_and(|health| health.synced && health.in_the_way().is_none())
+        })
     }
 
     /// Ends the informer for all holders: the watch is closed, and handles keep showing the last state.

@@ -12,7 +12,7 @@ use super::{
     Cache, InformerHandle, ObjectDetail,
     held::{Access, Lease},
 };
-use crate::{Resource, Scope};
+use crate::{Resource, Scope, Store};
 
 /// The scopes in which a [`Reader`](crate::Reader) reads resources.
 ///
@@ -107,6 +107,20 @@ impl Opened {
             scopes,
             by_resource: Mutex::default(),
         }
+    }
+
+    /// Returns the objects of an opened informer that is in sync for a namespace.
+    pub(super) fn readable(
+        &self,
+        resource: &Resource,
+        scope: Option<&Scope>,
+        wanted: ObjectDetail,
+        namespace: &str,
+    ) -> Option<Store> {
+        let all = self.lock();
+        let mut openings = all.get(resource)?.iter();
+        let found = openings.find(|opening| opening.is(scope, wanted))?;
+        found.held.is_readable_in(namespace).then(|| found.held.view())
     }
 
     /// Returns the informer if it was opened and has not ended since.
