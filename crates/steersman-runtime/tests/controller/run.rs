@@ -447,7 +447,7 @@ async fn a_kind_that_is_not_there_ends_the_run_after_the_time_for_sync(fixture: 
         .build(&stage.cluster, Calls::new().only());
     let running = stage.run(&controller);
     let is = stage
-        .stands("widgets", |is| is.contains("does not have it"))
+        .stands("widgets", |is| is.contains("does not have this resource"))
         .await;
     assert!(is.starts_with(&format!("degraded: {widgets}: ")), "{is}");
     let mut ended = Box::pin(running.ended());
