@@ -23,7 +23,7 @@ pub(crate) enum Mode {
 /// Something that breaks a rule, as `place: what is wrong and what to do`.
 type Complaint = String;
 
-const RULES: [fn(&Tree) -> Vec<Complaint>; 11] = [
+const RULES: [fn(&Tree) -> Vec<Complaint>; 12] = [
     modules::every_file_is_reached,
     layers::crates_depend_downwards,
     layers::layers_are_those_of_the_tree,
@@ -35,6 +35,7 @@ const RULES: [fn(&Tree) -> Vec<Complaint>; 11] = [
     text::no_path_of_a_machine,
     text::no_unfinished_mark_without_a_link,
     text::no_file_is_too_long,
+    text::plain_words,
 ];
 
 pub(crate) fn run(mode: Mode) -> Result<(), Failure> {

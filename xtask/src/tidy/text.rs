@@ -52,6 +52,62 @@ pub(super) fn no_unfinished_mark_without_a_link(tree: &Tree) -> Vec<Complaint> {
     })
 }
 
+/// Phrases that do not name their subject. `CONTRIBUTING.md` says what to write instead.
+const STOCK_PHRASES: [&str; 6] = [
+    "somebody",
+    "nobody",
+    "whoever",
+    "those who",
+    "may not",
+    "so it does",
+];
+
+/// Words that do not begin a sentence of rustdoc.
+const STOCK_BEGINNINGS: [&str; 4] = ["What ", "Who ", "Whoever ", "Those "];
+
+/// Refuses stock phrases in rustdoc, errors and log lines of the crates.
+pub(super) fn plain_words(tree: &Tree) -> Vec<Complaint> {
+    let sources = tree.with_extension(".rs").filter(|file| {
+        let is_test = file.path.contains("/tests/") || file.path.ends_with("tests.rs");
+        file.path.starts_with("crates/") && file.path.contains("/src/") && !is_test
+    });
+    let lines = sources.flat_map(|file| {
+        let lines = file.text.lines().enumerate();
+        lines.map(move |(number, line)| (&file.path, number + 1, line))
+    });
+    lines
+        .filter_map(|(path, number, line)| {
+            let phrase = stock_phrase(line)?;
+            Some(format!("{path}:{number}: name the subject instead of `{phrase}`"))
+        })
+        .collect()
+}
+
+fn stock_phrase(line: &str) -> Option<&'static str> {
+    let line = line.trim_start();
+    let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+    let is_message = ["#[error(", "info!(", "warn!(", "error!(", "debug!("]
+        .iter()
+        .any(|start| line.contains(start));
+    if doc.is_none() && !is_message {
+        return None;
+    }
+    let beginning = |text: &str| {
+        STOCK_BEGINNINGS
+            .into_iter()
+            .find(|word| text.trim_start().starts_with(word))
+    };
+    let lower = line.to_lowercase();
+    let is_word = |phrase: &&str| {
+        lower.match_indices(*phrase).any(|(at, _)| {
+            let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+            !lower[..at].ends_with(is_letter) && !lower[at + phrase.len()..].starts_with(is_letter)
+        })
+    };
+    let phrase = STOCK_PHRASES.into_iter().find(is_word);
+    phrase.or_else(|| doc.and_then(beginning))
+}
+
 pub(super) fn no_file_is_too_long(tree: &Tree) -> Vec<Complaint> {
     let long = tree
         .with_extension(".rs")
@@ -83,6 +139,22 @@ fn find(tree: &Tree, complaint: impl Fn(&str) -> Option<String>) -> Vec<Complain
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stock_phrases_are_found_in_docs_and_messages_only() {
+        let found = |line: &str| {
+            let tree = Tree::of(&[("crates/a/src/lib.rs", line)]);
+            plain_words(&tree).len()
+        };
+        assert_eq!(found("/// An informer that nobody holds."), 1);
+        assert_eq!(found("//! What a cluster has."), 1);
+        assert_eq!(found("    tracing::warn!(name, \"it may not start\");"), 1);
+        assert_eq!(found("    #[error(\"somebody else has it\")]"), 1);
+        assert_eq!(found("/// Whatever the user is, such as `nobody_else`."), 0);
+        assert_eq!(found("    let user = \"nobody\";"), 0);
+        let in_test = Tree::of(&[("crates/a/tests/it.rs", "/// An informer that nobody holds.")]);
+        assert!(plain_words(&in_test).is_empty());
+    }
 
     #[test]
     fn a_path_of_a_machine_is_found() {
