@@ -148,6 +148,11 @@ impl Shell<'_> {
                 (r"\b([0-9]+[smh])+\b", "<age>"),
                 (r"Resource Version: +\d+", "Resource Version: <revision>"),
                 (r"[ \t]+", " "),
+                // The repair loop of the real server can run between the creation of a Service and its look at the Services.
+                (
+                    r"(?m)^Events:\n Type [^\n]*\n ---- [^\n]*\n(?: [^\n]*ipallocator-repair-controller[^\n]*\n?)+",
+                    "Events: <none>\n",
+                ),
             ]
             .map(|(pattern, with)| (Regex::new(pattern).unwrap(), with))
             .to_vec()

@@ -124,9 +124,14 @@ proptest! {
         block_on(async {
             let server = furnished().await;
             for request in requests {
-                let code = if request.is_watch() { request.raw().open(&server).await.status().as_u16() } else {
-                    let answer = tokio::time::timeout(Duration::from_secs(60), request.raw().send(&server)).await;
-                    // A list that waits for a revision waits on the manual clock.
+                // A list or watch that waits for a revision waits on the manual clock.
+                let limit = Duration::from_secs(60);
+                let code = if request.is_watch() {
+                    let opened = tokio::time::timeout(limit, request.raw().open(&server)).await;
+                    let Ok(opened) = opened else { continue };
+                    opened.status().as_u16()
+                } else {
+                    let answer = tokio::time::timeout(limit, request.raw().send(&server)).await;
                     let Ok(answer) = answer else { continue };
                     if answer.code >= 400 && answer.headers("content-type") == ["application/json"] {
                         assert_eq!(answer.json()["kind"], "Status");
@@ -135,7 +140,8 @@ proptest! {
                 };
                 assert!((200..600).contains(&code));
             }
-            check_usable(&server).await;
+            let usable = tokio::time::timeout(Duration::from_secs(60), check_usable(&server)).await;
+            usable.expect("the server answers");
         });
     }
 
