@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the binaries are looked for, and what is said when they are not there.
+//! The search for binaries, and the errors if they are missing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,7 +22,7 @@ fn fake_go(dir: &Path) -> Environment {
 }
 
 #[test]
-fn guarantee_1_the_variable_comes_first() {
+fn guarantee_1_the_variable_takes_precedence() {
     let dir = tempfile::tempdir().unwrap();
     binaries(dir.path(), &["kube-apiserver", "etcd"]);
     let assets = find_in(
@@ -40,7 +40,7 @@ fn guarantee_1_the_variable_comes_first() {
 }
 
 #[test]
-fn guarantee_1_a_wrong_variable_is_said_in_one_sentence() {
+fn guarantee_1_an_invalid_variable_is_an_error_of_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
     binaries(dir.path(), &["kube-apiserver"]);
     let error = find_in(&Environment::empty().with_assets(dir.path()))
@@ -54,7 +54,7 @@ fn guarantee_1_a_wrong_variable_is_said_in_one_sentence() {
 }
 
 #[test]
-fn nothing_built_says_what_to_do() {
+fn a_missing_build_is_an_error_with_advice() {
     let error = find_in(&Environment::empty().with_cache("/nowhere"))
         .unwrap_err()
         .to_string();
@@ -62,7 +62,7 @@ fn nothing_built_says_what_to_do() {
 }
 
 #[test]
-fn guarantee_2_an_interrupted_build_is_not_taken_for_a_finished_one() {
+fn guarantee_2_an_interrupted_build_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let environment = fake_go(dir.path());
     fs::write(dir.path().join("fail"), "signal: killed").unwrap();
@@ -74,7 +74,7 @@ fn guarantee_2_an_interrupted_build_is_not_taken_for_a_finished_one() {
 }
 
 #[test]
-fn guarantee_3_an_interrupted_build_goes_on_and_a_finished_one_is_not_repeated() {
+fn guarantee_3_resumes_an_interrupted_build_and_reuses_a_finished_one() {
     let dir = tempfile::tempdir().unwrap();
     let environment = fake_go(dir.path());
     fs::write(dir.path().join("fail"), "signal: killed").unwrap();
@@ -103,7 +103,7 @@ fn guarantee_3_an_interrupted_build_goes_on_and_a_finished_one_is_not_repeated()
 }
 
 #[test]
-fn a_full_disk_is_said_in_one_sentence() {
+fn a_full_disk_is_an_error_of_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let environment = fake_go(dir.path());
     fs::write(dir.path().join("fail"), "link: write: no space left on device").unwrap();
@@ -117,7 +117,7 @@ fn a_full_disk_is_said_in_one_sentence() {
 }
 
 #[test]
-fn a_missing_go_is_said_in_one_sentence() {
+fn a_missing_go_is_an_error_of_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let environment = Environment::empty().with_cache(dir.path()).with_go("/nowhere/go");
     let error = find_or_build_in(&environment, &mut |_| {})

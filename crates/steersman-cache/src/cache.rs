@@ -16,6 +16,7 @@
 //!    blocks no caller of the cache. It does block the thread that reads for its informer, and with it the other informers
 //!    that share the thread.
 
+mod builder;
 mod held;
 mod live;
 mod read_scopes;
@@ -25,7 +26,6 @@ mod written;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -33,19 +33,15 @@ use std::{
 use steersman_core::{Mutex, Presence, Task};
 use tokio::sync::watch;
 
+pub use builder::CacheBuilder;
 pub use held::InformerHandle;
 pub use read_scopes::ReadScopes;
 pub use reader::{CacheMissPolicy, ObjectDetail, ReadError, Reader};
 pub use view::View;
 
-use crate::{
-    Index, IndexConflict, IndexValue, Informer, InformerContext, InformerOptions, Resource, Scope, Store,
-    StoreOptions, known::Known, resource::Namespaces, store,
-};
+use crate::{Informer, InformerContext, InformerOptions, Resource, Scope, resource::Namespaces};
+use builder::Indexes;
 use held::{Access, Lease};
-
-/// Delay before an unused informer ends. Default of [`CacheBuilder::linger`].
-const LINGER: Duration = Duration::from_secs(5);
 
 /// The informers of one cluster.
 #[derive(Clone, Debug)]
@@ -53,7 +49,7 @@ pub struct Cache(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    surroundings: InformerContext,
+    context: InformerContext,
     defaults: (Scope, InformerOptions),
     kinds: HashMap<Resource, (Scope, InformerOptions)>,
     indexes: Indexes,
@@ -78,111 +74,10 @@ struct Entry {
     _lingering: Option<Task>,
 }
 
-/// Builds a cache; from [`Cache::builder`].
-#[derive(Debug)]
-#[must_use]
-pub struct CacheBuilder {
-    surroundings: InformerContext,
-    defaults: (Scope, InformerOptions),
-    kinds: HashMap<Resource, (Scope, InformerOptions)>,
-    indexes: Indexes,
-    linger: Duration,
-}
-
-/// Adds an index to a store.
-type AddIndex = Box<dyn Fn(&Store) -> Result<(), IndexConflict> + Send + Sync>;
-
-/// The indexes of each kind, added to every store of it.
-#[derive(Default)]
-struct Indexes(HashMap<Resource, Vec<AddIndex>>);
-
-impl CacheBuilder {
-    /// Sets scope and options of every kind without settings from [`kind`](Self::kind). Default: all objects, default options.
-    ///
-    /// The namespaces of the defaults do not apply to cluster-scoped kinds: of these, the cache keeps all objects that the
-    /// selectors match. A type knows whether its kind is cluster-scoped, and so does a resource from discovery. For a resource
-    /// made from [its names](Resource::new), [set the scope explicitly](Resource::namespaced).
-    pub fn defaults(mut self, scope: Scope, options: InformerOptions) -> Self {
-        self.defaults = (scope, options);
-        self
-    }
-
-    /// Sets scope and options of one kind, instead of the defaults. Namespaces for a cluster-scoped kind are rejected; see
-    /// [`Scope::namespace`].
-    pub fn kind(mut self, resource: Resource, scope: Scope, options: InformerOptions) -> Self {
-        self.kinds.insert(resource, (scope, options));
-        self
-    }
-
-    /// Keeps an index with every informer of a kind, from its first object on.
-    ///
-    /// # Errors
-    /// If the kind already has a different index of this name.
-    pub fn index<V: IndexValue>(
-        mut self,
-        resource: Resource,
-        index: &Index<V>,
-    ) -> Result<Self, IndexConflict> {
-        let index = index.clone();
-        let added = self.indexes.0.entry(resource).or_default();
-        added.push(Box::new(move |store| store.add_index(&index)));
-        let (_writer, probe) = store(StoreOptions::new());
-        added.iter().try_for_each(|add| add(&probe))?;
-        Ok(self)
-    }
-
-    /// Sets how long an unused informer is kept. Default: 5 s.
-    pub fn linger(mut self, time: Duration) -> Self {
-        self.linger = time;
-        self
-    }
-
-    /// Sets a function that knows, without a request, whether the server has a kind, and a channel that reports changes.
-    ///
-    /// Reads of an absent kind then send no request. Informers of an absent kind send none after the server has rejected them,
-    /// until the kind is installed. Default: unknown, so the server is asked.
-    pub fn presence(
-        mut self,
-        presence: impl Fn(&Resource) -> Presence + Send + Sync + 'static,
-        changes: watch::Receiver<()>,
-    ) -> Self {
-        self.surroundings = self.surroundings.knowing(Known::new(presence, changes));
-        self
-    }
-
-    /// Builds the cache. It sends no request until a caller asks.
-    #[must_use]
-    pub fn build(self) -> Cache {
-        let Self {
-            surroundings,
-            defaults,
-            kinds,
-            indexes,
-            linger,
-        } = self;
-        Cache(Arc::new(Inner {
-            surroundings,
-            defaults,
-            kinds,
-            indexes,
-            linger,
-            namespaces: Mutex::default(),
-            entries: Mutex::default(),
-            changes: watch::Sender::default(),
-        }))
-    }
-}
-
 impl Cache {
     /// Starts building a cache whose informers use this context.
-    pub fn builder(surroundings: InformerContext) -> CacheBuilder {
-        CacheBuilder {
-            surroundings,
-            defaults: Default::default(),
-            kinds: HashMap::new(),
-            indexes: Indexes::default(),
-            linger: LINGER,
-        }
+    pub fn builder(context: InformerContext) -> CacheBuilder {
+        CacheBuilder::new(context)
     }
 
     /// Returns the informer of a resource in its configured scope. Starts it if it does not run.
@@ -273,12 +168,7 @@ impl Cache {
 
     fn start(&self, resource: &Resource, scope: &Scope) -> Entry {
         let (_, options) = self.settings(resource);
-        let informer = Informer::start(
-            &self.0.surroundings,
-            resource.clone(),
-            scope.clone(),
-            options.clone(),
-        );
+        let informer = Informer::start(&self.0.context, resource.clone(), scope.clone(), options.clone());
         self.0.indexes.add_to(resource, informer.store());
         self.0.changes.send_replace(());
         Entry {
@@ -393,15 +283,15 @@ impl Cache {
 
     /// Returns true if the server is known, without a request, not to have a kind.
     fn is_absent(&self, resource: &Resource) -> bool {
-        self.0.surroundings.known().presence(resource) == Presence::Absent
+        self.0.context.known().presence(resource) == Presence::Absent
     }
 
     fn settings(&self, resource: &Resource) -> &(Scope, InformerOptions) {
         self.0.kinds.get(resource).unwrap_or(&self.0.defaults)
     }
 
-    fn surroundings(&self) -> &InformerContext {
-        &self.0.surroundings
+    fn context(&self) -> &InformerContext {
+        &self.0.context
     }
 }
 
@@ -422,9 +312,9 @@ impl Inner {
             return;
         }
         let (cache, key) = (Arc::downgrade(self), key.clone());
-        let clock = Arc::clone(self.surroundings.clock());
+        let clock = Arc::clone(self.context.clock());
         let deadline = clock.now() + self.linger;
-        entry._lingering = Some(self.surroundings.spawner().spawn("linger", async move {
+        entry._lingering = Some(self.context.spawner().spawn("linger", async move {
             clock.sleep_until(deadline).await;
             let Some(cache) = cache.upgrade() else { return };
             let mut entries = cache.entries.lock();
@@ -437,22 +327,5 @@ impl Inner {
             drop(ended);
             cache.changes.send_replace(());
         }));
-    }
-}
-
-impl Indexes {
-    fn add_to(&self, resource: &Resource, store: &Store) {
-        for add in self.0.get(resource).into_iter().flatten() {
-            let added = add(store);
-            debug_assert!(added.is_ok(), "the builder rejects conflicting indexes");
-        }
-    }
-}
-
-impl fmt::Debug for Indexes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map()
-            .entries(self.0.iter().map(|(resource, added)| (resource, added.len())))
-            .finish()
     }
 }

@@ -144,7 +144,7 @@ mod tests {
 
     // D32
     #[tokio::test]
-    async fn a_write_that_is_refused_when_its_bytes_are_due_sends_none() {
+    async fn a_rejected_write_sends_no_bytes() {
         use tokio::io::AsyncReadExt;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: Uri = format!("http://{}", listener.local_addr().unwrap())
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_has_gone_is_noticed_by_the_kernel_in_45_seconds() {
+    async fn the_kernel_detects_a_dead_peer_within_45_seconds() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let address: Uri = address.parse().unwrap();

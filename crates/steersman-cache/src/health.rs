@@ -40,14 +40,14 @@ pub struct Health {
 ///
 /// Its lock is held only for short reads and writes, never while waiting, so any code can read it at any time.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct HealthBoard {
     next: AtomicU64,
-    standing: watch::Sender<Standing>,
+    standing: watch::Sender<BoardState>,
 }
 
 /// The contents of a board.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct BoardState {
     scope: Scope,
     /// By reflector number: a reflector that ends late must not change the state of its successor.
     parts: BTreeMap<u64, Part>,
@@ -66,7 +66,7 @@ struct Part {
     health: Health,
 }
 
-impl Standing {
+impl BoardState {
     pub(crate) fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -139,14 +139,14 @@ impl Health {
 #[derive(Debug)]
 pub(crate) struct Reporter {
     part: u64,
-    board: Arc<Board>,
+    board: Arc<HealthBoard>,
 }
 
-impl Board {
+impl HealthBoard {
     pub(crate) fn about(scope: Scope) -> Arc<Self> {
         Arc::new(Self {
             next: AtomicU64::new(0),
-            standing: watch::Sender::new(Standing {
+            standing: watch::Sender::new(BoardState {
                 scope,
                 parts: BTreeMap::new(),
                 past: Health::default(),
@@ -173,11 +173,11 @@ impl Board {
         }
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Standing> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<BoardState> {
         self.standing.subscribe()
     }
 
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Standing) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&BoardState) -> T) -> T {
         look(&self.standing.borrow())
     }
 
@@ -208,7 +208,7 @@ impl Board {
     }
 
     /// Applies `change`. Returns true if it changed something.
-    fn change(&self, change: impl FnOnce(&mut Standing) -> bool) -> bool {
+    fn change(&self, change: impl FnOnce(&mut BoardState) -> bool) -> bool {
         self.standing.send_if_modified(|standing| {
             // An ended informer keeps its last state.
             let is_changed = !standing.combined.ended && change(standing);
@@ -236,7 +236,7 @@ impl Drop for Reporter {
 }
 
 #[cfg(test)]
-impl std::ops::Deref for Standing {
+impl std::ops::Deref for BoardState {
     type Target = Health;
 
     fn deref(&self) -> &Health {
@@ -245,7 +245,7 @@ impl std::ops::Deref for Standing {
 }
 
 #[cfg(test)]
-impl Board {
+impl HealthBoard {
     /// Creates a board with the scope of all objects.
     pub(crate) fn new() -> Arc<Self> {
         Self::about(Scope::all())
@@ -261,12 +261,12 @@ impl Board {
 mod tests {
     use super::*;
 
-    fn of_two() -> Arc<Board> {
-        Board::about(Scope::all().namespace("a").namespace("b"))
+    fn of_two() -> Arc<HealthBoard> {
+        HealthBoard::about(Scope::all().namespace("a").namespace("b"))
     }
 
     #[test]
-    fn an_informer_is_in_sync_when_all_of_its_parts_are() {
+    fn an_informer_is_in_sync_when_all_parts_are() {
         let board = of_two();
         let (a, b) = (board.reporter_of("a", false), board.reporter_of("b", false));
         a.update(|health| health.synced = true);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn each_namespace_stands_for_itself() {
+    fn each_namespace_has_its_own_health() {
         let board = of_two();
         let look = |namespace: &str| {
             let standing = board.standing.borrow();
@@ -295,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_anew_is_not_in_sync_before_it_has_begun() {
-        let board = Board::about(Scope::all().metadata_only());
+    fn a_new_scope_is_not_in_sync_before_its_list() {
+        let board = HealthBoard::about(Scope::all().metadata_only());
         let metadata = board.reporter_of("", true);
         metadata.update(|health| health.synced = true);
         assert!(board.health().synced);
@@ -311,8 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn a_count_does_not_go_back_when_a_part_goes() {
-        let board = Board::new();
+    fn counters_do_not_decrease_when_a_part_ends() {
+        let board = HealthBoard::new();
         let part = board.reporter();
         part.update(|health| (health.lists, health.watches) = (2, 3));
         drop(part);

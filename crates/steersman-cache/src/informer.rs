@@ -17,6 +17,7 @@
 //! it. A handler can read the state of its informer and cache, ask a cache for any informer, and drop handles: no lock of a
 //! cache is held while handlers run or while the cache waits for them.
 
+mod context;
 mod dispatch;
 mod event;
 #[cfg(all(test, loom))]
@@ -31,126 +32,23 @@ use std::{
     time::Duration,
 };
 
-use kube::Client;
-use steersman_core::{Clock, Mutex, Random, Spawner, Task};
+use steersman_core::{Mutex, Task};
 
+pub use context::{InformerContext, InformerOptions};
 pub use event::Event;
 pub use registration::{Handler, Registration};
 pub use stats::Stats;
 pub use subscription::{Delivery, Subscription};
 
 use crate::{
-    Health, Liveness, ReflectorOptions, Resource, Scope, Store, StoreOptions, WatchError,
-    health::{Board, Reporter, Standing},
-    known::Known,
-    reflector::Reflector,
+    Health, ReflectorOptions, Resource, Scope, Store, WatchError,
+    health::{BoardState, HealthBoard, Reporter},
+    reflector::{Reflector, Watched},
     resource::Namespaces,
     store::store,
 };
 use dispatch::{Dispatch, Part};
 use registration::Registered;
-
-/// Shared parts of all informers of a cluster: client, clock, random numbers and task spawner.
-#[derive(Clone)]
-pub struct InformerContext {
-    client: Client,
-    clock: Arc<dyn Clock>,
-    random: Arc<Random>,
-    spawner: Spawner,
-    known: Known,
-    liveness: Liveness,
-}
-
-impl std::fmt::Debug for InformerContext {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InformerContext")
-            .field("clock", &self.clock)
-            .finish_non_exhaustive()
-    }
-}
-
-impl InformerContext {
-    /// Creates a context. Requests use `client`, and tasks run on `spawner`.
-    ///
-    /// For large caches, take a client from [`client`](crate::client), and run it and the spawner on a dedicated thread (a
-    /// current-thread runtime). Then bytes are parsed on the thread that reads them. To move them between threads would double
-    /// the cost of a list.
-    #[must_use]
-    pub fn new(client: Client, clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
-        Self {
-            client,
-            clock,
-            random,
-            spawner,
-            known: Known::default(),
-            liveness: Liveness::default(),
-        }
-    }
-
-    /// Sets the shared liveness signal of the server. Any sender of requests to the same server reports an answer there.
-    /// Reflectors in back-off retry when the server answers.
-    #[must_use]
-    pub fn liveness(self, liveness: Liveness) -> Self {
-        Self { liveness, ..self }
-    }
-
-    /// Sets the source that knows which kinds the server has.
-    pub(crate) fn knowing(self, known: Known) -> Self {
-        Self { known, ..self }
-    }
-
-    pub(crate) fn known(&self) -> &Known {
-        &self.known
-    }
-
-    /// Returns the client.
-    #[must_use]
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Returns the clock.
-    #[must_use]
-    pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
-    }
-
-    /// Returns the task spawner.
-    #[must_use]
-    pub fn spawner(&self) -> &Spawner {
-        &self.spawner
-    }
-}
-
-/// Options of an informer.
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct InformerOptions {
-    reflector: ReflectorOptions,
-    store: StoreOptions,
-    resync: Option<Duration>,
-}
-
-impl InformerOptions {
-    /// Sets the options for listing and watching.
-    pub fn reflector(mut self, options: ReflectorOptions) -> Self {
-        self.reflector = options;
-        self
-    }
-
-    /// Sets the options of the store.
-    pub fn store(mut self, options: StoreOptions) -> Self {
-        self.store = options;
-        self
-    }
-
-    /// Sets the resync interval of handlers without their own interval. At each interval, up to a tenth earlier or later, a
-    /// handler receives every object again. Default: no resync; zero also means no resync.
-    pub fn resync(mut self, every: Duration) -> Self {
-        self.resync = Some(every);
-        self
-    }
-}
 
 /// A handle to an informer. Clones share the informer; it ends when the last handle is dropped.
 #[derive(Clone, Debug)]
@@ -159,12 +57,12 @@ pub struct Informer(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     resource: Resource,
-    surroundings: InformerContext,
+    context: InformerContext,
     reflector: ReflectorOptions,
     resync: Option<Duration>,
     store: Store,
     dispatch: Arc<Dispatch>,
-    board: Arc<Board>,
+    board: Arc<HealthBoard>,
     /// The running reflectors, by namespace; dropped with the last handle, which closes the watches. A change waits for handlers
     /// under this lock. Therefore reads never take it: they use the board.
     running: Mutex<BTreeMap<String, Running>>,
@@ -182,21 +80,21 @@ struct Running {
 impl Informer {
     /// Starts an informer, which lists and watches.
     pub fn start(
-        surroundings: &InformerContext,
+        context: &InformerContext,
         resource: Resource,
         scope: Scope,
         options: InformerOptions,
     ) -> Self {
         let (writer, store) = store(options.store);
-        let clock = Arc::clone(&surroundings.clock);
+        let clock = Arc::clone(&context.clock);
         let informer = Self(Arc::new(Shared {
-            dispatch: Arc::new(Dispatch::new(resource.clone(), (writer, store.clone()), clock)),
+            dispatch: Arc::new(Dispatch::new(resource.clone(), writer, store.clone(), clock)),
             resource,
-            surroundings: surroundings.clone(),
+            context: context.clone(),
             reflector: options.reflector,
             resync: options.resync,
             store,
-            board: Board::about(scope),
+            board: HealthBoard::about(scope),
             running: Mutex::default(),
             widening: Mutex::default(),
         }));
@@ -226,7 +124,7 @@ impl Informer {
                 shared.adjust(&mut shared.running.lock());
             }
         };
-        let task = self.0.surroundings.spawner.spawn("widening", widening);
+        let task = self.0.context.spawner.spawn("widening", widening);
         *self.0.widening.lock() = Some(task);
     }
 
@@ -323,12 +221,12 @@ impl Informer {
             return Ok(self.health_when(Health::is_settled).await);
         }
         let mut changes = self.0.board.subscribe();
-        let is_settled = |standing: &Standing| {
+        let is_settled = |standing: &BoardState| {
             standing.combined().ended
                 || !standing.scope().covers(namespace)
                 || standing.of(namespace).is_some_and(Health::is_settled)
         };
-        let answer = |standing: &Standing| match standing.scope().covers(namespace) {
+        let answer = |standing: &BoardState| match standing.scope().covers(namespace) {
             true => Ok(standing.of(namespace).cloned().unwrap_or_default()),
             false => Err(standing.scope().clone()),
         };
@@ -406,12 +304,10 @@ impl Informer {
                 Arc::downgrade(&registered),
                 Arc::downgrade(&self.0.dispatch),
                 every,
-                (
-                    Arc::clone(&self.0.surroundings.clock),
-                    Arc::clone(&self.0.surroundings.random),
-                ),
+                Arc::clone(&self.0.context.clock),
+                Arc::clone(&self.0.context.random),
             );
-            self.0.surroundings.spawner.spawn("resync", resync)
+            self.0.context.spawner.spawn("resync", resync)
         });
         Registration::new(registered, task)
     }
@@ -423,7 +319,7 @@ impl Informer {
         let (health, figures) = (self.health(), self.0.dispatch.figures());
         let silent_for = figures
             .last_event()
-            .map(|last| self.0.surroundings.clock.now().saturating_since(last));
+            .map(|last| self.0.context.clock.now().saturating_since(last));
         Stats {
             resource: self.0.resource.clone(),
             scope: self.scope(),
@@ -466,8 +362,8 @@ impl Shared {
             let part = place.namespace().to_owned();
             let reporter = self.board.reporter_of(&part, metadata_only);
             let _task = match self.refused(&scope, &part) {
-                Some(trouble) => self.refuse(trouble, (place, reporter)),
-                None => self.start(&scope, &part, (place, reporter)),
+                Some(trouble) => self.refuse(trouble, place, reporter),
+                None => self.start(&scope, place, reporter),
             };
             running.insert(part, Running { metadata_only, _task });
         }
@@ -487,30 +383,24 @@ impl Shared {
     }
 
     /// Reports the error as long as the task is held. A request would make the server answer that the kind is unknown.
-    fn refuse(&self, trouble: WatchError, (place, reporter): (Part, Reporter)) -> Task {
+    fn refuse(&self, trouble: WatchError, place: Part, reporter: Reporter) -> Task {
         let resource = &self.resource;
         tracing::warn!(%resource, %trouble, "invalid informer scope; not listing");
         reporter.update(|health| health.trouble = Some(Arc::new(trouble)));
-        self.surroundings.spawner.spawn("refused", async move {
+        self.context.spawner.spawn("refused", async move {
             let _held = (place, reporter);
             std::future::pending::<()>().await;
         })
     }
 
-    fn start(&self, scope: &Scope, part: &str, (place, reporter): (Part, Reporter)) -> Task {
-        let reflector = Reflector::new(
-            self.surroundings.client.clone(),
-            (self.resource.clone(), scope.clone(), part),
-            self.reflector.clone(),
-            (
-                Arc::clone(&self.surroundings.clock),
-                Arc::clone(&self.surroundings.random),
-                self.surroundings.known.clone(),
-            ),
-            place,
-            reporter,
-        );
-        let reflector = reflector.sharing(&self.surroundings.liveness);
-        self.surroundings.spawner.spawn("reflector", reflector.run())
+    fn start(&self, scope: &Scope, place: Part, reporter: Reporter) -> Task {
+        let watched = Watched {
+            resource: self.resource.clone(),
+            scope: scope.clone(),
+            namespace: place.namespace().to_owned(),
+        };
+        let options = self.reflector.clone();
+        let reflector = Reflector::new(&self.context, watched, options, place, reporter);
+        self.context.spawner.spawn("reflector", reflector.run())
     }
 }

@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_be_too_long_is_the_longest() {
+    fn scaled_durations_saturate() {
         assert_eq!(scaled(Duration::from_secs(10), 1.5), Duration::from_secs(15));
         for factor in [1.0, 1.1, 2.0] {
             assert_eq!(scaled(Duration::MAX, factor), Duration::MAX);

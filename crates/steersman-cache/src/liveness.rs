@@ -39,6 +39,15 @@ struct Inner {
     scout: Mutex<Option<(Weak<()>, MonotonicTime)>>,
 }
 
+/// Delay before a retry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delay {
+    /// Earliest retry, if the server answers another request.
+    pub(crate) early: Duration,
+    /// Latest retry.
+    pub(crate) full: Duration,
+}
+
 /// The identity of a reflector.
 #[derive(Debug, Default)]
 pub(crate) struct Token(Arc<()>);
@@ -56,18 +65,19 @@ impl Liveness {
     /// Signals that the server has answered a request with success. Cheap while no reflector waits.
     pub fn answered(&self) {
         if self.0.waiting.load(Ordering::Acquire) > 0 {
-            *self.scout() = None;
+            *self.0.scout.lock() = None;
             self.0.answered.notify_waiters();
         }
     }
 
-    /// Waits for `full`. After `early`, ends sooner if the server answers others, or if this reflector is the one that retries
+    /// Waits for the delay. After its early part, ends sooner if the server answers others, or if this reflector is the one that retries
     /// while the others wait. Returns true if the server answered another request meanwhile.
     pub(crate) fn wait<'w>(
         &'w self,
         token: &'w Token,
-        (early, full): (Duration, Duration),
-        (clock, random): (&'w Arc<dyn Clock>, &'w Random),
+        Delay { early, full }: Delay,
+        clock: &'w Arc<dyn Clock>,
+        random: &'w Random,
     ) -> impl Future<Output = bool> + 'w {
         // Starts now, not at the first poll.
         let waiting = Waiting::new(&self.0.waiting);
@@ -98,7 +108,7 @@ impl Liveness {
 
     /// Returns true if this reflector is the one that retries while the others wait.
     fn takes_the_lead(&self, token: &Token, now: MonotonicTime) -> bool {
-        let mut scout = self.scout();
+        let mut scout = self.0.scout.lock();
         let is_taken = scout.as_ref().is_some_and(|(other, asked)| {
             let other = other.upgrade().filter(|other| !Arc::ptr_eq(other, &token.0));
             other.is_some() && now.saturating_since(*asked) < TURN
@@ -107,10 +117,6 @@ impl Liveness {
             *scout = Some((Arc::downgrade(&token.0), now));
         }
         !is_taken
-    }
-
-    fn scout(&self) -> std::sync::MutexGuard<'_, Option<(Weak<()>, MonotonicTime)>> {
-        self.0.scout.lock()
     }
 }
 
@@ -158,8 +164,11 @@ mod tests {
             Box::pin(async move {
                 let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
                 let random = Random::from_seed(1);
-                let chance = (&clock, &random);
-                self.liveness.wait(token, (EARLY, FULL), chance).await;
+                let delay = Delay {
+                    early: EARLY,
+                    full: FULL,
+                };
+                self.liveness.wait(token, delay, &clock, &random).await;
             })
         }
     }
@@ -171,7 +180,7 @@ mod tests {
 
     // D30
     #[test]
-    fn guarantee_1_an_answer_ends_the_wait_of_all_after_some_jitter() {
+    fn guarantee_1_a_response_ends_all_waits_with_jitter() {
         let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
         let mut waits = tokens.each_ref().map(|token| scene.wait(token));
         assert!(!waits.iter_mut().any(is_over));
@@ -184,7 +193,7 @@ mod tests {
 
     // D30
     #[test]
-    fn guarantee_2_one_asks_again_while_the_others_wait() {
+    fn guarantee_2_one_reflector_retries_while_the_others_wait() {
         let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
         let mut waits = tokens.each_ref().map(|token| scene.wait(token));
         assert!(!waits.iter_mut().any(is_over));
@@ -207,7 +216,7 @@ mod tests {
 
     // D30
     #[test]
-    fn guarantee_2_the_others_wait_out_their_back_off() {
+    fn guarantee_2_the_other_reflectors_complete_their_back_off() {
         let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
         let mut wait = scene.wait(&tokens[1]);
         for _ in 0..13 {
@@ -222,7 +231,7 @@ mod tests {
 
     // D30
     #[test]
-    fn guarantee_2_another_one_asks_when_the_first_has_recovered_or_waits_for_an_answer() {
+    fn guarantee_2_another_reflector_retries_after_the_first_recovers() {
         let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
         assert!(scene.liveness.takes_the_lead(&tokens[0], scene.clock.now()));
         scene.clock.advance(TURN);

@@ -38,14 +38,14 @@ pub use options::ReflectorOptions;
 pub use trouble::WatchError;
 
 use crate::{
-    Resource, Revision, Scope,
+    InformerContext, Resource, Revision, Scope,
     health::Reporter,
-    known::Known,
-    liveness::{Liveness, Token},
+    liveness::{Delay, Liveness, Token},
     object::{InvalidObject, Object},
+    presence_source::PresenceSource,
     response::Response,
-    store::Came,
-    wire::lines::{Event, Lines},
+    store::Freshness,
+    wire::lines::{Lines, WatchEvent},
 };
 use backoff::Backoff;
 
@@ -66,7 +66,7 @@ const WATCHES_TRIED: u32 = 3;
 /// Receives everything that the reflector learns: the single writer of a store. It is the first to hold the objects.
 pub(crate) trait Sink: Send {
     /// Begins a list. Objects that it does not contain were deleted.
-    fn begin(&mut self, came: Came);
+    fn begin(&mut self, freshness: Freshness);
     /// Adds an object of the list.
     fn listed(&mut self, object: Arc<Object>);
     /// Reports an object deleted during the list, with its last state. This does not advance the revision.
@@ -85,16 +85,23 @@ pub(crate) trait Sink: Send {
     fn invalid(&mut self, error: &InvalidObject);
 }
 
+/// The objects that one reflector lists and watches.
+pub(crate) struct Watched {
+    pub(crate) resource: Resource,
+    pub(crate) scope: Scope,
+    /// One namespace of the scope; empty for all.
+    pub(crate) namespace: String,
+}
+
 pub(crate) struct Reflector<S> {
     client: Client,
     resource: Resource,
     scope: Scope,
-    /// The namespace of the scope that this reflector lists; empty for all.
     namespace: String,
     options: ReflectorOptions,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
-    known: Known,
+    known: PresenceSource,
     sink: S,
     health: Reporter,
     backoff: Backoff,
@@ -124,29 +131,28 @@ struct Stream {
 
 impl<S: Sink> Reflector<S> {
     pub(crate) fn new(
-        client: Client,
-        (resource, scope, namespace): (Resource, Scope, &str),
+        context: &InformerContext,
+        watched: Watched,
         options: ReflectorOptions,
-        (clock, random, known): (Arc<dyn Clock>, Arc<Random>, Known),
         sink: S,
         health: Reporter,
     ) -> Self {
         let (streaming, paging) = (options.is_streaming(), true);
-        let backoff = Backoff::new(Arc::clone(&random));
+        let backoff = Backoff::new(Arc::clone(&context.random));
         let revision = Revision::new("");
         Self {
-            client,
-            resource,
-            scope,
-            namespace: namespace.to_owned(),
+            client: context.client.clone(),
+            resource: watched.resource,
+            scope: watched.scope,
+            namespace: watched.namespace,
             options,
-            clock,
-            random,
-            known,
+            clock: Arc::clone(&context.clock),
+            random: Arc::clone(&context.random),
+            known: context.known.clone(),
             sink,
             health,
             backoff,
-            liveness: Liveness::default(),
+            liveness: context.liveness.clone(),
             token: Token::default(),
             revision,
             streaming,
@@ -154,14 +160,6 @@ impl<S: Sink> Reflector<S> {
             paging,
             failed_watches: 0,
             not_found: 0,
-        }
-    }
-
-    /// Sets the shared liveness signal of the server.
-    pub(crate) fn sharing(self, liveness: &Liveness) -> Self {
-        Self {
-            liveness: liveness.clone(),
-            ..self
         }
     }
 
@@ -258,17 +256,17 @@ impl<S: Sink> Reflector<S> {
         // A kind that existed and is reported absent can still exist: a proxy can have written the answer.
         let is_doubtful = is_absent && (self.revision.is_known() || !is_agreed);
         let can_pass = trouble.can_pass_with_an_outage() || is_doubtful;
-        let (early, delay) = self.backoff.failed(now, &trouble, can_pass);
-        tracing::debug!(%resource, %trouble, ?delay, "list or watch failed; retrying");
+        let delay = self.backoff.failed(now, &trouble, can_pass);
+        tracing::debug!(%resource, %trouble, delay = ?delay.full, "list or watch failed; retrying");
         self.health.update(|health| {
             health.trouble = Some(Arc::new(trouble));
             health.absent = is_agreed;
         });
         let is_early = if is_absent {
-            self.until_there((early, delay), presence).await
+            self.until_there(delay, presence).await
         } else if !at_once {
-            let chance = (&self.clock, &*self.random);
-            self.liveness.wait(&self.token, (early, delay), chance).await
+            let wait = self.liveness.wait(&self.token, delay, &self.clock, &self.random);
+            wait.await
         } else {
             false
         };
@@ -277,11 +275,11 @@ impl<S: Sink> Reflector<S> {
         }
     }
 
-    /// Waits for these delays, and longer while the kind is known to be absent, but returns when it becomes present. Returns true
+    /// Waits for this delay, and longer while the kind is known to be absent, but returns when it becomes present. Returns true
     /// if the server answered another request meanwhile.
-    async fn until_there(&mut self, delays: (Duration, Duration), mut before: Presence) -> bool {
-        let chance = (&self.clock, &*self.random);
-        let mut due = std::pin::pin!(self.liveness.wait(&self.token, delays, chance));
+    async fn until_there(&mut self, delay: Delay, mut before: Presence) -> bool {
+        let due = self.liveness.wait(&self.token, delay, &self.clock, &self.random);
+        let mut due = std::pin::pin!(due);
         let mut has_objects = self.revision.is_known();
         loop {
             let now = self.known.look(&self.resource);
@@ -292,7 +290,7 @@ impl<S: Sink> Reflector<S> {
                 self.health.update(|health| health.absent = true);
                 if std::mem::take(&mut has_objects) {
                     // The server deleted the objects with the kind.
-                    self.sink.begin(Came::Newest);
+                    self.sink.begin(Freshness::Newest);
                     self.sink.end(&self.revision);
                 }
             }
@@ -352,7 +350,7 @@ impl<S: Sink> Reflector<S> {
         let (before, mut trouble) = (revision.clone(), None);
         let pushed = stream.lines.push(chunk, |line| {
             if trouble.is_none() {
-                trouble = apply(sink, revision, Event::parse(line)).err();
+                trouble = apply(sink, revision, WatchEvent::parse(line)).err();
             }
         });
         if *revision != before {
@@ -410,36 +408,36 @@ fn behind(seen: &Revision, told: Revision) -> WatchError {
 }
 
 /// Passes one event after the initial events to the sink, and advances the revision.
-fn apply(sink: &mut impl Sink, revision: &mut Revision, event: Event) -> Result<(), WatchError> {
+fn apply(sink: &mut impl Sink, revision: &mut Revision, event: WatchEvent) -> Result<(), WatchError> {
     let reached = match event {
-        Event::Added(object) | Event::Modified(object) => {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
             let reached = object.revision();
             if !sink.changed(object) {
                 return Err(behind(revision, reached));
             }
             reached
         }
-        Event::Deleted(object) => {
+        WatchEvent::Deleted(object) => {
             let reached = object.revision();
             if !sink.deleted(object) {
                 return Err(behind(revision, reached));
             }
             reached
         }
-        Event::Bookmark {
+        WatchEvent::Bookmark {
             revision: reached, ..
         } => {
             listing::check(revision, &reached)?;
             sink.progressed(&reached);
             reached
         }
-        Event::Invalid(error) => {
+        WatchEvent::Invalid(error) => {
             sink.invalid(&error);
             return Ok(());
         }
-        Event::Error(status) => return Err(WatchError::of_status(&status)),
-        Event::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
-        Event::Nothing => return Ok(()),
+        WatchEvent::Error(status) => return Err(WatchError::of_status(&status)),
+        WatchEvent::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
+        WatchEvent::Nothing => return Ok(()),
     };
     // An object without a revision does not show how far the watch is.
     if reached.is_known() {

@@ -2,13 +2,15 @@
 //! The objects that an informer watches: a resource and a scope.
 
 mod namespaces;
+mod scope;
 mod selector;
+#[cfg(test)]
+mod tests;
 
 use std::{
     any::TypeId,
     borrow::Cow,
     cmp::Ordering,
-    collections::BTreeSet,
     fmt,
     hash::{Hash, Hasher},
     sync::Arc,
@@ -20,7 +22,7 @@ use kube::{
 };
 
 pub(crate) use self::namespaces::Namespaces;
-use crate::{Object, ObjectDetail};
+pub use self::scope::Scope;
 
 /// A resource type of the API: group, version, kind and plural.
 ///
@@ -50,24 +52,6 @@ struct Names {
 
 /// Static for a Rust type, so that a typed call names its resource without a copy.
 type Name = Cow<'static, str>;
-
-/// The part of a resource to list and watch.
-///
-/// ```
-/// use steersman_cache::Scope;
-///
-/// let watched = |names: &str| names.split(',').fold(Scope::all(), Scope::namespace);
-/// assert_eq!(watched("a, b"), Scope::all().namespace("a").namespace("b"));
-/// assert_eq!(watched(""), Scope::all());
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[must_use]
-pub struct Scope {
-    namespaces: Namespaces,
-    labels: Option<String>,
-    fields: Option<String>,
-    metadata_only: bool,
-}
 
 impl Resource {
     /// Returns the resource of a type whose names are known at compile time.
@@ -266,186 +250,5 @@ impl fmt::Display for Resource {
             "" => write!(f, "{}/{}", self.names.plural, self.names.version),
             group => write!(f, "{}.{group}/{}", self.names.plural, self.names.version),
         }
-    }
-}
-
-impl fmt::Display for Scope {
-    /// Writes the restrictions of the scope, such as `namespaces=a,b labels=tier=front`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let namespaces = self
-            .namespaces
-            .named()
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(",");
-        let words = [
-            (!namespaces.is_empty()).then(|| format!("namespaces={namespaces}")),
-            self.labels.as_ref().map(|labels| format!("labels={labels}")),
-            self.fields.as_ref().map(|fields| format!("fields={fields}")),
-            self.metadata_only.then(|| "metadata".to_owned()),
-        ];
-        f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
-    }
-}
-
-impl Scope {
-    /// Selects all objects of the resource.
-    pub fn all() -> Self {
-        Self::default()
-    }
-
-    /// Selects objects of this namespace. Several calls select all of these namespaces. Default: all namespaces.
-    ///
-    /// An empty name means all namespaces, also next to other names, as in `WATCH_NAMESPACE`. White space around a name is
-    /// ignored. The informer rejects an invalid name without a request
-    /// ([`WatchError::InvalidNamespace`](crate::WatchError::InvalidNamespace)).
-    ///
-    /// The informer also rejects namespaces for a cluster-scoped kind without a request
-    /// ([`WatchError::NotNamespaced`](crate::WatchError::NotNamespaced)). Namespaces in the
-    /// [defaults](crate::CacheBuilder::defaults) of a cache do not apply to cluster-scoped kinds.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespaces.add(&namespace.into());
-        self
-    }
-
-    /// Selects objects by a label selector, such as `tier=front,env!=test`.
-    pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.labels = Some(selector.into());
-        self
-    }
-
-    /// Selects objects by a field selector, such as `spec.nodeName=node-1`.
-    pub fn fields(mut self, selector: impl Into<String>) -> Self {
-        self.fields = Some(selector.into());
-        self
-    }
-
-    /// Requests only the metadata of the objects.
-    pub fn metadata_only(mut self) -> Self {
-        self.metadata_only = true;
-        self
-    }
-
-    /// Returns true if the scope contains this namespace.
-    pub(crate) fn covers(&self, namespace: &str) -> bool {
-        self.namespaces.cover(namespace)
-    }
-
-    /// Returns whether the scope contains an object, or `None` if only a server can evaluate it.
-    pub(crate) fn holds(&self, object: &Object) -> Option<bool> {
-        let labels = self.labels.as_deref().unwrap_or_default();
-        let fields = self.fields.as_deref().unwrap_or_default();
-        if !self.covers(object.namespace()) {
-            return Some(false);
-        }
-        match (
-            selector::labels_match(labels, object),
-            selector::fields_match(fields, object),
-        ) {
-            (Some(false), _) | (_, Some(false)) => Some(false),
-            (Some(true), Some(true)) => Some(true),
-            _ => None,
-        }
-    }
-
-    /// Returns true if the scope contains all namespaces.
-    pub(crate) fn is_everywhere(&self) -> bool {
-        self.namespaces.named().is_empty()
-    }
-
-    /// Returns the namespaces to list, one request each; one empty name means all namespaces.
-    pub(crate) fn parts(&self) -> BTreeSet<String> {
-        if self.is_everywhere() {
-            BTreeSet::from([String::new()])
-        } else {
-            self.namespaces.named().clone()
-        }
-    }
-
-    /// Returns the same scope with other namespaces.
-    pub(crate) fn with_namespaces(&self, namespaces: Namespaces) -> Self {
-        Self {
-            namespaces,
-            ..self.clone()
-        }
-    }
-
-    pub(crate) fn is_metadata_only(&self) -> bool {
-        self.metadata_only
-    }
-
-    /// Returns the same scope for whole objects.
-    pub(crate) fn whole(&self) -> Self {
-        Self {
-            metadata_only: false,
-            ..self.clone()
-        }
-    }
-
-    /// Returns the same scope with this much of each object.
-    pub(crate) fn wanted(&self, wanted: ObjectDetail) -> Self {
-        match wanted {
-            ObjectDetail::Whole => self.whole(),
-            ObjectDetail::Metadata => self.clone().metadata_only(),
-        }
-    }
-
-    /// Returns the selectors as request parameters.
-    pub(crate) fn selectors(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let labels = self.labels.as_deref().map(|labels| ("labelSelector", labels));
-        labels
-            .into_iter()
-            .chain(self.fields.as_deref().map(|fields| ("fieldSelector", fields)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // R136
-    #[test]
-    fn a_type_has_its_names_and_names_lead_to_the_type() {
-        use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod};
-
-        let resources = [
-            Resource::of::<Pod>(),
-            Resource::of::<Deployment>(),
-            Resource::of::<Job>(),
-        ];
-        let names = resources.each_ref().map(|resource| {
-            (
-                resource.group(),
-                resource.version(),
-                resource.kind(),
-                resource.plural(),
-            )
-        });
-        let expected = [
-            ("", "v1", "Pod", "pods"),
-            ("apps", "v1", "Deployment", "deployments"),
-            ("batch", "v1", "Job", "jobs"),
-        ];
-        assert_eq!(names, expected);
-        for resource in &resources {
-            let types = [
-                resource.is_of::<Pod>(),
-                resource.is_of::<Deployment>(),
-                resource.is_of::<Job>(),
-            ];
-            assert_eq!(types.iter().filter(|is_it| **is_it).count(), 1, "{resource}");
-            assert_eq!(Resource::from(&ApiResource::from(resource)), *resource);
-        }
-        assert!(resources[0].is_of::<Pod>() && resources[1].is_of::<Deployment>());
-        let other_version = Resource::new("apps", "v1beta1", "Deployment", "deployments");
-        assert!(!other_version.is_of::<Deployment>());
-    }
-
-    #[test]
-    fn paths_are_those_of_the_api() {
-        let widgets = Resource::new("example.com", "v1", "Widget", "widgets");
-        assert_eq!(widgets.path("ns"), "/apis/example.com/v1/namespaces/ns/widgets");
-        assert_eq!(Resource::new("", "v1", "Pod", "pods").path(""), "/api/v1/pods");
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_compare_by_value_and_nothing_else_does() {
+    fn only_numeric_revisions_compare() {
         let compare = |a: &str, b: &str| Revision::new(a).compare(&Revision::new(b));
         assert_eq!(compare("9", "10"), Some(Ordering::Less));
         assert_eq!(compare("99999999999999999999999", "9"), Some(Ordering::Greater));

@@ -47,7 +47,7 @@ mod writer;
 
 use std::{fmt, sync::Arc};
 
-pub(crate) use self::state::{Came, State};
+pub(crate) use self::state::{Freshness, State};
 pub use self::{
     query::Query,
     representation::Representation,

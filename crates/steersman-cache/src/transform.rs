@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_2_dropped_fields_leave_the_rest_as_it_was() {
+    fn guarantee_2_dropping_fields_keeps_the_others() {
         let transform = Transform::drop_fields([
             "status",
             r"metadata.annotations.a\.b/c",
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_1_the_header_stays_whatever_is_dropped() {
+    fn guarantee_1_metadata_survives_every_transform() {
         let header = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}"#;
         let drop = Transform::drop_fields(["metadata", "kind", "metadata.name", "spec", "status"]);
         assert_eq!(kept(&drop), header);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_fields_are_all_that_is_left() {
+    fn keeps_only_the_listed_fields() {
         let transform = Transform::keep_fields(["metadata.labels", "spec.containers.name", "spec.nothing"]);
         assert_eq!(
             kept(&transform),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_metadata_only_is_known_as_that_afterwards() {
+    fn marks_a_transformed_object_as_metadata_only() {
         let mut object = Object::from_slice(OBJECT.as_bytes()).unwrap();
         object.mark_metadata_only();
         let left = Transform::drop_fields(["metadata.labels"]).apply(object);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_with_escapes_are_dropped_all_the_same() {
+    fn drops_keys_with_escapes() {
         let json = r#"{"metadata":{"name":"a"},"spec":{"se\u0063ret":1,"b":{}}}"#;
         let object = Object::from_slice(json.as_bytes()).unwrap();
         let left = Transform::drop_fields(["spec.secret"]).apply(object);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_and_empty_lists_do_no_harm() {
+    fn accepts_white_space_and_empty_lists() {
         let json = r#"{ "metadata" : { "name" : "a" } , "spec" : [ ] , "x" : [ { "y" : 1 , "z" : 2 } ] }"#;
         let object = Object::from_slice(json.as_bytes()).unwrap();
         let left = Transform::drop_fields(["spec.a", "x.y"]).apply(object);

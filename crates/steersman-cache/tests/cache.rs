@@ -23,7 +23,7 @@ fn secrets() -> Resource {
     Resource::of::<Secret>()
 }
 
-/// How the one request for a collection ended, once it has.
+/// Returns the end of the only collection request.
 async fn end_of(proxy: &FaultProxy, plural: &str) -> Ended {
     let is_of = |exchange: &&Exchange| exchange.path.ends_with(&format!("/{plural}"));
     proxy.wait_for(|all| all.iter().find(is_of)?.ended).await
@@ -80,7 +80,7 @@ async fn guarantee_1_another_scope_is_another_informer(fixture: Fixture) {
 
 // R139
 #[steersman_testing::test]
-async fn guarantee_2_of_fifty_kinds_only_the_one_that_is_used_is_listed(fixture: Fixture) {
+async fn guarantee_2_lists_only_kinds_that_are_used(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let mut builder = Cache::builder(through(&fixture, &proxy));
     for number in 0..49 {
@@ -108,7 +108,7 @@ async fn guarantee_2_of_fifty_kinds_only_the_one_that_is_used_is_listed(fixture:
 
 // R12, R16, R172
 #[steersman_testing::test]
-async fn guarantee_3_the_watch_closes_with_the_last_handle_and_no_other_does(fixture: Fixture) {
+async fn guarantee_3_closes_the_watch_when_the_last_handle_is_dropped(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
@@ -152,7 +152,7 @@ async fn secret(fixture: &Fixture, name: &str) {
 
 // R12
 #[steersman_testing::test]
-async fn guarantee_3_one_who_comes_back_in_time_finds_the_informer_warm(fixture: Fixture) {
+async fn guarantee_3_an_informer_lingers_for_the_next_user(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
     let linger = Duration::from_secs(5);
@@ -176,7 +176,7 @@ async fn guarantee_3_one_who_comes_back_in_time_finds_the_informer_warm(fixture:
 }
 
 #[steersman_testing::test]
-async fn guarantee_3_one_that_is_not_wanted_back_ends_when_it_is_let_go(fixture: Fixture) {
+async fn guarantee_3_an_informer_that_does_not_linger_ends_at_once(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
     let cache = cache(&fixture, surroundings_at(client, Arc::new(clock)))
@@ -193,7 +193,7 @@ async fn guarantee_3_one_that_is_not_wanted_back_ends_when_it_is_let_go(fixture:
 
 // R12, R16, R172
 #[steersman_testing::test]
-async fn guarantee_4_a_removed_informer_ends_at_once_although_it_is_held(fixture: Fixture) {
+async fn guarantee_4_removing_ends_an_informer_that_is_in_use(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
     let cache = cache(&fixture, surroundings_at(client, Arc::new(clock)))
@@ -220,7 +220,7 @@ async fn guarantee_4_a_removed_informer_ends_at_once_although_it_is_held(fixture
 
 // R17
 #[steersman_testing::test]
-async fn guarantee_4_who_asks_again_after_a_removal_gets_a_new_informer(fixture: Fixture) {
+async fn guarantee_4_starts_a_new_informer_after_a_removal(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let proxy = fixture.proxy().await;
@@ -303,7 +303,7 @@ async fn a_read_waits_until_the_informer_is_in_sync_or_has_a_reason_not_to_be(fi
     assert!(first.as_mut().now_or_never().is_none());
     stall.hit().await;
     assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
-    // Who does not want to wait any longer lets it go, and keeps no other from waiting.
+    // A cancelled wait does not affect other waiters.
     drop(first);
     cache.remove(&config_maps());
     assert!(matches!(second.await, Err(ReadError::NotCached { .. })));
@@ -328,7 +328,7 @@ async fn a_read_waits_until_the_informer_is_in_sync_or_has_a_reason_not_to_be(fi
 
 // R144
 #[steersman_testing::test]
-async fn options_of_a_kind_go_before_the_defaults(fixture: Fixture) {
+async fn options_of_a_kind_override_the_defaults(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let scope = Scope::all().namespace(fixture.namespace()).labels("tier=front");
     let cache = cache(&fixture, through(&fixture, &proxy))
@@ -344,7 +344,7 @@ async fn options_of_a_kind_go_before_the_defaults(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn guarantee_4_metadata_and_whole_objects_come_by_one_watch(fixture: Fixture) {
+async fn guarantee_4_one_watch_serves_metadata_and_whole_objects(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let proxy = fixture.proxy().await;
@@ -369,7 +369,7 @@ async fn guarantee_4_metadata_and_whole_objects_come_by_one_watch(fixture: Fixtu
     assert!(!object.is_metadata_only());
     assert_eq!(cache.informers().len(), 1);
 
-    // Who wants metadata now shares what is there.
+    // A metadata reader shares the informer.
     let again = cache.informer(&config_maps());
     again.synced().await;
     let open = |all: &[steersman_testing::proxy::Exchange]| all.iter().filter(|one| one.is_open()).count();
@@ -379,7 +379,7 @@ async fn guarantee_4_metadata_and_whole_objects_come_by_one_watch(fixture: Fixtu
 
 // R144
 #[steersman_testing::test]
-async fn guarantee_4_who_wants_whole_objects_later_hears_of_each_as_new(fixture: Fixture) {
+async fn guarantee_4_widening_delivers_each_object_as_added(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b"]).await;
     let proxy = fixture.proxy().await;
@@ -408,7 +408,7 @@ async fn guarantee_4_who_wants_whole_objects_later_hears_of_each_as_new(fixture:
 }
 
 #[steersman_testing::test]
-async fn a_deletion_says_that_only_the_metadata_is_known(fixture: Fixture) {
+async fn a_deletion_of_a_metadata_informer_has_only_metadata(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let proxy = fixture.proxy().await;
@@ -429,7 +429,7 @@ async fn a_deletion_says_that_only_the_metadata_is_known(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn guarantee_6_what_leaves_a_selector_and_comes_back_is_seen(fixture: Fixture) {
+async fn guarantee_6_shows_an_object_that_returns_to_a_selector(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_with("a", serde_json::json!({"tier": "front"})).await;
     let proxy = fixture.proxy().await;

@@ -13,10 +13,10 @@ use kube::{
 use serde_json::json;
 use steersman_cache::{Query, ReflectorOptions};
 use steersman_testing::{Fixture, Identity};
-use support::{Heard, Maps, informer_with, surroundings, value};
+use support::{Heard, Maps, context, informer_with, value};
 
 #[steersman_testing::test]
-async fn it_reads_and_writes_as_any_other(fixture: Fixture) {
+async fn the_client_reads_and_writes(fixture: Fixture) {
     let config = fixture.endpoint().config(fixture.admin()).unwrap();
     let client = steersman_cache::client(&config).unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(client, fixture.namespace());
@@ -28,7 +28,7 @@ async fn it_reads_and_writes_as_any_other(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn it_is_nobody_else(fixture: Fixture) {
+async fn the_client_uses_the_given_credentials(fixture: Fixture) {
     let stranger = Identity::new("stranger", "no-such-token");
     let config = fixture.endpoint().config(&stranger).unwrap();
     let client = steersman_cache::client(&config).unwrap();
@@ -41,7 +41,7 @@ async fn it_is_nobody_else(fixture: Fixture) {
 
 /// Streams of the size at which sockets are polled, and what follows them on the same connection.
 #[steersman_testing::test]
-async fn a_long_list_is_whole_and_changes_follow_it(fixture: Fixture) {
+async fn delivers_a_long_list_and_its_changes(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let long = "x".repeat(200_000);
     for number in 0..20 {
@@ -50,10 +50,10 @@ async fn a_long_list_is_whole_and_changes_follow_it(fixture: Fixture) {
         maps.set(&name, &format!("{number} {long}")).await;
     }
     let config = fixture.endpoint().config(fixture.admin()).unwrap();
-    let surroundings = surroundings(steersman_cache::client(&config).unwrap());
+    let context = context(steersman_cache::client(&config).unwrap());
     for streaming in [true, false] {
         let options = ReflectorOptions::default().streaming(streaming);
-        let informer = informer_with(&fixture, &surroundings, options);
+        let informer = informer_with(&fixture, &context, options);
         informer.synced().await;
         let listed: Vec<_> = informer
             .store()
@@ -77,7 +77,7 @@ async fn a_long_list_is_whole_and_changes_follow_it(fixture: Fixture) {
 }
 
 #[test]
-fn behind_a_proxy_it_is_what_kube_makes_of_it() {
+fn uses_the_connector_of_kube_for_a_proxy() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _guard = runtime.enter();
     let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());

@@ -20,7 +20,7 @@ use steersman_cache::{
 };
 use steersman_core::TestClock;
 use steersman_testing::Fixture;
-use support::{Heard, Maps, config_maps, here, informer, names, say, surroundings, surroundings_at, value};
+use support::{Heard, Maps, config_maps, context, here, informer, names, say, surroundings_at, value};
 
 /// Ten objects that change and partly go; gives how many events that makes.
 async fn commotion(maps: &Maps) -> usize {
@@ -39,10 +39,10 @@ async fn commotion(maps: &Maps) -> usize {
 
 // R127
 #[steersman_testing::test]
-async fn guarantee_1_a_handler_hears_in_order_and_the_store_is_as_new(fixture: Fixture) {
+async fn guarantee_1_events_are_in_order_and_the_store_is_as_new(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("object-early").await;
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let (store, heard, wrong) = (
         informer.store().clone(),
         Heard::default(),
@@ -94,9 +94,9 @@ async fn guarantee_1_a_handler_hears_in_order_and_the_store_is_as_new(fixture: F
 
 // R122
 #[steersman_testing::test]
-async fn guarantee_1_each_of_several_handlers_hears_of_everything(fixture: Fixture) {
+async fn guarantee_1_every_handler_receives_every_event(fixture: Fixture) {
     let maps = Maps::of(&fixture);
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let heard: Vec<Heard> = (0..5).map(|_| Heard::default()).collect();
     let _registrations: Vec<_> = heard
         .iter()
@@ -112,10 +112,10 @@ async fn guarantee_1_each_of_several_handlers_hears_of_everything(fixture: Fixtu
 
 // R122
 #[steersman_testing::test]
-async fn guarantee_2_handlers_that_come_during_writes_miss_nothing(fixture: Fixture) {
+async fn guarantee_2_handlers_added_during_writes_miss_nothing(fixture: Fixture) {
     const COUNT: usize = 120;
     let maps = Maps::of(&fixture);
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let first = Heard::default();
     let _first = informer.handle("first", first.handler());
     let writes = async {
@@ -161,9 +161,9 @@ async fn guarantee_2_handlers_that_come_during_writes_miss_nothing(fixture: Fixt
 }
 
 #[steersman_testing::test]
-async fn guarantee_2_a_late_handler_hears_of_every_object_as_initial(fixture: Fixture) {
+async fn guarantee_2_a_late_handler_receives_each_object_as_initial(fixture: Fixture) {
     let maps = Maps::of(&fixture);
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let early = Heard::default();
     let _early = informer.handle("early", early.handler());
     informer.synced().await;
@@ -180,10 +180,10 @@ async fn guarantee_2_a_late_handler_hears_of_every_object_as_initial(fixture: Fi
 }
 
 #[steersman_testing::test]
-async fn an_object_that_is_deleted_and_created_again_goes_and_comes(fixture: Fixture) {
+async fn a_recreated_object_is_deleted_and_added(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let heard = Heard::default();
     let _registration = informer.handle("test", heard.handler());
     informer.synced().await;
@@ -197,10 +197,10 @@ async fn an_object_that_is_deleted_and_created_again_goes_and_comes(fixture: Fix
 
 // R164
 #[steersman_testing::test]
-async fn a_deletion_is_told_with_the_last_state(fixture: Fixture) {
+async fn a_deletion_has_the_last_state(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let heard = Heard::default();
     let _registration = informer.handle("test", heard.handler());
     informer.synced().await;
@@ -224,9 +224,9 @@ async fn a_deletion_is_told_with_the_last_state(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_handler_whose_registration_dropped_is_not_called(fixture: Fixture) {
+async fn does_not_call_a_handler_without_a_registration(fixture: Fixture) {
     let maps = Maps::of(&fixture);
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let (stays, goes) = (Heard::default(), Heard::default());
     let _registration = informer.handle("stays", stays.handler());
     let registration = informer.handle("goes", goes.handler());
@@ -241,7 +241,7 @@ async fn a_handler_whose_registration_dropped_is_not_called(fixture: Fixture) {
 
 #[steersman_testing::test]
 async fn a_dropped_registration_drops_its_handler_without_an_event(fixture: Fixture) {
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     informer.synced().await;
     let memory = Arc::new(());
     for _ in 0..100 {
@@ -254,10 +254,7 @@ async fn a_dropped_registration_drops_its_handler_without_an_event(fixture: Fixt
 // D31
 #[steersman_testing::test]
 async fn a_handler_can_hold_the_cache_that_holds_its_informer(fixture: Fixture) {
-    let (memory, cache) = (
-        Arc::new(()),
-        Cache::builder(surroundings(fixture.client())).build(),
-    );
+    let (memory, cache) = (Arc::new(()), Cache::builder(context(fixture.client())).build());
     let held = cache.informer(&config_maps());
     let captured = (cache, held.clone(), Arc::clone(&memory));
     let registration = held.handle("holds", move |_: &Event| _ = &captured);
@@ -269,7 +266,7 @@ async fn a_handler_can_hold_the_cache_that_holds_its_informer(fixture: Fixture) 
     }
 }
 
-/// Panics when it is told that its informer was ended.
+/// Panics in `ended`.
 struct Unprepared;
 
 impl Handler for Unprepared {
@@ -280,8 +277,8 @@ impl Handler for Unprepared {
 }
 
 #[steersman_testing::test]
-async fn guarantee_4_a_handler_that_panics_at_the_end_harms_no_other(fixture: Fixture) {
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+async fn guarantee_4_a_panic_in_ended_does_not_affect_other_handlers(fixture: Fixture) {
+    let informer = informer(&fixture, &context(fixture.client()));
     informer.synced().await;
     let clumsy = informer.handle("unprepared", Unprepared);
     let mut stream = informer.subscribe("stream", 8);
@@ -291,7 +288,7 @@ async fn guarantee_4_a_handler_that_panics_at_the_end_harms_no_other(fixture: Fi
     assert_eq!(informer.stats().panicked_handlers, [("unprepared".to_owned(), 1)]);
 }
 
-/// What was logged, in all tests of this file.
+/// Log of all tests in this file.
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Logging;
@@ -321,12 +318,12 @@ impl tracing::Subscriber for Logging {
 }
 
 #[steersman_testing::test]
-async fn guarantee_4_a_handler_that_panics_is_named_and_harms_no_other(fixture: Fixture) {
+async fn guarantee_4_logs_a_panicking_handler_and_calls_the_others(fixture: Fixture) {
     // Another test may have been first, with the same one.
     let _ = tracing::subscriber::set_global_default(Logging);
     let maps = Maps::of(&fixture);
     maps.create("a").await;
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let (before, after) = (Heard::default(), Heard::default());
     let _before = informer.handle("before", before.handler());
     let _clumsy = informer.handle("clumsy", |event: &Event| {
@@ -365,7 +362,7 @@ async fn guarantee_4_a_handler_that_panics_is_named_and_harms_no_other(fixture: 
 
 // R167
 #[steersman_testing::test]
-async fn functions_that_panic_over_an_object_keep_nobody_from_hearing_of_it(fixture: Fixture) {
+async fn a_panicking_function_does_not_block_events(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let bad = |object: &Object| object.name() == "bad";
     let store = StoreOptions::new().transform(Transform::new().only(move |object| {
@@ -373,7 +370,7 @@ async fn functions_that_panic_over_an_object_keep_nobody_from_hearing_of_it(fixt
         true
     }));
     let informer = Informer::start(
-        &surroundings(fixture.client()),
+        &context(fixture.client()),
         config_maps(),
         here(&fixture),
         InformerOptions::default().store(store),
@@ -394,7 +391,7 @@ async fn functions_that_panic_over_an_object_keep_nobody_from_hearing_of_it(fixt
 }
 
 #[steersman_testing::test]
-async fn guarantee_4_a_handler_that_is_slow_is_named(fixture: Fixture) {
+async fn guarantee_4_logs_a_slow_handler(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let clock = TestClock::new();
     let informer = informer(
@@ -425,10 +422,10 @@ async fn next(subscription: &mut Subscription) -> String {
 
 // R130, R131
 #[steersman_testing::test]
-async fn guarantee_5_a_slow_subscriber_delays_nobody_and_is_told_what_it_skipped(fixture: Fixture) {
+async fn guarantee_5_a_slow_subscriber_skips_events_and_delays_no_other(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b"]).await;
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     informer.synced().await;
     let mut slow = informer.subscribe("slow", 4);
     let mut quick = informer.subscribe("quick", 100);
@@ -465,10 +462,10 @@ async fn guarantee_5_a_slow_subscriber_delays_nobody_and_is_told_what_it_skipped
 
 // R130
 #[steersman_testing::test]
-async fn guarantee_5_a_slow_subscriber_hears_that_an_object_was_replaced(fixture: Fixture) {
+async fn guarantee_5_a_slow_subscriber_receives_a_replacement(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     informer.synced().await;
     let mut slow = informer.subscribe("slow", 2);
     assert_eq!(next(&mut slow).await, "initial a");

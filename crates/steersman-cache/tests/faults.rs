@@ -25,8 +25,8 @@ use steersman_testing::{
     proxy::{Cut, Fault, Injected, Matching},
 };
 use support::{
-    Heard, Maps, config_maps, custom, define, here, informer, informer_with, is_list, names, next_deadline,
-    parameter, requests, served, sorted, surroundings, surroundings_at, through,
+    Heard, Maps, config_maps, context, custom, define, here, informer, informer_with, is_list, names,
+    next_deadline, parameter, requests, served, sorted, surroundings_at, through,
 };
 
 /// Cuts the watch, changes something, and sees that the next watch goes on from where the first one was.
@@ -62,25 +62,25 @@ async fn a_cut_watch_goes_on(fixture: &Fixture, cut: Cut) {
 
 // R123
 #[steersman_testing::test]
-async fn a_watch_that_ends_goes_on_where_it_was(fixture: Fixture) {
+async fn resumes_a_watch_that_ends(fixture: Fixture) {
     a_cut_watch_goes_on(&fixture, Cut::Clean).await;
 }
 
 // R123
 #[steersman_testing::test]
-async fn a_watch_that_breaks_goes_on_where_it_was(fixture: Fixture) {
+async fn resumes_a_broken_watch(fixture: Fixture) {
     a_cut_watch_goes_on(&fixture, Cut::Abrupt).await;
 }
 
 // R123
 #[steersman_testing::test]
-async fn a_watch_that_breaks_in_mid_line_goes_on_where_it_was(fixture: Fixture) {
+async fn resumes_a_watch_that_breaks_within_a_line(fixture: Fixture) {
     a_cut_watch_goes_on(&fixture, Cut::MidLine).await;
 }
 
 // R124
 #[steersman_testing::test]
-async fn a_watch_that_breaks_again_and_again_loses_nothing(fixture: Fixture) {
+async fn a_watch_that_breaks_repeatedly_loses_nothing(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let proxy = fixture.proxy().await;
     let informer = informer(&fixture, &through(&fixture, &proxy));
@@ -158,7 +158,7 @@ async fn a_burst_of_changes_over_breaking_watches_ends_in_what_the_server_has(fi
 
 // R123, R150
 #[steersman_testing::test]
-async fn guarantee_3_deletions_missed_before_a_410_are_told_as_of_unknown_final_state(fixture: Fixture) {
+async fn guarantee_3_deletions_missed_before_410_have_an_unknown_final_state(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["same", "changed", "replaced", "gone"]).await;
     let proxy = fixture.proxy().await;
@@ -209,14 +209,14 @@ async fn guarantee_3_deletions_missed_before_a_410_are_told_as_of_unknown_final_
 }
 
 #[steersman_testing::test]
-async fn a_permission_that_is_taken_away_is_named_and_missed_until_it_is_back(fixture: Fixture) {
+async fn reports_a_revoked_permission_until_it_is_granted(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let user = fixture.user("reader").await;
     let verbs = ["list", "watch"];
     let grant = user.grant("", &["configmaps"], &verbs).await.unwrap();
     let proxy = fixture.proxy().await;
-    let informer = informer(&fixture, &surroundings(proxy.client(user.identity()).unwrap()));
+    let informer = informer(&fixture, &context(proxy.client(user.identity()).unwrap()));
     let heard = Heard::default();
     let _registration = informer.handle("test", heard.handler());
     informer.synced().await;
@@ -239,9 +239,9 @@ async fn a_permission_that_is_taken_away_is_named_and_missed_until_it_is_back(fi
 }
 
 #[steersman_testing::test]
-async fn a_kind_that_is_installed_later_comes_into_sync(fixture: Fixture) {
+async fn syncs_a_kind_that_is_installed_later(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
-    let surroundings = surroundings_at(proxy.client(fixture.admin()).unwrap(), Arc::new(clock.clone()));
+    let context = surroundings_at(proxy.client(fixture.admin()).unwrap(), Arc::new(clock.clone()));
     let widgets = Resource::new(fixture.group(), "v1", "Widget", "widgets");
     // With limits for answers that are not reached: what is waited for is the time to ask again.
     let hour = Duration::from_secs(3600);
@@ -249,7 +249,7 @@ async fn a_kind_that_is_installed_later_comes_into_sync(fixture: Fixture) {
         .initial_events_within(hour)
         .answer_within(hour);
     let options = InformerOptions::default().reflector(options);
-    let informer = Informer::start(&surroundings, widgets.clone(), here(&fixture), options);
+    let informer = Informer::start(&context, widgets.clone(), here(&fixture), options);
     let trouble = informer.settled().await.unwrap_err();
     assert_eq!(*trouble, WatchError::Absent);
     // It asks again and again, ever more seldom.
@@ -275,14 +275,14 @@ async fn a_kind_that_is_installed_later_comes_into_sync(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_kind_that_is_removed_takes_its_objects_with_it(fixture: Fixture) {
+async fn removing_a_kind_deletes_its_objects(fixture: Fixture) {
     let widgets = define(&fixture, "Widget").await;
     let api = served(&fixture, &widgets).await;
     api.create(&PostParams::default(), &custom(&widgets, "a"))
         .await
         .unwrap();
     let informer = Informer::start(
-        &surroundings(fixture.client()),
+        &context(fixture.client()),
         widgets.clone(),
         here(&fixture),
         InformerOptions::default(),
@@ -300,7 +300,7 @@ async fn a_kind_that_is_removed_takes_its_objects_with_it(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_server_that_asks_for_patience_gets_it(fixture: Fixture) {
+async fn honours_retry_after_of_the_server(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
@@ -322,7 +322,7 @@ async fn a_server_that_asks_for_patience_gets_it(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_server_that_asks_for_a_day_is_asked_again_after_two_minutes(fixture: Fixture) {
+async fn limits_retry_after_of_a_day_to_two_minutes(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
@@ -338,7 +338,7 @@ async fn a_server_that_asks_for_a_day_is_asked_again_after_two_minutes(fixture: 
 }
 
 #[steersman_testing::test]
-async fn an_unplugged_server_is_named_and_caught_up_with(fixture: Fixture) {
+async fn reports_an_unreachable_server_and_catches_up(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let proxy = fixture.proxy().await;
@@ -359,12 +359,12 @@ async fn an_unplugged_server_is_named_and_caught_up_with(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_server_that_restarts_is_caught_up_with(fixture: Fixture) {
+async fn catches_up_after_a_restart_of_the_server(fixture: Fixture) {
     let mut server = fixture.own_server(OwnServerOptions::default()).await;
     let maps = Maps(Api::<ConfigMap>::namespaced(server.client(), "default"));
     maps.create("a").await;
     let informer = Informer::start(
-        &surroundings(server.client()),
+        &context(server.client()),
         config_maps(),
         Scope::all().namespace("default"),
         InformerOptions::default(),
@@ -380,7 +380,7 @@ async fn a_server_that_restarts_is_caught_up_with(fixture: Fixture) {
     );
     assert!(health.synced && names(&informer) == ["a"]);
     server.restart().await.unwrap();
-    // Its connections are new: whoever has one that is dead learns it from what is written there.
+    // Its connections are new: a client notices a dead connection at its next write.
     let maps = Maps(Api::<ConfigMap>::namespaced(server.client(), "default"));
     maps.create("b").await;
     maps.delete("a").await;
@@ -401,7 +401,7 @@ async fn relists_after_the_server_has_compacted_the_revision_of_a_watch(fixture:
     let maps = Maps(Api::<ConfigMap>::namespaced(server.client(), "default"));
     maps.create_all(&["a", "b"]).await;
     let informer = Informer::start(
-        &surroundings(proxy.client(server.admin()).unwrap()),
+        &context(proxy.client(server.admin()).unwrap()),
         config_maps(),
         Scope::all().namespace("default"),
         InformerOptions::default(),
@@ -425,7 +425,7 @@ async fn relists_after_the_server_has_compacted_the_revision_of_a_watch(fixture:
 
 // R150
 #[steersman_testing::test]
-async fn an_object_that_is_no_such_type_does_not_disturb_the_others(fixture: Fixture) {
+async fn an_object_of_another_type_does_not_affect_the_others(fixture: Fixture) {
     #[derive(Debug, serde::Deserialize)]
     struct Widget {
         spec: Spec,
@@ -444,7 +444,7 @@ async fn an_object_that_is_no_such_type_does_not_disturb_the_others(fixture: Fix
     create("first", json!(1)).await;
     create("odd", json!("large")).await;
     let informer = Informer::start(
-        &surroundings(fixture.client()),
+        &context(fixture.client()),
         widgets.clone(),
         here(&fixture),
         InformerOptions::default(),
@@ -532,13 +532,13 @@ async fn garbage_does_no_harm(
     maps.create_all(&["a", "b", "c"]).await;
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
-    let surroundings = surroundings_at(client, Arc::new(clock.clone()));
+    let context = surroundings_at(client, Arc::new(clock.clone()));
     let hour = Duration::from_secs(3600);
     let options = options
         .watch_for(24 * hour)
         .initial_events_within(hour)
         .answer_within(hour);
-    let informer = informer_with(fixture, &surroundings, options);
+    let informer = informer_with(fixture, &context, options);
     informer.synced().await;
     let before = names(&informer);
     let heard = Heard::default();

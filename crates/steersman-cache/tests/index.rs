@@ -69,7 +69,7 @@ fn guarantee_2_an_index_added_to_a_running_store_is_complete() {
 
 // R128
 #[test]
-fn guarantee_2_an_index_added_amid_changes_misses_none() {
+fn guarantee_2_an_index_added_during_changes_is_complete() {
     for _ in 0..20 {
         let (mut writer, store) = store(StoreOptions::new());
         let (index, _) = by_key();
@@ -91,7 +91,7 @@ fn guarantee_2_an_index_added_amid_changes_misses_none() {
 
 // R128
 #[test]
-fn guarantee_3_another_index_of_the_same_name_is_refused_by_name() {
+fn guarantee_3_rejects_another_index_of_the_same_name() {
     let (_writer, store) = store(StoreOptions::new());
     let (first, _) = by_key();
     store.add_index(&first).unwrap();
@@ -118,7 +118,7 @@ fn guarantee_4_a_lookup_gives_the_same_with_and_without_the_index() {
 }
 
 #[test]
-fn guarantee_5_an_index_goes_with_the_last_who_holds_it() {
+fn guarantee_5_drops_an_index_with_its_last_handle() {
     let (mut writer, store) = store(StoreOptions::new());
     let (first, runs) = by_key();
     store.add_index(&first).unwrap();

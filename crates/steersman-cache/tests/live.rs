@@ -14,7 +14,7 @@ use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, ResourceExt, client::Body};
 use steersman_cache::{Cache, CacheMissPolicy, Query, Reader};
-use support::surroundings;
+use support::context;
 
 /// A reader past the cache whose server gives these pages in turn, and the queries that it is asked.
 fn reader(pages: &[(&'static str, &[&str])]) -> (Reader, Arc<Mutex<Vec<String>>>) {
@@ -34,7 +34,7 @@ fn reader(pages: &[(&'static str, &[&str])]) -> (Reader, Arc<Mutex<Vec<String>>>
         let page = pages.lock().unwrap().pop().expect("there are no more pages");
         async move { Ok::<_, Infallible>(Response::new(Body::from(page.into_bytes()))) }
     });
-    let cache = Cache::builder(surroundings(Client::new(service, "default"))).build();
+    let cache = Cache::builder(context(Client::new(service, "default"))).build();
     (cache.reader(CacheMissPolicy::Live), asked)
 }
 
@@ -50,7 +50,7 @@ const NAMELESS: &str = r#"{"metadata":{}}"#;
 
 // R52
 #[tokio::test]
-async fn a_limited_list_goes_on_until_it_has_so_many() {
+async fn a_limited_list_stops_at_its_limit() {
     let (reader, asked) = reader(&[("1", &[]), ("2", &[A, NAMELESS]), ("3", &[B]), ("", &[C])]);
     assert_eq!(names(&reader, &Query::new().limit(2)).await, ["a", "b"]);
     assert_eq!(
@@ -60,7 +60,7 @@ async fn a_limited_list_goes_on_until_it_has_so_many() {
 }
 
 #[tokio::test]
-async fn a_list_without_a_limit_goes_on_to_the_end() {
+async fn a_list_without_a_limit_reads_all_pages() {
     let (reader, asked) = reader(&[("1", &[A, B]), ("", &[C])]);
     assert_eq!(names(&reader, &Query::new()).await, ["a", "b", "c"]);
     assert_eq!(*asked.lock().unwrap(), ["", "continue=1"]);

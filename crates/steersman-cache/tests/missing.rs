@@ -14,7 +14,7 @@ use support::{Maps, cache, config_maps, requests, through};
 
 // R129
 #[steersman_testing::test]
-async fn a_reader_that_may_not_start_informers_keeps_none_alive(fixture: Fixture) {
+async fn a_reader_without_permission_to_start_informers_keeps_none_alive(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
@@ -46,9 +46,7 @@ async fn a_reader_that_may_not_start_informers_keeps_none_alive(fixture: Fixture
 
 // R129
 #[steersman_testing::test]
-async fn an_informer_that_nobody_holds_is_none_to_read_from_for_those_who_may_not_start_one(
-    fixture: Fixture,
-) {
+async fn a_restricted_reader_does_not_use_a_lingering_informer(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy))
@@ -61,7 +59,7 @@ async fn an_informer_that_nobody_holds_is_none_to_read_from_for_those_who_may_no
     let refusing = cache.reader(CacheMissPolicy::Refuse);
     let found = refusing.get::<ConfigMap>(fixture.namespace(), "a").await;
     assert!(matches!(found, Err(ReadError::NotCached { .. })), "{found:?}");
-    // Who may start one comes back to it.
+    // A reader that starts informers uses it again.
     let found = cache
         .reader(CacheMissPolicy::Start)
         .get::<ConfigMap>(fixture.namespace(), "a")

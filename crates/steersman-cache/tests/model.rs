@@ -119,7 +119,7 @@ impl Thing {
         (self.namespace.clone(), self.name.clone())
     }
 
-    /// Whether it is the same as what comes, or a newer revision of the same uid.
+    /// Reports whether it equals the new object, or is a newer revision of the same uid.
     fn is_as_new(&self, other: &Self) -> bool {
         self == other || (self.uid == other.uid && self.revision > other.revision)
     }
@@ -175,7 +175,7 @@ impl Ask {
             && self.values.iter().all(|value| thing.values.contains(value))
     }
 
-    /// What a store answers is what the model has, up to the limit.
+    /// A store returns the same as the model, up to the limit.
     fn check(&self, store: &Store, model: &Model, index: &Index<u8>) -> Result<(), TestCaseError> {
         let wanted: BTreeSet<_> = model
             .values()
@@ -272,7 +272,7 @@ fn run(
 proptest! {
     // R121 R128
     #[test]
-    fn a_store_is_what_a_map_would_be(
+    fn a_store_behaves_like_a_map(
         steps in prop::collection::vec(step(), 1..120),
         representation in prop::sample::select(vec![Representation::bytes(), Representation::decoded::<Values>()]),
     ) {
@@ -298,7 +298,7 @@ proptest! {
         }
     }
 
-    /// The watch brings the same history later; whoever wrote it sees it now, and neither sees anything twice.
+    /// The watch delivers the same history later; the writer sees it now, and neither sees a change twice.
     #[test]
     fn an_overlay_shows_the_newest_of_store_and_writes(
         history in prop::collection::vec((thing(), any::<bool>(), any::<bool>()), 1..60),

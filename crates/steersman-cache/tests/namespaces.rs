@@ -22,9 +22,9 @@ use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
 };
-use support::{Heard, Maps, config_maps, names, surroundings, through};
+use support::{Heard, Maps, config_maps, context, names, through};
 
-/// Three namespaces of the test, each with a config map of its own: the fixture's and two more.
+/// Three namespaces, each with a ConfigMap: that of the fixture and two more.
 async fn three(fixture: &Fixture) -> [String; 3] {
     let namespaces: Api<Namespace> = Api::all(fixture.client());
     let all = ["", "-b", "-c"].map(|suffix| format!("{}{suffix}", fixture.namespace()));
@@ -48,9 +48,9 @@ fn scope(namespaces: &[String]) -> Scope {
         .fold(Scope::all(), |scope, namespace| scope.namespace(namespace))
 }
 
-fn start(surroundings: &steersman_cache::InformerContext, namespaces: &[String]) -> Informer {
+fn start(context: &steersman_cache::InformerContext, namespaces: &[String]) -> Informer {
     Informer::start(
-        surroundings,
+        context,
         config_maps(),
         scope(namespaces),
         InformerOptions::default(),
@@ -59,9 +59,9 @@ fn start(surroundings: &steersman_cache::InformerContext, namespaces: &[String])
 
 // R144
 #[steersman_testing::test]
-async fn several_namespaces_are_one_store(fixture: Fixture) {
+async fn several_namespaces_share_one_store(fixture: Fixture) {
     let all = three(&fixture).await;
-    let informer = start(&surroundings(fixture.client()), &all[..2]);
+    let informer = start(&context(fixture.client()), &all[..2]);
     informer.synced().await;
     assert_eq!(names(&informer), ["a", "b"]);
     let heard = Heard::default();
@@ -79,7 +79,7 @@ async fn several_namespaces_are_one_store(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn namespaces_change_while_it_runs_and_others_are_not_touched(fixture: Fixture) {
+async fn changing_namespaces_does_not_affect_the_others(fixture: Fixture) {
     let all = three(&fixture).await;
     let proxy = fixture.proxy().await;
     let informer = start(&through(&fixture, &proxy), &all[..2]);
@@ -118,9 +118,9 @@ async fn namespaces_change_while_it_runs_and_others_are_not_touched(fixture: Fix
 
 // R144
 #[steersman_testing::test]
-async fn from_some_namespaces_to_all_and_back_nothing_that_is_wanted_vanishes(fixture: Fixture) {
+async fn switching_to_all_namespaces_and_back_loses_no_object(fixture: Fixture) {
     let all = three(&fixture).await;
-    let informer = start(&surroundings(fixture.client()), &all[..2]);
+    let informer = start(&context(fixture.client()), &all[..2]);
     informer.synced().await;
     let heard = Heard::default();
     let (handler, ours) = (heard.handler(), all.clone());
@@ -147,9 +147,9 @@ async fn from_some_namespaces_to_all_and_back_nothing_that_is_wanted_vanishes(fi
 
 // R144
 #[steersman_testing::test]
-async fn namespaces_of_a_kind_change_for_all_who_share_its_informer(fixture: Fixture) {
+async fn set_namespaces_applies_to_all_users_of_an_informer(fixture: Fixture) {
     let all = three(&fixture).await;
-    let cache = Cache::builder(surroundings(fixture.client()))
+    let cache = Cache::builder(context(fixture.client()))
         .defaults(scope(&all[..1]), InformerOptions::default())
         .build();
     let maps = config_maps();
@@ -167,14 +167,14 @@ async fn namespaces_of_a_kind_change_for_all_who_share_its_informer(fixture: Fix
     );
     own.synced().await;
     assert_eq!(names(&own), ["c"]);
-    // Who asks for what the kind had before gets that.
+    // A handle with the former scope keeps it.
     let before = cache.informer_in(&maps, &scope(&all[..1]));
     before.synced().await;
     assert_eq!(names(&before), ["a"]);
 }
 
 #[steersman_testing::test]
-async fn a_list_of_one_namespace_leaves_the_others_alone(fixture: Fixture) {
+async fn a_list_of_one_namespace_does_not_affect_the_others(fixture: Fixture) {
     let all = three(&fixture).await;
     let proxy = fixture.proxy().await;
     let informer = start(&through(&fixture, &proxy), &all);
@@ -197,9 +197,9 @@ async fn a_list_of_one_namespace_leaves_the_others_alone(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_namespace_outside_the_cache_is_a_clear_error(fixture: Fixture) {
+async fn reading_a_namespace_outside_the_cache_is_an_error(fixture: Fixture) {
     let all = three(&fixture).await;
-    let cache = Cache::builder(surroundings(fixture.client()))
+    let cache = Cache::builder(context(fixture.client()))
         .defaults(scope(&all[..2]), InformerOptions::default())
         .build();
     let reader = cache.reader(CacheMissPolicy::Start);
@@ -218,7 +218,7 @@ async fn a_namespace_outside_the_cache_is_a_clear_error(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn who_waits_on_an_ended_informer_is_told(fixture: Fixture) {
+async fn waiting_on_an_ended_informer_is_an_error(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let proxy = fixture.proxy().await;
@@ -235,7 +235,7 @@ async fn who_waits_on_an_ended_informer_is_told(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn namespaces_that_change_before_the_first_list_are_waited_for(fixture: Fixture) {
+async fn waits_for_namespaces_changed_before_the_first_list(fixture: Fixture) {
     let all = three(&fixture).await;
     let proxy = fixture.proxy().await;
     let stall = proxy.inject(Matching::any(), Fault::stall());
@@ -250,7 +250,7 @@ async fn namespaces_that_change_before_the_first_list_are_waited_for(fixture: Fi
 }
 
 #[steersman_testing::test]
-async fn who_comes_to_an_ended_informer_is_told(fixture: Fixture) {
+async fn a_handler_of_an_ended_informer_is_ended(fixture: Fixture) {
     let all = three(&fixture).await;
     let proxy = fixture.proxy().await;
     let informer = start(&through(&fixture, &proxy), &all[..1]);
@@ -275,12 +275,12 @@ async fn who_comes_to_an_ended_informer_is_told(fixture: Fixture) {
 
 // R144
 #[tokio::test]
-async fn namespaces_that_change_while_an_informer_starts_are_those_that_it_has() {
+async fn an_informer_starts_with_the_changed_namespaces() {
     let service =
         tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
-    let surroundings = surroundings(Client::new(service, "default"));
+    let context = context(Client::new(service, "default"));
     for round in 0..1000 {
-        let cache = Cache::builder(surroundings.clone())
+        let cache = Cache::builder(context.clone())
             .defaults(Scope::all().namespace("old"), InformerOptions::default())
             .build();
         let here = AtomicUsize::new(0);
@@ -307,13 +307,13 @@ async fn namespaces_that_change_while_an_informer_starts_are_those_that_it_has()
 
 // D6
 #[steersman_testing::test]
-async fn the_empty_name_means_all_namespaces(fixture: Fixture) {
+async fn an_empty_name_means_all_namespaces(fixture: Fixture) {
     let label = fixture.namespace();
     maps(&fixture, fixture.namespace())
         .create_with("a", json!({"test": label}))
         .await;
     let scope = Scope::all().namespace("").labels(format!("test={label}"));
-    let cache = Cache::builder(surroundings(fixture.client()))
+    let cache = Cache::builder(context(fixture.client()))
         .defaults(scope, InformerOptions::default())
         .build();
     let reader = cache.reader(CacheMissPolicy::Start);
@@ -321,7 +321,7 @@ async fn the_empty_name_means_all_namespaces(fixture: Fixture) {
     assert!(found.is_some());
     let all = reader.list::<ConfigMap>(&Query::new()).await.unwrap();
     assert_eq!(all.len(), 1);
-    // What is written is not hidden, as it was where no namespace is that of the scope.
+    // A write is visible.
     let created = maps(&fixture, fixture.namespace())
         .create_with("b", json!({"test": label}))
         .await;
@@ -339,11 +339,11 @@ async fn the_empty_name_means_all_namespaces(fixture: Fixture) {
 
 // D6
 #[steersman_testing::test]
-async fn a_name_that_no_namespace_can_have_is_refused_and_the_others_are_there(fixture: Fixture) {
+async fn rejects_an_invalid_namespace_and_lists_the_others(fixture: Fixture) {
     maps(&fixture, fixture.namespace()).create("a").await;
     let names_of = |text: &str| text.split(',').fold(Scope::all(), Scope::namespace);
     let scope = names_of(&format!(" {} ,not a name", fixture.namespace()));
-    let cache = Cache::builder(surroundings(fixture.client()))
+    let cache = Cache::builder(context(fixture.client()))
         .defaults(scope, InformerOptions::default())
         .build();
     let reader = cache.reader(CacheMissPolicy::Start);

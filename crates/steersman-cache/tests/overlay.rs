@@ -51,7 +51,7 @@ impl Setting {
 }
 
 #[test]
-fn guarantee_1_a_write_is_seen_by_get_list_and_lookups_alike() {
+fn guarantee_1_get_list_and_lookups_show_a_write() {
     let mut it = setting();
     let tier = Index::on_header("tier", |object| {
         object.label("tier").map(|tier| tier.into_owned())
@@ -77,7 +77,7 @@ fn guarantee_1_a_write_is_seen_by_get_list_and_lookups_alike() {
 }
 
 #[test]
-fn guarantee_1_an_older_answer_that_comes_late_covers_nothing() {
+fn guarantee_1_ignores_an_older_response() {
     let mut it = setting();
     it.overlay.wrote(object("a", "1", "7", ""));
     it.overlay.wrote(object("a", "1", "6", ""));
@@ -90,7 +90,7 @@ fn guarantee_1_an_older_answer_that_comes_late_covers_nothing() {
 }
 
 #[test]
-fn guarantee_3_a_write_goes_when_the_store_has_reached_it() {
+fn guarantee_3_drops_a_write_that_the_store_has_reached() {
     let mut it = setting();
     // By its own event.
     it.overlay.wrote(object("a", "1", "7", ""));
@@ -108,7 +108,7 @@ fn guarantee_3_a_write_goes_when_the_store_has_reached_it() {
 }
 
 #[test]
-fn a_write_stays_however_long_the_watch_is_away() {
+fn keeps_a_write_while_the_watch_is_interrupted() {
     let it = setting();
     it.overlay.wrote(object("a", "1", "7", ""));
     it.clock.advance(Duration::from_secs(3600));
@@ -116,7 +116,7 @@ fn a_write_stays_however_long_the_watch_is_away() {
 }
 
 #[test]
-fn guarantee_2_what_was_deleted_is_not_seen() {
+fn guarantee_2_hides_a_deleted_object() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", "x"));
     it.overlay.deleted(&key("a"), "1", None);
@@ -130,7 +130,7 @@ fn guarantee_2_what_was_deleted_is_not_seen() {
 }
 
 #[test]
-fn guarantee_2_what_came_and_went_before_the_watch_saw_it_does_not_come_up() {
+fn guarantee_2_hides_an_object_created_and_deleted_before_the_watch() {
     let mut it = setting();
     it.overlay.wrote(object("a", "1", "5", ""));
     it.overlay.deleted(&key("a"), "1", None);
@@ -148,7 +148,7 @@ fn guarantee_2_what_came_and_went_before_the_watch_saw_it_does_not_come_up() {
 }
 
 #[test]
-fn guarantee_4_a_tombstone_goes_with_its_uid_or_for_another_or_by_revision() {
+fn guarantee_4_drops_a_tombstone_by_deletion_replacement_or_revision() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", ""));
     it.overlay.deleted(&key("a"), "1", None);
@@ -169,7 +169,7 @@ fn guarantee_4_a_tombstone_goes_with_its_uid_or_for_another_or_by_revision() {
 }
 
 #[test]
-fn guarantee_2_what_left_a_selector_comes_back_with_a_newer_write() {
+fn guarantee_2_a_newer_write_shows_an_object_that_left_a_selector() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", "front"));
     it.overlay.deleted(&key("a"), "1", Some(&Revision::new("7")));
@@ -188,7 +188,7 @@ fn guarantee_2_what_left_a_selector_comes_back_with_a_newer_write() {
 }
 
 #[test]
-fn guarantee_4_what_left_a_selector_comes_back_with_the_watch() {
+fn guarantee_4_the_watch_shows_an_object_that_left_a_selector() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", "front"));
     it.overlay.deleted(&key("a"), "1", Some(&Revision::new("7")));
@@ -201,7 +201,7 @@ fn guarantee_4_what_left_a_selector_comes_back_with_the_watch() {
 }
 
 #[test]
-fn guarantee_4_a_list_from_before_the_deletion_does_not_end_a_tombstone() {
+fn guarantee_4_an_older_list_does_not_drop_a_tombstone() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", ""));
     it.overlay.deleted(&key("a"), "1", None);
@@ -211,7 +211,7 @@ fn guarantee_4_a_list_from_before_the_deletion_does_not_end_a_tombstone() {
     it.writer.end_replace();
     it.writer.advance_to("6");
     assert_eq!(it.revision_of("a"), "");
-    // What was created and deleted while that list was on its way.
+    // Created and deleted while the list was in progress.
     it.writer.apply(object("b", "2", "7", ""));
     assert_eq!(it.revision_of("b"), "");
     it.writer.remove(&object("b", "2", "8", ""));
@@ -220,7 +220,7 @@ fn guarantee_4_a_list_from_before_the_deletion_does_not_end_a_tombstone() {
 }
 
 #[test]
-fn guarantee_5_what_was_not_deleted_after_all_is_shown_again() {
+fn guarantee_5_shows_an_object_again_that_was_not_deleted() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", ""));
     it.overlay.deleted(&key("a"), "1", None);
@@ -235,7 +235,7 @@ fn guarantee_5_what_was_not_deleted_after_all_is_shown_again() {
 
 // D8
 #[test]
-fn guarantee_4_what_was_not_deleted_after_all_is_shown_again_with_newer_events_alone() {
+fn guarantee_4_newer_events_show_an_object_that_was_not_deleted() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", ""));
     it.overlay.deleted(&key("a"), "1", None);
@@ -249,10 +249,10 @@ fn guarantee_4_what_was_not_deleted_after_all_is_shown_again_with_newer_events_a
 }
 
 #[test]
-fn a_tombstone_hides_what_went_before_it() {
+fn a_tombstone_hides_older_objects() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", ""));
-    // Somebody else created it again; we learnt that from the answer to a write, and deleted it.
+    // Another client recreated it; the response to a write showed that, and this client deleted it.
     it.overlay.wrote(object("a", "2", "9", ""));
     it.overlay.deleted(&key("a"), "2", None);
     assert_eq!(it.revision_of("a"), "");
@@ -263,7 +263,7 @@ fn a_tombstone_hides_what_went_before_it() {
 }
 
 #[test]
-fn what_is_created_in_place_of_a_deleted_one_is_seen() {
+fn shows_an_object_that_replaces_a_deleted_one() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "5", ""));
     it.overlay.deleted(&key("a"), "1", None);
@@ -274,7 +274,7 @@ fn what_is_created_in_place_of_a_deleted_one_is_seen() {
 }
 
 #[test]
-fn guarantee_5_without_an_order_nothing_stays_for_good() {
+fn guarantee_5_drops_writes_without_comparable_revisions() {
     let mut it = setting();
     it.writer.apply(object("a", "1", "red", ""));
     it.overlay.wrote(object("a", "1", "blue", ""));
@@ -302,7 +302,7 @@ fn guarantee_5_without_an_order_nothing_stays_for_good() {
 }
 
 #[test]
-fn the_store_itself_does_not_show_what_was_only_written() {
+fn the_store_does_not_show_the_overlay() {
     let (_writer, raw) = store(StoreOptions::new());
     let overlay = Overlay::new(&raw, Arc::new(TestClock::new()));
     overlay.wrote(object("a", "1", "1", ""));

@@ -19,7 +19,7 @@ use steersman_testing::{
     proxy::{Ended, Fault, Matching},
 };
 use support::{
-    Heard, Maps, cache, config_maps, informer, is_list, requests, sorted, surroundings, through, value,
+    Heard, Maps, cache, config_maps, context, informer, is_list, requests, sorted, through, value,
 };
 
 fn name(map: &Arc<ConfigMap>) -> String {
@@ -41,7 +41,7 @@ async fn objects_are_read_by_name_namespace_label_index_and_limit(fixture: Fixtu
     }
     maps.set("c", "second").await;
     maps.set("a", "second").await;
-    let cache = cache(&fixture, surroundings(fixture.client())).build();
+    let cache = cache(&fixture, context(fixture.client())).build();
     let reader = cache.reader(CacheMissPolicy::Start);
     let namespace = fixture.namespace();
     assert_eq!(
@@ -71,10 +71,10 @@ async fn objects_are_read_by_name_namespace_label_index_and_limit(fixture: Fixtu
 
 // R128
 #[steersman_testing::test]
-async fn an_index_that_comes_late_is_complete_and_stays_so(fixture: Fixture) {
+async fn a_late_index_is_complete_and_kept_current(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b"]).await;
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let heard = Heard::default();
     let _registration = informer.handle("test", heard.handler());
     informer.synced().await;
@@ -95,7 +95,7 @@ async fn an_index_that_comes_late_is_complete_and_stays_so(fixture: Fixture) {
 
 // R52
 #[steersman_testing::test]
-async fn a_cached_read_asks_the_server_nothing(fixture: Fixture) {
+async fn a_cached_read_sends_no_request(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
@@ -116,7 +116,7 @@ async fn a_cached_read_asks_the_server_nothing(fixture: Fixture) {
 
 // R52, R143
 #[steersman_testing::test]
-async fn a_live_read_is_one_request_and_no_watch(fixture: Fixture) {
+async fn a_live_read_sends_one_request(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_with("a", json!({"tier": "front"})).await;
     maps.create("b").await;
@@ -185,7 +185,7 @@ impl kube::Resource for Unheard {
 }
 
 #[steersman_testing::test]
-async fn a_read_that_has_no_answer_says_why(fixture: Fixture) {
+async fn a_failed_read_reports_the_cause(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
     let (starting, live, refusing) = (
@@ -252,7 +252,7 @@ async fn a_read_that_has_no_answer_says_why(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_read_whose_informer_is_removed_meanwhile_does_not_say_that_there_is_nothing(fixture: Fixture) {
+async fn a_read_from_a_removed_informer_is_an_error(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
@@ -267,7 +267,7 @@ async fn a_read_whose_informer_is_removed_meanwhile_does_not_say_that_there_is_n
 }
 
 #[steersman_testing::test]
-async fn what_a_reader_starts_ends_with_the_reader(fixture: Fixture) {
+async fn informers_of_a_reader_end_with_it(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cache = cache(&fixture, through(&fixture, &proxy)).build();
     let reader = cache.reader(CacheMissPolicy::Start);
@@ -287,7 +287,7 @@ async fn what_a_reader_starts_ends_with_the_reader(fixture: Fixture) {
     assert_eq!(ended, Ended::ClientGone);
 }
 
-/// A config map as somebody else sees it.
+/// A ConfigMap as read by another client.
 #[derive(Clone, Debug, serde::Deserialize)]
 struct Sized {
     metadata: ObjectMeta,
@@ -330,11 +330,11 @@ impl kube::Resource for Sized {
 
 // R165
 #[steersman_testing::test]
-async fn an_object_of_another_shape_is_an_error_with_key_and_field(fixture: Fixture) {
+async fn a_decode_error_names_key_and_field(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["fine", "odd"]).await;
     maps.set("odd", "unheard-of").await;
-    let cache = cache(&fixture, surroundings(fixture.client())).build();
+    let cache = cache(&fixture, context(fixture.client())).build();
     let (reader, namespace) = (cache.reader(CacheMissPolicy::Start), fixture.namespace());
     let fine = reader.get::<Sized>(namespace, "fine").await.unwrap().unwrap();
     assert_eq!(fine.data.value, Word::First);
@@ -353,7 +353,7 @@ async fn an_object_of_another_shape_is_an_error_with_key_and_field(fixture: Fixt
 }
 
 #[steersman_testing::test]
-async fn what_was_written_is_read_at_once_until_the_watch_has_caught_up(fixture: Fixture) {
+async fn reads_show_a_write_before_the_watch_does(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["old", "doomed"]).await;
     let proxy = fixture.proxy().await;
@@ -425,7 +425,7 @@ async fn what_was_written_is_read_at_once_until_the_watch_has_caught_up(fixture:
 }
 
 #[steersman_testing::test]
-async fn guarantee_6_what_was_written_through_the_cache_is_seen_by_all_its_readers(fixture: Fixture) {
+async fn guarantee_6_all_readers_show_a_write(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["old", "doomed"]).await;
     let proxy = fixture.proxy().await;
@@ -435,7 +435,7 @@ async fn guarantee_6_what_was_written_through_the_cache_is_seen_by_all_its_reade
         cache.reader(CacheMissPolicy::Refuse),
     );
     let (namespace, resource) = (fixture.namespace(), config_maps());
-    // Nobody reads yet, so that there is nobody to show anything to.
+    // There is no reader yet.
     cache.deleted(&resource, &ObjectKey::new(namespace, "old"), "1", None);
     assert!(reader.get::<ConfigMap>(namespace, "old").await.unwrap().is_some());
 
@@ -470,15 +470,15 @@ async fn guarantee_6_what_was_written_through_the_cache_is_seen_by_all_its_reade
 }
 
 #[steersman_testing::test]
-async fn indexes_that_the_cache_was_given_are_in_every_store(fixture: Fixture) {
+async fn every_store_has_the_indexes_of_the_cache(fixture: Fixture) {
     Maps::of(&fixture).create_all(&["a", "b"]).await;
     let by_value = index_by_value();
-    let cache = cache(&fixture, surroundings(fixture.client()))
+    let cache = cache(&fixture, context(fixture.client()))
         .index(config_maps(), &by_value)
         .unwrap();
     let other = Index::<String>::on_header("value", |_| None);
     assert!(cache.index(config_maps(), &other).is_err());
-    let cache = self::cache(&fixture, surroundings(fixture.client()))
+    let cache = self::cache(&fixture, context(fixture.client()))
         .index(config_maps(), &by_value)
         .unwrap()
         .build();

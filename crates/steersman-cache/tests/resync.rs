@@ -14,7 +14,7 @@ use support::{Heard, Maps, config_maps, here, informer, next_deadline, surroundi
 
 // R132
 #[steersman_testing::test]
-async fn each_handler_is_resynced_at_its_own_period(fixture: Fixture) {
+async fn resyncs_each_handler_at_its_interval(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b"]).await;
     let clock = TestClock::new();
@@ -51,7 +51,7 @@ async fn each_handler_is_resynced_at_its_own_period(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn a_kind_has_a_period_for_those_who_ask_for_none(fixture: Fixture) {
+async fn handlers_use_the_resync_interval_of_their_kind(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a"]).await;
     let clock = TestClock::new();
@@ -75,11 +75,11 @@ async fn a_kind_has_a_period_for_those_who_ask_for_none(fixture: Fixture) {
 
 // R125
 #[steersman_testing::test]
-async fn a_change_waits_for_no_resync(fixture: Fixture) {
+async fn a_change_does_not_wait_for_a_resync(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let clock = TestClock::new();
-    let surroundings = surroundings_at(fixture.client(), Arc::new(clock.clone()));
-    let informer = informer(&fixture, &surroundings);
+    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let informer = informer(&fixture, &context);
     let heard = Heard::default();
     let period = Duration::from_secs(60);
     let _registration = informer.handle_with_resync("test", period, heard.handler());
@@ -98,12 +98,12 @@ async fn a_change_waits_for_no_resync(fixture: Fixture) {
 
 // R147
 #[steersman_testing::test]
-async fn one_who_asks_for_changes_only_is_not_woken_by_a_resync(fixture: Fixture) {
+async fn a_resync_does_not_wake_a_handler_of_changes(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let clock = TestClock::new();
-    let surroundings = surroundings_at(fixture.client(), Arc::new(clock.clone()));
-    let informer = informer(&fixture, &surroundings);
+    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let informer = informer(&fixture, &context);
     let (all, changes) = (Heard::default(), Heard::default());
     let period = Duration::from_secs(5);
     let _all = informer.handle_with_resync("all", period, all.handler());
@@ -129,11 +129,11 @@ async fn one_who_asks_for_changes_only_is_not_woken_by_a_resync(fixture: Fixture
 
 // R132
 #[steersman_testing::test]
-async fn a_subscription_is_resynced_at_its_own_period(fixture: Fixture) {
+async fn resyncs_a_subscription_at_its_interval(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let clock = TestClock::new();
-    let surroundings = surroundings_at(fixture.client(), Arc::new(clock.clone()));
-    let informer = informer(&fixture, &surroundings);
+    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let informer = informer(&fixture, &context);
     let period = Duration::from_secs(60);
     let mut events = informer.subscribe_with_resync("test", 10, period);
     informer.synced().await;

@@ -22,7 +22,7 @@ use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
 };
-use support::{Maps, config_maps, here, is_list, names, surroundings, through};
+use support::{Maps, config_maps, context, here, is_list, names, through};
 
 /// So long something is looked at that must not wait, or must not happen.
 const LOOK: Duration = Duration::from_secs(20);
@@ -46,18 +46,18 @@ fn maps(fixture: &Fixture, namespace: &str) -> Maps {
     Maps(Api::namespaced(fixture.client(), namespace))
 }
 
-fn cache_of(surroundings: InformerContext, namespaces: &[String]) -> Cache {
+fn cache_of(context: InformerContext, namespaces: &[String]) -> Cache {
     let scope = namespaces
         .iter()
         .fold(Scope::all(), |scope, namespace| scope.namespace(namespace));
-    Cache::builder(surroundings)
+    Cache::builder(context)
         .defaults(scope, InformerOptions::default())
         .build()
 }
 
 // R144
 #[steersman_testing::test]
-async fn a_namespace_is_read_though_another_is_forbidden(fixture: Fixture) {
+async fn reads_a_namespace_while_another_is_forbidden(fixture: Fixture) {
     let all = two(&fixture).await;
     let proxy = fixture.proxy().await;
     let forbidden = Matching::any().path(format!("/namespaces/{}/", all[1]));
@@ -84,7 +84,7 @@ async fn a_namespace_is_read_though_another_is_forbidden(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn a_namespace_is_read_while_another_is_listed_for_the_first_time(fixture: Fixture) {
+async fn reads_a_namespace_while_another_syncs(fixture: Fixture) {
     let all = two(&fixture).await;
     let proxy = fixture.proxy().await;
     let cache = cache_of(through(&fixture, &proxy), &all[..1]);
@@ -103,7 +103,7 @@ async fn a_namespace_is_read_while_another_is_listed_for_the_first_time(fixture:
 
 // R144
 #[steersman_testing::test]
-async fn who_waits_for_a_namespace_that_goes_is_told(fixture: Fixture) {
+async fn waiting_for_a_removed_namespace_is_an_error(fixture: Fixture) {
     let all = two(&fixture).await;
     let proxy = fixture.proxy().await;
     let stall = Matching::any().path(format!("/namespaces/{}/", all[1]));
@@ -121,7 +121,7 @@ async fn who_waits_for_a_namespace_that_goes_is_told(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn namespaces_of_the_defaults_are_not_meant_for_kinds_that_are_in_none(fixture: Fixture) {
+async fn default_namespaces_do_not_apply_to_cluster_scoped_kinds(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let namespace = fixture.namespace();
     let cache = Cache::builder(through(&fixture, &proxy))
@@ -148,7 +148,7 @@ async fn namespaces_of_the_defaults_are_not_meant_for_kinds_that_are_in_none(fix
 
 // R144
 #[steersman_testing::test]
-async fn a_kind_that_is_in_no_namespace_is_not_asked_for_in_one(fixture: Fixture) {
+async fn a_cluster_scoped_kind_is_not_listed_in_a_namespace(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let kind = Resource::of::<Namespace>();
     let cache = Cache::builder(through(&fixture, &proxy))
@@ -186,7 +186,7 @@ async fn a_kind_that_is_in_no_namespace_is_not_asked_for_in_one(fixture: Fixture
     );
 }
 
-/// Does it on a thread of its own, in time.
+/// Runs it on a separate thread, with a timeout.
 fn in_time<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     let runtime = tokio::runtime::Handle::current();
     let (done, result) = mpsc::channel();
@@ -200,7 +200,7 @@ fn in_time<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
 #[steersman_testing::test]
 async fn guarantee_8_a_slow_handler_blocks_no_caller_of_the_cache(fixture: Fixture) {
     let all = two(&fixture).await;
-    let cache = cache_of(surroundings(fixture.client()), &all[..1]);
+    let cache = cache_of(context(fixture.client()), &all[..1]);
     let held = cache.informer(&config_maps());
     held.synced().await;
     let (go_on, wait) = mpsc::channel::<()>();
@@ -209,7 +209,7 @@ async fn guarantee_8_a_slow_handler_blocks_no_caller_of_the_cache(fixture: Fixtu
     let runtime = tokio::runtime::Handle::current();
     let registering = {
         let held = held.clone();
-        // It is called for what is there, and stays there until it is told to go on.
+        // It is called for the existing object, and blocks until it is released.
         runtime.spawn_blocking(move || {
             held.handle("slow", move |_: &Event| {
                 called.send(()).unwrap();
@@ -252,9 +252,9 @@ async fn guarantee_8_a_slow_handler_blocks_no_caller_of_the_cache(fixture: Fixtu
 }
 
 #[steersman_testing::test]
-async fn guarantee_8_a_handler_may_ask_the_cache_while_namespaces_go(fixture: Fixture) {
+async fn guarantee_8_a_handler_can_use_the_cache_while_namespaces_are_removed(fixture: Fixture) {
     let all = two(&fixture).await;
-    let cache = cache_of(surroundings(fixture.client()), &all);
+    let cache = cache_of(context(fixture.client()), &all);
     let held = cache.informer(&config_maps());
     held.synced().await;
     let (same, asked) = (cache.clone(), Arc::new(Mutex::new(None)));
@@ -267,7 +267,7 @@ async fn guarantee_8_a_handler_may_ask_the_cache_while_namespaces_go(fixture: Fi
             *answer.lock().unwrap() = Some((scope, same.informer(&Resource::of::<Secret>())));
         }
     });
-    // If it hangs, letting it go would hang as well, and nobody would be told.
+    // If it hangs, dropping it would hang as well, without a message.
     std::mem::forget(held.clone());
     let (same, namespace) = (cache.clone(), all[1].clone());
     in_time(move || same.set_namespaces(&config_maps(), [namespace.as_str()]));
@@ -277,10 +277,10 @@ async fn guarantee_8_a_handler_may_ask_the_cache_while_namespaces_go(fixture: Fi
 
 // D13
 #[steersman_testing::test]
-async fn guarantee_8_a_handler_can_ask_for_whole_objects_of_its_own_kind(fixture: Fixture) {
+async fn guarantee_8_a_handler_can_widen_its_informer(fixture: Fixture) {
     let maps = maps(&fixture, fixture.namespace());
     maps.create("first").await;
-    // On a thread of its own: if it blocks, this test can say so.
+    // On a separate thread, so that the test can report that it blocks.
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -290,11 +290,11 @@ async fn guarantee_8_a_handler_can_ask_for_whole_objects_of_its_own_kind(fixture
         _ = runtime.block_on(ended);
     });
     let thread = receiver.recv().unwrap();
-    let surroundings = {
+    let context = {
         let _entered = thread.enter();
-        surroundings(fixture.client())
+        context(fixture.client())
     };
-    let cache = cache_of(surroundings, &[fixture.namespace().to_owned()]);
+    let cache = cache_of(context, &[fixture.namespace().to_owned()]);
     let metadata = cache.informer_in(&config_maps(), &here(&fixture).metadata_only());
     metadata.synced().await;
     let (asking, whole) = (cache.clone(), Arc::new(Mutex::new(None)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What metrics are made of.
+//! Statistics of informers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -19,17 +19,15 @@ use steersman_testing::{
     Fixture,
     proxy::{Cut, Fault, Matching},
 };
-use support::{
-    Heard, Maps, cache, config_maps, define, here, informer, surroundings, surroundings_at, through,
-};
+use support::{Heard, Maps, cache, config_maps, context, define, here, informer, surroundings_at, through};
 
 #[steersman_testing::test]
-async fn what_is_held_is_weighed(fixture: Fixture) {
+async fn stats_report_memory(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b"]).await;
     let store = StoreOptions::new().representation(Representation::decoded::<ConfigMap>());
     let informer = Informer::start(
-        &surroundings(fixture.client()),
+        &context(fixture.client()),
         config_maps(),
         here(&fixture),
         InformerOptions::default().store(store),
@@ -55,7 +53,7 @@ async fn what_is_held_is_weighed(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn lists_and_watches_are_counted_from_the_second_on(fixture: Fixture) {
+async fn counts_relists_and_watch_restarts(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let proxy = fixture.proxy().await;
     let informer = informer(&fixture, &through(&fixture, &proxy));
@@ -87,8 +85,8 @@ async fn lists_and_watches_are_counted_from_the_second_on(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_namespace_that_goes_takes_no_count_with_it(fixture: Fixture) {
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+async fn counters_survive_the_removal_of_a_namespace(fixture: Fixture) {
+    let informer = informer(&fixture, &context(fixture.client()));
     informer.synced().await;
     informer.set_namespaces(["kube-system"]);
     informer.synced().await;
@@ -98,28 +96,28 @@ async fn a_namespace_that_goes_takes_no_count_with_it(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn silence_is_timed_and_trouble_is_named(fixture: Fixture) {
+async fn stats_report_the_last_event_and_the_error(fixture: Fixture) {
     let clock = TestClock::new();
-    let surroundings = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
     let absent = Resource::new(fixture.group(), "v1", "Nothing", "nothings");
-    let nothing = Informer::start(&surroundings, absent, Scope::all(), InformerOptions::default());
+    let nothing = Informer::start(&context, absent, Scope::all(), InformerOptions::default());
     nothing.health_when(|health| health.trouble.is_some()).await;
     let stats = nothing.stats();
     assert_eq!(stats.trouble.as_deref(), Some(&WatchError::Absent));
     assert_eq!((stats.synced, stats.silent_for), (false, None));
 
-    let informer = informer(&fixture, &surroundings);
+    let informer = informer(&fixture, &context);
     informer.synced().await;
     clock.advance(Duration::from_secs(7));
     assert_eq!(informer.stats().silent_for, Some(Duration::from_secs(7)));
 }
 
 #[steersman_testing::test]
-async fn handlers_are_named_also_when_they_have_gone(fixture: Fixture) {
+async fn stats_name_dropped_handlers(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let clock = TestClock::new();
-    let surroundings = surroundings_at(fixture.client(), Arc::new(clock.clone()));
-    let informer = informer(&fixture, &surroundings);
+    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let informer = informer(&fixture, &context);
     let heard = Heard::default();
     let slow = informer.handle("slow", move |_: &Event| clock.advance(Duration::from_secs(1)));
     let clumsy = informer.handle("clumsy", |_: &Event| panic!("as it must"));
@@ -137,9 +135,9 @@ async fn handlers_are_named_also_when_they_have_gone(fixture: Fixture) {
 
 /// A scrape may come at any time.
 #[steersman_testing::test]
-async fn figures_are_there_while_a_handler_is_stuck(fixture: Fixture) {
+async fn stats_are_readable_while_a_handler_blocks(fixture: Fixture) {
     let maps = Maps::of(&fixture);
-    // The informer has a thread of its own, so that its handler may block.
+    // The informer runs on a separate thread, so that its handler can block.
     let config = fixture.endpoint().config(fixture.admin()).unwrap();
     let scope = here(&fixture);
     let (stuck, is_stuck) = mpsc::sync_channel::<Informer>(1);
@@ -151,8 +149,8 @@ async fn figures_are_there_while_a_handler_is_stuck(fixture: Fixture) {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let surroundings = surroundings(steersman_cache::client(&config).unwrap());
-            let informer = Informer::start(&surroundings, config_maps(), scope, InformerOptions::default());
+            let context = context(steersman_cache::client(&config).unwrap());
+            let informer = Informer::start(&context, config_maps(), scope, InformerOptions::default());
             informer.synced().await;
             let (seen, released) = (informer.clone(), std::sync::Mutex::new(released));
             let (done, is_done) = tokio::sync::watch::channel(false);
@@ -181,9 +179,9 @@ async fn figures_are_there_while_a_handler_is_stuck(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn informers_come_in_an_order(fixture: Fixture) {
+async fn informers_are_sorted(fixture: Fixture) {
     let gadgets = define(&fixture, "Gadget").await;
-    let cache = cache(&fixture, surroundings(fixture.client())).build();
+    let cache = cache(&fixture, context(fixture.client())).build();
     let resources = [Resource::of::<Secret>(), gadgets.clone(), config_maps()];
     let held: Vec<_> = resources
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store promises to those who write and read it.
+//! Guarantees of a store.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -55,7 +55,7 @@ fn by_tier() -> Index<String> {
 
 // R121
 #[test]
-fn an_object_is_there_under_its_key_until_it_is_removed() {
+fn finds_an_object_by_key_until_it_is_removed() {
     let (mut writer, store) = bytes();
     writer.apply(object("web", "a", "1", ""));
     writer.apply(object("", "web", "2", ""));
@@ -73,7 +73,7 @@ fn an_object_is_there_under_its_key_until_it_is_removed() {
 }
 
 #[test]
-fn guarantee_1_the_store_never_goes_back() {
+fn guarantee_1_the_store_never_moves_backwards() {
     let (mut writer, store) = bytes();
     let first = writer.apply(object("n", "a", "9", ""));
     assert!(matches!(first, Some(Change::Added(_))));
@@ -87,7 +87,7 @@ fn guarantee_1_the_store_never_goes_back() {
 }
 
 #[test]
-fn guarantee_1_revisions_without_an_order_replace_each_other_unless_equal() {
+fn guarantee_1_incomparable_revisions_replace_each_other_unless_equal() {
     let (mut writer, store) = bytes();
     writer.apply(object("n", "a", "blue", ""));
     assert!(writer.apply(object("n", "a", "blue", "")).is_none());
@@ -100,7 +100,7 @@ fn guarantee_1_revisions_without_an_order_replace_each_other_unless_equal() {
 }
 
 #[test]
-fn the_revision_of_the_store_only_goes_on() {
+fn the_revision_of_the_store_only_increases() {
     let (mut writer, store) = bytes();
     assert!(!store.revision().is_known());
     for (told, is) in [("10", "10"), ("9", "10"), ("11", "11"), ("", "11"), ("0", "11")] {
@@ -111,7 +111,7 @@ fn the_revision_of_the_store_only_goes_on() {
 
 // D7
 #[test]
-fn guarantee_1_another_uid_replaces_what_is_there_whatever_its_revision() {
+fn guarantee_1_another_uid_replaces_the_object_at_any_revision() {
     let (mut writer, store) = bytes();
     writer.apply(object("n", "a", "900", ""));
     let json = br#"{"metadata":{"name":"a","namespace":"n","uid":"another","resourceVersion":"7"}}"#;
@@ -140,7 +140,7 @@ struct Size {
 
 // D2
 #[test]
-fn guarantee_1_other_content_of_the_same_revision_replaces_what_is_there() {
+fn guarantee_1_other_content_of_the_same_revision_replaces_the_object() {
     let transform = || Transform::drop_fields(["status"]);
     let stores = [
         StoreOptions::new(),
@@ -168,7 +168,7 @@ fn guarantee_1_other_content_of_the_same_revision_replaces_what_is_there() {
 
 // D2
 #[test]
-fn guarantee_1_content_that_is_left_out_changes_nothing() {
+fn guarantee_1_dropped_content_is_not_a_change() {
     let options = StoreOptions::new().transform(Transform::drop_fields(["status"]));
     let (mut writer, store) = store(options);
     writer.apply(sized(1, "fine"));
@@ -181,7 +181,7 @@ fn guarantee_1_content_that_is_left_out_changes_nothing() {
 
 // R150
 #[test]
-fn guarantee_2_a_relist_gives_back_what_it_did_not_show() {
+fn guarantee_2_a_relist_returns_the_objects_it_did_not_contain() {
     let (mut writer, store) = bytes();
     for (name, revision) in [("a", "1"), ("b", "2"), ("c", "3")] {
         writer.apply(object("n", name, revision, ""));
@@ -197,7 +197,7 @@ fn guarantee_2_a_relist_gives_back_what_it_did_not_show() {
 }
 
 #[test]
-fn guarantee_2_a_relist_that_is_given_up_loses_nothing() {
+fn guarantee_2_an_abandoned_relist_loses_nothing() {
     let (mut writer, store) = bytes();
     writer.apply(object("n", "a", "1", ""));
     writer.begin_replace();
@@ -218,7 +218,7 @@ fn guarantee_2_a_relist_that_is_given_up_loses_nothing() {
 
 // R127
 #[test]
-fn guarantee_3_every_index_has_a_change_when_the_store_has() {
+fn guarantee_3_indexes_change_with_the_store() {
     let (mut writer, store) = bytes();
     let tier = by_tier();
     store.add_index(&tier).unwrap();
@@ -243,7 +243,7 @@ fn guarantee_3_every_index_has_a_change_when_the_store_has() {
 }
 
 #[test]
-fn guarantee_6_a_list_has_one_order_however_it_is_found() {
+fn guarantee_6_lists_have_one_order_with_any_query() {
     let (mut writer, store) = bytes();
     for (name, tier) in [("c", "x"), ("a", "y"), ("b", "x"), ("d", "x")] {
         writer.apply(labelled(name, "1", tier));
@@ -285,7 +285,7 @@ fn every_representation_gives_the_same_values() {
 }
 
 #[test]
-fn what_is_kept_decoded_is_decoded_once_per_change_and_accounted() {
+fn decodes_once_per_change_and_counts_the_memory() {
     let (mut writer, store) = kept_as(Representation::decoded::<ConfigMap>());
     writer.apply(config("a", "1", "{}"));
     let place = || Arc::as_ptr(&store.get_as::<ConfigMap>("n", "a").unwrap().unwrap());
@@ -296,7 +296,7 @@ fn what_is_kept_decoded_is_decoded_once_per_change_and_accounted() {
 }
 
 #[test]
-fn a_projection_alone_says_what_it_does_not_have() {
+fn a_projection_reports_missing_fields() {
     let (mut writer, store) = kept_as(Representation::projection_only::<Data>());
     writer.apply(config("a", "1", r#"{"x":"a long text"}"#));
     let object = store.get("n", "a").unwrap();
@@ -311,7 +311,7 @@ fn a_projection_alone_says_what_it_does_not_have() {
 
 // R150
 #[test]
-fn guarantee_5_an_object_that_cannot_be_decoded_disturbs_nobody() {
+fn guarantee_5_an_undecodable_object_does_not_affect_others() {
     for representation in [
         Representation::bytes(),
         Representation::decoded::<ConfigMap>(),
@@ -332,14 +332,14 @@ fn guarantee_5_an_object_that_cannot_be_decoded_disturbs_nobody() {
         let (good, bad): (Vec<_>, Vec<_>) =
             store.list_as::<ConfigMap>(&Query::new()).partition(Result::is_ok);
         assert_eq!((good.len(), bad.len()), (1, 1));
-        // It is not lost to those who ask for less.
+        // Smaller queries still find it.
         assert!(store.get_as::<serde_json::Value>("n", "bad").unwrap().is_some());
     }
 }
 
 // R144
 #[test]
-fn a_transform_leaves_out_fields_and_objects() {
+fn a_transform_drops_fields_and_objects() {
     let is_in = |object: &Object| object.label("tier").as_deref() != Some("out");
     let transform = Transform::drop_fields(["data"]).only(is_in);
     let (mut writer, store) = store(StoreOptions::new().transform(transform));
@@ -354,7 +354,7 @@ fn a_transform_leaves_out_fields_and_objects() {
 }
 
 #[test]
-fn guarantee_2_readers_beside_a_writer_see_whole_states() {
+fn guarantee_2_concurrent_readers_see_complete_states() {
     let (mut writer, store) = bytes();
     let tier = by_tier();
     store.add_index(&tier).unwrap();
@@ -382,7 +382,7 @@ fn guarantee_2_readers_beside_a_writer_see_whole_states() {
 }
 
 #[test]
-fn handles_go_between_threads() {
+fn handles_are_send_and_sync() {
     fn goes<T: Send + Sync + 'static>() {}
     goes::<Store>();
     goes::<StoreWriter>();
@@ -409,7 +409,7 @@ impl<'de> Deserialize<'de> for Fuse {
 
 // R165
 #[test]
-fn guarantee_5_a_type_that_panics_over_an_object_is_a_failure_to_decode_it() {
+fn guarantee_5_a_panic_while_decoding_is_a_decode_error() {
     let (mut writer, store) = kept_as(Representation::projection::<Fuse>());
     assert!(writer.apply(config("bad", "1", r#"{"value":"boom"}"#)).is_some());
     assert!(writer.apply(config("good", "2", r#"{"value":"fine"}"#)).is_some());
@@ -423,7 +423,7 @@ fn guarantee_5_a_type_that_panics_over_an_object_is_a_failure_to_decode_it() {
 
 // R167
 #[test]
-fn guarantee_5_an_index_function_that_panics_over_an_object_has_no_values_for_it() {
+fn guarantee_5_a_panicking_index_function_has_no_values() {
     let (mut writer, store) = bytes();
     let fragile = Index::on_header("fragile", |object| {
         assert_ne!(object.name(), "bad", "a function of the test panics on purpose");
@@ -443,7 +443,7 @@ fn guarantee_5_an_index_function_that_panics_over_an_object_has_no_values_for_it
 
 // R167
 #[test]
-fn guarantee_5_an_object_over_which_a_transform_panics_is_kept() {
+fn guarantee_5_keeps_an_object_whose_transform_panics() {
     let fragile = Transform::new().only(|object| {
         assert_ne!(object.name(), "bad", "a function of the test panics on purpose");
         object.name() != "other"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the store holds is what the server has, however it is asked for.
+//! The store equals the state of the server with every list method.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -19,16 +19,16 @@ use steersman_testing::{
     proxy::{Cut, Fault, Injected, Matching},
 };
 use support::{
-    Heard, Maps, config_maps, custom, define, here, informer, informer_with, is_list, names, parameter,
-    requests, say, served, surroundings, through, value,
+    Heard, Maps, config_maps, context, custom, define, here, informer, informer_with, is_list, names,
+    parameter, requests, say, served, through, value,
 };
 
 // R121
 #[steersman_testing::test]
-async fn the_store_holds_what_the_server_has_and_follows_it(fixture: Fixture) {
+async fn the_store_follows_the_server(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b"]).await;
-    let informer = informer(&fixture, &surroundings(fixture.client()));
+    let informer = informer(&fixture, &context(fixture.client()));
     let heard = Heard::default();
     let registration = informer.handle("test", heard.handler());
     registration.synced().await;
@@ -56,7 +56,7 @@ async fn a_list_in_pages_gives_the_same_store_as_a_streamed_one(fixture: Fixture
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b", "c", "d", "e", "f", "g"]).await;
     let proxy = fixture.proxy().await;
-    let streamed = informer(&fixture, &surroundings(fixture.client()));
+    let streamed = informer(&fixture, &context(fixture.client()));
     let options = ReflectorOptions::default().streaming(false).page_size(3);
     let paged = informer_with(&fixture, &through(&fixture, &proxy), options);
     streamed.synced().await;
@@ -96,7 +96,7 @@ async fn a_list_in_pages_gives_the_same_store_as_a_streamed_one(fixture: Fixture
 
 /// A server leaves kind and version out of the items of a list; what is kept has them, however it came.
 #[steersman_testing::test]
-async fn an_object_is_the_same_however_it_came(fixture: Fixture) {
+async fn an_object_is_equal_by_list_and_watch(fixture: Fixture) {
     Maps::of(&fixture)
         .create_with("a", json!({"tier": "front"}))
         .await;
@@ -105,7 +105,7 @@ async fn an_object_is_the_same_however_it_came(fixture: Fixture) {
     api.create(&Default::default(), &custom(&gadgets, "a"))
         .await
         .unwrap();
-    let surroundings = surroundings(fixture.client());
+    let context = context(fixture.client());
     for (resource, scope) in [
         (config_maps(), here(&fixture)),
         (config_maps(), here(&fixture).metadata_only()),
@@ -115,7 +115,7 @@ async fn an_object_is_the_same_however_it_came(fixture: Fixture) {
         let [streamed, paged] = [true, false].map(|streaming| {
             let options = ReflectorOptions::default().streaming(streaming);
             let options = InformerOptions::default().reflector(options);
-            Informer::start(&surroundings, resource.clone(), scope.clone(), options)
+            Informer::start(&context, resource.clone(), scope.clone(), options)
         });
         streamed.synced().await;
         paged.synced().await;
@@ -145,7 +145,7 @@ async fn an_object_is_the_same_however_it_came(fixture: Fixture) {
 
 /// A server writes such a watch as one gzip member after the other.
 #[steersman_testing::test]
-async fn a_compressed_stream_goes_on_behind_its_first_member(fixture: Fixture) {
+async fn reads_a_compressed_stream_after_its_first_member(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b"]).await;
     let proxy = fixture.proxy().await;
@@ -181,15 +181,15 @@ async fn a_compressed_list_gives_the_same_store(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn namespace_and_selectors_are_what_the_server_is_asked_for(fixture: Fixture) {
+async fn sends_namespace_and_selectors_to_the_server(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     for (name, tier) in [("a", "front"), ("b", "front"), ("c", "back")] {
         maps.create_with(name, json!({"tier": tier})).await;
     }
     let proxy = fixture.proxy().await;
-    let surroundings = through(&fixture, &proxy);
+    let context = through(&fixture, &proxy);
     let scope = here(&fixture).labels("tier=front").fields("metadata.name!=b");
-    let informer = Informer::start(&surroundings, config_maps(), scope, InformerOptions::default());
+    let informer = Informer::start(&context, config_maps(), scope, InformerOptions::default());
     informer.synced().await;
     assert_eq!(names(&informer), ["a"]);
 
@@ -205,12 +205,12 @@ async fn namespace_and_selectors_are_what_the_server_is_asked_for(fixture: Fixtu
 
 // R144
 #[steersman_testing::test]
-async fn an_object_that_leaves_the_selector_is_deleted_here(fixture: Fixture) {
+async fn an_object_that_leaves_the_selector_is_deleted_from_the_store(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_with("a", json!({"tier": "front"})).await;
     let scope = here(&fixture).labels("tier=front");
-    let surroundings = surroundings(fixture.client());
-    let informer = Informer::start(&surroundings, config_maps(), scope, InformerOptions::default());
+    let context = context(fixture.client());
+    let informer = Informer::start(&context, config_maps(), scope, InformerOptions::default());
     let heard = Heard::default();
     let _registration = informer.handle("test", heard.handler());
     informer.synced().await;
@@ -227,14 +227,14 @@ async fn an_object_that_leaves_the_selector_is_deleted_here(fixture: Fixture) {
 async fn metadata_alone_has_no_data(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_with("a", json!({"tier": "front"})).await;
-    let surroundings = surroundings(fixture.client());
+    let context = context(fixture.client());
     for options in [
         ReflectorOptions::default(),
         ReflectorOptions::default().streaming(false),
     ] {
         let options = InformerOptions::default().reflector(options);
         let scope = here(&fixture).metadata_only();
-        let informer = Informer::start(&surroundings, config_maps(), scope, options);
+        let informer = Informer::start(&context, config_maps(), scope, options);
         informer.synced().await;
         let object = informer.store().get(fixture.namespace(), "a").unwrap();
         assert_eq!(object.label("tier").as_deref(), Some("front"));
@@ -256,12 +256,12 @@ async fn metadata_alone_has_no_data(fixture: Fixture) {
 
 // R144
 #[steersman_testing::test]
-async fn what_a_transform_drops_is_in_no_event(fixture: Fixture) {
+async fn events_do_not_contain_dropped_fields(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let store = StoreOptions::new().transform(Transform::drop_fields(["data"]));
     let informer = Informer::start(
-        &surroundings(fixture.client()),
+        &context(fixture.client()),
         config_maps(),
         here(&fixture),
         InformerOptions::default().store(store),
@@ -279,19 +279,19 @@ async fn what_a_transform_drops_is_in_no_event(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_list_that_is_stalled_does_not_stop_another_kind(fixture: Fixture) {
+async fn a_stalled_list_does_not_block_another_kind(fixture: Fixture) {
     Maps::of(&fixture).create("a").await;
     let proxy = fixture.proxy().await;
-    let surroundings = through(&fixture, &proxy);
+    let context = through(&fixture, &proxy);
     let stall = proxy.inject(Matching::any().path("/secrets"), Fault::stall());
     let secrets = Informer::start(
-        &surroundings,
+        &context,
         Resource::of::<Secret>(),
         here(&fixture),
         InformerOptions::default(),
     );
     stall.hit().await;
-    let maps = informer(&fixture, &surroundings);
+    let maps = informer(&fixture, &context);
     maps.synced().await;
     assert_eq!(maps.store().list(&Query::new()).len(), 1);
     assert!(!secrets.health().synced);
@@ -333,14 +333,14 @@ async fn a_relist_refreshes_an_object_that_reads_differently_at_the_same_resourc
     let now = informer.store().get(fixture.namespace(), "a").unwrap();
     assert_eq!(now.resource_version(), before.resource_version());
     assert_eq!(value(&now.decode().unwrap()), "by default");
-    // What the server has is there after the next relist.
+    // The next relist delivers the state of the server.
     let _faults = relisted(&fixture, &proxy, |list| list).await;
     assert_eq!(heard.count(4).await[3], "updated a", "b reads as before");
 }
 
 // D7
 #[steersman_testing::test]
-async fn a_server_that_went_back_to_an_earlier_state_is_followed(fixture: Fixture) {
+async fn follows_a_server_that_moved_backwards(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create_all(&["a", "b"]).await;
     let proxy = fixture.proxy().await;
@@ -349,7 +349,7 @@ async fn a_server_that_went_back_to_an_earlier_state_is_followed(fixture: Fixtur
     let heard = Heard::default();
     let registration = informer.handle("test", heard.handler());
     registration.synced().await;
-    // What is lost with the backup that will be restored: a change, and an object.
+    // The restored backup does not contain this change and this object.
     let far = |value: &mut Value| *value = json!("999999999999");
     let faults = relisted(&fixture, &proxy, |list| {
         let mut list: Value = serde_json::from_str(&list).unwrap();
@@ -382,14 +382,14 @@ async fn a_server_that_went_back_to_an_earlier_state_is_followed(fixture: Fixtur
 
 // D4
 #[steersman_testing::test]
-async fn objects_whose_names_need_escapes_are_in_the_store(fixture: Fixture) {
+async fn stores_objects_whose_names_need_escapes(fixture: Fixture) {
     let roles: Api<Role> = Api::namespaced(fixture.client(), fixture.namespace());
     let create = async |name: &str| {
         let role = serde_json::from_value(json!({"metadata": {"name": name}, "rules": []})).unwrap();
         roles.create(&Default::default(), &role).await.unwrap();
     };
     create(r"CORP\admins").await;
-    let (surroundings, resource) = (surroundings(fixture.client()), Resource::of::<Role>());
+    let (context, resource) = (context(fixture.client()), Resource::of::<Role>());
     let options = [
         InformerOptions::default(),
         InformerOptions::default().reflector(ReflectorOptions::default().streaming(false)),
@@ -397,7 +397,7 @@ async fn objects_whose_names_need_escapes_are_in_the_store(fixture: Fixture) {
             .store(StoreOptions::new().representation(Representation::decoded::<Role>())),
     ];
     for (round, options) in options.into_iter().enumerate() {
-        let informer = Informer::start(&surroundings, resource.clone(), here(&fixture), options);
+        let informer = Informer::start(&context, resource.clone(), here(&fixture), options);
         let heard = Heard::default();
         let _registration = informer.handle("test", heard.handler());
         informer.synced().await;

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_examples_say_is_understood() {
+    fn the_examples_parse() {
         let texts = [AFTER_HELP.to_owned()].into_iter();
         let subcommands = Args::command();
         let subcommands = subcommands.get_subcommands();

@@ -70,7 +70,7 @@ mod tests {
     struct Step<E: Error + 'static>(#[source] E);
 
     #[test]
-    fn only_a_broken_pipe_of_the_output_is_no_failure() {
+    fn only_a_broken_pipe_of_the_output_is_a_success() {
         let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
         assert!(is_closed_output(&OutputError(broken())));
         assert!(is_closed_output(&Step(OutputError(broken()))));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_nobody_sees_has_no_colour() {
+    fn text_outside_of_a_terminal_has_no_colour() {
         assert_eq!(Paint::none().red("error:"), "error:");
         assert_eq!(Paint(true).red("error:"), "\x1b[31merror:\x1b[0m");
     }

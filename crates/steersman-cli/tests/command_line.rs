@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the command says of itself.
+//! Help, version and errors of the command.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -16,7 +16,7 @@ fn out(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn help_has_examples_and_exit_codes_and_hides_what_is_not_for_people() {
+fn help_has_examples_and_exit_codes_and_hides_internal_commands() {
     let help = out(&["--help"]);
     for part in ["demo", "serve", "completions", "Examples:", "Exit codes:", "130"] {
         assert!(help.contains(part), "{help}");
@@ -36,7 +36,7 @@ fn help_has_examples_and_exit_codes_and_hides_what_is_not_for_people() {
 }
 
 #[test]
-fn what_is_not_understood_ends_with_2_and_a_hint() {
+fn invalid_arguments_exit_with_2_and_a_hint() {
     for arguments in [&["demmo"][..], &["serve", "--prot", "1"], &[]] {
         let output = Place::new().run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -48,7 +48,7 @@ fn what_is_not_understood_ends_with_2_and_a_hint() {
 }
 
 #[test]
-fn who_has_read_enough_may_close_the_output() {
+fn a_closed_output_is_not_an_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = Place::new()
@@ -61,7 +61,7 @@ fn who_has_read_enough_may_close_the_output() {
 }
 
 #[test]
-fn completions_know_the_commands() {
+fn completions_contain_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = out(&["completions", shell]);
         assert!(
@@ -72,7 +72,7 @@ fn completions_know_the_commands() {
 }
 
 #[test]
-fn the_version_is_that_of_the_crate() {
+fn prints_the_version_of_the_crate() {
     assert_eq!(
         out(&["--version"]),
         format!("steersman {}\n", env!("CARGO_PKG_VERSION"))

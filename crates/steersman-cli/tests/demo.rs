@@ -12,7 +12,7 @@ use command::{Place, eventually, said};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// What each step measures, and the whole.
+/// Measurements of each step and of the whole demo.
 const MEASURED: [(&str, &[&str]); 8] = [
     ("start", &["leads", "warm"]),
     ("converge", &["applied_to_children", "applied_to_ready"]),
@@ -32,7 +32,7 @@ const MEASURED: [(&str, &[&str]); 8] = [
 ];
 
 #[test]
-fn guarantee_1_every_step_comes_true_and_is_measured() {
+fn guarantee_1_every_step_succeeds_and_is_measured() {
     let place = Place::new();
     let mut command = place.command(&["demo", "--fast", "--json"]);
     // The way to this machine itself leads over no proxy.
@@ -58,11 +58,11 @@ fn guarantee_1_every_step_comes_true_and_is_measured() {
         measured.len(),
         MEASURED.iter().map(|(_, names)| names.len()).sum::<usize>()
     );
-    // A lease is not taken before it has run out, by the time of those who watch it.
+    // A candidate takes the lease only after it has expired by its own clock.
     let taken = &measured[&("kill".to_owned(), "killed_to_taken".to_owned())];
     assert!(taken["p50"].as_f64().unwrap() > 2_000.0, "{taken}");
 
-    // The story is told beside it, without colours where nobody sees them, and says that the lease is shortened.
+    // Progress goes to standard error, without colours outside of a terminal, and mentions the shorter lease.
     assert!(
         story.contains("The lease is shortened to 3 s for the show"),
         "{story}"
@@ -74,7 +74,7 @@ fn guarantee_1_every_step_comes_true_and_is_measured() {
 }
 
 #[test]
-fn guarantee_2_a_step_that_does_not_come_true_is_named() {
+fn guarantee_2_names_a_failed_step() {
     let place = Place::new();
     let mut demo = place.start(&["demo", "--fast"]);
     demo.says("3/7");
@@ -129,7 +129,7 @@ fn guarantee_3_killing_the_demo_at_any_moment_leaves_no_process_and_no_file() {
 }
 
 #[test]
-fn guarantee_3_ctrl_c_ends_everything_before_the_demo_itself() {
+fn guarantee_3_ctrl_c_ends_all_processes_before_the_demo() {
     let place = Place::new();
     let mut demo = place.start(&["demo"]);
     demo.says("2/7");
@@ -140,7 +140,7 @@ fn guarantee_3_ctrl_c_ends_everything_before_the_demo_itself() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_what_to_do() {
+fn a_port_in_use_is_an_error_with_advice() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let place = Place::new();
@@ -156,7 +156,7 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
 }
 
 #[test]
-fn without_a_place_for_files_the_demo_says_what_to_do() {
+fn a_missing_directory_is_an_error_with_advice() {
     let place = Place::new();
     let mut command = place.command(&["demo", "--fast"]);
     let output = command.env("TMPDIR", "/nowhere").output().unwrap();
@@ -170,7 +170,7 @@ fn without_a_place_for_files_the_demo_says_what_to_do() {
 
 /// The demo that waits is a cluster like any other.
 #[test]
-fn kubectl_plays_with_a_demo_that_waits() {
+fn kubectl_works_with_a_waiting_demo() {
     let Some(kubectl) = steersman_assets::find().ok().and_then(|assets| assets.kubectl()) else {
         steersman_testing::skip_without_tool(
             "the demo with kubectl",

@@ -58,7 +58,7 @@ async fn client(kubeconfig: &Path) -> Client {
 }
 
 #[tokio::test]
-async fn manifests_are_there_from_the_start_and_requests_are_shown() {
+async fn serve_loads_manifests_and_prints_requests() {
     let place = Place::new();
     fs::create_dir(place.path().join("manifests")).unwrap();
     place.file("manifests/1-samples.yaml", SAMPLES);
@@ -97,7 +97,7 @@ async fn manifests_are_there_from_the_start_and_requests_are_shown() {
 }
 
 #[tokio::test]
-async fn a_server_without_options_has_a_temporary_kubeconfig_that_goes_with_it() {
+async fn serve_removes_its_temporary_kubeconfig() {
     let place = Place::new();
     let mut server = place.start(&["serve"]);
     let kubeconfig = server.says("kubeconfig");
@@ -109,7 +109,7 @@ async fn a_server_without_options_has_a_temporary_kubeconfig_that_goes_with_it()
             .iter()
             .any(|namespace| namespace.name_any() == "kube-system")
     );
-    // Nobody else gets in.
+    // Other credentials are rejected.
     let text = fs::read_to_string(&kubeconfig).unwrap();
     assert!(text.contains("client-certificate-data"), "{text}");
     server.send(Signal::KILL);
@@ -118,7 +118,7 @@ async fn a_server_without_options_has_a_temporary_kubeconfig_that_goes_with_it()
 }
 
 #[test]
-fn a_kubeconfig_of_ours_is_written_over_and_another_file_is_not() {
+fn serve_overwrites_only_its_own_kubeconfig() {
     let place = Place::new();
     let foreign = place.file("config", "apiVersion: v1\nkind: Config\n");
     let output = place.run(&["serve", "--kubeconfig", foreign.to_str().unwrap()]);

@@ -22,14 +22,14 @@ use rustix::{
 
 const COLUMNS: usize = 60;
 
-/// What is on a terminal: lines, of which the last is the one with the cursor.
+/// Content of a terminal: lines; the cursor is in the last one.
 #[derive(Debug, Default)]
 struct Screen {
     lines: Vec<String>,
     at: usize,
     /// An escape that has begun.
     escape: Option<String>,
-    /// How many there were.
+    /// Number of lines.
     escapes: usize,
     /// Lines that were there once, whether they still are or not.
     seen: Vec<String>,
@@ -79,7 +79,7 @@ impl Screen {
     }
 }
 
-/// A demo on a terminal of its own.
+/// A demo on a separate terminal.
 struct OnTerminal {
     child: Child,
     terminal: File,
@@ -153,7 +153,7 @@ impl Drop for OnTerminal {
 }
 
 #[test]
-fn what_goes_on_is_drawn_in_place_and_gone_at_the_end() {
+fn redraws_progress_and_clears_it_at_the_end() {
     let place = Place::new();
     let mut demo = OnTerminal::start(&place, &["demo"]);
     demo.watch(Some("two: stands by, warm"));
@@ -186,7 +186,7 @@ fn what_goes_on_is_drawn_in_place_and_gone_at_the_end() {
 }
 
 #[test]
-fn measurements_on_a_terminal_stay_among_the_lines() {
+fn measurements_on_a_terminal_are_permanent() {
     let place = Place::new();
     let mut demo = OnTerminal::start_with(&place, &["demo", "--json"], |terminal| {
         terminal.try_clone().unwrap().into()

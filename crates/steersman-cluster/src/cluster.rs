@@ -32,13 +32,14 @@
 mod builder;
 mod cache_runtime;
 mod config;
+mod connect_error;
 mod links;
+mod name;
 mod plugin;
 mod settings;
 mod state;
 
 use std::{
-    borrow::Borrow,
     collections::HashSet,
     fmt,
     future::Future,
@@ -51,8 +52,10 @@ use steersman_core::{Clock, Task};
 use tokio::sync::watch;
 
 pub use self::{
-    builder::{ClusterBuilder, ConnectError},
+    builder::ClusterBuilder,
     config::{BadKubeconfig, InferError},
+    connect_error::ConnectError,
+    name::ClusterName,
     settings::CacheSettings,
     state::ClusterState,
 };
@@ -68,17 +71,6 @@ use crate::{
 #[derive(Clone)]
 pub struct Cluster(Arc<Inner>);
 
-/// Name by which a program distinguishes clusters. Cloning copies a pointer.
-///
-/// ```
-/// use steersman_cluster::ClusterName;
-///
-/// assert_eq!(ClusterName::default().as_str(), "default");
-/// assert!(ClusterName::from("a") < ClusterName::from("b"));
-/// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClusterName(Arc<str>);
-
 pub(crate) struct Inner {
     name: ClusterName,
     config: Option<Config>,
@@ -89,18 +81,18 @@ pub(crate) struct Inner {
     uncached: HashSet<Resource>,
     // The first field with an effect on drop, so that requests end before the resources that they use are dropped.
     gate_keeper: FenceKeeper,
-    line: Arc<SharedTransport>,
+    shared: Arc<SharedTransport>,
     transport: Transport,
     mapper: Mapper,
     events: Events,
     reader: Arc<Reader>,
     cache: Cache,
-    surroundings: InformerContext,
+    context: InformerContext,
     presences: Arc<Presences>,
     draining: watch::Sender<bool>,
     /// Stops the informers.
     closing: OnceLock<Task>,
-    _home: Option<CacheRuntime>,
+    _cache_runtime: Option<CacheRuntime>,
 }
 
 impl Cluster {
@@ -162,7 +154,7 @@ impl Cluster {
     #[must_use]
     pub fn user_agent(&self) -> &str {
         // The value was built from text.
-        self.0.line.user_agent.to_str().unwrap_or_default()
+        self.0.shared.user_agent.to_str().unwrap_or_default()
     }
 
     /// Returns a client that reads through the cache and writes to the server.
@@ -192,7 +184,7 @@ impl Cluster {
     /// Returns the clock of the cluster. Do not compare its times with times of other clocks.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.0.line.clock
+        &self.0.shared.clock
     }
 
     /// Returns an event recorder for a component, such as a controller, by its name.
@@ -237,7 +229,7 @@ impl Cluster {
         // In a task: a handler that calls this runs within an informer, and cannot stop that informer itself.
         self.0.closing.get_or_init(|| {
             let cache = self.0.cache.clone();
-            self.0.surroundings.spawner().spawn("closing", async move {
+            self.0.context.spawner().spawn("closing", async move {
                 for informer in cache.informers() {
                     cache.remove(informer.resource());
                 }
@@ -248,7 +240,7 @@ impl Cluster {
     /// Reports whether the cluster is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0.line.gate.check().is_err()
+        self.0.shared.gate.check().is_err()
     }
 
     /// Runs `work` until it completes. Returns `None` if the cluster is closed first.
@@ -259,20 +251,20 @@ impl Cluster {
         tokio::select! {
             biased;
             output = work => Some(output),
-            _ = self.0.line.gate.closed() => None,
+            _ = self.0.shared.gate.closed() => None,
         }
     }
 
     /// Returns the number of requests by outcome, requests of the cache included. Each attempt counts.
     #[must_use]
     pub fn requests(&self) -> Vec<RequestCount> {
-        self.0.line.meter.requests()
+        self.0.shared.meter.requests()
     }
 
     /// Returns the number of retried attempts by outcome.
     #[must_use]
     pub fn retries(&self) -> Vec<RequestCount> {
-        self.0.line.meter.retries()
+        self.0.shared.meter.retries()
     }
 }
 
@@ -281,8 +273,8 @@ impl Inner {
         &self.presences
     }
 
-    pub(crate) fn surroundings(&self) -> &InformerContext {
-        &self.surroundings
+    pub(crate) fn context(&self) -> &InformerContext {
+        &self.context
     }
 
     pub(crate) fn name(&self) -> &ClusterName {
@@ -298,7 +290,7 @@ impl Inner {
     }
 
     pub(crate) fn gate(&self) -> &Fence {
-        &self.line.gate
+        &self.shared.gate
     }
 
     pub(crate) fn cache(&self) -> &Cache {
@@ -328,51 +320,6 @@ impl Inner {
 
     pub(crate) fn new_reader_in(&self, scopes: ReadScopes) -> Reader {
         self.cache.reader_in(self.missing, scopes)
-    }
-}
-
-impl ClusterName {
-    /// Returns the name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Default for ClusterName {
-    /// Returns `default`, the name for a single cluster.
-    fn default() -> Self {
-        Self("default".into())
-    }
-}
-
-impl From<&str> for ClusterName {
-    fn from(name: &str) -> Self {
-        Self(name.into())
-    }
-}
-
-impl From<String> for ClusterName {
-    fn from(name: String) -> Self {
-        Self(name.into())
-    }
-}
-
-impl Borrow<str> for ClusterName {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ClusterName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ClusterName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
     }
 }
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Errors of requests to a cluster.
 
+mod operation;
 mod refusal;
+#[cfg(test)]
+mod tests;
 mod words;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use kube::core::Status;
-use steersman_cache::{ReadError, Resource};
-use steersman_core::ObjectKey;
+use steersman_cache::ReadError;
 
-pub use self::refusal::ApiError;
+pub use self::{operation::Operation, refusal::ApiError};
 use crate::{Closed, TimedOut, transport::is_unsent};
 
 /// A request to a cluster failed. The message names verb, kind and key, and contains the server's message. It omits
@@ -120,16 +122,6 @@ pub enum Error {
 #[error("another client changed the object; read it again and retry")]
 #[non_exhaustive]
 pub struct Conflict;
-
-/// An operation: a verb, a kind, and the objects that it acts on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operation {
-    verb: &'static str,
-    resource: Resource,
-    namespace: Box<str>,
-    name: Box<str>,
-    subresource: Box<str>,
-}
 
 impl Error {
     pub(crate) fn refused(call: Operation, refusal: ApiError) -> Self {
@@ -289,148 +281,4 @@ fn is_apply_conflict(status: &Status) -> bool {
         let mut causes = details.causes.iter();
         causes.any(|cause| cause.reason == "FieldManagerConflict")
     })
-}
-
-impl Operation {
-    /// Describes an operation on one object.
-    pub(crate) fn on(verb: &'static str, resource: &Resource, key: &ObjectKey) -> Self {
-        Self {
-            name: key.name().into(),
-            ..Self::within(verb, resource, key.namespace())
-        }
-    }
-
-    /// Describes an operation on the objects of a namespace, or of all namespaces if the name is empty.
-    pub(crate) fn within(verb: &'static str, resource: &Resource, namespace: &str) -> Self {
-        Self {
-            verb,
-            resource: resource.clone(),
-            namespace: namespace.into(),
-            name: "".into(),
-            subresource: "".into(),
-        }
-    }
-
-    pub(crate) fn subresource_of(mut self, subresource: &str) -> Self {
-        self.subresource = subresource.into();
-        self
-    }
-
-    fn is_write(&self) -> bool {
-        !matches!(self.verb, "get" | "list" | "watch")
-    }
-
-    /// Returns the verb, such as `update`.
-    #[must_use]
-    pub fn verb(&self) -> &'static str {
-        self.verb
-    }
-
-    /// Returns the resource.
-    #[must_use]
-    pub fn resource(&self) -> &Resource {
-        &self.resource
-    }
-
-    /// Returns the namespace, empty for all namespaces and for a cluster-scoped kind.
-    #[must_use]
-    pub fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    /// Returns the name, empty for an operation on several objects or on one whose name the server generates.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the subresource, such as `status`, or an empty string.
-    #[must_use]
-    pub fn subresource(&self) -> &str {
-        &self.subresource
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.verb, self.resource)?;
-        match (&*self.namespace, &*self.name) {
-            ("", "") => {}
-            ("", name) => write!(f, " {name}")?,
-            (namespace, "") => write!(f, " in {namespace}")?,
-            (namespace, name) => write!(f, " {namespace}/{name}")?,
-        }
-        if !self.subresource.is_empty() {
-            write!(f, " ({})", self.subresource)?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(code: u16, reason: &str, message: &str) -> Error {
-        refused_because(code, reason, message, "")
-    }
-
-    fn refused_because(code: u16, reason: &str, message: &str, cause: &str) -> Error {
-        let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
-        let mut status = Status::failure(message, reason).with_code(code);
-        let causes = serde_json::json!([{"reason": cause, "field": ".data"}]);
-        let details = serde_json::json!({"name": "front", "causes": causes});
-        status.details = serde_json::from_value(details).unwrap();
-        let refusal = ApiError {
-            code,
-            status,
-            retry_after: None,
-        };
-        let call = Operation::on("update", &maps, &ObjectKey::new("web", "front"));
-        Error::refused(call, refusal)
-    }
-
-    // R161
-    #[test]
-    fn a_conflict_is_told_by_code_and_reason() {
-        let conflict = refused(409, "Conflict", "the object has been modified");
-        assert!(conflict.is_conflict() && !conflict.is_already_exists());
-        let message = "Apply failed with 1 conflict";
-        let applied = refused_because(409, "Conflict", message, "FieldManagerConflict");
-        assert!(applied.is_apply_conflict() && !applied.is_conflict());
-        assert!(
-            applied
-                .to_string()
-                .ends_with("take these fields over with `force`, or leave them out")
-        );
-        let exists = refused(409, "AlreadyExists", "there is one");
-        assert!(exists.is_already_exists() && !exists.is_conflict());
-        assert!(refused(403, "Forbidden", "").is_forbidden());
-        let not_found = refused(404, "NotFound", "");
-        assert!(not_found.is_not_found() && !not_found.is_absent());
-    }
-
-    #[test]
-    fn a_write_may_be_applied_unless_the_server_says_otherwise() {
-        assert!(refused(504, "Timeout", "").may_be_applied());
-        assert!(!refused(409, "Conflict", "").may_be_applied());
-        let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
-        let timed_out = |verb| Error::TimedOut {
-            call: Box::new(Operation::on(verb, &maps, &ObjectKey::new("web", "front"))),
-            source: TimedOut {
-                limit: Duration::from_secs(1),
-            },
-        };
-        assert!(timed_out("update").may_be_applied());
-        assert!(!timed_out("get").may_be_applied());
-    }
-
-    #[test]
-    fn the_text_names_verb_kind_key_and_what_the_server_said() {
-        let error = refused(409, "Conflict", "the object has been modified");
-        assert_eq!(
-            error.to_string(),
-            "cannot update configmaps/v1 web/front: the object has been modified (409 Conflict)"
-        );
-    }
 }

@@ -68,10 +68,10 @@ pub(crate) struct Presences {
 }
 
 impl Presences {
-    fn tracker(&self, surroundings: &InformerContext, mapper: &Mapper) -> Arc<Tracker> {
+    fn tracker(&self, context: &InformerContext, mapper: &Mapper) -> Arc<Tracker> {
         let mut tracker = self.tracker.lock();
         tracker.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(Tracker::start(surroundings, mapper, &self.changes));
+            let started = Arc::new(Tracker::start(context, mapper, &self.changes));
             *tracker = Arc::downgrade(&started);
             started
         })
@@ -111,7 +111,7 @@ impl Cluster {
     #[must_use]
     pub fn presence(&self, resource: &Resource, poll_every: Duration) -> PresenceWatch {
         let inner = self.inner();
-        let tracker = inner.presences().tracker(inner.surroundings(), inner.mapper());
+        let tracker = inner.presences().tracker(inner.context(), inner.mapper());
         let (asked, sightings) = Tracker::ask(&tracker, resource, poll_every.max(POLL_EVERY_MIN));
         PresenceWatch {
             sightings,

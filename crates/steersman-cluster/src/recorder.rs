@@ -33,8 +33,12 @@
 //! Delivery of every event. A failed write is tried five times. Before the process exits, call
 //! [`flush_events`](crate::Cluster::flush_events), as a manager does when it stops.
 
+mod attempt;
 mod book;
+mod event;
 mod names;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::{
@@ -52,12 +56,15 @@ use steersman_cache::Resource;
 use steersman_core::{Clock, Random, Spawner, Task};
 use tokio::sync::{mpsc, oneshot};
 
+pub use self::event::{EventBuilder, EventType, RecordedEvent};
 use self::worker::Worker;
 use crate::{ClusterName, Fence, cluster::Inner, transport::Transport};
 
 /// Maximum number of queued events.
 const QUEUE: usize = 1000;
+/// Maximum length of a reason, an action and an instance.
 const REASON_MAX: usize = 128;
+/// Maximum length of a note.
 const NOTE_MAX: usize = 1024;
 
 /// Records events of one component; from [`Cluster::recorder`](crate::Cluster::recorder). Cloning copies pointers.
@@ -71,41 +78,6 @@ pub struct Recorder {
 }
 
 type Observer = dyn Fn(&RecordedEvent) + Send + Sync;
-
-/// A recorded event, for the observer of [`Recorder::observed`]. It is displayed such as `Normal ScaledUp`.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct RecordedEvent {
-    /// Type of the event.
-    pub kind: EventType,
-    /// Reason, as one word.
-    pub reason: String,
-    /// Action during which it happened.
-    pub action: String,
-    /// Message for people.
-    pub note: String,
-    /// Object that the event is about.
-    pub regarding: ObjectReference,
-}
-
-/// Builds an event about an object; from [`Recorder::about`].
-#[derive(Clone)]
-#[must_use]
-pub struct EventBuilder<'a> {
-    recorder: &'a Recorder,
-    regarding: ObjectReference,
-    related: Option<ObjectReference>,
-}
-
-/// Type of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "a server takes these two")]
-pub enum EventType {
-    /// No reason for concern.
-    Normal,
-    /// A reason for concern.
-    Warning,
-}
 
 /// Numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -241,49 +213,11 @@ impl Recorder {
     }
 }
 
-impl EventBuilder<'_> {
-    /// Sets a second object that is involved.
-    pub fn related<K: kube::Resource<DynamicType = ()>>(self, object: &K) -> Self {
-        self.related_reference(kube::Resource::object_ref(object, &()))
-    }
-
-    /// Sets a second object that is involved, by reference.
-    pub fn related_reference(mut self, object: ObjectReference) -> Self {
-        self.related = Some(object);
-        self
-    }
-
-    /// Records the event, like [`Recorder::event`].
-    pub fn event(self, kind: EventType, reason: &str, action: &str, note: &str) {
-        let recorder = self.recorder;
-        if let Some(observer) = &recorder.observer {
-            observer(&RecordedEvent {
-                kind,
-                reason: reason.to_owned(),
-                action: action.to_owned(),
-                note: note.to_owned(),
-                regarding: self.regarding.clone(),
-            });
-        }
-        let key = Box::new(Key {
-            component: Arc::clone(&recorder.component),
-            instance: Arc::clone(&recorder.instance),
-            regarding: self.regarding.into(),
-            related: self.related.map(Into::into),
-            kind,
-            reason: cut(reason, REASON_MAX).into(),
-            action: cut(action, REASON_MAX).into(),
-            note: cut(note, NOTE_MAX).into(),
-        });
-        let cluster = &recorder.cluster;
-        cluster.events().put(cluster.name(), key, &recorder.fences);
-    }
-}
-
 impl Events {
     pub(crate) fn new(
         transport: Transport,
-        (clock, random): (Arc<dyn Clock>, Arc<Random>),
+        clock: Arc<dyn Clock>,
+        random: Arc<Random>,
         spawner: Spawner,
         wall: WallClock,
     ) -> Self {
@@ -337,7 +271,8 @@ impl Events {
                 cluster.clone(),
                 receiver,
                 self.transport.clone(),
-                (Arc::clone(&self.clock), Arc::clone(&self.random)),
+                Arc::clone(&self.clock),
+                Arc::clone(&self.random),
                 Arc::clone(&self.counters),
             );
             (sender, self.spawner.spawn("events", worker.run()))
@@ -382,21 +317,6 @@ fn host() -> String {
     }
 }
 
-impl fmt::Display for EventType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        })
-    }
-}
-
-impl fmt::Display for RecordedEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, self.reason)
-    }
-}
-
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder")
@@ -404,26 +324,5 @@ impl fmt::Debug for Recorder {
             .field("component", &self.component)
             .field("fences", &self.fences)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for EventBuilder<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("About")
-            .field("kind", &self.regarding.kind)
-            .field("name", &self.regarding.name)
-            .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn guarantee_5_a_text_is_cut_between_characters() {
-        assert_eq!(cut("short", 128), "short");
-        assert_eq!(cut("aé", 2), "a");
-        assert_eq!(cut(&"é".repeat(1000), NOTE_MAX).len(), NOTE_MAX);
     }
 }

@@ -22,6 +22,8 @@ mod attempt_guard;
 mod body;
 mod meter;
 mod retry;
+#[cfg(test)]
+mod tests;
 mod token;
 mod warnings;
 
@@ -59,7 +61,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Transport {
     base: kube::Client,
-    line: Arc<SharedTransport>,
+    shared: Arc<SharedTransport>,
     /// Fences that writes check in addition to the gate.
     fences: Arc<[Fence]>,
     /// `None` for callers that enforce their own timeouts.
@@ -96,10 +98,10 @@ pub(crate) enum SendError {
 
 impl Transport {
     /// Creates a transport without timeout, retries and fences except the gate.
-    pub(crate) fn plain(base: kube::Client, line: Arc<SharedTransport>) -> Self {
+    pub(crate) fn plain(base: kube::Client, shared: Arc<SharedTransport>) -> Self {
         Self {
             base,
-            line,
+            shared,
             fences: Arc::new([]),
             timeout: None,
             tries: 1,
@@ -134,7 +136,7 @@ impl Transport {
 
     /// Reports whether the gate is closed.
     pub(crate) fn is_closed(&self) -> bool {
-        self.line.gate.check().is_err()
+        self.shared.gate.check().is_err()
     }
 
     /// Converts it into a kube client. Requires a tokio runtime: requests are queued in a task.
@@ -146,7 +148,7 @@ impl Transport {
     /// Sends a request, with retries.
     pub(crate) async fn send(&self, mut request: Request<Body>) -> Result<Response<Guarded>, SendError> {
         if !request.headers().contains_key(header::USER_AGENT) {
-            let agent = self.line.user_agent.clone();
+            let agent = self.shared.user_agent.clone();
             request.headers_mut().insert(header::USER_AGENT, agent);
         }
         let deadline = self.deadline(&request);
@@ -156,21 +158,21 @@ impl Transport {
             let next = retry::copy(&request);
             let result = self.attempt(request, deadline).await;
             let Some(next) = next else { return result };
-            let Some(delay) = tries.delay(&result, &self.line.random) else {
+            let Some(delay) = tries.delay(&result, &self.shared.random) else {
                 return result;
             };
-            let until = self.line.clock.now() + delay;
+            let until = self.shared.clock.now() + delay;
             if deadline.is_some_and(|(deadline, _)| until >= deadline) {
                 return result;
             }
             let answer = result.as_ref().ok().map(Response::status);
-            self.line.meter.retried(next.method(), answer);
+            self.shared.meter.retried(next.method(), answer);
             let outcome = retry::outcome(&result);
             tracing::debug!(method = %next.method(), path = next.uri().path(), ?delay, outcome, "retrying request");
             // Dropped before the wait, with the connection of its body.
             drop(result);
             let pass = self.pass(is_read(next.method(), next.uri()), deadline);
-            pass.over(self.line.clock.sleep_until(until)).await?;
+            pass.over(self.shared.clock.sleep_until(until)).await?;
             request = next;
         }
     }
@@ -181,10 +183,10 @@ impl Transport {
         mut request: Request<Body>,
         deadline: Option<(MonotonicTime, Duration)>,
     ) -> Result<Response<Guarded>, SendError> {
-        let Some(token) = &self.line.token else {
+        let Some(token) = &self.shared.token else {
             return self.attempt_once(request, deadline).await;
         };
-        let now = self.line.clock.now();
+        let now = self.shared.clock.now();
         request
             .headers_mut()
             .insert(header::AUTHORIZATION, token.header(now));
@@ -193,7 +195,7 @@ impl Transport {
         match again {
             Some(mut request) if response.status() == StatusCode::UNAUTHORIZED => {
                 let old = request.headers_mut().remove(header::AUTHORIZATION);
-                let new = token.reload(self.line.clock.now());
+                let new = token.reload(self.shared.clock.now());
                 if old.as_ref() == Some(&new) {
                     return Ok(response);
                 }
@@ -216,7 +218,7 @@ impl Transport {
         pass.check()?;
         if !is_read
             && !is_long_running(&request)
-            && let Some(remaining) = pass.remaining(self.line.clock.now())
+            && let Some(remaining) = pass.remaining(self.shared.clock.now())
         {
             tell_time(&mut request, remaining);
         }
@@ -231,23 +233,23 @@ impl Transport {
             (Ok(Err(error)), None) => Err(SendError::Failed(error)),
             (Err(error), None) => Err(pass.given_up(error)),
         };
-        let line = &self.line;
-        line.meter.note(&method, answer.as_ref().map(Response::status));
+        let shared = &self.shared;
+        shared.meter.note(&method, answer.as_ref().map(Response::status));
         let response = answer?;
         if response.status().is_success() {
-            line.liveness.answered();
+            shared.liveness.answered();
         }
-        line.warnings.note(response.headers());
+        shared.warnings.note(response.headers());
         Ok(response.map(|body| Guarded::new(body, pass, self.held.clone())))
     }
 
     fn pass(&self, is_read: bool, deadline: Option<(MonotonicTime, Duration)>) -> AttemptGuard {
-        AttemptGuard::new(Arc::clone(&self.line), is_read, &self.fences, deadline)
+        AttemptGuard::new(Arc::clone(&self.shared), is_read, &self.fences, deadline)
     }
 
     fn deadline(&self, request: &Request<Body>) -> Option<(MonotonicTime, Duration)> {
         let timeout = self.timeout.filter(|_| !is_long_running(request))?;
-        Some((self.line.clock.now() + timeout, timeout))
+        Some((self.shared.clock.now() + timeout, timeout))
     }
 }
 
@@ -339,87 +341,5 @@ impl fmt::Debug for Transport {
             .field("timeout", &self.timeout)
             .field("tries", &self.tries)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn get(uri: &str) -> Request<Body> {
-        Request::get(uri).body(Body::empty()).unwrap()
-    }
-
-    #[test]
-    fn watches_and_streams_are_not_limited_in_time() {
-        for uri in [
-            "/api/v1/pods?watch=true",
-            "/api/v1/pods?a=b&watch=1",
-            "/api/v1/namespaces/n/pods/p/log",
-            "/api/v1/namespaces/n/pods/p/proxy/watch",
-            "/api/v1/nodes/a/proxy/metrics",
-        ] {
-            assert!(is_long_running(&get(uri)), "{uri}");
-        }
-        for uri in [
-            "/api/v1/pods?watch=false",
-            "/api/v1/namespaces/n/pods/watch",
-            "/api/v1/namespaces/proxy/configmaps/log",
-            "/api/v1/namespaces/log/pods/exec/status",
-            "/apis/example.com/v1/namespaces/n/widgets/proxy",
-            "/api/v1/namespaces/proxy",
-            "/api/v1/namespaces/n/finalize",
-            "/apis",
-        ] {
-            assert!(!is_long_running(&get(uri)), "{uri}");
-        }
-    }
-
-    #[test]
-    fn what_leads_past_the_api_server_is_no_read_whatever_its_method() {
-        for (uri, expected) in [
-            ("/api/v1/namespaces/n/pods/p/exec?command=ls", false),
-            ("/api/v1/namespaces/n/pods/p/attach", false),
-            ("/api/v1/namespaces/n/pods/p/portforward", false),
-            ("/api/v1/namespaces/n/services/s/proxy/delete-all", false),
-            ("/api/v1/namespaces/n/pods/p/log", true),
-            ("/api/v1/namespaces/n/pods/exec", true),
-            ("/api/v1/pods?watch=true", true),
-        ] {
-            assert_eq!(is_read(&Method::GET, get(uri).uri()), expected, "{uri}");
-        }
-        assert!(!is_read(&Method::POST, get("/api/v1/pods").uri()));
-    }
-
-    #[test]
-    fn subresources_are_told_from_names() {
-        for (path, expected) in [
-            ("/api/v1/namespaces/n/pods/p/status", Some("status")),
-            ("/apis/apps/v1/namespaces/n/deployments/d/scale", Some("scale")),
-            ("/apis/example.com/v1/things/t/status", Some("status")),
-            ("/api/v1/nodes/a/proxy/x", Some("proxy")),
-            ("/api/v1/namespaces/n/pods/p", None),
-            ("/api/v1/namespaces/n/pods", None),
-            ("/version", None),
-            ("", None),
-        ] {
-            assert_eq!(subresource(path), expected, "{path}");
-        }
-    }
-
-    #[test]
-    fn the_time_is_told_beside_what_is_there() {
-        let told = |uri| {
-            let mut request = get(uri);
-            tell_time(&mut request, Duration::from_millis(1500));
-            request.uri().to_string()
-        };
-        assert_eq!(told("/api/v1/pods"), "/api/v1/pods?timeout=1500ms");
-        assert_eq!(told("/api/v1/pods?"), "/api/v1/pods?timeout=1500ms");
-        assert_eq!(told("/api/v1/pods?a=b"), "/api/v1/pods?a=b&timeout=1500ms");
-        assert_eq!(
-            told("https://host:1/api?a=b"),
-            "https://host:1/api?a=b&timeout=1500ms"
-        );
     }
 }

@@ -27,7 +27,7 @@ use support::{builder, cluster, config_map, key, names};
 
 // R46, R173
 #[steersman_testing::test]
-async fn what_belongs_to_one_cluster_asks_no_other(fixture: Fixture) {
+async fn parts_of_a_cluster_use_only_its_server(fixture: Fixture) {
     let (here, there) = (fixture.proxy().await, fixture.proxy().await);
     let (a, b) = (cluster(&fixture, &here).await, cluster(&fixture, &there).await);
     let client = b.client();
@@ -42,7 +42,7 @@ async fn what_belongs_to_one_cluster_asks_no_other(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn another_connection_to_the_same_server_lives_its_own_life(fixture: Fixture) {
+async fn another_connection_is_independent(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let first = cluster(&fixture, &proxy).await;
     let other = first.another("other").build().await.unwrap();
@@ -91,7 +91,7 @@ async fn all_clients_of_a_cluster_share_one_connection_pool(fixture: Fixture) {
     }
     assert!(is_shared(&shared), "{shared:?}");
 
-    // The cache has a pool of its own, whose connections carry one watch each.
+    // The cache has a separate pool, with one watch per connection.
     let before = proxy.exchanges().len();
     let kinds = [Resource::of::<ConfigMap>(), Resource::of::<Secret>()];
     let _informers = kinds.map(|kind| cluster.cache().informer(&kind));
@@ -119,7 +119,7 @@ fn timers(port: u16) -> Vec<String> {
 /// A dead peer is noticed on all connections, and not only on those of the cache.
 #[cfg(target_os = "linux")]
 #[steersman_testing::test]
-async fn the_kernel_asks_after_the_peer_of_each_connection(fixture: Fixture) {
+async fn connections_have_keepalive(fixture: Fixture) {
     const KEEPALIVE: &str = "02";
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
@@ -141,7 +141,7 @@ async fn the_kernel_asks_after_the_peer_of_each_connection(fixture: Fixture) {
 
 // R174
 #[steersman_testing::test]
-async fn guarantee_4_a_closed_cluster_refuses(fixture: Fixture) {
+async fn guarantee_4_a_closed_cluster_rejects_requests(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let client = cluster.client();
@@ -235,7 +235,7 @@ async fn guarantee_3_all_connections_close_with_the_last_handle(fixture: Fixture
 
 // R59
 #[steersman_testing::test]
-async fn guarantee_3_the_last_handle_may_drop_on_the_clusters_own_thread(fixture: Fixture) {
+async fn guarantee_3_the_last_handle_can_be_dropped_on_the_cache_thread(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let informer = cluster.cache().informer(&Resource::of::<ConfigMap>());
@@ -273,7 +273,7 @@ async fn a_client_of_kube_keeps_its_cluster_alive(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn the_cache_runs_where_it_is_told_to(fixture: Fixture) {
+async fn the_cache_uses_the_given_spawner(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = builder(&fixture, &proxy)
         .spawner(Spawner::current())
@@ -295,7 +295,7 @@ async fn the_cache_runs_where_it_is_told_to(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn guarantee_5_the_state_says_how_it_stands(fixture: Fixture) {
+async fn guarantee_5_reports_the_state(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     assert_eq!(cluster.state(), ClusterState::Connecting);
@@ -354,7 +354,7 @@ async fn guarantee_5_the_state_says_how_it_stands(fixture: Fixture) {
     assert_eq!(cluster.state(), ClusterState::Draining);
 }
 
-/// Does nothing unless it is run by one of the tests below, with an environment of its own.
+/// Does nothing unless one of the tests below runs it, with a separate environment.
 #[test]
 fn infers_its_cluster() {
     if std::env::var_os("INFERRING").is_none() {
@@ -372,7 +372,7 @@ fn infers_its_cluster() {
 }
 
 #[steersman_testing::test]
-async fn the_environment_says_which_cluster_is_meant(fixture: Fixture) {
+async fn infers_the_cluster_from_the_environment(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
@@ -398,7 +398,7 @@ async fn the_environment_says_which_cluster_is_meant(fixture: Fixture) {
     );
 }
 
-/// What a container of a Pod has, on a file system of its own; then the program.
+/// Prepares the files of a Pod's container in a separate file system, then runs the program.
 const IN_A_POD: &str = r#"
 set -e
 mount -t tmpfs none "$(realpath /var/run)"
@@ -410,7 +410,7 @@ exec "$@"
 
 #[cfg(target_os = "linux")]
 #[steersman_testing::test]
-async fn in_a_pod_the_service_account_says_which_cluster_is_meant(fixture: Fixture) {
+async fn infers_the_cluster_from_the_service_account(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let account = fixture.user("account").await;
     proxy.announce(account.identity());
@@ -433,7 +433,7 @@ async fn in_a_pod_the_service_account_says_which_cluster_is_meant(fixture: Fixtu
         .env("ACCOUNT", directory.path())
         .env("KUBERNETES_SERVICE_HOST", host.trim_start_matches("https://"))
         .env("KUBERNETES_SERVICE_PORT", port)
-        // No configuration of whoever runs the test.
+        // No configuration of the user who runs the test.
         .env("HOME", directory.path())
         .env_remove("KUBECONFIG");
     let output = tokio::task::spawn_blocking(move || program.output())
@@ -463,7 +463,7 @@ fn a_cluster_outside_of_a_runtime_is_an_error() {
 }
 
 #[tokio::test]
-async fn nothing_that_is_shown_of_a_cluster_is_secret() {
+async fn debug_output_contains_no_secret() {
     let mut config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     config.auth_info.token = Some("hunter2".to_owned().into());
     let cluster = Cluster::new(config).unwrap();
@@ -473,7 +473,7 @@ async fn nothing_that_is_shown_of_a_cluster_is_secret() {
 
 // D30
 #[steersman_testing::test]
-async fn informers_in_trouble_ask_again_as_soon_as_the_server_answers_anything(fixture: Fixture) {
+async fn failing_informers_retry_when_the_server_answers(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let builder = builder(&fixture, &proxy).clock(Arc::new(clock.clone()));
     let cluster = builder.build().await.unwrap();
@@ -497,7 +497,7 @@ async fn informers_in_trouble_ask_again_as_soon_as_the_server_answers_anything(f
                 tokio::task::yield_now().await;
             }
         };
-        // Whoever does not wait yet is due after the next step.
+        // A reflector that does not wait yet is due after the next step.
         _ = tokio::time::timeout(Duration::from_millis(50), more).await;
     }
     drop(broken);

@@ -62,7 +62,7 @@ async fn stage(fixture: &Fixture) -> Stage {
     }
 }
 
-/// What lies behind an error.
+/// Sources of an error.
 fn cause(error: &Error) -> String {
     std::error::Error::source(error).unwrap().to_string()
 }
@@ -118,7 +118,7 @@ async fn guarantee_1_no_attempt_starts_behind_a_closed_fence(fixture: Fixture) {
             "{error:?}"
         );
     }
-    // Who only reads needs no right to write.
+    // A reader needs no permission to write.
     let live = client.live();
     assert!(
         live.get::<ConfigMap>(&key(&fixture, "a"))
@@ -167,7 +167,7 @@ async fn guarantee_1_a_client_of_kube_passes_the_same_fences(fixture: Fixture) {
     assert_eq!(&*closed.reason, "the lease was lost");
     assert!(maps.get("a").await.is_ok(), "reads pass");
     assert_eq!(writes(&proxy).len(), 1);
-    // What a program in a Pod does when it is asked is nothing that anybody here could know.
+    // The effect of a program in a Pod is unknown.
     let path = format!("/api/v1/namespaces/{}/pods/p/proxy/restart", fixture.namespace());
     let through = http::Request::get(path).body(Vec::new()).unwrap();
     let through = maps.into_client().request_text(through).await;
@@ -176,7 +176,7 @@ async fn guarantee_1_a_client_of_kube_passes_the_same_fences(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn guarantee_2_an_attempt_that_is_under_way_is_given_up(fixture: Fixture) {
+async fn guarantee_2_closing_cancels_an_attempt(fixture: Fixture) {
     let Stage {
         clock,
         cluster,
@@ -208,7 +208,7 @@ async fn guarantee_2_an_attempt_that_is_under_way_is_given_up(fixture: Fixture) 
 }
 
 #[steersman_testing::test]
-async fn guarantee_3_a_deadline_that_moves_on_lets_an_attempt_go_on(fixture: Fixture) {
+async fn guarantee_3_an_extended_deadline_keeps_an_attempt(fixture: Fixture) {
     let Stage {
         clock,
         cluster,
@@ -279,7 +279,7 @@ async fn guarantee_1_the_fence_is_below_retries(fixture: Fixture) {
     assert_eq!(busy.hits(), 3);
 }
 
-/// A server on a thread of its own that creates everything, and counts the requests whose body has arrived.
+/// A server on a separate thread that accepts every create, and counts requests whose body has arrived.
 fn counting_server() -> (kube::Config, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -312,7 +312,7 @@ fn counting_server() -> (kube::Config, Arc<AtomicUsize>) {
 
 // R68, D32
 #[tokio::test]
-async fn guarantee_1_an_attempt_whose_time_is_over_before_its_bytes_are_written_is_not_written() {
+async fn guarantee_1_does_not_write_an_attempt_after_its_deadline() {
     let (config, arrived) = counting_server();
     let clock = TestClock::new();
     let builder = Cluster::builder("a")
@@ -355,7 +355,7 @@ async fn guarantee_1_an_attempt_whose_time_is_over_before_its_bytes_are_written_
 }
 
 #[tokio::test]
-async fn guarantee_2_a_write_whose_answer_is_cut_off_may_have_been_applied() {
+async fn guarantee_2_a_write_without_a_complete_response_may_be_applied() {
     let service = service_fn(async |_: Request<Body>| {
         let rest = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
         Ok::<_, Infallible>(Response::new(StreamBody::new(rest)))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a server has, and how often it is asked for it.
+//! Discovery and its requests.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -72,7 +72,7 @@ async fn served(clock: &TestClock, cluster: &Cluster, ask: &ResourceQuery) {
 
 // R56
 #[steersman_testing::test]
-async fn guarantee_1_what_is_known_costs_nothing(fixture: Fixture) {
+async fn guarantee_1_a_known_kind_sends_no_request(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let mapper = cluster.mapper();
@@ -83,7 +83,7 @@ async fn guarantee_1_what_is_known_costs_nothing(fixture: Fixture) {
         assert!(maps.is_namespaced() && maps.verbs().contains(&"watch".to_owned()));
         let nodes = mapper.resolve(&ResourceQuery::of::<Node>()).await.unwrap();
         assert!(!nodes.is_namespaced() && nodes.has_subresource("status"));
-        // What is read by its names is asked for as it is.
+        // A query by plural is sent unchanged.
         assert_eq!(nodes.resource().is_namespaced(), Some(false));
         assert_eq!(maps.resource().is_namespaced(), Some(true));
         let deployments = mapper
@@ -107,7 +107,7 @@ async fn guarantee_1_what_is_known_costs_nothing(fixture: Fixture) {
 
 // R56
 #[steersman_testing::test]
-async fn guarantee_2_what_is_not_there_is_asked_for_at_a_limited_rate(fixture: Fixture) {
+async fn guarantee_2_limits_requests_for_absent_kinds(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let cluster = builder(&fixture, &proxy)
         .clock(Arc::new(clock.clone()))
@@ -136,7 +136,7 @@ async fn guarantee_2_what_is_not_there_is_asked_for_at_a_limited_rate(fixture: F
 }
 
 #[steersman_testing::test]
-async fn guarantee_3_those_who_ask_at_once_share_a_request(fixture: Fixture) {
+async fn guarantee_3_concurrent_queries_share_a_request(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let (mapper, ask) = (cluster.mapper(), ResourceQuery::of::<Deployment>());
@@ -149,7 +149,7 @@ async fn guarantee_3_those_who_ask_at_once_share_a_request(fixture: Fixture) {
         _ = &mut others => panic!("it is stalled"),
         () = stall.hit() => {}
     }
-    // Whoever began it goes away, and the others go on.
+    // The first query is dropped, and the others continue.
     drop((first, stall));
     let others = others.await;
     assert!(others.iter().all(Result::is_ok), "{others:?}");
@@ -159,7 +159,7 @@ async fn guarantee_3_those_who_ask_at_once_share_a_request(fixture: Fixture) {
 
 // R140
 #[steersman_testing::test]
-async fn a_kind_that_is_installed_later_is_found_until_the_deadline(fixture: Fixture) {
+async fn finds_a_kind_installed_before_the_deadline(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let cluster = builder(&fixture, &proxy)
         .clock(Arc::new(clock.clone()))
@@ -217,7 +217,7 @@ fn discovered(proxy: &FaultProxy) -> usize {
 
 // R56
 #[steersman_testing::test]
-async fn guarantee_6_what_a_client_finds_gone_is_forgotten_and_asked_for_at_the_same_rate(fixture: Fixture) {
+async fn guarantee_6_forgets_a_kind_that_a_client_finds_absent(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let (clock, cluster, ask) = with_kind(&fixture, &proxy, "Gizmo").await;
     let (mapper, live) = (cluster.mapper(), cluster.live());
@@ -240,7 +240,7 @@ async fn guarantee_6_what_a_client_finds_gone_is_forgotten_and_asked_for_at_the_
         assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
     }
     assert_eq!(discovered(&proxy), before, "it was asked just now");
-    // What the server tells of its kinds may be late.
+    // Discovery of the server can lag behind.
     let mut asked = 1;
     clock.advance(NEGATIVE);
     while mapper.resolve(&ask).await.is_ok() {
@@ -258,7 +258,7 @@ async fn guarantee_6_what_a_client_finds_gone_is_forgotten_and_asked_for_at_the_
 
 // R56
 #[steersman_testing::test]
-async fn guarantee_6_a_kind_whose_version_is_gone_is_found_in_the_one_that_is_left(fixture: Fixture) {
+async fn guarantee_6_finds_a_kind_in_its_remaining_version(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let (clock, cluster, ask) = with_kind(&fixture, &proxy, "Gizmo").await;
     let mapper = cluster.mapper();
@@ -277,7 +277,7 @@ async fn guarantee_6_a_kind_whose_version_is_gone_is_found_in_the_one_that_is_le
     find_gone(&fixture, &cluster, gizmos.resource()).await;
     let left = mapper.resolve(&ask).await.unwrap();
     assert_eq!(left.resource().version(), "v1beta1");
-    // What the server says is the same.
+    // The server reports the same.
     loop {
         clock.advance(NEGATIVE);
         let gone = mapper.resolve(&ask.clone().version("v1")).await;
@@ -292,7 +292,7 @@ async fn guarantee_6_a_kind_whose_version_is_gone_is_found_in_the_one_that_is_le
 
 // R56
 #[steersman_testing::test]
-async fn guarantee_4_a_version_that_is_preferred_later_is_found_by_asking_anew(fixture: Fixture) {
+async fn guarantee_4_finds_a_newly_preferred_version(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let (_clock, cluster, ask) = with_kind(&fixture, &proxy, "Gizmo").await;
     let (mapper, live) = (cluster.mapper(), cluster.live());
@@ -380,7 +380,7 @@ impl Canned {
 }
 
 #[tokio::test]
-async fn a_server_without_a_list_of_all_groups_is_asked_for_one_of_them() {
+async fn queries_one_group_without_aggregated_discovery() {
     let (clock, canned) = (TestClock::new(), Canned::default());
     canned.set("/api", json!({"kind": "APIVersions", "versions": ["v1"]}));
     canned.set("/apis", json!({"kind": "APIGroupList", "groups": []}));
@@ -452,7 +452,7 @@ async fn a_server_without_a_list_of_all_groups_is_asked_for_one_of_them() {
 }
 
 #[tokio::test]
-async fn guarantee_5_a_group_that_fails_takes_nothing_away() {
+async fn guarantee_5_a_failing_group_removes_nothing() {
     let (clock, canned) = (TestClock::new(), Canned::default());
     let list = |freshness: &str, resources: Value| {
         let version = json!({"version": "v1", "freshness": freshness, "resources": resources});

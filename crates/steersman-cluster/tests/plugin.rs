@@ -52,7 +52,7 @@ fn runs(directory: &Path) -> usize {
 
 // R96
 #[steersman_testing::test]
-async fn a_program_that_gives_credentials_is_run_once_for_a_cluster(fixture: Fixture) {
+async fn runs_an_exec_plugin_once_for_a_cluster(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     // Far from now, or not known.
     for expires in [Some("2999-01-01T00:00:00Z"), None] {
@@ -61,7 +61,7 @@ async fn a_program_that_gives_credentials_is_run_once_for_a_cluster(fixture: Fix
         let builder = support::builder(&fixture, &proxy);
         let builder = builder.config(config(&fixture, &proxy, directory, expires));
         let go = async { std::fs::write(directory.join("go"), "").unwrap() };
-        // It is in nobody's way: somebody else gets to run before it ends.
+        // It does not block the thread: another task runs before it ends.
         let (cluster, ()) = tokio::join!(biased; builder.build(), go);
         let (cluster, name) = (cluster.unwrap(), format!("by-plugin-{}", expires.is_some()));
         // Its requests, its cache and its mapper have credentials.
@@ -87,7 +87,7 @@ async fn a_program_that_gives_credentials_is_run_once_for_a_cluster(fixture: Fix
 }
 
 #[steersman_testing::test]
-async fn a_program_that_fails_makes_no_cluster(fixture: Fixture) {
+async fn a_failing_exec_plugin_is_an_error(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let directory = tempfile::tempdir().unwrap();
     let mut config = config(&fixture, &proxy, directory.path(), None);
@@ -105,7 +105,7 @@ async fn a_program_that_fails_makes_no_cluster(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_token_file_comes_before_a_program(fixture: Fixture) {
+async fn a_token_file_overrides_an_exec_plugin(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");

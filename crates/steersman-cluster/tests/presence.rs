@@ -95,7 +95,7 @@ fn assert_absent<T>(read: Result<T, Error>, resource: &Resource) {
 #[steersman_testing::test]
 async fn a_cached_read_of_an_absent_kind_leaves_no_informer_behind(fixture: Fixture) {
     let proxy = fixture.proxy().await;
-    // Informers that nobody holds are kept for a while, but not this one.
+    // Unused informers linger, except this one.
     let cluster = support::builder(&fixture, &proxy)
         .cache(|cache| cache.linger(std::time::Duration::from_secs(3600)))
         .build()
@@ -113,7 +113,7 @@ async fn a_cached_read_of_an_absent_kind_leaves_no_informer_behind(fixture: Fixt
     }
     install(&fixture).await;
     apply(&fixture, &client).await;
-    // A server that takes writes may not be ready for those who watch yet.
+    // A server that accepts writes might not serve watches yet.
     let found = steersman_testing::eventually("widgets from the cache", async || {
         client.of(&widgets).list(&here).await.ok()
     });
@@ -122,7 +122,7 @@ async fn a_cached_read_of_an_absent_kind_leaves_no_informer_behind(fixture: Fixt
 
 // R2, R17
 #[steersman_testing::test]
-async fn guarantee_7_a_cached_read_of_a_kind_that_is_known_to_be_absent_sends_nothing(fixture: Fixture) {
+async fn guarantee_7_a_cached_read_of_an_absent_kind_sends_no_request(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let (client, widgets) = (cluster.client(), widgets(&fixture));
@@ -143,7 +143,7 @@ async fn guarantee_7_a_cached_read_of_a_kind_that_is_known_to_be_absent_sends_no
 
     uninstall(&fixture).await;
     presence.when(|sighting| sighting.is_absent()).await;
-    // What the reads hold goes with the first that is told so, at the latest when the server ends its watch.
+    // The first read that finds the kind absent drops the informers, at the latest when the server closes the watch.
     let is_absent = async || match client.of(&widgets).get(&key(&fixture, "one")).await {
         Err(error) => error.is_absent(),
         Ok(_) => false,
@@ -157,7 +157,7 @@ async fn guarantee_7_a_cached_read_of_a_kind_that_is_known_to_be_absent_sends_no
     assert_eq!(of_widgets(&proxy.exchanges()), before);
 }
 
-/// A cluster of a user who may not watch definitions.
+/// A cluster of a user without permission to watch CRDs.
 async fn without_definitions(fixture: &Fixture, proxy: &FaultProxy) -> Cluster {
     let user = fixture.user("limited").await;
     let _ = user.grant(fixture.group(), &["*"], &["*"]).await.unwrap();
@@ -195,7 +195,7 @@ async fn is_absent_and_not_asked_for_again(
 
 // R24, R32
 #[steersman_testing::test]
-async fn guarantee_1_an_absent_kind_of_a_group_that_is_there_is_asked_for_at_the_interval(fixture: Fixture) {
+async fn guarantee_1_polls_an_absent_kind_of_a_served_group(fixture: Fixture) {
     define(&fixture, "Gadget").await;
     let proxy = fixture.proxy().await;
     let cluster = without_definitions(&fixture, &proxy).await;
@@ -210,7 +210,7 @@ async fn guarantee_1_an_absent_kind_of_a_group_that_is_there_is_asked_for_at_the
 
 // R24
 #[steersman_testing::test]
-async fn guarantee_1_so_is_one_of_a_version_that_a_service_has(fixture: Fixture) {
+async fn guarantee_1_polls_an_absent_kind_of_an_aggregated_version(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let no_such = Resource::new("apps", "v1", "Widget", "widgets");
@@ -219,14 +219,12 @@ async fn guarantee_1_so_is_one_of_a_version_that_a_service_has(fixture: Fixture)
 
 // R24
 #[steersman_testing::test]
-async fn guarantee_3_where_services_may_not_be_watched_a_kind_beside_definitions_is_asked_for(
-    fixture: Fixture,
-) {
+async fn guarantee_3_polls_kinds_without_crd_if_api_services_are_forbidden(fixture: Fixture) {
     define(&fixture, "Gadget").await;
     let proxy = fixture.proxy().await;
     let _refused = proxy.inject(Matching::any().path("/apiservices"), Fault::answer(403));
     let cluster = cluster(&fixture, &proxy).await;
-    // What is defined is known by its definition.
+    // The presence of a kind with a CRD follows the CRD.
     let gadgets = Resource::new(fixture.group(), "v1", "Gadget", "gadgets");
     let mut presence = cluster.presence(&gadgets, POLL_EVERY);
     presence.when(|sighting| sighting.is_present()).await;
@@ -234,7 +232,7 @@ async fn guarantee_3_where_services_may_not_be_watched_a_kind_beside_definitions
         .wait_for(|all| all.iter().find(|one| one.path.ends_with("/apiservices"))?.status)
         .await;
 
-    // Of another kind, or in another version, a server of its own may have it: discovery says.
+    // An aggregated server can have another kind or version: discovery decides.
     let [mut others, mut another_version] = [
         widgets(&fixture),
         Resource::new(fixture.group(), "v3", "Gadget", "gadgets"),
@@ -275,7 +273,7 @@ async fn not_ready(fixture: &Fixture, proxy: &FaultProxy, fault: Fault) -> (Test
 
 // R2, R17
 #[steersman_testing::test]
-async fn guarantee_7_so_does_one_that_discovery_has_found_absent(fixture: Fixture) {
+async fn guarantee_7_a_cached_read_of_a_kind_absent_in_discovery_sends_no_request(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = without_definitions(&fixture, &proxy).await;
     let (client, widgets) = (cluster.client(), widgets(&fixture));
@@ -289,7 +287,7 @@ async fn guarantee_7_so_does_one_that_discovery_has_found_absent(fixture: Fixtur
 
 // R2, R17
 #[steersman_testing::test]
-async fn guarantee_7_so_does_one_of_which_the_server_does_not_know_yet(fixture: Fixture) {
+async fn guarantee_7_a_cached_read_of_an_unserved_kind_sends_no_request(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let clock = TestClock::new();
     let cluster = support::builder(&fixture, &proxy)
@@ -310,7 +308,7 @@ async fn guarantee_7_so_does_one_of_which_the_server_does_not_know_yet(fixture: 
 
 // R38
 #[steersman_testing::test]
-async fn guarantee_6_a_server_that_does_not_answer_at_all_is_not_waited_for(fixture: Fixture) {
+async fn guarantee_6_does_not_wait_for_an_unreachable_server(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let (clock, cluster, swallowed) = not_ready(&fixture, &proxy, Fault::stall()).await;
     let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
@@ -321,7 +319,7 @@ async fn guarantee_6_a_server_that_does_not_answer_at_all_is_not_waited_for(fixt
     assert_eq!(swallowed.hits(), 1);
 }
 
-/// Lets much time pass, and shows that nobody asks for the kind any more.
+/// Advances the clock, and checks that the kind is not requested any more.
 async fn is_not_asked_for(fixture: &Fixture, clock: &TestClock, unknown: &Injected) {
     let asked = unknown.hits();
     for _ in 0..5 {
@@ -335,9 +333,7 @@ async fn is_not_asked_for(fixture: &Fixture, clock: &TestClock, unknown: &Inject
 
 // R38
 #[steersman_testing::test]
-async fn guarantee_6_a_server_that_does_not_answer_for_a_kind_yet_is_asked_again_within_50_ms(
-    fixture: Fixture,
-) {
+async fn guarantee_6_probes_a_new_kind_every_50_ms(fixture: Fixture) {
     // It does not know the kind yet, or knows it and does not take watches of it.
     for fault in [Fault::answer(404), Fault::initializing()] {
         let proxy = fixture.proxy().await;
@@ -366,7 +362,7 @@ async fn guarantee_6_a_server_that_does_not_answer_for_a_kind_yet_is_asked_again
 }
 
 #[steersman_testing::test]
-async fn guarantee_6_a_server_that_is_busy_has_answered(fixture: Fixture) {
+async fn guarantee_6_a_busy_server_counts_as_an_answer(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let busy = Fault::answer_retry_after(429, 1);
     let (_clock, cluster, refused) = not_ready(&fixture, &proxy, busy).await;
@@ -377,7 +373,7 @@ async fn guarantee_6_a_server_that_is_busy_has_answered(fixture: Fixture) {
 
 // R2
 #[steersman_testing::test]
-async fn guarantee_2_a_kind_that_goes_before_the_server_answers_for_it_is_not_asked_for(fixture: Fixture) {
+async fn guarantee_2_stops_probing_a_removed_kind(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let (clock, cluster, unknown) = about_to_be_served(&fixture, &proxy).await;
     let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
@@ -390,7 +386,7 @@ async fn guarantee_2_a_kind_that_goes_before_the_server_answers_for_it_is_not_as
 }
 
 #[steersman_testing::test]
-async fn a_kind_that_nobody_follows_any_more_is_not_asked_for(fixture: Fixture) {
+async fn stops_polling_a_kind_without_watchers(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let (clock, cluster, unknown) = about_to_be_served(&fixture, &proxy).await;
     let _another = cluster.presence(&Resource::of::<CustomResourceDefinition>(), POLL_EVERY);
@@ -402,7 +398,7 @@ async fn a_kind_that_nobody_follows_any_more_is_not_asked_for(fixture: Fixture) 
 
 // R24
 #[steersman_testing::test]
-async fn discovery_is_asked_at_the_shortest_interval_with_the_tag_of_its_last_answer(fixture: Fixture) {
+async fn polls_discovery_at_the_shortest_interval_with_an_etag(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let _refused = ["/customresourcedefinitions", "/apiservices"]
         .map(|path| proxy.inject(Matching::any().path(path), Fault::answer(403)));
@@ -429,13 +425,13 @@ async fn discovery_is_asked_at_the_shortest_interval_with_the_tag_of_its_last_an
         }
         unreachable!("it is asked some time")
     };
-    // Some seconds go by until an answer has been read, and until somebody notices that it is time.
+    // Reading a response and noticing a deadline take some seconds.
     let is_about = |(found, status): (u32, u16), seconds: u32| {
         assert!(
             (seconds..seconds + 10).contains(&found),
             "{found} s instead of {seconds} s"
         );
-        // Whoever else defines kinds at a shared server gives it something new to say.
+        // Other tests that install kinds on a shared server change its discovery.
         if fixture.embedded_server().is_some() {
             assert_eq!(status, 304);
         }
@@ -451,7 +447,7 @@ async fn discovery_is_asked_at_the_shortest_interval_with_the_tag_of_its_last_an
 
 // D5
 #[steersman_testing::test]
-async fn a_404_takes_no_object_from_readers_while_the_kind_is_known_to_be_there(fixture: Fixture) {
+async fn a_404_removes_no_objects_of_a_present_kind(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let (client, widgets) = (cluster.client(), widgets(&fixture));

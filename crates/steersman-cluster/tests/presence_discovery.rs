@@ -29,7 +29,7 @@ use steersman_testing::{
 use support::object;
 use tower::service_fn;
 
-/// A server of this test's own, with what it has at each path. Who asks for `null` gets no answer.
+/// A server of this test, with a response for each path. A path with `null` is not answered.
 #[derive(Clone, Default)]
 struct Canned {
     answers: Arc<Mutex<BTreeMap<String, Value>>>,
@@ -37,7 +37,7 @@ struct Canned {
 }
 
 impl Canned {
-    /// One that lets nobody watch definitions and services.
+    /// Creates one that forbids watches of CRDs and APIServices.
     fn polled() -> Self {
         let canned = Self::default();
         canned.set(
@@ -52,7 +52,7 @@ impl Canned {
         self.answers.lock().unwrap().insert(path.to_owned(), answer);
     }
 
-    /// How often each path was asked for.
+    /// Number of requests by path.
     fn asked(&self, path: &str) -> usize {
         let asked = self.asked.lock().unwrap();
         asked.iter().filter(|asked| *asked == path).count()
@@ -99,7 +99,7 @@ fn widgets(group: &str) -> Resource {
 
 // R24, R32
 #[tokio::test]
-async fn guarantee_1_an_interval_of_nothing_is_one_of_50_ms() {
+async fn guarantee_1_the_minimum_poll_interval_is_50_ms() {
     let (clock, canned) = (TestClock::new(), Canned::polled());
     canned.set("/apis", json!({"kind": "APIGroupDiscoveryList", "items": []}));
     let cluster = canned.cluster(&clock).await;
@@ -120,11 +120,11 @@ fn of_discovery(exchanges: &[Exchange]) -> usize {
 }
 
 #[steersman_testing::test]
-async fn guarantee_3_what_discovery_said_long_ago_is_not_told_to_somebody_new(fixture: Fixture) {
+async fn guarantee_3_a_new_watcher_does_not_get_outdated_discovery(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let builder = support::builder(&fixture, &proxy).clock(Arc::new(clock.clone()));
     let cluster = builder.build().await.unwrap();
-    // As long as somebody follows this one, all goes on, and nothing has to be asked for.
+    // While this watcher exists, the tracker runs, and nothing is requested.
     let mut another = cluster.presence(&widgets(fixture.group()), POLL_EVERY);
     another.when(Sighting::is_absent).await;
     let no_such = widgets("apps");
@@ -153,7 +153,7 @@ async fn guarantee_3_what_discovery_said_long_ago_is_not_told_to_somebody_new(fi
 
 // R24
 #[tokio::test]
-async fn guarantee_3_a_group_that_does_not_answer_leaves_the_others_as_they_are() {
+async fn guarantee_3_a_failing_group_does_not_affect_the_others() {
     let (clock, canned) = (TestClock::new(), Canned::polled());
     canned.set("/apis", json!({"kind": "APIGroupList", "groups": []}));
     let groups = ["a.example.com", "b.example.com", "c.example.com", "d.example.com"];
@@ -189,7 +189,7 @@ async fn guarantee_3_a_group_that_does_not_answer_leaves_the_others_as_they_are(
     );
     let first = canned.asked(&format!("/apis/{absent}"));
 
-    // After the time limit of a request it is in trouble, and nobody else is.
+    // After the timeout of the request it fails, and no other kind does.
     clock.advance(Duration::from_secs(30));
     followed[0].when(|now| !now.is_pending).await;
     assert!(followed[0].now().reason.contains(silent), "{}", followed[0].now());
@@ -243,7 +243,7 @@ async fn define_many(fixture: &Fixture, count: usize) -> Vec<Resource> {
 }
 
 #[steersman_testing::test]
-async fn guarantee_1_sixteen_kinds_are_asked_for_at_a_time_until_the_server_is_ready(fixture: Fixture) {
+async fn guarantee_1_probes_at_most_sixteen_kinds_at_once(fixture: Fixture) {
     const COUNT: usize = 24;
     const AT_ONCE: usize = 16;
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
@@ -277,7 +277,7 @@ async fn guarantee_1_sixteen_kinds_are_asked_for_at_a_time_until_the_server_is_r
 
 /// One that is refused for ever waits most of the time, and leaves its turn to others.
 #[steersman_testing::test]
-async fn guarantee_1_kinds_that_the_server_never_serves_are_in_nobodys_way(fixture: Fixture) {
+async fn guarantee_1_unserved_kinds_do_not_delay_others(fixture: Fixture) {
     const REFUSED: usize = 20;
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let builder = support::builder(&fixture, &proxy).clock(Arc::new(clock.clone()));

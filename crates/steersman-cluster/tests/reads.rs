@@ -30,7 +30,7 @@ fn by_value() -> Index<String> {
 
 // R52, R54
 #[steersman_testing::test]
-async fn guarantee_1_a_read_from_the_cache_sends_nothing(fixture: Fixture) {
+async fn guarantee_1_a_cached_read_sends_no_request(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     assert!(
@@ -55,7 +55,7 @@ async fn guarantee_1_a_read_from_the_cache_sends_nothing(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_key_that_lacks_something_is_not_taken_for_that_of_an_object_that_is_gone(fixture: Fixture) {
+async fn rejects_an_incomplete_key(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let lacking = [ObjectKey::new("", "a"), ObjectKey::new(fixture.namespace(), "")];
@@ -88,7 +88,7 @@ async fn a_key_that_lacks_something_is_not_taken_for_that_of_an_object_that_is_g
 
 // R102
 #[steersman_testing::test]
-async fn what_is_done_to_a_copy_shows_nowhere_else(fixture: Fixture) {
+async fn a_changed_copy_does_not_change_the_cache(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.client();
     client.create(&config_map(&fixture, "a", "first")).await.unwrap();
@@ -99,7 +99,7 @@ async fn what_is_done_to_a_copy_shows_nowhere_else(fixture: Fixture) {
             .unwrap()
             .unwrap()
     };
-    // A read gives a shared object, which nobody can change; whoever wants to change it has a copy.
+    // A read returns a shared immutable object; a change needs a copy.
     let first: Arc<ConfigMap> = read().await;
     let mut copy = ConfigMap::clone(&first);
     copy.data
@@ -117,7 +117,7 @@ async fn what_is_done_to_a_copy_shows_nowhere_else(fixture: Fixture) {
 
 // R53
 #[steersman_testing::test]
-async fn an_index_is_kept_from_the_start_and_a_second_one_of_its_name_is_refused(fixture: Fixture) {
+async fn indexes_exist_from_the_start_and_have_unique_names(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let by_value = by_value();
     let cluster = builder(&fixture, &proxy)
@@ -150,7 +150,7 @@ async fn an_index_is_kept_from_the_start_and_a_second_one_of_its_name_is_refused
 }
 
 #[steersman_testing::test]
-async fn guarantee_2_what_was_written_is_read_at_once(fixture: Fixture) {
+async fn guarantee_2_reads_show_a_write_at_once(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let by_value = by_value();
     let cluster = builder(&fixture, &proxy)
@@ -257,7 +257,7 @@ async fn guarantee_2_what_was_written_is_read_at_once(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn guarantee_2_who_removes_the_last_finalizer_reads_the_object_no_more(fixture: Fixture) {
+async fn guarantee_2_removing_the_last_finalizer_hides_the_object(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.client();
     let mut map = config_map(&fixture, "a", "first");
@@ -279,13 +279,13 @@ async fn guarantee_2_who_removes_the_last_finalizer_reads_the_object_no_more(fix
     assert!(!is_held().await);
     let left = names(&client.list::<ConfigMap>(&here).await.unwrap());
     assert!(!left.contains(&"a".to_owned()), "{left:?}");
-    // What is made in its place is seen.
+    // Reads show the object that replaces it.
     client.create(&config_map(&fixture, "a", "second")).await.unwrap();
     assert!(is_held().await);
 }
 
 #[steersman_testing::test]
-async fn the_status_that_was_written_is_read_at_once(fixture: Fixture) {
+async fn reads_show_a_written_status_at_once(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.client();
     let budgets = Resource::new("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");
@@ -314,7 +314,7 @@ async fn the_status_that_was_written_is_read_at_once(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn what_is_not_in_the_part_that_is_cached_is_not_shown(fixture: Fixture) {
+async fn reads_do_not_show_objects_outside_the_scope(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let front = Scope::all()
         .namespace(fixture.namespace())
@@ -343,7 +343,7 @@ async fn what_is_not_in_the_part_that_is_cached_is_not_shown(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn informers_that_a_run_starts_end_with_it(fixture: Fixture) {
+async fn informers_of_a_run_end_with_it(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let run = cluster.client().for_run();
@@ -360,7 +360,7 @@ async fn informers_that_a_run_starts_end_with_it(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_kind_without_an_informer_is_read_as_the_cache_was_told(fixture: Fixture) {
+async fn the_cache_miss_policy_applies_to_kinds_without_informer(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let with = async |missing| {
         let builder = builder(&fixture, &proxy).cache(|cache| cache.missing(missing));
@@ -387,7 +387,7 @@ async fn a_kind_without_an_informer_is_read_as_the_cache_was_told(fixture: Fixtu
     );
     assert_eq!(requests(&proxy).len(), 1);
     assert!(live.cache().informers().is_empty());
-    // Where there is one, it is used.
+    // An existing informer is used.
     let _held = live.cache().informer(&Resource::of::<ConfigMap>());
     live.client().get::<ConfigMap>(&key(&fixture, "a")).await.unwrap();
     assert_eq!(requests(&proxy).len(), 1);
@@ -395,7 +395,7 @@ async fn a_kind_without_an_informer_is_read_as_the_cache_was_told(fixture: Fixtu
 
 // R52
 #[steersman_testing::test]
-async fn a_kind_that_is_not_to_be_cached_is_read_from_the_server(fixture: Fixture) {
+async fn reads_an_uncached_kind_from_the_server(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = builder(&fixture, &proxy)
         .cache(|cache| cache.uncached::<Secret>())
@@ -421,7 +421,7 @@ async fn a_kind_that_is_not_to_be_cached_is_read_from_the_server(fixture: Fixtur
 }
 
 #[steersman_testing::test]
-async fn no_content_of_an_object_is_shown_by_an_error(fixture: Fixture) {
+async fn errors_show_no_content_of_an_object(fixture: Fixture) {
     #[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]
     struct Numbers {
         metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -471,7 +471,7 @@ async fn no_content_of_an_object_is_shown_by_an_error(fixture: Fixture) {
 
 // R51, R75
 #[steersman_testing::test]
-async fn a_cluster_is_made_from_a_configuration_alone(fixture: Fixture) {
+async fn builds_a_cluster_from_a_configuration(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let config = config(&fixture, &proxy);
     let cluster = Cluster::new(config.clone()).unwrap();
@@ -490,7 +490,7 @@ async fn a_cluster_is_made_from_a_configuration_alone(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn the_empty_namespace_is_all_of_them_from_the_cache_and_from_the_server(fixture: Fixture) {
+async fn an_empty_namespace_means_all_in_cache_and_server(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let config = support::config(&fixture, &proxy);
     let cluster = Cluster::new(config).unwrap();
@@ -537,7 +537,7 @@ async fn a_live_list_is_a_list(fixture: Fixture) {
 
 // D4
 #[steersman_testing::test]
-async fn an_object_whose_name_needs_escapes_is_read_and_written_as_any_other(fixture: Fixture) {
+async fn reads_and_writes_an_object_whose_name_needs_escapes(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let key = key(&fixture, r#"CORP\admins "eu""#);

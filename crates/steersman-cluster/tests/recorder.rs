@@ -190,7 +190,7 @@ async fn guarantee_4_events_pass_fences(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn guarantee_5_what_is_too_long_is_cut(fixture: Fixture) {
+async fn guarantee_5_truncates_long_texts(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let namespaces: kube::Api<Namespace> = kube::Api::all(fixture.client());
@@ -209,7 +209,7 @@ async fn guarantee_5_what_is_too_long_is_cut(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn an_event_that_does_not_arrive_is_tried_again(fixture: Fixture) {
+async fn retries_an_event_that_was_not_written(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let cluster: Cluster = builder(&fixture, &proxy)
         .clock(Arc::new(clock.clone()))
@@ -234,7 +234,7 @@ async fn an_event_that_does_not_arrive_is_tried_again(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn guarantee_6_a_refusal_is_warned_of_once_with_the_words_of_the_server(fixture: Fixture) {
+async fn guarantee_6_logs_a_rejection_once_with_the_server_message(fixture: Fixture) {
     let logged = Logged::of_process();
     let (user, map) = (fixture.user("poor").await, made(&fixture, "a").await);
     let config = fixture.endpoint().config(user.identity()).unwrap();
@@ -274,7 +274,7 @@ async fn guarantee_6_a_refusal_is_warned_of_once_with_the_words_of_the_server(fi
 }
 
 #[steersman_testing::test]
-async fn guarantee_6_that_a_namespace_has_gone_is_not_warned_of(fixture: Fixture) {
+async fn guarantee_6_a_deleted_namespace_causes_no_warning(fixture: Fixture) {
     let logged = Logged::of_process();
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
@@ -296,7 +296,7 @@ async fn guarantee_6_that_a_namespace_has_gone_is_not_warned_of(fixture: Fixture
 
 // R55
 #[steersman_testing::test]
-async fn guarantee_7_an_event_is_written_whatever_the_names_are(fixture: Fixture) {
+async fn guarantee_7_writes_events_with_any_names(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let odd = format!("system:{}", fixture.namespace());
@@ -319,7 +319,7 @@ async fn guarantee_7_an_event_is_written_whatever_the_names_are(fixture: Fixture
 }
 
 #[steersman_testing::test]
-async fn guarantee_8_a_series_says_when_it_happened_last(fixture: Fixture) {
+async fn guarantee_8_a_series_has_the_time_of_its_last_event(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let wall = Arc::new(AtomicU64::new(1_900_000_000));
     let told = Arc::clone(&wall);

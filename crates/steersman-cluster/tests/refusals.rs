@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What errors show of an object that a server refuses.
+//! Errors of rejected objects.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -58,7 +58,7 @@ async fn refused(fixture: &Fixture, spec: Value) -> Error {
 }
 
 #[steersman_testing::test]
-async fn guarantee_6_a_refusal_shows_field_and_reason_and_no_value(fixture: Fixture) {
+async fn guarantee_6_a_rejection_shows_field_and_reason_but_no_value(fixture: Fixture) {
     install(&fixture).await;
     for (spec, field, reason) in [
         (json!({"key": "hunter2"}), "spec.key", "should match '^[a-z]+$'"),

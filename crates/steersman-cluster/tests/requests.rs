@@ -35,14 +35,14 @@ use tower::service_fn;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// How many attempts were repeated.
+/// Number of retries.
 fn retries(cluster: &Cluster) -> u64 {
     cluster.retries().iter().map(|one| one.count).sum()
 }
 
 // R141
 #[steersman_testing::test]
-async fn a_request_that_is_not_answered_fails_at_its_limit(fixture: Fixture) {
+async fn a_request_times_out(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let cluster = builder(&fixture, &proxy)
         .clock(Arc::new(clock.clone()))
@@ -78,7 +78,7 @@ async fn a_request_that_is_not_answered_fails_at_its_limit(fixture: Fixture) {
 
 // R141
 #[steersman_testing::test]
-async fn a_watch_has_no_limit(fixture: Fixture) {
+async fn a_watch_has_no_timeout(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let cluster = builder(&fixture, &proxy)
         .clock(Arc::new(clock.clone()))
@@ -93,7 +93,7 @@ async fn a_watch_has_no_limit(fixture: Fixture) {
         .unwrap();
     clock.advance(LIMIT * 100);
     client.create(&config_map(&fixture, "a", "first")).await.unwrap();
-    // What was there before may come first.
+    // Existing objects can arrive first.
     while let Some(event) = watch.next().await {
         if let kube::core::WatchEvent::Added(map) = event.unwrap()
             && map.metadata.name.as_deref() == Some("a")
@@ -124,7 +124,7 @@ impl http_body::Body for Endless {
 
 // R141
 #[tokio::test]
-async fn the_limit_covers_the_whole_answer() {
+async fn the_timeout_covers_the_complete_response() {
     let clock = TestClock::new();
     let service = service_fn(async |_: Request<Body>| {
         Ok::<_, Infallible>(Response::new(Endless(Some(Bytes::from_static(
@@ -147,7 +147,7 @@ async fn the_limit_covers_the_whole_answer() {
 }
 
 #[steersman_testing::test]
-async fn a_read_is_tried_three_times(fixture: Fixture) {
+async fn retries_a_read_twice(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let cluster = builder(&fixture, &proxy)
         .clock(Arc::new(clock.clone()))
@@ -176,7 +176,7 @@ async fn a_read_is_tried_three_times(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_write_is_tried_again_only_if_the_server_did_nothing(fixture: Fixture) {
+async fn retries_a_write_only_if_it_was_not_applied(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let cluster = builder(&fixture, &proxy)
         .clock(Arc::new(clock.clone()))
@@ -239,7 +239,7 @@ async fn a_write_is_tried_again_only_if_the_server_did_nothing(fixture: Fixture)
 }
 
 #[steersman_testing::test]
-async fn a_watch_does_not_wait_for_a_day(fixture: Fixture) {
+async fn a_watch_does_not_wait_for_a_long_retry_after(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let cluster = builder(&fixture, &proxy)
         .clock(Arc::new(clock.clone()))
@@ -262,9 +262,9 @@ async fn a_watch_does_not_wait_for_a_day(fixture: Fixture) {
 }
 
 #[tokio::test]
-async fn a_write_that_finds_no_connection_is_tried_again() {
+async fn retries_a_write_without_a_connection() {
     let clock = TestClock::new();
-    // A port on which nobody listens, and that nobody else gets.
+    // A reserved port without a listener.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -299,7 +299,7 @@ async fn a_write_that_finds_no_connection_is_tried_again() {
 }
 
 #[steersman_testing::test]
-async fn requests_are_counted_by_what_became_of_them(fixture: Fixture) {
+async fn counts_requests_by_status(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let client = cluster.client();
@@ -370,7 +370,7 @@ async fn a_warning_of_the_server_is_logged_once_and_content_never() {
 }
 
 #[tokio::test]
-async fn requests_say_who_sends_them() {
+async fn requests_have_a_user_agent() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&heads);
     let service = service_fn(move |request: Request<Body>| {

@@ -33,7 +33,7 @@ async fn finalizers(client: &Client, key: &ObjectKey) -> Vec<String> {
 }
 
 #[steersman_testing::test]
-async fn guarantee_1_keeps_finalizers_that_others_add_meanwhile(fixture: Fixture) {
+async fn guarantee_1_keeps_finalizers_added_by_other_clients(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.live();
     let read = client.create(&config_map(&fixture, "a", "1")).await.unwrap();
@@ -53,7 +53,7 @@ async fn guarantee_1_keeps_finalizers_that_others_add_meanwhile(fixture: Fixture
 }
 
 #[steersman_testing::test]
-async fn guarantee_2_a_write_to_another_part_of_the_object_is_no_conflict(fixture: Fixture) {
+async fn guarantee_2_a_write_to_another_field_is_not_a_conflict(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.live();
     let read = client.create(&config_map(&fixture, "a", "1")).await.unwrap();

@@ -44,7 +44,7 @@ fn by(exchanges: &[Exchange], user: &User) -> usize {
 
 // R96
 #[steersman_testing::test]
-async fn a_token_that_was_replaced_is_no_reason_to_fail(fixture: Fixture) {
+async fn retries_with_a_replaced_token(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let (old, new) = (
         user(&fixture, &proxy, "old").await,
@@ -134,7 +134,7 @@ async fn a_new_token_is_used_within_a_minute(fixture: Fixture) {
 }
 
 #[tokio::test]
-async fn a_token_file_that_is_of_no_use_is_an_error_with_its_path() {
+async fn an_invalid_token_file_is_an_error_with_its_path() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
     for (name, content) in [("missing", None), ("empty", Some("\n"))] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the server can be asked for besides, and the verbs of kinds that no type is known of.
+//! Options of requests, and the verbs of dynamic kinds.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -55,7 +55,7 @@ async fn lists_and_deletions_can_be_selected_by_field(fixture: Fixture) {
 
 // R142
 #[steersman_testing::test]
-async fn a_read_can_be_content_with_a_state_that_is_not_older_than_a_version(fixture: Fixture) {
+async fn a_read_can_set_a_minimum_resource_version(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.client();
     create(&fixture, &client, &["a"]).await;
@@ -98,7 +98,7 @@ async fn a_read_can_be_content_with_a_state_that_is_not_older_than_a_version(fix
 
 // R142
 #[steersman_testing::test]
-async fn a_field_that_the_server_does_not_know_is_refused_if_that_is_asked_for(fixture: Fixture) {
+async fn strict_field_validation_rejects_unknown_fields(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.live();
     create(&fixture, &client, &["a"]).await;
@@ -124,7 +124,7 @@ async fn a_field_that_the_server_does_not_know_is_refused_if_that_is_asked_for(f
 
 // R142
 #[steersman_testing::test]
-async fn metadata_has_its_own_verbs_also_if_no_type_is_known(fixture: Fixture) {
+async fn dynamic_kinds_have_metadata_verbs(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let here = Query::new().namespace(fixture.namespace());
@@ -150,7 +150,7 @@ async fn metadata_has_its_own_verbs_also_if_no_type_is_known(fixture: Fixture) {
             }
             other => panic!("{other:?}"),
         }
-        // What was written is read.
+        // The write is visible.
         let found = metadata.get(&a).await.unwrap().unwrap();
         assert_eq!(found.metadata.labels.as_ref().unwrap()["tier"], "front");
         let deleted = metadata.delete(&a, DeleteOptions::default()).await.unwrap();
@@ -161,7 +161,7 @@ async fn metadata_has_its_own_verbs_also_if_no_type_is_known(fixture: Fixture) {
 
 // R142
 #[steersman_testing::test]
-async fn kinds_that_no_type_is_known_of_are_watched_and_deleted_together(fixture: Fixture) {
+async fn watches_and_deletes_collections_of_dynamic_kinds(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let client = cluster.live().of(&maps());
@@ -192,7 +192,7 @@ async fn kinds_that_no_type_is_known_of_are_watched_and_deleted_together(fixture
 
 // R142
 #[steersman_testing::test]
-async fn subresources_of_kinds_that_no_type_is_known_of_are_read_and_written(fixture: Fixture) {
+async fn reads_and_writes_subresources_of_dynamic_kinds(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let deployments = Resource::new("apps", "v1", "Deployment", "deployments");
@@ -245,7 +245,7 @@ async fn subresources_of_kinds_that_no_type_is_known_of_are_read_and_written(fix
 
 // R142
 #[steersman_testing::test]
-async fn a_kind_that_no_type_is_known_of_can_be_left_out_of_the_cache(fixture: Fixture) {
+async fn a_dynamic_kind_can_be_uncached(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     proxy.announce(fixture.admin());
     let cluster = steersman_cluster::Cluster::builder("test")

@@ -67,7 +67,7 @@ async fn create_update_and_delete_are_one_request_each(fixture: Fixture) {
     assert_eq!(sent[1].path, format!("{collection}/a"));
     assert_eq!(parameter(&sent[0], "fieldManager").as_deref(), Some("tester"));
     assert_eq!(parameter(&sent[0], "dryRun"), None);
-    // The server knows how long somebody waits.
+    // The request has a timeout parameter.
     assert!(
         sent.iter()
             .all(|one| parameter(one, "timeout").is_some_and(|time| time.ends_with("ms")))
@@ -140,7 +140,7 @@ async fn live_reads_are_one_request_each(fixture: Fixture) {
 
 // R142
 #[steersman_testing::test]
-async fn a_list_comes_in_pages(fixture: Fixture) {
+async fn lists_in_pages(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.live();
     let many: Vec<_> = (0..510)
@@ -160,7 +160,7 @@ async fn a_list_comes_in_pages(fixture: Fixture) {
 
 // R142
 #[steersman_testing::test]
-async fn patches_have_their_own_forms(fixture: Fixture) {
+async fn sends_each_type_of_patch(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.live();
     let key = key(&fixture, "a");
@@ -193,7 +193,7 @@ async fn patches_have_their_own_forms(fixture: Fixture) {
 
 // R142
 #[steersman_testing::test]
-async fn an_apply_owns_what_it_says_and_takes_over_what_others_own_if_forced(fixture: Fixture) {
+async fn apply_owns_its_fields_and_force_takes_over_others(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.live();
     let applied = client.apply(&config_map(&fixture, "a", "first")).await.unwrap();
@@ -205,7 +205,7 @@ async fn an_apply_owns_what_it_says_and_takes_over_what_others_own_if_forced(fix
     let error = other.apply(&mine).await.unwrap_err();
     assert!(error.is_apply_conflict() && !error.is_conflict(), "{error:?}");
     assert_eq!(value(&other.force().apply(&mine).await.unwrap()), "second");
-    // As it was read, with a note of who manages it.
+    // As it was read, with managed fields.
     let read = client
         .get_required::<ConfigMap>(&key(&fixture, "a"))
         .await
@@ -288,7 +288,7 @@ async fn a_collection_is_deleted_by_label(fixture: Fixture) {
 
 // R142
 #[steersman_testing::test]
-async fn a_deletion_that_only_begins_gives_the_object(fixture: Fixture) {
+async fn a_started_deletion_returns_the_object(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.client();
     let mut map = config_map(&fixture, "a", "first");
@@ -334,7 +334,7 @@ fn deployment(fixture: &Fixture) -> Deployment {
 
 // R142
 #[steersman_testing::test]
-async fn the_status_is_written_apart(fixture: Fixture) {
+async fn writes_the_status_separately(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.live();
     let key = key(&fixture, "a");
@@ -420,7 +420,7 @@ async fn subresources_are_read_and_written(fixture: Fixture) {
 
 // R142
 #[steersman_testing::test]
-async fn a_watch_gives_events_until_the_server_ends_it(fixture: Fixture) {
+async fn a_watch_returns_events_until_the_server_closes_it(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let client = cluster(&fixture, &proxy).await.live();
     let first = client.create(&config_map(&fixture, "a", "first")).await.unwrap();
@@ -455,7 +455,7 @@ async fn a_watch_gives_events_until_the_server_ends_it(fixture: Fixture) {
 
 // R142, R58
 #[steersman_testing::test]
-async fn kinds_that_no_type_is_known_of_have_the_same_verbs(fixture: Fixture) {
+async fn dynamic_kinds_have_the_same_verbs(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
@@ -490,7 +490,7 @@ async fn kinds_that_no_type_is_known_of_have_the_same_verbs(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn metadata_is_read_alone_until_somebody_wants_more(fixture: Fixture) {
+async fn reads_metadata_until_whole_objects_are_requested(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster(&fixture, &proxy).await;
     let client = cluster.client();

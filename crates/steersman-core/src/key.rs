@@ -133,14 +133,14 @@ mod tests {
 
     // R163
     #[test]
-    fn a_text_that_is_no_key_is_an_error_value() {
+    fn rejects_text_that_is_not_a_key() {
         for text in ["", "/", "/a", "a/", "a/b/c"] {
             assert!(text.parse::<ObjectKey>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_key_is_what_it_was_made_of() {
+    fn a_key_keeps_namespace_and_name() {
         let key = ObjectKey::new("ns", "name");
         assert_eq!(key, "ns/name".parse().unwrap());
         assert_ne!(key, ObjectKey::new("", "ns"));

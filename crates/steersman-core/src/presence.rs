@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_that_of_the_part_that_decides() {
+    fn the_deciding_part_gives_the_reason() {
         let there = Sighting::new(Present, "webs are installed").incarnation("1");
         let gone = Sighting::new(Absent, "gadgets are not installed");
         assert_eq!(&*there.and(&gone).reason, "gadgets are not installed");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_awaited_where_it_decides() {
+    fn waits_for_an_unknown_part_that_decides() {
         let (asked, there) = (
             Sighting::pending("not known yet"),
             Sighting::new(Present, "there"),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_published_generator() {
+    fn matches_the_published_generator() {
         // The first values of SplitMix64 for seed 1234567, as in https://rosettacode.org/wiki/Pseudo-random_numbers/Splitmix64.
         let random = Random::from_seed(1_234_567);
         let drawn = [random.next_u64(), random.next_u64(), random.next_u64()];

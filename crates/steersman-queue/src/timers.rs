@@ -145,7 +145,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn timers_come_out_by_deadline_then_arrival(
+        fn timers_fire_by_deadline_then_arrival(
             deadlines in proptest::collection::vec(0_u64..20, 1..60),
             removed in proptest::collection::vec(any::<prop::sample::Index>(), 0..20),
         ) {

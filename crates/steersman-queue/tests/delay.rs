@@ -49,7 +49,7 @@ fn guarantee_3_an_add_without_delay_makes_a_delayed_key_ready() {
 }
 
 #[test]
-fn guarantee_4_delayed_keys_come_in_the_order_of_their_deadlines() {
+fn guarantee_4_hands_out_delayed_keys_by_deadline() {
     let (queue, clock) = queue();
     for delay in [3, 1, 2] {
         queue.add_with(delay, Add::new().after(seconds(delay)));
@@ -71,7 +71,7 @@ fn guarantee_4_thousands_of_delays_that_end_at_once_keep_their_order() {
 }
 
 #[test]
-fn guarantee_7_keys_that_are_due_are_found_behind_many_that_are_in_flight() {
+fn guarantee_7_finds_due_keys_behind_many_in_flight() {
     let (queue, clock) = queue();
     for key in 0..1000 {
         queue.add(key);
@@ -86,7 +86,7 @@ fn guarantee_7_keys_that_are_due_are_found_behind_many_that_are_in_flight() {
 }
 
 #[test]
-fn a_delay_beyond_all_time_does_not_overflow() {
+fn a_huge_delay_does_not_overflow() {
     let (queue, clock) = queue();
     clock.advance(seconds(1));
     queue.add_with("key", Add::new().after(Duration::MAX));
@@ -167,7 +167,7 @@ fn guarantee_8_requeue_after_and_forget_reset_it() {
 }
 
 #[test]
-fn guarantee_8_a_failure_for_good_rests_and_keeps_its_back_off() {
+fn guarantee_8_a_terminal_failure_is_not_retried_and_keeps_its_back_off() {
     let (queue, clock) = queue();
     queue.add("key");
     take(&queue).finish(Outcome::retry("first"));
@@ -198,7 +198,7 @@ fn guarantee_9_a_panic_puts_the_key_back_with_back_off() {
 }
 
 #[test]
-fn guarantee_8_a_failure_may_say_its_own_delay() {
+fn guarantee_8_a_failure_can_set_its_delay() {
     let (queue, clock) = queue();
     queue.add("key");
     let finished = take(&queue).finish(Outcome::retry_after("busy", seconds(30)));

@@ -110,7 +110,7 @@ fn a_withdrawn_key_takes_its_failures_and_priority_to_another_queue() {
 
 // D11
 #[test]
-fn a_key_that_is_withdrawn_stays_if_it_was_added_in_flight_and_is_gone_if_it_was_purged() {
+fn a_withdrawn_key_stays_if_it_was_added_in_flight_and_not_purged() {
     let (queue, clock) = queue();
     queue.add("key");
     take(&queue).finish(Outcome::retry("broken"));
@@ -127,7 +127,7 @@ fn a_key_that_is_withdrawn_stays_if_it_was_added_in_flight_and_is_gone_if_it_was
 
 // D18
 #[test]
-fn guarantee_8_a_postponed_key_keeps_its_failures_its_cause_and_that_it_was_added() {
+fn guarantee_8_a_postponed_key_keeps_its_failures_cause_and_add() {
     let (queue, clock) = queue();
     queue.add("key");
     take(&queue).finish(Outcome::retry("broken"));
@@ -153,7 +153,7 @@ fn guarantee_8_a_postponed_key_keeps_its_failures_its_cause_and_that_it_was_adde
 
 // D33
 #[test]
-fn an_error_that_repeats_is_recognised_by_the_text_that_is_kept() {
+fn recognises_a_repeated_error_by_its_stored_text() {
     let (queue, _) = queue();
     queue.add("key");
     let page = |end: &str| format!("{}{end}", "<p>bad gateway</p>".repeat(200));
@@ -171,7 +171,7 @@ fn an_error_that_repeats_is_recognised_by_the_text_that_is_kept() {
 
 // D23
 #[test]
-fn keys_in_flight_are_listed_by_how_long_they_are() {
+fn lists_keys_in_flight_by_duration() {
     let (queue, clock) = queue();
     let items = ["a", "b", "c"].map(|key| {
         queue.add(key);
@@ -204,7 +204,7 @@ fn guarantee_7_a_delayed_add_in_flight_waits_for_both_delay_and_worker() {
 }
 
 #[test]
-fn a_retry_keeps_its_priority_unless_the_outcome_says_another() {
+fn a_retry_keeps_its_priority_unless_the_outcome_sets_another() {
     let (queue, _) = queue();
     queue.add_with("key", Add::new().priority(-100));
     take(&queue).finish(Outcome::requeue_after(seconds(0)));
@@ -264,7 +264,7 @@ fn guarantee_1_many_producers_and_workers_never_share_a_key() {
 }
 
 #[test]
-fn an_item_says_whether_somebody_added_its_key_since_the_last_time() {
+fn an_item_reports_whether_its_key_was_added_again() {
     let (queue, clock) = queue();
     queue.add("key");
     let item = take(&queue);

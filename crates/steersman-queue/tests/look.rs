@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be seen of a queue, and purging.
+//! Status of a queue, and purging.
 
 mod harness;
 
@@ -11,7 +11,7 @@ use harness::{at, queue, queue_with, seconds, take, take_all};
 use steersman_queue::{Add, Cause, Depth, Metrics, Options, Outcome, Stage};
 
 #[test]
-fn a_waiting_key_says_since_when_why_how_often_and_until_when() {
+fn inspect_reports_time_cause_failures_and_deadline_of_a_key() {
     let (queue, clock) = queue();
     clock.advance(seconds(1));
     queue.add_with("key", Add::new().priority(3));
@@ -93,7 +93,7 @@ fn all_keys_are_listed_the_longest_waiting_first() {
 }
 
 #[test]
-fn a_queue_that_ran_empty_after_a_burst_goes_on() {
+fn a_queue_works_after_a_burst() {
     let (queue, clock) = queue();
     for round in 0..3 {
         for key in 0..20_000 {
@@ -106,7 +106,7 @@ fn a_queue_that_ran_empty_after_a_burst_goes_on() {
 }
 
 #[test]
-fn depth_tells_apart_what_keeps_keys() {
+fn depth_is_counted_by_state() {
     let (queue, clock) = queue();
     for key in ["a", "b", "c"] {
         queue.add(key);
@@ -205,7 +205,7 @@ fn metrics_count_as_client_go_does() {
 }
 
 #[test]
-fn guarantee_13_a_purged_key_is_gone_wherever_it_was() {
+fn guarantee_13_purge_removes_a_key_in_any_state() {
     let (queue, clock) = queue();
     for key in [("a", 1), ("b", 1), ("a", 2), ("a", 3)] {
         queue.add(key);

@@ -62,7 +62,7 @@ fn guarantee_12_each_of_two_waiters_gets_one_of_two_keys() {
 }
 
 #[test]
-fn guarantee_1_a_key_added_by_two_is_never_with_two_workers() {
+fn guarantee_1_a_key_added_twice_is_never_with_two_workers() {
     explore(3, || {
         let (queue, _) = queue();
         let busy = loom::sync::Arc::new(AtomicBool::new(false));
@@ -145,7 +145,7 @@ fn guarantee_9_a_dropped_item_wakes_the_next_worker() {
 }
 
 #[test]
-fn guarantee_12_delays_end_whoever_keeps_the_time() {
+fn guarantee_12_delays_end_with_any_waiter() {
     explore(2, || {
         let (queue, clock) = queue();
         let workers = [queue.clone(), queue.clone()].map(|queue| thread::spawn(move || work(&queue)));
@@ -160,7 +160,7 @@ fn guarantee_12_delays_end_whoever_keeps_the_time() {
 }
 
 #[test]
-fn guarantee_12_a_cancelled_keeper_of_the_time_is_replaced() {
+fn guarantee_12_replaces_a_cancelled_timer() {
     explore(3, || {
         let (queue, clock) = queue();
         queue.add_with(1, Add::new().after(SECOND));
@@ -182,7 +182,7 @@ fn guarantee_12_a_cancelled_keeper_of_the_time_is_replaced() {
 }
 
 #[test]
-fn guarantee_10_resuming_wakes_those_who_wait() {
+fn guarantee_10_resuming_wakes_waiters() {
     explore(3, || {
         let (queue, _) = queue();
         queue.pause();
@@ -197,7 +197,7 @@ fn guarantee_10_resuming_wakes_those_who_wait() {
 }
 
 #[test]
-fn guarantee_11_shutdown_sends_waiters_home_and_drain_ends() {
+fn guarantee_11_shutdown_ends_waiters_and_drain() {
     explore(3, || {
         let (queue, _) = queue();
         queue.add(1);

@@ -110,7 +110,7 @@ fn guarantee_5_low_priority_gets_its_share_while_high_priority_never_ends() {
 }
 
 #[test]
-fn guarantee_5_no_priority_is_passed_over_longer_than_promised() {
+fn guarantee_5_limits_how_long_a_priority_is_passed_over() {
     let (queue, _) = queue_with(Options::new().patience(patience(3)));
     let priorities = 7;
     for priority in 0..priorities {
@@ -155,7 +155,7 @@ fn guarantee_6_a_noisy_namespace_does_not_delay_others() {
 }
 
 #[test]
-fn guarantee_6_clusters_take_turns_whatever_their_number_of_namespaces() {
+fn guarantee_6_clusters_take_turns_with_any_number_of_namespaces() {
     let grouping = |&(cluster, namespace): &(&str, u32)| Group::new(cluster).inner(&namespace);
     let (queue, _) = queue_with(Options::new().grouping(grouping));
     for namespace in 0..100 {
@@ -173,7 +173,7 @@ fn guarantee_6_clusters_take_turns_whatever_their_number_of_namespaces() {
 }
 
 #[test]
-fn groups_that_are_gone_are_forgotten() {
+fn forgets_empty_groups() {
     let (queue, _) = queue_with(Options::new().grouping(|key: &u32| Group::new(&(key / 10)).inner(key)));
     for round in 0..1000 {
         queue.add_with(round, Add::new().priority((round % 200) as i32));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a queue ends, and what it leaves.
+//! Shutdown of a queue, and its remaining keys.
 
 mod harness;
 
@@ -21,7 +21,7 @@ fn keys(remains: &[Status<&'static str>]) -> Vec<&'static str> {
 
 // R153
 #[test]
-fn guarantee_11_an_add_after_shutdown_changes_nothing_and_says_so() {
+fn guarantee_11_rejects_an_add_after_shutdown() {
     let (queue, _) = queue();
     assert!(!queue.is_shutting_down());
     queue.shut_down(Shutdown::Finish);
@@ -36,7 +36,7 @@ fn guarantee_11_an_add_after_shutdown_changes_nothing_and_says_so() {
 
 // R157
 #[test]
-fn guarantee_11_finish_hands_out_what_is_ready_and_then_ends() {
+fn guarantee_11_finish_hands_out_ready_keys_and_then_ends() {
     let (queue, _) = queue();
     queue.add("one");
     queue.add("two");
@@ -97,7 +97,7 @@ fn guarantee_11_drain_waits_for_keys_in_flight() {
 
 // R157
 #[test]
-fn guarantee_11_drain_ends_at_its_deadline_and_reports_what_is_left() {
+fn guarantee_11_drain_ends_at_its_deadline_and_reports_the_remaining_keys() {
     let (queue, clock) = queue();
     queue.add("in flight");
     let item = take(&queue);
@@ -140,7 +140,7 @@ fn guarantee_11_an_outcome_during_shutdown_is_reported() {
 
 // R151
 #[test]
-fn guarantee_11_what_is_left_is_carried_into_a_later_run() {
+fn guarantee_11_remaining_keys_are_carried_into_a_later_run() {
     let (first, clock) = queue();
     first.add_with("failing", Add::new().priority(5));
     take(&first).finish(Outcome::retry("broken"));
@@ -172,7 +172,7 @@ fn guarantee_11_a_paused_queue_keeps_its_keys_for_the_report() {
 }
 
 #[test]
-fn guarantee_11_a_dropped_drain_takes_nothing_with_it() {
+fn guarantee_11_a_dropped_drain_loses_no_key() {
     let (queue, _) = queue();
     queue.add("key");
     let item = take(&queue);
@@ -218,7 +218,7 @@ impl Clock for Patient {
 
 // R157
 #[test]
-fn guarantee_11_a_delay_that_ends_while_finish_waits_for_a_key_in_flight_wakes_nobody() {
+fn guarantee_11_a_delay_that_ends_during_finish_wakes_no_worker() {
     let clock = TestClock::new();
     let patient = Patient {
         clock: clock.clone(),

@@ -20,7 +20,7 @@ fn guarantee_12_an_add_wakes_exactly_one_waiter() {
 }
 
 #[test]
-fn guarantee_12_an_add_in_flight_wakes_nobody_until_its_worker_is_done() {
+fn guarantee_12_an_add_in_flight_wakes_no_worker_until_the_item_is_dropped() {
     let (queue, _) = queue();
     queue.add("key");
     let item = take(&queue);
@@ -45,7 +45,7 @@ fn guarantee_12_a_dropped_waiter_hands_its_wake_up_on() {
 }
 
 #[test]
-fn guarantee_12_one_who_takes_wakes_the_next_while_keys_are_left() {
+fn guarantee_12_taking_a_key_wakes_the_next_worker_while_keys_are_ready() {
     let (queue, _) = queue();
     queue.pause();
     queue.add(1);
@@ -89,7 +89,7 @@ fn guarantee_12_an_earlier_deadline_is_kept_too() {
 }
 
 #[test]
-fn guarantee_12_when_the_keeper_of_the_time_goes_another_takes_over() {
+fn guarantee_12_another_waiter_takes_over_a_dropped_timer() {
     let (queue, clock) = queue();
     queue.add_with("key", Add::new().after(seconds(10)));
     let (mut keeper, mut other) = (Task::new(queue.next()), Task::new(queue.next()));
@@ -103,7 +103,7 @@ fn guarantee_12_when_the_keeper_of_the_time_goes_another_takes_over() {
 }
 
 #[test]
-fn only_one_waiter_sleeps_and_it_is_not_disturbed_by_other_keys() {
+fn one_waiter_sleeps_and_other_keys_do_not_wake_it() {
     let (queue, clock) = queue();
     queue.add_with("delayed", Add::new().after(seconds(10)));
     let (mut keeper, mut other) = (Task::new(queue.next()), Task::new(queue.next()));

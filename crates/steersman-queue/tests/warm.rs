@@ -20,7 +20,7 @@ impl Metrics for QueueTimes {
 
 // R92
 #[test]
-fn guarantee_10_what_waits_for_leadership_is_not_depth() {
+fn guarantee_10_keys_of_a_paused_queue_do_not_count_as_depth() {
     let (queue, _) = queue_with(Options::new().paused());
     for key in 0..1000 {
         queue.add(key);

@@ -30,6 +30,7 @@
 mod body;
 mod fault;
 mod forward;
+mod matching;
 mod record;
 mod wire;
 
@@ -42,7 +43,8 @@ use hyper_util::{
 use tokio::{net::TcpListener, task::JoinSet, time};
 use tokio_rustls::TlsAcceptor;
 
-pub use fault::{Cut, Fault, Injected, Matching};
+pub use fault::{Cut, Fault, Injected};
+pub use matching::Matching;
 pub use record::{Ended, Exchange};
 pub use wire::{Frozen, Unplugged};
 

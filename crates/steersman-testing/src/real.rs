@@ -414,7 +414,7 @@ mod tests {
 
     /// With paused time, the clock jumps ahead whenever all tasks wait only for time.
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_keeps_silent_is_not_waited_for_without_end() {
+    async fn gives_up_on_a_silent_server() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", silent.local_addr().unwrap());
         let authority = Authority::new("nobody").unwrap();

@@ -45,7 +45,7 @@ async fn permissions_are_granted_and_revoked_while_a_user_is_connected(
 }
 
 #[steersman_testing::test]
-async fn a_server_of_ones_own_is_of_the_same_kind_and_another_one(fixture: Fixture) {
+async fn an_own_server_is_separate_and_of_the_same_type(fixture: Fixture) {
     let own = fixture.own_server(OwnServerOptions::default()).await;
     assert_ne!(own.endpoint().url(), fixture.endpoint().url());
     assert_eq!(
@@ -97,7 +97,7 @@ fn fails_without_binaries_if_the_real_server_is_asked_for() {
     }
 }
 
-/// Skips in a process of its own; see the next test.
+/// Skips in a separate process; see the next test.
 #[test]
 fn skips_without_a_tool() {
     if std::env::var_os("SKIPPING").is_some() {

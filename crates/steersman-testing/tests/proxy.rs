@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fault proxy promises: what it breaks is broken, what it leaves alone passes, and all of it is recorded.
+//! Guarantees of the fault proxy: faults apply, other requests pass, and all requests are recorded.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -43,7 +43,7 @@ struct Watch {
     bytes: Vec<u8>,
 }
 
-/// What a watch says next.
+/// Next event of a watch.
 #[derive(Debug, PartialEq)]
 enum Said {
     /// An event for the object of this name.
@@ -101,7 +101,7 @@ fn event(name: &str) -> Said {
 }
 
 #[steersman_testing::test]
-async fn guarantee_1_a_request_is_recorded_with_who_what_and_when(fixture: Fixture) {
+async fn guarantee_1_records_identity_request_and_time(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let maps = maps(&fixture, proxy.client(fixture.admin()).unwrap());
     maps.create(&PostParams::default(), &map("a")).await.unwrap();
@@ -153,7 +153,7 @@ async fn guarantee_2_a_fault_ends_with_its_handle(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn guarantee_3_the_first_fault_that_matches_is_used(fixture: Fixture) {
+async fn guarantee_3_the_first_matching_fault_applies(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let maps = maps(&fixture, proxy.client(fixture.admin()).unwrap());
     let _first = proxy.inject(
@@ -212,7 +212,7 @@ async fn a_dropped_response_means_that_the_write_was_applied(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_stalled_answer_comes_when_it_is_released(fixture: Fixture) {
+async fn a_stalled_response_arrives_after_release(fixture: Fixture) {
     create(&fixture, "a").await;
     let proxy = fixture.proxy().await;
     let maps = maps(&fixture, proxy.client(fixture.admin()).unwrap());
@@ -229,7 +229,7 @@ async fn a_stalled_answer_comes_when_it_is_released(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_stall_holds_a_watch_that_is_open(fixture: Fixture) {
+async fn a_stall_holds_an_open_watch(fixture: Fixture) {
     create(&fixture, "a").await;
     let proxy = fixture.proxy().await;
     let mut watch = Watch::open(&fixture, &proxy).await;
@@ -244,7 +244,7 @@ async fn a_stall_holds_a_watch_that_is_open(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_stall_holds_only_as_many_as_it_is_for(fixture: Fixture) {
+async fn a_stall_holds_a_limited_number_of_requests(fixture: Fixture) {
     create(&fixture, "a").await;
     let proxy = fixture.proxy().await;
     let stall = proxy.inject(Matching::watches().first(1), Fault::stall());
@@ -278,7 +278,7 @@ async fn a_delay_holds_back_one_request(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn an_error_event_is_how_a_watch_hears_410(fixture: Fixture) {
+async fn an_error_event_ends_a_watch_with_410(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let _expired = proxy.inject(Matching::watches(), Fault::error_event(410));
     let mut watch = Watch::open(&fixture, &proxy).await;
@@ -287,7 +287,7 @@ async fn an_error_event_is_how_a_watch_hears_410(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_clean_cut_ends_a_watch_in_good_order(fixture: Fixture) {
+async fn a_clean_cut_ends_a_watch_normally(fixture: Fixture) {
     create(&fixture, "a").await;
     let proxy = fixture.proxy().await;
     let mut watch = Watch::open(&fixture, &proxy).await;
@@ -308,7 +308,7 @@ async fn an_abrupt_cut_breaks_a_watch(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_watch_can_be_cut_after_so_many_lines(fixture: Fixture) {
+async fn cuts_a_watch_after_a_number_of_lines(fixture: Fixture) {
     for name in ["a", "b", "c"] {
         create(&fixture, name).await;
     }
@@ -326,7 +326,7 @@ async fn a_watch_can_be_cut_after_so_many_lines(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_watch_can_be_cut_in_mid_line(fixture: Fixture) {
+async fn cuts_a_watch_within_a_line(fixture: Fixture) {
     for name in ["a", "b", "c"] {
         create(&fixture, name).await;
     }
@@ -338,7 +338,7 @@ async fn a_watch_can_be_cut_in_mid_line(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn an_open_watch_can_be_cut_in_mid_line(fixture: Fixture) {
+async fn cuts_an_open_watch_within_a_line(fixture: Fixture) {
     create(&fixture, "a").await;
     let proxy = fixture.proxy().await;
     let mut watch = Watch::open(&fixture, &proxy).await;
@@ -364,7 +364,7 @@ async fn cut_connections_are_replaced_by_new_ones(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_frozen_network_goes_on_where_it_was(fixture: Fixture) {
+async fn a_frozen_network_resumes(fixture: Fixture) {
     create(&fixture, "a").await;
     let proxy = fixture.proxy().await;
     let mut watch = Watch::open(&fixture, &proxy).await;
@@ -385,14 +385,14 @@ async fn an_unplugged_server_is_unreachable_until_it_is_plugged_in(fixture: Fixt
     maps.get("a").await.unwrap();
     let unplugged = proxy.unplug();
     assert_eq!(code(&maps.get("a").await.unwrap_err()), None);
-    // Nobody has one any more that was cut.
+    // No client has a closed connection any more.
     proxy.has_connections(0).await;
     drop(unplugged);
     maps.get("a").await.unwrap();
 }
 
 #[steersman_testing::test]
-async fn faults_can_be_for_one_identity(fixture: Fixture) {
+async fn faults_can_match_one_identity(fixture: Fixture) {
     create(&fixture, "a").await;
     let user = fixture.user("reader").await;
     let _grant = user.grant("", &["configmaps"], &["get"]).await.unwrap();
@@ -417,7 +417,7 @@ async fn faults_can_be_for_one_identity(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_client_that_hangs_up_ends_the_watch_behind_the_proxy(fixture: Fixture) {
+async fn closing_a_client_connection_ends_its_watch(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     drop(Watch::open(&fixture, &proxy).await);
     let end = proxy.wait_for(|all| all[0].ended).await;
@@ -427,12 +427,16 @@ async fn a_client_that_hangs_up_ends_the_watch_behind_the_proxy(fixture: Fixture
 /// Set in the copy of this test that may have few files only.
 const POOR: &str = "STEERSMAN_TEST_POOR";
 
-/// Runs itself once more as a process of its own: the others here need files as well.
+/// Runs itself in a separate process, because other tests need file descriptors as well.
 #[tokio::test]
-async fn a_proxy_outlives_a_want_of_files() {
+async fn a_proxy_survives_exhausted_file_descriptors() {
     if env::var_os(POOR).is_none() {
         let copy = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "a_proxy_outlives_a_want_of_files", "--nocapture"])
+            .args([
+                "--exact",
+                "a_proxy_survives_exhausted_file_descriptors",
+                "--nocapture",
+            ])
             .env(POOR, "1")
             .output()
             .unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `RealServer` promises, guarantee by guarantee.
+//! Guarantees of `RealServer`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -81,7 +81,7 @@ mod on_real {
 
     /// Runs itself once more as a test that fails.
     #[tokio::test]
-    async fn a_failed_test_shows_what_its_own_server_has_logged() {
+    async fn a_failed_test_shows_the_log_of_its_server() {
         if env::var_os(VICTIM).is_some() {
             let _server = RealServer::builder().start().await.unwrap();
             panic!("on purpose");
@@ -89,7 +89,7 @@ mod on_real {
         let failed = Command::new(env::current_exe().unwrap())
             .args([
                 "--exact",
-                "on_real::a_failed_test_shows_what_its_own_server_has_logged",
+                "on_real::a_failed_test_shows_the_log_of_its_server",
                 "--nocapture",
             ])
             .env(VICTIM, "1")
@@ -123,7 +123,7 @@ mod on_real {
     }
 
     #[tokio::test]
-    async fn a_stalled_server_answers_once_it_goes_on() {
+    async fn a_stalled_server_answers_after_it_resumes() {
         let server = RealServer::builder().start().await.unwrap();
         let client = server.endpoint().client(server.admin()).unwrap();
         server.stall();
@@ -162,7 +162,7 @@ mod on_real {
     }
 
     #[tokio::test]
-    async fn a_taken_port_is_said_in_one_sentence() {
+    async fn a_port_in_use_is_an_error_of_one_sentence() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         let error = RealServer::builder().port(port).start().await.unwrap_err();
@@ -175,7 +175,7 @@ mod on_real {
     }
 
     #[tokio::test]
-    async fn a_program_that_ends_is_named_with_its_last_words() {
+    async fn an_ended_program_is_an_error_with_its_last_output() {
         let error = RealServer::builder()
             .flag("--no-such-flag")
             .start()
@@ -190,7 +190,7 @@ mod on_real {
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_said_in_one_sentence() {
+    async fn a_full_disk_is_an_error_of_one_sentence() {
         // Filling a real disk would harm the neighbours.
         let (_dir, assets) = assets_on_a_full_disk();
         let error = RealServer::builder()
@@ -221,7 +221,7 @@ async fn guarantee_2_without_a_watchdog_there_is_no_directory() {
     if env::var_os(VICTIM).is_some() {
         let (_dir, assets) = assets_on_a_full_disk();
         let error = RealServer::builder().assets(assets).start().await.unwrap_err();
-        // With what caused it, for those who only see text.
+        // The text contains the cause.
         let said = steersman_assets::describe(&error);
         assert!(said.starts_with("cannot run sh: "), "{said}");
         return;
@@ -260,7 +260,7 @@ fn a_kubeconfig_names_server_and_user() {
 }
 
 #[test]
-fn a_token_shows_in_no_debug_output() {
+fn debug_output_contains_no_token() {
     let shown = format!("{:?}", Identity::new("me", "secret"));
     assert!(shown.contains("me") && !shown.contains("secret"), "{shown}");
 }

@@ -35,7 +35,7 @@ const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
 
 /// Gets the object of this name, or `None` if it does not exist.
 pub(super) async fn get(
-    surroundings: &InformerContext,
+    context: &InformerContext,
     resource: &Resource,
     namespace: &str,
     name: &str,
@@ -45,7 +45,7 @@ pub(super) async fn get(
         resource.path(namespace),
         utf8_percent_encode(name, NOT_IN_A_NAME)
     );
-    let mut response = match send(surroundings, &path).await? {
+    let mut response = match send(context, &path).await? {
         Err(refusal) if refusal.is_about(name) => return Ok(None),
         answer => answer.map_err(|refusal| refusal.trouble())?,
     };
@@ -63,14 +63,14 @@ pub(super) async fn get(
 
 /// Lists the objects that `query` selects.
 pub(super) async fn list(
-    surroundings: &InformerContext,
+    context: &InformerContext,
     resource: &Resource,
     query: &Query,
 ) -> Result<Vec<Arc<Object>>, WatchError> {
     let path = resource.path(query.wanted_namespace().unwrap_or_default());
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
-        let answer = send(surroundings, &format!("{path}?{}", parameters(query, &token))).await?;
+        let answer = send(context, &format!("{path}?{}", parameters(query, &token))).await?;
         let mut response = answer.map_err(|refusal| refusal.trouble())?;
         let mut splitter = ListSplitter::new(LIMIT).of(resource);
         let mut item = |item: Result<Arc<Object>, _>| match item {
@@ -106,7 +106,7 @@ fn parameters(query: &Query, token: &str) -> String {
     parameters.finish()
 }
 
-async fn send(surroundings: &InformerContext, path: &str) -> Result<Result<Response, Refusal>, WatchError> {
+async fn send(context: &InformerContext, path: &str) -> Result<Result<Response, Refusal>, WatchError> {
     let request = Request::get(path)
         .header(header::ACCEPT, "application/json")
         .header(header::ACCEPT_ENCODING, "identity")
@@ -115,5 +115,5 @@ async fn send(surroundings: &InformerContext, path: &str) -> Result<Result<Respo
             code: 400,
             reason: error.to_string(),
         })?;
-    Response::or_refusal(surroundings.client(), request, surroundings.clock(), SILENCE).await
+    Response::or_refusal(context.client(), request, context.clock(), SILENCE).await
 }

@@ -161,7 +161,7 @@ impl Reader {
         let resource = Resource::of::<K>();
         let found = match self.view(&resource, namespace, ObjectDetail::Whole).await? {
             Some(view) => view.get(namespace, name),
-            None => live::get(self.cache.surroundings(), &resource, namespace, name)
+            None => live::get(self.cache.context(), &resource, namespace, name)
                 .await
                 .map_err(|source| ReadError::of_live(resource, source))?,
         };
@@ -192,7 +192,7 @@ impl Reader {
         let namespace = query.wanted_namespace().unwrap_or_default();
         let objects = match self.view(&resource, namespace, ObjectDetail::Whole).await? {
             Some(view) => view.list(query),
-            None => live::list(self.cache.surroundings(), &resource, query)
+            None => live::list(self.cache.context(), &resource, query)
                 .await
                 .map_err(|source| ReadError::of_live(resource, source))?,
         };

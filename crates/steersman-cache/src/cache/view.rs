@@ -170,7 +170,7 @@ mod tests {
 
     // D20
     #[test]
-    fn the_newest_state_of_several_scopes_is_read() {
+    fn reads_the_newest_state_of_several_scopes() {
         let (view, [mut wide, mut narrow]) = two();
         wide.apply(object("a", 1, "front"));
         wide.apply(object("b", 2, "back"));
@@ -185,7 +185,7 @@ mod tests {
 
     // D20
     #[test]
-    fn an_object_is_gone_when_one_of_several_scopes_has_seen_its_deletion() {
+    fn a_deletion_in_one_of_several_scopes_hides_the_object() {
         let (view, [mut wide, mut narrow]) = two();
         wide.apply(object("a", 1, "front"));
         narrow.apply(object("a", 1, "front"));
@@ -200,7 +200,7 @@ mod tests {
 
     // D20
     #[test]
-    fn a_list_does_not_show_what_a_newer_state_has_left() {
+    fn a_list_hides_an_object_that_left_the_scope() {
         let (view, [mut wide, mut narrow]) = two();
         narrow.apply(object("a", 1, "front"));
         wide.apply(object("a", 2, "back"));

@@ -60,6 +60,6 @@ impl Cache {
     }
 
     fn overlay<'a>(&self, informer: &Informer, place: &'a OnceLock<Overlay>) -> &'a Overlay {
-        place.get_or_init(|| Overlay::of_informer(informer.store(), Arc::clone(self.0.surroundings.clock())))
+        place.get_or_init(|| Overlay::of_informer(informer.store(), Arc::clone(self.0.context.clock())))
     }
 }

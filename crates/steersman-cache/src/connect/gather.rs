@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_there_comes_at_once() {
+    async fn returns_available_bytes_at_once() {
         let script = [ready("a"), ready("bc"), Poll::Pending, ready("defgh"), ready("")];
         let mut gather = Gather::new(Script(script.into()));
         let mut room = [0; 4];
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_does_not_hide_what_came_before_it() {
+    async fn returns_bytes_before_an_error() {
         let script = [ready("a"), Poll::Ready(Err(io::ErrorKind::ConnectionReset))];
         let mut gather = Gather::new(Script(script.into()));
         let mut room = [0; 4];

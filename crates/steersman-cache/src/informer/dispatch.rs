@@ -26,7 +26,7 @@ use crate::{
     Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter,
     reflector::Sink,
     revision::compare,
-    store::Came,
+    store::Freshness,
     sync::{Mutex, MutexGuard},
 };
 
@@ -67,11 +67,7 @@ struct Progress {
 }
 
 impl Dispatch {
-    pub(super) fn new(
-        resource: Resource,
-        (writer, store): (StoreWriter, Store),
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(super) fn new(resource: Resource, writer: StoreWriter, store: Store, clock: Arc<dyn Clock>) -> Self {
         Self {
             resource,
             clock,
@@ -141,7 +137,7 @@ impl Dispatch {
                 namespace,
                 number,
                 metadata_only,
-                came: Came::InOrder,
+                freshness: Freshness::InOrder,
                 seen: None,
                 revision: String::new(),
             })
@@ -253,8 +249,13 @@ impl Dispatch {
     }
 
     /// Writes an object into the store, and returns the events for handlers.
-    fn enter(state: &mut State, object: Arc<Object>, came: Came, initial: bool) -> [Option<Event>; 2] {
-        match state.writer.enter(object, came) {
+    fn enter(
+        state: &mut State,
+        object: Arc<Object>,
+        freshness: Freshness,
+        initial: bool,
+    ) -> [Option<Event>; 2] {
+        match state.writer.enter(object, freshness) {
             None => [None, None],
             Some(Change::Added(object)) => [Some(Event::Added { object, initial }), None],
             // A different uid under the same name: one object was deleted unseen and another was created.
@@ -336,7 +337,7 @@ impl State {
     }
 
     /// Records the revision that one part has reached.
-    fn progress(&mut self, namespace: &str, revision: &str, came: Came) {
+    fn progress(&mut self, namespace: &str, revision: &str, freshness: Freshness) {
         let Some(part) = self.parts.get_mut(namespace) else {
             return;
         };
@@ -344,9 +345,9 @@ impl State {
         part.revision.push_str(revision);
         let slowest = slowest(&self.parts);
         if namespace.is_empty() {
-            self.writer.advance(revision, came);
+            self.writer.advance(revision, freshness);
         } else {
-            self.writer.advance_part(namespace, revision, slowest, came);
+            self.writer.advance_part(namespace, revision, slowest, freshness);
         }
     }
 }
@@ -370,7 +371,7 @@ pub(super) struct Part {
     number: u64,
     metadata_only: bool,
     /// The source of the list in progress.
-    came: Came,
+    freshness: Freshness,
     /// Keys in the list in progress. `None` for a list of the whole store, since the store marks the objects itself.
     seen: Option<HashSet<ObjectKey>>,
     /// Buffer for the revision of the current object.
@@ -419,7 +420,7 @@ impl Part {
             return false;
         }
         if is_progress {
-            state.progress(&self.namespace, object.resource_version(), Came::InOrder);
+            state.progress(&self.namespace, object.resource_version(), Freshness::InOrder);
         }
         if removed.is_some() {
             // Shaped as in the store: handlers must not see content that a transform drops.
@@ -435,8 +436,8 @@ impl Part {
 }
 
 impl Sink for Part {
-    fn begin(&mut self, came: Came) {
-        self.came = came;
+    fn begin(&mut self, freshness: Freshness) {
+        self.freshness = freshness;
         if self.is_whole() {
             let Some(mut state) = self.lock() else { return };
             state.writer.begin_replace();
@@ -454,7 +455,7 @@ impl Sink for Part {
         }
         let Some(mut state) = self.lock() else { return };
         let initial = state.parts.get(&self.namespace).is_some_and(|part| !part.listed);
-        let events = Dispatch::enter(&mut state, object, self.came, initial);
+        let events = Dispatch::enter(&mut state, object, self.freshness, initial);
         if !initial && matches!(events, [Some(Event::Added { .. }), _]) {
             // Report a written object of the same name as deleted before this one is reported as added.
             let lost = state.writer.take_lost();
@@ -477,17 +478,17 @@ impl Sink for Part {
         let Some(mut state) = self.lock() else { return };
         let gone = match seen {
             Some(seen) => {
-                state.writer.end_part(&self.namespace, self.came);
+                state.writer.end_part(&self.namespace, self.freshness);
                 state.take_out(&self.namespace, |object| seen.contains(&object.key()))
             }
-            None if self.is_whole() => state.writer.end_list(self.came),
+            None if self.is_whole() => state.writer.end_list(self.freshness),
             None => Vec::new(),
         };
         if let Some(part) = state.parts.get_mut(&self.namespace) {
             part.listed = true;
         }
         // After all removals, or an overlay would end too early; before the handlers, since they can read the revision.
-        state.progress(&self.namespace, revision.as_str(), self.came);
+        state.progress(&self.namespace, revision.as_str(), self.freshness);
         state.writer.take_refused_older();
         let mut lost = state.writer.take_all_lost();
         lost.retain(|object| !gone.iter().any(|gone| gone.uid() == object.uid()));
@@ -513,12 +514,12 @@ impl Sink for Part {
         let Some(mut state) = self.lock() else {
             return true;
         };
-        let events = Dispatch::enter(&mut state, object, Came::InOrder, false);
+        let events = Dispatch::enter(&mut state, object, Freshness::InOrder, false);
         if events.iter().all(Option::is_none) && state.writer.take_refused_older() {
             return false;
         }
         // After the object is stored, or an overlay would end too early; before the handlers, since they can read the revision.
-        state.progress(&self.namespace, &self.revision, Came::InOrder);
+        state.progress(&self.namespace, &self.revision, Freshness::InOrder);
         for event in events.iter().flatten() {
             self.dispatch.dispatch(&mut state, event);
         }
@@ -533,7 +534,7 @@ impl Sink for Part {
 
     fn progressed(&mut self, revision: &Revision) {
         let Some(mut state) = self.lock() else { return };
-        state.progress(&self.namespace, revision.as_str(), Came::InOrder);
+        state.progress(&self.namespace, revision.as_str(), Freshness::InOrder);
         self.dispatch.heard();
     }
 

@@ -88,7 +88,7 @@ mod tests {
 
     // R147
     #[test]
-    fn an_update_to_the_same_content_is_no_change() {
+    fn an_update_with_the_same_content_is_not_a_change() {
         let object = |revision: &str| {
             let json = format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{revision}"}}}}"#);
             Arc::new(Object::from_slice(json.as_bytes()).unwrap())

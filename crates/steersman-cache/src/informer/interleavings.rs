@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Object, Resource, Store, StoreOptions,
     reflector::Sink,
-    store::{Came, store},
+    store::{Freshness, store},
     sync::explore,
 };
 
@@ -39,7 +39,7 @@ fn begin() -> (Arc<Dispatch>, Part, Store) {
 fn begin_with(namespace: &str) -> (Arc<Dispatch>, Part, Store) {
     let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
     let (writer, store) = store(StoreOptions::new());
-    let dispatch = Dispatch::new(kind, (writer, store.clone()), Arc::new(TestClock::new()));
+    let dispatch = Dispatch::new(kind, writer, store.clone(), Arc::new(TestClock::new()));
     let dispatch = Arc::new(dispatch);
     let part = dispatch.add_part(namespace, false);
     (dispatch, part, store)
@@ -78,7 +78,7 @@ impl Heard {
 }
 
 #[test]
-fn guarantee_2_a_handler_that_comes_amid_changes_hears_of_each_once() {
+fn guarantee_2_a_handler_added_during_changes_receives_each_once() {
     explore(|| {
         let (dispatch, mut part, _store) = begin();
         let late = Heard::default();
@@ -102,7 +102,7 @@ fn guarantee_2_a_handler_that_comes_amid_changes_hears_of_each_once() {
 }
 
 #[test]
-fn guarantee_7_what_one_namespace_tells_while_all_are_asked_for_does_not_stay() {
+fn guarantee_7_ignores_reports_of_a_removed_namespace() {
     explore(|| {
         let (dispatch, mut one, store) = begin_with("n");
         let heard = Heard::default();
@@ -113,7 +113,7 @@ fn guarantee_7_what_one_namespace_tells_while_all_are_asked_for_does_not_stay() 
         });
         let whole = BTreeSet::from([String::new()]);
         let mut all = dispatch.set_parts(&whole, whole.clone(), false).pop().unwrap();
-        all.begin(Came::InOrder);
+        all.begin(Freshness::InOrder);
         all.end(&crate::Revision::new("2"));
         telling.join().unwrap();
         assert!(store.is_empty());
@@ -123,7 +123,7 @@ fn guarantee_7_what_one_namespace_tells_while_all_are_asked_for_does_not_stay() 
 }
 
 #[test]
-fn guarantee_1_two_handlers_hear_the_same_and_the_store_is_as_new() {
+fn guarantee_1_handlers_receive_the_same_events_and_the_store_is_as_new() {
     explore(|| {
         let (dispatch, mut part, store) = begin();
         let (early, late) = (Heard::default(), Heard::default());
@@ -147,7 +147,7 @@ fn guarantee_1_two_handlers_hear_the_same_and_the_store_is_as_new() {
 }
 
 #[test]
-fn guarantee_2_a_handler_that_comes_at_the_end_of_a_list_is_in_sync_with_it() {
+fn guarantee_2_a_handler_added_at_the_end_of_a_list_is_in_sync() {
     explore(|| {
         let (dispatch, mut part, _store) = begin();
         let late = Heard::default();
@@ -160,7 +160,7 @@ fn guarantee_2_a_handler_that_comes_at_the_end_of_a_list_is_in_sync_with_it() {
                 (registration, is_synced)
             })
         };
-        part.begin(Came::InOrder);
+        part.begin(Freshness::InOrder);
         part.listed(object(1));
         part.end(&crate::Revision::new("1"));
         let (registration, was_synced) = registering.join().unwrap();

@@ -120,7 +120,8 @@ pub(super) async fn resync(
     registered: Weak<Registered>,
     dispatch: Weak<Dispatch>,
     every: Duration,
-    (clock, random): (Arc<dyn Clock>, Arc<Random>),
+    clock: Arc<dyn Clock>,
+    random: Arc<Random>,
 ) {
     if every.is_zero() {
         return;
@@ -162,8 +163,8 @@ mod tests {
 
     fn dispatch(clock: &TestClock) -> Arc<Dispatch> {
         let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
-        let store = store(StoreOptions::new());
-        Arc::new(Dispatch::new(kind, store, Arc::new(clock.clone())))
+        let (writer, store) = store(StoreOptions::new());
+        Arc::new(Dispatch::new(kind, writer, store, Arc::new(clock.clone())))
     }
 
     /// Registers a handler that records for each event whether it is a resync.
@@ -184,15 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_of_zero_is_no_resync() {
+    fn an_interval_of_zero_disables_resync() {
         let clock = TestClock::new();
         let dispatch = dispatch(&clock);
         dispatch.add_part("", false).changed(object("a"));
         let (registered, said) = register(&dispatch);
         let registered = Arc::downgrade(&registered);
-        let around = (Arc::new(clock) as Arc<dyn Clock>, Arc::new(Random::from_seed(1)));
+        let random = Arc::new(Random::from_seed(1));
         let weak = Arc::downgrade(&dispatch);
-        let mut resync = Box::pin(resync(registered, weak, Duration::ZERO, around));
+        let mut resync = Box::pin(resync(registered, weak, Duration::ZERO, Arc::new(clock), random));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(resync.as_mut().poll(&mut cx).is_ready(), "nothing is left to do");
         assert!(said.lock().unwrap().is_empty());
@@ -200,7 +201,7 @@ mod tests {
 
     // R125
     #[test]
-    fn a_change_comes_in_the_middle_of_a_long_resync() {
+    fn delivers_a_change_during_a_long_resync() {
         let clock = TestClock::new();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let dispatch = dispatch(&clock);
@@ -211,12 +212,7 @@ mod tests {
         let random = Arc::new(Random::from_seed(1));
         let second = Duration::from_secs(1);
         let weak = Arc::downgrade(&dispatch);
-        let mut resync = Box::pin(resync(
-            Arc::downgrade(&registered),
-            weak,
-            second,
-            (shared, random),
-        ));
+        let mut resync = Box::pin(resync(Arc::downgrade(&registered), weak, second, shared, random));
         let mut step = || {
             let mut cx = Context::from_waker(Waker::noop());
             assert!(resync.as_mut().poll(&mut cx).is_pending(), "it goes on");

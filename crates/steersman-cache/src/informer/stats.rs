@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_tells_nothing_is_forgotten_with_its_handler() {
+    fn drops_empty_counters_with_their_handler() {
         let figures = Figures::default();
         let (quiet, slow) = (figures.of_handler("quiet"), figures.of_handler("slow"));
         slow.slow.fetch_add(2, Relaxed);

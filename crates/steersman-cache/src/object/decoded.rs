@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_5_a_value_is_shared_while_somebody_holds_it() {
+    fn guarantee_5_shares_a_value_while_it_is_in_use() {
         let object = object(r#"{"metadata":{"name":"a"}}"#);
         let first = object.decoded::<Value>().unwrap();
         assert!(Arc::ptr_eq(&first, &object.decoded().unwrap()));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn another_type_is_decoded_anew() {
+    fn decodes_another_type_separately() {
         let object = object(r#"{"metadata":{"name":"a"},"spec":{"replicas":2,"selector":{},"template":{}}}"#);
         let value = object.decoded::<Value>().unwrap();
         let deployment = object.decoded::<Deployment>().unwrap();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_of_a_large_object_is_found() {
+    fn parses_the_metadata_of_a_large_object() {
         for (data, annotation) in [(0, 300_000), (3 << 20, 0), (15 << 20, 300_000)] {
             let object = large(data, annotation).unwrap();
             assert_eq!((object.name(), object.uid()), ("n", "u"));
@@ -224,7 +224,7 @@ mod tests {
 
     // D4
     #[test]
-    fn a_name_that_json_escapes_is_the_name_that_is_meant() {
+    fn decodes_escapes_in_names() {
         let name = "CORP\\admins \"eu\"\n";
         let json = serde_json::json!({
             "kind": "Role",
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_whose_header_would_be_too_far_away_is_refused() {
+    fn rejects_an_object_whose_metadata_is_too_far_away() {
         assert_eq!(large(17 << 20, 0).unwrap_err(), InvalidObject::TooLong);
     }
 }

@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_not_told() {
+    fn omits_the_value_that_was_found() {
         let error = serde_json::from_str::<Size>(r#""hunter2""#).unwrap_err();
         assert_eq!(without_content(&error), "expected `small` at line 1 column 9");
         let error = serde_json::from_str::<u8>(r#""hunter2, expected""#).unwrap_err();

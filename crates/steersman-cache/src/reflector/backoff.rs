@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use steersman_core::{MonotonicTime, Random};
 
 use super::WatchError;
+use crate::liveness::Delay;
 
 /// Doubling delays with jitter, reset after a quiet time. The figures are those of client-go.
 ///
@@ -56,12 +57,7 @@ impl Backoff {
 
     /// Returns the early and the full delay after a failure at `now`. Both honour the server's `Retry-After`, up to two minutes.
     /// They are equal if the error cannot end when the server answers others.
-    pub(super) fn failed(
-        &mut self,
-        now: MonotonicTime,
-        trouble: &WatchError,
-        can_pass: bool,
-    ) -> (Duration, Duration) {
+    pub(super) fn failed(&mut self, now: MonotonicTime, trouble: &WatchError, can_pass: bool) -> Delay {
         if self.is_fresh(now) {
             self.next = FIRST;
             self.since = now;
@@ -80,11 +76,11 @@ impl Backoff {
         let jitter = 1.0 + self.random.fraction();
         let asked = trouble.retry_after().unwrap_or_default().min(PATIENCE);
         let full = delay.mul_f64(jitter).max(asked);
-        if can_pass {
-            (self.early.mul_f64(jitter).max(asked).min(full), full)
-        } else {
-            (full, full)
-        }
+        let early = match can_pass {
+            true => self.early.mul_f64(jitter).max(asked).min(full),
+            false => full,
+        };
+        Delay { early, full }
     }
 
     /// Records that the next attempt is early, because the server answers others.
@@ -112,39 +108,39 @@ mod tests {
     }
 
     #[test]
-    fn delays_double_to_a_cap_and_start_anew_after_a_quiet_time() {
+    fn delays_double_to_a_limit_and_reset_after_a_quiet_time() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
         let mut now = MonotonicTime::ORIGIN;
         for expected in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
             let expected = Duration::from_millis(expected);
-            let (early, delay) = backoff.failed(now, &unreachable(), true);
+            let Delay { early, full: delay } = backoff.failed(now, &unreachable(), true);
             assert!((expected..expected * 2).contains(&delay), "{delay:?}");
             assert!(early <= delay && early < EARLY * 2, "{early:?}");
             now = now + delay;
         }
         now = now + QUIET;
-        assert!(backoff.failed(now, &unreachable(), true).1 < FIRST * 2);
+        assert!(backoff.failed(now, &unreachable(), true).full < FIRST * 2);
     }
 
     #[test]
-    fn what_the_server_asks_for_is_a_lower_bound_within_reason() {
+    fn honours_retry_after_up_to_a_limit() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
         let asked = Duration::from_secs(7);
         let delays = backoff.failed(MonotonicTime::ORIGIN, &busy(Some(asked)), true);
-        assert_eq!(delays, (asked, asked));
+        assert_eq!((delays.early, delays.full), (asked, asked));
         let a_day = Duration::from_secs(86_400);
         let delays = backoff.failed(MonotonicTime::ORIGIN, &busy(Some(a_day)), true);
-        assert_eq!(delays, (PATIENCE, PATIENCE));
+        assert_eq!((delays.early, delays.full), (PATIENCE, PATIENCE));
     }
 
     // D30
     #[test]
-    fn early_tries_of_an_overloaded_server_back_off_too() {
+    fn early_retries_of_an_overloaded_server_back_off() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
         let mut early_after = |trouble: &WatchError, count: u32| {
             let mut early = Duration::ZERO;
             for _ in 0..count {
-                early = backoff.failed(MonotonicTime::ORIGIN, trouble, true).0;
+                early = backoff.failed(MonotonicTime::ORIGIN, trouble, true).early;
                 backoff.tries_early();
             }
             early
@@ -157,17 +153,17 @@ mod tests {
 
     // D30
     #[test]
-    fn early_tries_back_off_when_trouble_lasts() {
+    fn early_retries_back_off_during_a_long_outage() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
         let (mut now, mut early) = (MonotonicTime::ORIGIN, Duration::ZERO);
         while now < MonotonicTime::ORIGIN + EAGER {
-            early = backoff.failed(now, &unreachable(), true).0;
+            early = backoff.failed(now, &unreachable(), true).early;
             assert!(early < EARLY * 2, "{early:?}");
             backoff.tries_early();
             now = now + early;
         }
         for _ in 0..6 {
-            early = backoff.failed(now, &unreachable(), true).0;
+            early = backoff.failed(now, &unreachable(), true).early;
             backoff.tries_early();
             now = now + early;
         }

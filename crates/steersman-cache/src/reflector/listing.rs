@@ -12,9 +12,9 @@ use crate::{
     Revision,
     object::{InvalidObject, Object},
     response::{Idle, Response},
-    store::Came,
+    store::Freshness,
     wire::{
-        lines::Event,
+        lines::WatchEvent,
         list::{ListMetadata, ListSplitter},
     },
 };
@@ -51,15 +51,15 @@ impl<S: Sink> Reflector<S> {
         });
         let result = if self.streaming && self.broken_streams < STREAMS_TRIED {
             // It asks for the last revision or newer, if one is known.
-            let came = if self.revision.is_known() {
-                Came::InOrder
+            let freshness = if self.revision.is_known() {
+                Freshness::InOrder
             } else {
-                Came::Newest
+                Freshness::Newest
             };
-            self.sink.begin(came);
+            self.sink.begin(freshness);
             self.stream_list().await
         } else {
-            self.sink.begin(Came::Newest);
+            self.sink.begin(Freshness::Newest);
             self.page_list().await.map(|()| None)
         };
         match &result {
@@ -103,7 +103,7 @@ impl<S: Sink> Reflector<S> {
     /// Lists in pages after a streamed list failed.
     async fn page_instead(&mut self) -> Result<Option<Stream>, WatchError> {
         self.sink.abandon();
-        self.sink.begin(Came::Newest);
+        self.sink.begin(Freshness::Newest);
         self.page_list().await.map(|()| None)
     }
 
@@ -154,8 +154,8 @@ impl<S: Sink> Reflector<S> {
             let (mut end, mut taken): (Option<Revision>, _) = (None, Ok(()));
             let pushed = stream.lines.push(&chunk, |line| {
                 if taken.is_ok() {
-                    let event = Event::parse(line);
-                    if matches!(event, Event::Added(_)) {
+                    let event = WatchEvent::parse(line);
+                    if matches!(event, WatchEvent::Added(_)) {
                         initial_events.hear();
                     }
                     taken = match &mut end {
@@ -253,12 +253,12 @@ pub(super) fn check(floor: &Revision, revision: &Revision) -> Result<(), WatchEr
 fn take_initial(
     sink: &mut impl Sink,
     floor: &Revision,
-    event: Event,
+    event: WatchEvent,
 ) -> Result<Option<Revision>, WatchError> {
     match event {
-        Event::Added(object) | Event::Modified(object) => sink.listed(object),
-        Event::Deleted(object) => sink.unlisted(object),
-        Event::Bookmark {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => sink.listed(object),
+        WatchEvent::Deleted(object) => sink.unlisted(object),
+        WatchEvent::Bookmark {
             revision,
             ends_initial_events: true,
         } => {
@@ -268,11 +268,11 @@ fn take_initial(
             return Ok(Some(revision));
         }
         // Initial events are not ordered by revision, so there is no progress before their end.
-        Event::Bookmark { .. } => {}
-        Event::Invalid(error) => sink.invalid(&error),
-        Event::Error(status) => return Err(WatchError::of_status(&status)),
-        Event::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
-        Event::Nothing => {}
+        WatchEvent::Bookmark { .. } => {}
+        WatchEvent::Invalid(error) => sink.invalid(&error),
+        WatchEvent::Error(status) => return Err(WatchError::of_status(&status)),
+        WatchEvent::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
+        WatchEvent::Nothing => {}
     }
     Ok(None)
 }

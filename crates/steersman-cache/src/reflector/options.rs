@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_lasts_a_second_at_least_and_a_day_at_most() {
+    fn the_watch_timeout_is_between_a_second_and_a_day() {
         for (asked, seconds) in [
             (Duration::ZERO, 1),
             (Duration::from_secs(7), 7),

@@ -22,20 +22,20 @@ use kube::client::{Body, Client};
 use steersman_core::{Clock, Presence, Random, Spawner, Task, TestClock};
 use tokio::{sync::watch, task::yield_now};
 
-use super::{Reflector, ReflectorOptions, Sink, WatchError};
+use super::{Reflector, ReflectorOptions, Sink, WatchError, Watched};
 use crate::{
-    InvalidObject, Object, Resource, Revision, Scope,
-    health::{Board, Standing},
-    known::Known,
-    store::Came,
+    InformerContext, InvalidObject, Object, Resource, Revision, Scope,
+    health::{BoardState, HealthBoard},
+    presence_source::PresenceSource,
+    store::Freshness,
 };
 
 /// The calls of the sink.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct SinkLog(Arc<Mutex<Vec<String>>>);
 
-impl Told {
-    fn say(&self, text: String) {
+impl SinkLog {
+    fn record(&self, text: String) {
         self.0.lock().unwrap().push(text);
     }
 
@@ -44,36 +44,36 @@ impl Told {
     }
 }
 
-impl Sink for Told {
-    fn begin(&mut self, _: Came) {
-        self.say("begin".to_owned());
+impl Sink for SinkLog {
+    fn begin(&mut self, _: Freshness) {
+        self.record("begin".to_owned());
     }
     fn unlisted(&mut self, object: Arc<Object>) {
-        self.say(format!("unlisted {}", object.name()));
+        self.record(format!("unlisted {}", object.name()));
     }
     fn listed(&mut self, object: Arc<Object>) {
-        self.say(format!("listed {}", object.name()));
+        self.record(format!("listed {}", object.name()));
     }
     fn end(&mut self, revision: &Revision) {
-        self.say(format!("end {revision}"));
+        self.record(format!("end {revision}"));
     }
     fn abandon(&mut self) {
-        self.say("abandon".to_owned());
+        self.record("abandon".to_owned());
     }
     fn changed(&mut self, object: Arc<Object>) -> bool {
-        self.say(format!("changed {}", object.name()));
+        self.record(format!("changed {}", object.name()));
         assert_ne!(object.name(), "poison", "a sink of the test panics on purpose");
         object.name() != "older"
     }
     fn deleted(&mut self, object: Arc<Object>) -> bool {
-        self.say(format!("deleted {}", object.name()));
+        self.record(format!("deleted {}", object.name()));
         object.name() != "older"
     }
     fn progressed(&mut self, revision: &Revision) {
-        self.say(format!("progressed {revision}"));
+        self.record(format!("progressed {revision}"));
     }
     fn invalid(&mut self, error: &InvalidObject) {
-        self.say(format!("invalid: {error}"));
+        self.record(format!("invalid: {error}"));
     }
 }
 
@@ -156,20 +156,24 @@ fn list(names: &[&str], revision: u32, token: &str) -> Answer {
 
 /// A reflector, its server and its clock.
 struct Scene {
-    told: Told,
+    events: SinkLog,
     requests: Arc<Mutex<Vec<String>>>,
     script: Arc<Mutex<VecDeque<Answer>>>,
     clock: TestClock,
-    health: watch::Receiver<Standing>,
+    health: watch::Receiver<BoardState>,
     _task: Task,
 }
 
 impl Scene {
     fn start(options: ReflectorOptions, script: impl IntoIterator<Item = Answer>) -> Self {
-        Self::knowing(options, script, Known::default())
+        Self::knowing(options, script, PresenceSource::default())
     }
 
-    fn knowing(options: ReflectorOptions, script: impl IntoIterator<Item = Answer>, known: Known) -> Self {
+    fn knowing(
+        options: ReflectorOptions,
+        script: impl IntoIterator<Item = Answer>,
+        known: PresenceSource,
+    ) -> Self {
         let script = Arc::new(Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
         let requests = Arc::new(Mutex::new(Vec::new()));
         let (answers, seen) = (Arc::clone(&script), Arc::clone(&requests));
@@ -183,24 +187,29 @@ impl Scene {
                 }
             }
         });
-        let (clock, told) = (TestClock::new(), Told::default());
-        let board = Board::new();
+        let (clock, events) = (TestClock::new(), SinkLog::default());
+        let board = HealthBoard::new();
         let health = board.subscribe();
-        let reflector = Reflector::new(
+        let context = InformerContext::new(
             Client::new(service, "default"),
-            (
-                Resource::new("", "v1", "ConfigMap", "configmaps"),
-                Scope::all().labels("a=b"),
-                "",
-            ),
+            Arc::new(clock.clone()),
+            Arc::new(Random::from_seed(1)),
+            Spawner::current(),
+        );
+        let reflector = Reflector::new(
+            &context.knowing(known),
+            Watched {
+                resource: Resource::new("", "v1", "ConfigMap", "configmaps"),
+                scope: Scope::all().labels("a=b"),
+                namespace: String::new(),
+            },
             options,
-            (Arc::new(clock.clone()), Arc::new(Random::from_seed(1)), known),
-            told.clone(),
+            events.clone(),
             board.reporter(),
         );
         let task = Spawner::current().spawn("reflector", reflector.run());
         Self {
-            told,
+            events,
             requests,
             script,
             clock,
@@ -217,9 +226,9 @@ impl Scene {
     }
 
     /// Returns the calls of the sink, after the script so far.
-    async fn told(&self) -> Vec<String> {
+    async fn events(&self) -> Vec<String> {
         self.settle().await;
-        self.told.take()
+        self.events.take()
     }
 
     /// Advances the clock to the next deadline, and returns by how much.
@@ -272,7 +281,7 @@ fn has(request: &str, parameter: &str) -> bool {
 }
 
 #[tokio::test]
-async fn guarantee_2_a_list_after_410_asks_for_nothing_older_than_was_seen() {
+async fn guarantee_2_a_list_after_410_is_not_older_than_the_store() {
     let script = [
         watch_of(
             &[bookmark(9, true), event("ADDED", "a", 12), error_event(410)],
@@ -282,7 +291,7 @@ async fn guarantee_2_a_list_after_410_asks_for_nothing_older_than_was_seen() {
     ];
     let scene = Scene::start(ReflectorOptions::default(), script);
     assert_eq!(
-        scene.told().await,
+        scene.events().await,
         ["begin", "end 9", "changed a", "abandon", "begin", "end 12"]
     );
     let requests = scene.requests();
@@ -294,7 +303,7 @@ async fn guarantee_2_a_list_after_410_asks_for_nothing_older_than_was_seen() {
 }
 
 #[tokio::test]
-async fn guarantee_2_a_quorum_read_is_believed_whatever_its_revision() {
+async fn guarantee_2_accepts_a_quorum_read_at_any_revision() {
     let script = [
         list(&["a"], 20, ""),
         refusal(410),
@@ -302,9 +311,9 @@ async fn guarantee_2_a_quorum_read_is_believed_whatever_its_revision() {
         watch_of(&[], End::Never),
     ];
     let scene = Scene::start(paged(), script);
-    let told = scene.told().await;
+    let events = scene.events().await;
     let expected = ["begin", "listed a", "end 20", "begin", "listed old", "end 19"];
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
     assert_eq!(scene.trouble(), None);
     let requests = scene.requests();
     assert!(!requests[2].contains("resourceVersion"), "{requests:?}");
@@ -313,7 +322,7 @@ async fn guarantee_2_a_quorum_read_is_believed_whatever_its_revision() {
 
 // D7
 #[tokio::test]
-async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
+async fn guarantee_2_relists_with_a_quorum_read_after_the_server_moved_backwards() {
     let too_large = || Answer {
         code: 504,
         ..refusal(504)
@@ -325,24 +334,24 @@ async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
     };
     // A watch shows that the server moved backwards.
     let scene = Scene::start(ReflectorOptions::default(), [watch_of(&went_back, End::Never)]);
-    assert_eq!(scene.told().await, ["begin", "end 20", "abandon"]);
+    assert_eq!(scene.events().await, ["begin", "end 20", "abandon"]);
     assert_eq!(scene.trouble(), Some(behind("9")));
     scene.then(list(&["a"], 9, ""));
     scene.then(watch_of(&[], End::Never));
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 9"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end 9"]);
     assert!(!scene.requests()[1].contains("resourceVersion"));
 
     // An event older than the store shows it too.
     for kind in ["MODIFIED", "DELETED"] {
         let went_back = [bookmark(20, true), event(kind, "older", 9)];
         let scene = Scene::start(ReflectorOptions::default(), [watch_of(&went_back, End::Never)]);
-        scene.told().await;
+        scene.events().await;
         assert_eq!(scene.trouble(), Some(behind("9")));
         scene.then(list(&["a"], 9, ""));
         scene.then(watch_of(&[], End::Never));
         scene.wait().await;
-        assert_eq!(scene.told().await, ["begin", "listed a", "end 9"]);
+        assert_eq!(scene.events().await, ["begin", "listed a", "end 9"]);
     }
 
     // A streamed list older than requested shows it too.
@@ -354,9 +363,9 @@ async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
     assert_eq!(scene.trouble(), Some(behind("9")));
     scene.then(list(&["a"], 9, ""));
     scene.then(watch_of(&[], End::Never));
-    scene.told().await;
+    scene.events().await;
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 9"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end 9"]);
 
     // A server that does not have the revision yet can catch up, but it is not asked forever.
     let mut script = vec![watch_of(&history, End::Good)];
@@ -366,12 +375,12 @@ async fn guarantee_2_a_server_that_went_back_is_followed_by_a_quorum_read() {
     for _ in 0..3 {
         scene.wait().await;
     }
-    assert_eq!(scene.told().await.last().unwrap(), "end 9");
+    assert_eq!(scene.events().await.last().unwrap(), "end 9");
     assert_eq!(scene.trouble(), None);
 }
 
 #[tokio::test]
-async fn guarantee_3_a_watch_refused_with_410_is_followed_by_a_list() {
+async fn guarantee_3_relists_after_410() {
     let script = [
         list(&["a", "b"], 7, ""),
         refusal(410),
@@ -382,11 +391,11 @@ async fn guarantee_3_a_watch_refused_with_410_is_followed_by_a_list() {
     let expected = [
         "begin", "listed a", "listed b", "end 7", "begin", "listed a", "end 8",
     ];
-    assert_eq!(scene.told().await, expected, "at once, the first time");
+    assert_eq!(scene.events().await, expected, "at once, the first time");
 }
 
 #[tokio::test]
-async fn pages_that_expire_are_followed_by_a_list_in_one_piece() {
+async fn relists_without_pages_after_an_expired_page() {
     let script = [
         list(&["a"], 7, "more"),
         refusal(410),
@@ -401,11 +410,11 @@ async fn pages_that_expire_are_followed_by_a_list_in_one_piece() {
         !requests[2].contains("limit=") && !requests[2].contains("continue="),
         "{requests:?}"
     );
-    assert_eq!(scene.told().await.last().unwrap(), "end 8");
+    assert_eq!(scene.events().await.last().unwrap(), "end 8");
 }
 
 #[tokio::test]
-async fn guarantee_1_a_watch_goes_on_from_the_last_revision() {
+async fn guarantee_1_resumes_a_watch_from_the_last_revision() {
     let script = [
         list(&[], 5, ""),
         watch_of(&[event("ADDED", "a", 6), bookmark(9, false)], End::Good),
@@ -414,7 +423,7 @@ async fn guarantee_1_a_watch_goes_on_from_the_last_revision() {
     ];
     let scene = Scene::start(paged(), script);
     assert_eq!(
-        scene.told().await,
+        scene.events().await,
         ["begin", "end 5", "changed a", "progressed 9", "deleted a"]
     );
     let requests = scene.requests();
@@ -427,7 +436,7 @@ async fn guarantee_1_a_watch_goes_on_from_the_last_revision() {
 }
 
 #[tokio::test]
-async fn guarantee_1_half_a_line_is_never_taken() {
+async fn guarantee_1_ignores_an_incomplete_line() {
     let half = &event("ADDED", "b", 7)[..20];
     let broken = Answer {
         end: End::Broken,
@@ -441,7 +450,7 @@ async fn guarantee_1_half_a_line_is_never_taken() {
             watch_of(&[event("ADDED", "b", 7)], End::Never),
         ],
     );
-    assert_eq!(scene.told().await, ["begin", "end 5", "changed a", "changed b"]);
+    assert_eq!(scene.events().await, ["begin", "end 5", "changed a", "changed b"]);
     assert!(has(&scene.requests()[2], "resourceVersion=6"));
 }
 
@@ -456,13 +465,13 @@ async fn guarantee_6_one_bad_object_does_not_stop_the_stream() {
             watch_of(&[bad, event("ADDED", "a", 6)], End::Never),
         ],
     );
-    let told = scene.told().await;
-    assert!(told[2].starts_with("invalid: "), "{told:?}");
-    assert_eq!(told[3], "changed a");
+    let events = scene.events().await;
+    assert!(events[2].starts_with("invalid: "), "{events:?}");
+    assert_eq!(events[3], "changed a");
 }
 
 #[tokio::test]
-async fn a_watch_in_several_gzip_members_is_read_to_its_end() {
+async fn reads_a_watch_in_several_gzip_members() {
     let member = |text: &str| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(text.as_bytes()).unwrap();
@@ -479,11 +488,11 @@ async fn a_watch_in_several_gzip_members_is_read_to_its_end() {
         ..answer(200, "")
     };
     let scene = Scene::start(ReflectorOptions::default().compressed(true), [gzip]);
-    assert_eq!(scene.told().await, ["begin", "end 1", "changed a", "changed b"]);
+    assert_eq!(scene.events().await, ["begin", "end 1", "changed a", "changed b"]);
 }
 
 #[tokio::test]
-async fn a_silent_list_is_given_up_in_time() {
+async fn a_silent_list_times_out() {
     let stalled = Answer {
         end: End::Never,
         ..answer(200, r#"{"items":["#)
@@ -498,19 +507,19 @@ async fn a_silent_list_is_given_up_in_time() {
     );
     scene.wait().await;
     assert_eq!(
-        scene.told().await,
+        scene.events().await,
         ["begin", "abandon", "begin", "listed a", "end 5"]
     );
 }
 
 #[tokio::test]
-async fn a_resource_that_cannot_be_watched_is_listed_at_an_interval() {
+async fn polls_a_resource_without_the_watch_verb() {
     let every = Duration::from_secs(30);
     let scene = Scene::start(ReflectorOptions::default().poll(every), [list(&["a"], 5, "")]);
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end 5"]);
     scene.then(list(&["b"], 6, ""));
     assert_eq!(scene.wait().await, every);
-    assert_eq!(scene.told().await, ["begin", "listed b", "end 6"]);
+    assert_eq!(scene.events().await, ["begin", "listed b", "end 6"]);
     let requests = scene.requests();
     assert_eq!(requests.len(), 2);
     assert!(
@@ -520,18 +529,18 @@ async fn a_resource_that_cannot_be_watched_is_listed_at_an_interval() {
 }
 
 #[tokio::test]
-async fn an_interval_of_zero_is_off() {
+async fn an_interval_of_zero_disables_relists() {
     let options = ReflectorOptions::default()
         .poll(Duration::ZERO)
         .relist(Duration::ZERO);
     let scene = Scene::start(options, [watch_of(&[bookmark(5, true)], End::Never)]);
-    assert_eq!(scene.told().await, ["begin", "end 5"]);
+    assert_eq!(scene.events().await, ["begin", "end 5"]);
     assert_eq!(scene.requests().len(), 1, "it watches, and lists no more");
 }
 
 // R114
 #[tokio::test]
-async fn an_event_that_was_lost_is_made_up_for_by_a_list_where_that_is_asked_for() {
+async fn periodic_relists_recover_a_lost_event() {
     let every = Duration::from_secs(600);
     let scene = Scene::start(
         paged().relist(every),
@@ -541,19 +550,19 @@ async fn an_event_that_was_lost_is_made_up_for_by_a_list_where_that_is_asked_for
         ],
     );
     assert_eq!(
-        scene.told().await,
+        scene.events().await,
         ["begin", "listed a", "listed b", "end 5", "progressed 6"]
     );
     // `b` was deleted and `c` was created, and the watch reports neither.
     scene.then(list(&["a", "c"], 9, ""));
     scene.then(watch_of(&[event("MODIFIED", "c", 10)], End::Never));
     let mut waits = Vec::new();
-    let mut told = Vec::new();
-    while told.is_empty() {
+    let mut events = Vec::new();
+    while events.is_empty() {
         waits.push(scene.wait().await);
-        told = scene.told().await;
+        events = scene.events().await;
     }
-    assert_eq!(told, ["begin", "listed a", "listed c", "end 9", "changed c"]);
+    assert_eq!(events, ["begin", "listed a", "listed c", "end 9", "changed c"]);
     let waited: Duration = waits.iter().sum();
     assert!(
         waited >= every.mul_f64(0.9) && waited <= every.mul_f64(1.1),
@@ -564,7 +573,7 @@ async fn an_event_that_was_lost_is_made_up_for_by_a_list_where_that_is_asked_for
 }
 
 #[tokio::test]
-async fn guarantee_3_a_watch_without_revisions_is_followed_by_a_list() {
+async fn guarantee_3_relists_after_a_watch_without_revisions() {
     let item = |name: &str| format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns"}}}}"#);
     let list = |names: &[&str]| {
         let items: Vec<String> = names.iter().map(|name| item(name)).collect();
@@ -589,13 +598,13 @@ async fn guarantee_3_a_watch_without_revisions_is_followed_by_a_list() {
     ];
     let scene = Scene::start(paged(), script);
     assert_eq!(
-        scene.told().await,
+        scene.events().await,
         ["begin", "listed a", "listed b", "end ", "changed a"]
     );
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "listed a", "end "]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end "]);
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "end "]);
+    assert_eq!(scene.events().await, ["begin", "end "]);
     let requests = scene.requests();
     assert!(
         requests

@@ -100,7 +100,7 @@ mod tests {
 
     // D6
     #[test]
-    fn a_name_that_no_namespace_can_have_is_told_from_others() {
+    fn recognises_an_invalid_namespace() {
         for valid in ["a", "kube-system", "0", "", &"a".repeat(63)] {
             assert!(Namespaces::is_valid(valid), "{valid}");
         }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn label_selectors_mean_what_they_mean_to_a_server() {
+    fn label_selectors_match_as_the_server_does() {
         let object = object();
         for selector in [
             "",
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selectors_are_known_for_name_and_namespace() {
+    fn supports_field_selectors_for_name_and_namespace() {
         let object = object();
         assert_eq!(
             fields_match("metadata.name=a,metadata.namespace==n", &object),

@@ -42,7 +42,7 @@ fn by_tier() -> Index<String> {
 }
 
 #[test]
-fn guarantee_3_readers_see_a_change_in_store_and_indexes_at_once() {
+fn guarantee_3_a_change_is_visible_in_store_and_indexes_together() {
     explore(|| {
         let (mut writer, store) = store_of([object("a", 1, "front")]);
         let index = by_tier();
@@ -67,7 +67,7 @@ fn guarantee_3_readers_see_a_change_in_store_and_indexes_at_once() {
 }
 
 #[test]
-fn guarantee_3_what_was_found_once_is_found_again() {
+fn guarantee_3_lookups_are_repeatable() {
     explore(|| {
         let (mut writer, store) = store_of([]);
         let reader = {
@@ -84,7 +84,7 @@ fn guarantee_3_what_was_found_once_is_found_again() {
 }
 
 #[test]
-fn an_index_that_is_added_amid_changes_misses_none() {
+fn an_index_added_during_changes_is_complete() {
     explore(|| {
         let (mut writer, store) = store_of([object("a", 1, "front"), object("b", 2, "front")]);
         let index = by_tier();
@@ -164,7 +164,7 @@ fn guarantee_1_the_store_takes_over_without_a_gap() {
 }
 
 #[test]
-fn guarantee_1_what_comes_back_before_it_is_noted_covers_nothing_newer() {
+fn guarantee_1_a_late_write_does_not_hide_a_newer_state() {
     explore(|| {
         let (mut writer, store) = store_of([object("a", 7, "x")]);
         let overlay = over(&store);
@@ -185,7 +185,7 @@ fn guarantee_1_what_comes_back_before_it_is_noted_covers_nothing_newer() {
 }
 
 #[test]
-fn guarantee_2_a_tombstone_hides_its_uid_until_the_store_has_seen_it_go() {
+fn guarantee_2_a_tombstone_hides_its_uid_until_the_deletion_arrives() {
     explore(|| {
         let (mut writer, store) = store_of([object("a", 7, "x")]);
         let overlay = over(&store);

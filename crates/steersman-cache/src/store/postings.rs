@@ -279,7 +279,7 @@ mod tests {
 
     // R128
     #[test]
-    fn a_value_that_nobody_has_is_gone() {
+    fn drops_an_index_value_without_objects() {
         let mut postings = Postings::<Box<str>>::new(FixedState::with_seed(0));
         postings.set::<_, str>(3, ["a", "b", "a"]);
         postings.set::<_, str>(4, ["b"]);

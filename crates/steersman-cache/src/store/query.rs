@@ -198,13 +198,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_empty_namespace_is_all_of_them() {
+    fn an_empty_namespace_means_all() {
         assert_eq!(Query::new().namespace("").wanted_namespace(), None);
         assert_eq!(Query::new().namespace("a").namespace("").wanted_namespace(), None);
     }
 
     #[test]
-    fn selectors_mean_what_kube_says_they_mean() {
+    fn selectors_match_as_in_kube() {
         let expressions = [
             Expression::In("a".into(), ["1".into(), "2".into()].into()),
             Expression::NotIn("a".into(), ["1".into()].into()),

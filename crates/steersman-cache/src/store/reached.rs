@@ -6,7 +6,7 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use super::state::Came;
+use super::state::Freshness;
 use crate::revision::compare;
 
 #[derive(Debug, Default)]
@@ -90,21 +90,21 @@ impl Reached {
     }
 
     /// Completes the list that began last.
-    pub(super) fn end(&mut self, part: &str, came: Came) {
+    pub(super) fn end(&mut self, part: &str, freshness: Freshness) {
         let reach = self.of_mut(part);
         reach.carried = reach.begun;
-        if came == Came::Newest {
+        if freshness == Freshness::Newest {
             reach.newest = reach.begun;
         }
     }
 
     /// Advances to a revision, and backwards only with a list of the newest state. Returns true if that is a change. If two
     /// revisions cannot be compared, the later arrival counts.
-    pub(super) fn advance(&mut self, part: &str, revision: &str, came: Came) -> bool {
+    pub(super) fn advance(&mut self, part: &str, revision: &str, freshness: Freshness) -> bool {
         let reach = self.of_mut(part);
-        let is_older = match came {
-            Came::InOrder => compare(revision, &reach.revision).is_some_and(Ordering::is_le),
-            Came::Newest => revision == reach.revision,
+        let is_older = match freshness {
+            Freshness::InOrder => compare(revision, &reach.revision).is_some_and(Ordering::is_le),
+            Freshness::Newest => revision == reach.revision,
         };
         let is_change = !is_older && !matches!(revision, "" | "0");
         if is_change {

@@ -43,7 +43,7 @@ pub(crate) struct State {
 
 /// The source of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Freshness {
     /// A watch, or a list that can be older than the store: the newer revision wins.
     InOrder,
     /// A list without a requested revision, which is the newest state: it always wins.
@@ -176,7 +176,7 @@ impl State {
     }
 
     /// Returns true if `object` would be rejected, and marks the stored object as seen.
-    pub(super) fn refuses(&mut self, object: &Object, came: Came) -> bool {
+    pub(super) fn refuses(&mut self, object: &Object, freshness: Freshness) -> bool {
         let (namespace, name) = (object.namespace(), object.name());
         let Some(slot) = self.find(self.hash(namespace, name), namespace, name) else {
             return false;
@@ -185,7 +185,7 @@ impl State {
         let refused = slot
             .object
             .as_ref()
-            .is_some_and(|stored| is_as_new(stored, object, came));
+            .is_some_and(|stored| is_as_new(stored, object, freshness));
         if refused {
             slot.epoch = self.epoch;
             let stored = slot.object.as_ref();
@@ -198,12 +198,12 @@ impl State {
     pub(super) fn enter(
         &mut self,
         object: &Arc<Object>,
-        came: Came,
+        freshness: Freshness,
         functions: &Functions,
         values: Option<indexes::Values>,
     ) -> Stored {
         self.indexes.forget_unwanted();
-        let stored = self.store(Arc::clone(object), came);
+        let stored = self.store(Arc::clone(object), freshness);
         if let Stored::Now { slot, .. } = &stored {
             self.indexes.set(*slot, object, functions, values);
         }
@@ -244,24 +244,24 @@ impl State {
         with_entries.for_each(|layer| tell(layer));
     }
 
-    fn store(&mut self, object: Arc<Object>, came: Came) -> Stored {
+    fn store(&mut self, object: Arc<Object>, freshness: Freshness) -> Stored {
         let (namespace, name) = (object.namespace(), object.name());
         let hash = self.hash(namespace, name);
         if let Some(slot) = self.find(hash, namespace, name) {
             let found = &mut self.slots[slot as usize];
             found.epoch = self.epoch;
             let stored = found.object.as_ref();
-            if let Some(stored) = stored.filter(|stored| is_as_new(stored, &object, came)) {
+            if let Some(stored) = stored.filter(|stored| is_as_new(stored, &object, freshness)) {
                 self.refused_older |= is_other_version(stored, &object);
                 return Stored::Refused;
             }
             let is_seen = !stored.is_some_and(|stored| shows_the_same(stored, &object));
-            let weighs = weight(&object);
+            let added = sizes(&object);
             if let Some(values) = &mut self.values {
                 values.replace(slot, object.kept().cloned());
             }
             let old = found.object.replace(object);
-            self.account(weighs, old.as_deref().map_or((0, 0), weight));
+            self.account(added, old.as_deref().map_or(Sizes::default(), sizes));
             return if is_seen {
                 Stored::Now { slot, old }
             } else {
@@ -275,7 +275,7 @@ impl State {
         if let Some(values) = &mut self.values {
             values.insert(slot, namespace, name, object.kept().cloned());
         }
-        let weighs = weight(&object);
+        let added = sizes(&object);
         self.slots[slot as usize] = Slot {
             object: Some(object),
             hash,
@@ -284,12 +284,12 @@ impl State {
         let slots = &self.slots;
         self.table
             .insert_unique(spread(hash), slot, |slot| spread(slots[*slot as usize].hash));
-        self.account(weighs, (0, 0));
+        self.account(added, Sizes::default());
         Stored::Now { slot, old: None }
     }
 
     /// Removes the stored object with the key of `object`, unless the stored one is newer.
-    pub(super) fn remove(&mut self, object: &Object, came: Came) -> Option<Arc<Object>> {
+    pub(super) fn remove(&mut self, object: &Object, freshness: Freshness) -> Option<Arc<Object>> {
         let (namespace, name) = (object.namespace(), object.name());
         // The deletion also ends earlier writes in the overlays, whether or not they have arrived.
         let slot = self.find(self.hash(namespace, name), namespace, name);
@@ -298,7 +298,7 @@ impl State {
         let (slot, stored) = (slot?, stored?);
         let is_newer =
             compare(stored.resource_version(), object.resource_version()) == Some(Ordering::Greater);
-        if is_newer && came == Came::InOrder {
+        if is_newer && freshness == Freshness::InOrder {
             self.refused_older |= stored.uid() == object.uid();
             None
         } else {
@@ -317,11 +317,11 @@ impl State {
     }
 
     /// Removes and returns the objects that the relist did not contain.
-    pub(super) fn end_replace(&mut self, came: Came) -> Vec<Arc<Object>> {
+    pub(super) fn end_replace(&mut self, freshness: Freshness) -> Vec<Arc<Object>> {
         if !std::mem::take(&mut self.is_replacing) {
             return Vec::new();
         }
-        self.reached.end("", came);
+        self.reached.end("", freshness);
         let is_unseen = |slot: &Slot| slot.epoch != self.epoch && slot.object.is_some();
         let numbered = self.slots.iter().enumerate();
         let unseen: Vec<u32> = numbered
@@ -349,16 +349,22 @@ impl State {
     }
 
     /// Advances to a revision. Moves backwards only with a list of the newest state.
-    pub(super) fn advance(&mut self, revision: &str, came: Came) {
-        if self.reached.advance("", revision, came) {
+    pub(super) fn advance(&mut self, revision: &str, freshness: Freshness) {
+        if self.reached.advance("", revision, freshness) {
             self.tell(|layer| layer.reached(self, revision));
         }
     }
 
     /// As [`advance`](Self::advance), for a namespace with its own list, and for the whole store if its revision is known.
-    pub(super) fn advance_part(&mut self, namespace: &str, revision: &str, whole: Option<&str>, came: Came) {
-        let is_further = self.reached.advance(namespace, revision, came);
-        let whole_is_further = whole.is_some_and(|whole| self.reached.advance("", whole, came));
+    pub(super) fn advance_part(
+        &mut self,
+        namespace: &str,
+        revision: &str,
+        whole: Option<&str>,
+        freshness: Freshness,
+    ) {
+        let is_further = self.reached.advance(namespace, revision, freshness);
+        let whole_is_further = whole.is_some_and(|whole| self.reached.advance("", whole, freshness));
         if is_further || whole_is_further {
             self.tell(|layer| layer.reached(self, revision));
         }
@@ -375,14 +381,14 @@ impl State {
             values.remove(slot);
         }
         self.indexes.remove(slot);
-        self.account((0, 0), weight(&object));
+        self.account(Sizes::default(), sizes(&object));
         self.tell(|layer| layer.went(&object));
         Some(object)
     }
 
-    fn account(&mut self, came: (usize, usize), went: (usize, usize)) {
-        self.bytes = self.bytes + came.0 - went.0;
-        self.decoded_bytes = self.decoded_bytes + came.1 - went.1;
+    fn account(&mut self, added: Sizes, removed: Sizes) {
+        self.bytes = self.bytes + added.stored - removed.stored;
+        self.decoded_bytes = self.decoded_bytes + added.decoded - removed.decoded;
     }
 
     fn find(&self, hash: u32, namespace: &str, name: &str) -> Option<u32> {
@@ -409,14 +415,22 @@ fn occupied(slots: &[Slot]) -> impl Iterator<Item = (u32, &Arc<Object>)> {
     numbered.filter_map(|(at, slot)| Some((at as u32, slot.object.as_ref()?)))
 }
 
-/// Returns the bytes of an object, and how many of them are kept decoded.
-fn weight(object: &Object) -> (usize, usize) {
-    let bytes = object.bytes().len();
-    (bytes, if object.kept().is_some() { bytes } else { 0 })
+/// Sizes of an object in bytes.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    stored: usize,
+    /// Size of the objects that are kept decoded.
+    decoded: usize,
+}
+
+fn sizes(object: &Object) -> Sizes {
+    let stored = object.bytes().len();
+    let decoded = if object.kept().is_some() { stored } else { 0 };
+    Sizes { stored, decoded }
 }
 
 /// Returns true if `stored` is the same as `object` or newer.
-fn is_as_new(stored: &Object, object: &Object, came: Came) -> bool {
+fn is_as_new(stored: &Object, object: &Object, freshness: Freshness) -> bool {
     let (before, now) = (stored.resource_version(), object.resource_version());
     if before == now {
         // At the same revision, the whole object wins over its metadata. Otherwise the content decides: a CRD with another
@@ -428,7 +442,9 @@ fn is_as_new(stored: &Object, object: &Object, came: Came) -> bool {
         };
     }
     // Revisions of different uids are not comparable: they can be from before and after a restored backup.
-    came == Came::InOrder && stored.uid() == object.uid() && compare(before, now) == Some(Ordering::Greater)
+    freshness == Freshness::InOrder
+        && stored.uid() == object.uid()
+        && compare(before, now) == Some(Ordering::Greater)
 }
 
 fn is_other_version(stored: &Object, object: &Object) -> bool {
@@ -469,15 +485,15 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_goes_leaves_nothing_in_the_indexes() {
+    fn a_deleted_object_leaves_nothing_in_the_indexes() {
         let mut state = State::new(0, false);
         state.index_namespaces();
         let json = br#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
         let object = Arc::new(Object::from_slice(json).unwrap());
-        state.enter(&object, Came::InOrder, &Functions::default(), None);
+        state.enter(&object, Freshness::InOrder, &Functions::default(), None);
         let count = |state: &State| state.indexes.namespaces().unwrap().count("n");
         assert_eq!(count(&state), 1);
-        state.remove(&object, Came::InOrder);
+        state.remove(&object, Freshness::InOrder);
         assert_eq!(count(&state), 0);
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_given_as_the_type_that_it_is() {
+    fn returns_a_value_with_its_type() {
         let mut values = Values::default();
         values.insert(2, "n", "a", value(7));
         assert_eq!(values.get::<usize>(2).as_deref(), Some(&7));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_read_alike_are_told_apart() {
+    fn distinguishes_similar_keys() {
         let mut values = Values::default();
         values.insert(0, "b", "a", None);
         values.insert(1, "", "ab", None);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_leaves_no_text_behind() {
+    fn deleted_objects_leave_no_interned_text() {
         let mut values = Values::default();
         let name = |number: u32| format!("{number:0100}");
         for number in 0..100_u32 {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use steersman_core::Random;
 
 use super::{
-    lines::{Event, Lines},
+    lines::{Lines, WatchEvent},
     list::ListSplitter,
     reference::{check, chunks, compare, has_usual_types, split, without_managed_fields, written},
 };
@@ -254,29 +254,29 @@ fn check_list(chance: &Chance, bytes: &[u8]) -> Result<(), String> {
 }
 
 fn check_event(line: &[u8]) -> Result<(), String> {
-    let event = Event::parse(line);
+    let event = WatchEvent::parse(line);
     let Some(members) = Members::of(line) else {
         return Ok(());
     };
     let object = members.get("object").clone();
     match (members.get("type").as_str(), event) {
-        (Some("ADDED"), Event::Added(taken))
-        | (Some("MODIFIED"), Event::Modified(taken))
-        | (Some("DELETED"), Event::Deleted(taken)) => compare_taken(Some(&taken), object),
-        (Some("ADDED" | "MODIFIED" | "DELETED"), Event::Invalid(_)) => compare_taken(None, object),
-        (Some("BOOKMARK"), Event::Bookmark { revision, .. }) => {
+        (Some("ADDED"), WatchEvent::Added(taken))
+        | (Some("MODIFIED"), WatchEvent::Modified(taken))
+        | (Some("DELETED"), WatchEvent::Deleted(taken)) => compare_taken(Some(&taken), object),
+        (Some("ADDED" | "MODIFIED" | "DELETED"), WatchEvent::Invalid(_)) => compare_taken(None, object),
+        (Some("BOOKMARK"), WatchEvent::Bookmark { revision, .. }) => {
             let expected = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
             let is_it = revision.as_str() == expected;
             is_it
                 .then_some(())
                 .ok_or(format!("revision {revision}, not {expected}"))
         }
-        (Some("ERROR"), Event::Error(status)) => {
+        (Some("ERROR"), WatchEvent::Error(status)) => {
             let is_it = u64::from(status.code) == object["code"].as_u64().unwrap_or_default();
             is_it.then_some(()).ok_or(format!("code {}", status.code))
         }
         // The input is malformed; the result must not be an object.
-        (_, Event::Invalid(_)) | (None | Some("ERROR"), Event::Rubbish { .. }) => Ok(()),
+        (_, WatchEvent::Invalid(_)) | (None | Some("ERROR"), WatchEvent::Rubbish { .. }) => Ok(()),
         (kind, event) => Err(format!("{kind:?} is taken as {event:?}")),
     }
 }
@@ -341,7 +341,7 @@ fn number(variable: &str, default: u64) -> u64 {
 
 // R150 R167
 #[test]
-fn answers_that_chance_has_changed_mean_what_a_full_parser_says() {
+fn mutated_responses_parse_as_by_serde() {
     let seed = number("STEERSMAN_FUZZ_SEED", 1);
     for round_number in 0..number("STEERSMAN_FUZZ_ROUNDS", ROUNDS) {
         let chance = Chance(Random::from_seed(seed.wrapping_mul(1 << 32) ^ round_number));
@@ -354,17 +354,20 @@ fn answers_that_chance_has_changed_mean_what_a_full_parser_says() {
 }
 
 #[test]
-fn the_corpus_itself_is_read_without_a_fault() {
+fn parses_the_corpus() {
     for list in LISTS {
         let (items, is_fine) = split(list.as_bytes(), &[]);
         assert!(is_fine && items.len() == 1 && !items[0].is_empty());
     }
-    let events: Vec<Event> = WATCH.lines().map(|line| Event::parse(line.as_bytes())).collect();
-    let is_error = |event: &&Event| matches!(event, Event::Error(status) if status.code == 504);
-    let is_end = |event: &&Event| {
+    let events: Vec<WatchEvent> = WATCH
+        .lines()
+        .map(|line| WatchEvent::parse(line.as_bytes()))
+        .collect();
+    let is_error = |event: &&WatchEvent| matches!(event, WatchEvent::Error(status) if status.code == 504);
+    let is_end = |event: &&WatchEvent| {
         matches!(
             event,
-            Event::Bookmark {
+            WatchEvent::Bookmark {
                 ends_initial_events: true,
                 ..
             }
@@ -373,7 +376,7 @@ fn the_corpus_itself_is_read_without_a_fault() {
     assert_eq!(
         events
             .iter()
-            .filter(|event| matches!(event, Event::Added(_)))
+            .filter(|event| matches!(event, WatchEvent::Added(_)))
             .count(),
         3
     );

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{
-    lines::{Event, Lines},
+    lines::{Lines, WatchEvent},
     reference::{check, chunks, split, written},
 };
 use crate::{Object, Transform};
@@ -134,28 +134,28 @@ proptest! {
 
     // R150 R167
     #[test]
-    fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         holds(check(&bytes))?;
-        let _ = Event::parse(&bytes);
+        let _ = WatchEvent::parse(&bytes);
         split(&bytes, &[]);
     }
 
     // R150 R167
     #[test]
-    fn arbitrary_json_marks_do_no_harm(text in r#"[\[\]{}":,\\a1n ]{0,40}"#) {
+    fn arbitrary_json_tokens_cause_no_panic(text in r#"[\[\]{}":,\\a1n ]{0,40}"#) {
         holds(check(text.as_bytes()))?;
-        let _ = Event::parse(text.as_bytes());
+        let _ = WatchEvent::parse(text.as_bytes());
         split(text.as_bytes(), &[]);
     }
 
     #[test]
-    fn an_object_means_what_a_full_parser_says(object in object(), odd in any::<u64>()) {
+    fn an_object_parses_as_by_serde(object in object(), odd in any::<u64>()) {
         holds(check(object.to_string().as_bytes()))?;
         holds(check(written(&object, odd).as_bytes()))?;
     }
 
     #[test]
-    fn a_transform_leaves_what_a_full_parser_says(object in object(), odd in any::<u64>()) {
+    fn a_transform_agrees_with_serde(object in object(), odd in any::<u64>()) {
         for text in [object.to_string(), written(&object, odd)] {
             let Ok(object) = Object::from_slice(text.as_bytes()) else { continue };
             let Ok(mut expected) = object.decode::<Value>() else { continue };
@@ -169,7 +169,7 @@ proptest! {
 
     // R150
     #[test]
-    fn an_object_that_was_damaged_does_no_harm(
+    fn a_damaged_object_causes_no_panic(
         object in object(),
         odd in any::<u64>(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -184,11 +184,11 @@ proptest! {
         let cut = &bytes[..end.index(bytes.len())];
         holds(check(cut))?;
         let line = [br#"{"type":"MODIFIED","object":"#, cut, b"}"].concat();
-        let _ = Event::parse(&line);
+        let _ = WatchEvent::parse(&line);
     }
 
     #[test]
-    fn a_list_gives_the_same_objects_however_it_is_cut(
+    fn a_list_parses_the_same_in_any_chunks(
         objects in prop::collection::vec(object(), 0..5),
         odd in any::<u64>(),
         cuts in prop::collection::vec(any::<usize>(), 0..6),
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn lines_are_the_same_however_the_stream_is_cut(
+    fn lines_are_the_same_in_any_chunks(
         text in "[ab\n]{0,60}",
         cuts in prop::collection::vec(any::<usize>(), 0..6),
     ) {
@@ -233,14 +233,14 @@ proptest! {
 }
 
 #[test]
-fn white_space_before_the_comma_behind_managed_fields_is_cut_with_it() {
+fn removes_white_space_after_managed_fields() {
     let json = br#"{"metadata":{"managedFields":[] ,"name":"a"}}"#;
     let object = Object::from_slice(json).unwrap();
     assert_eq!(object.bytes(), br#"{"metadata":{"name":"a"}}"#);
 }
 
 #[test]
-fn a_null_after_something_takes_it_back() {
+fn a_later_null_replaces_a_value() {
     let json = br#"{"metadata":{"name":"a","namespace":"b","namespace":null}}"#;
     assert_eq!(Object::from_slice(json).unwrap().namespace(), "");
     let json = br#"{"metadata":{"name":"a","labels":{"x":"y"},"labels":null}}"#;
@@ -248,7 +248,7 @@ fn a_null_after_something_takes_it_back() {
 }
 
 #[test]
-fn of_a_label_that_is_there_twice_the_last_counts() {
+fn the_last_of_duplicate_labels_counts() {
     let json = br#"{"metadata":{"name":"a","labels":{"x":"y","x":"z"}}}"#;
     assert_eq!(Object::from_slice(json).unwrap().label("x").as_deref(), Some("z"));
 }
@@ -280,7 +280,7 @@ fn lists(middle: &str) -> String {
 
 // R167
 #[test]
-fn guarantee_4_of_transforms_deep_lists_are_cut_as_others() {
+fn guarantee_4_transforms_deeply_nested_lists() {
     let drop = Transform::drop_fields(["spec.a"]);
     let keep = Transform::keep_fields(["spec.a"]);
     for (a, b) in [(r#""a":1"#, r#""b":2"#), (r#""\u0061":1"#, r#""\n":2"#)] {
@@ -295,7 +295,7 @@ fn guarantee_4_of_transforms_deep_lists_are_cut_as_others() {
 }
 
 #[test]
-fn guarantee_5_of_transforms_what_is_no_json_stays_whole() {
+fn guarantee_5_keeps_invalid_json() {
     let drop = Transform::drop_fields(["spec.a"]);
     // Braces that close brackets are not checked when an object is created.
     let json = format!(
@@ -309,7 +309,7 @@ fn guarantee_5_of_transforms_what_is_no_json_stays_whole() {
 
 // R167
 #[test]
-fn guarantee_4_of_transforms_deep_objects_are_cut_as_others() {
+fn guarantee_4_transforms_deeply_nested_objects() {
     let deep = r#"{"a":"#.repeat(DEEP) + "1" + &"}".repeat(DEEP);
     for path in ["spec.b", "spec.a.a.b"] {
         assert!(left(&Transform::drop_fields([path]), &deep) == deep);
@@ -321,7 +321,7 @@ fn guarantee_4_of_transforms_deep_objects_are_cut_as_others() {
 
 // R167
 #[test]
-fn a_deep_object_that_a_function_decodes_is_an_error_and_no_end() {
+fn a_deeply_nested_object_is_a_decode_error() {
     let json = format!(r#"{{"metadata":{{"name":"a"}},"spec":{}}}"#, lists(""));
     let object = Object::from_slice(json.as_bytes()).unwrap();
     assert!(object.decode::<Value>().is_err());

@@ -75,7 +75,7 @@ impl Lines {
 
 /// A line of a watch.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum WatchEvent {
     Added(Arc<Object>),
     Modified(Arc<Object>),
     Deleted(Arc<Object>),
@@ -94,7 +94,7 @@ pub(crate) enum Event {
     Nothing,
 }
 
-impl Event {
+impl WatchEvent {
     pub(crate) fn parse(line: &[u8]) -> Self {
         let mut kind = None;
         Self::walk(line, &mut kind).unwrap_or_else(|stop| {
@@ -171,28 +171,28 @@ impl Kind {
         matches!(self, Self::Added | Self::Modified | Self::Deleted)
     }
 
-    fn event(self, object: Result<Arc<Object>, InvalidObject>) -> Event {
+    fn event(self, object: Result<Arc<Object>, InvalidObject>) -> WatchEvent {
         match (object, self) {
-            (Err(error), _) => Event::Invalid(error),
-            (Ok(object), Self::Added) => Event::Added(object),
-            (Ok(object), Self::Deleted) => Event::Deleted(object),
-            (Ok(object), _) => Event::Modified(object),
+            (Err(error), _) => WatchEvent::Invalid(error),
+            (Ok(object), Self::Added) => WatchEvent::Added(object),
+            (Ok(object), Self::Deleted) => WatchEvent::Deleted(object),
+            (Ok(object), _) => WatchEvent::Modified(object),
         }
     }
 }
 
-fn error(object: &[u8]) -> Event {
+fn error(object: &[u8]) -> WatchEvent {
     let status = serde_json::from_slice(object);
-    status.map_or_else(|error| no_status(&without_content(&error)), Event::Error)
+    status.map_or_else(|error| no_status(&without_content(&error)), WatchEvent::Error)
 }
 
-fn no_status(error: &dyn std::fmt::Display) -> Event {
-    Event::Rubbish {
+fn no_status(error: &dyn std::fmt::Display) -> WatchEvent {
+    WatchEvent::Rubbish {
         reason: format!("cannot decode the error event of the watch: {error}"),
     }
 }
 
-fn bookmark(object: &[u8]) -> Result<Event, Stop> {
+fn bookmark(object: &[u8]) -> Result<WatchEvent, Stop> {
     let found = scan(object)?;
     if found.escaped {
         return Err(Stop::Unusual);
@@ -200,7 +200,7 @@ fn bookmark(object: &[u8]) -> Result<Event, Stop> {
     let text = |range: Option<std::ops::Range<usize>>| range.map(|range| &object[range]).unwrap_or_default();
     let revision = std::str::from_utf8(text(found.resource_version)).unwrap_or_default();
     let mut annotations = super::pairs::Pairs::new(text(found.annotations));
-    Ok(Event::Bookmark {
+    Ok(WatchEvent::Bookmark {
         revision: Revision::new(revision),
         ends_initial_events: annotations.any(|(key, value)| key == INITIAL_EVENTS_END && value == "true"),
     })
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_the_stream_is_cut() {
+    fn lines_are_the_same_in_any_chunks() {
         assert_eq!(
             lines(&["a\nbc", "d\n", "\n", "e", "f\ng"]),
             ["a", "bcd", "", "ef"]
@@ -232,52 +232,52 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused_in_time() {
+    fn rejects_a_line_that_is_too_long() {
         let mut lines = Lines::new(4);
         lines.push(b"abcd", |_| {}).unwrap();
         assert_eq!(lines.push(b"e", |_| {}), Err(TooLong { limit: 4 }));
     }
 
     #[test]
-    fn events_are_what_their_type_says() {
+    fn parses_each_type_of_event() {
         let object = r#"{"metadata":{"name":"a"}}"#;
-        let event = |text: &str| Event::parse(text.as_bytes());
+        let event = |text: &str| WatchEvent::parse(text.as_bytes());
         assert!(matches!(
             event(&format!(r#"{{"type":"ADDED","object":{object}}}"#)),
-            Event::Added(_)
+            WatchEvent::Added(_)
         ));
         assert!(matches!(
             event(&format!(r#"{{"object":{object},"type":"MODIFIED"}}"#)),
-            Event::Modified(_)
+            WatchEvent::Modified(_)
         ));
         assert!(matches!(
             event(&format!(r#"{{ "type" : "DELETED" , "object" : {object} }}"#)),
-            Event::Deleted(_)
+            WatchEvent::Deleted(_)
         ));
         let end = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
         assert!(
-            matches!(event(end), Event::Bookmark { ends_initial_events: true, revision } if revision.as_str() == "7")
+            matches!(event(end), WatchEvent::Bookmark { ends_initial_events: true, revision } if revision.as_str() == "7")
         );
         let error =
             r#"{"type":"ERROR","object":{"status":"Failure","code":410,"reason":"Expired","message":"m"}}"#;
-        assert!(matches!(event(error), Event::Error(status) if status.code == 410));
+        assert!(matches!(event(error), WatchEvent::Error(status) if status.code == 410));
     }
 
     #[test]
-    fn an_event_without_an_object_of_use_is_invalid() {
+    fn an_event_without_a_valid_object_is_invalid() {
         for text in [
             r#"{"type":"ADDED"}"#,
             r#"{"type":"NEW","object":{}}"#,
             r#"{"type":"ADDED","object":{"metadata":{}}}"#,
             r#"{"type":"ADDED","object":{"metadata":{"name":"a"}"#,
         ] {
-            let event = Event::parse(text.as_bytes());
-            assert!(matches!(event, Event::Invalid(_)), "{text}: {event:?}");
+            let event = WatchEvent::parse(text.as_bytes());
+            assert!(matches!(event, WatchEvent::Invalid(_)), "{text}: {event:?}");
         }
     }
 
     #[test]
-    fn what_no_watch_says_is_no_event() {
+    fn rejects_lines_that_are_not_events() {
         for text in [
             "<html>",
             "{",
@@ -289,15 +289,15 @@ mod tests {
             r#"{"type":"ERROR","object":{"co"#,
             r#"{"type":"ERROR","object":"gone"}"#,
         ] {
-            let event = Event::parse(text.as_bytes());
-            assert!(matches!(event, Event::Rubbish { .. }), "{text}: {event:?}");
+            let event = WatchEvent::parse(text.as_bytes());
+            assert!(matches!(event, WatchEvent::Rubbish { .. }), "{text}: {event:?}");
         }
     }
 
     #[test]
-    fn an_empty_line_says_nothing() {
+    fn ignores_an_empty_line() {
         for text in ["", "\r", " \t"] {
-            assert!(matches!(Event::parse(text.as_bytes()), Event::Nothing));
+            assert!(matches!(WatchEvent::parse(text.as_bytes()), WatchEvent::Nothing));
         }
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_come_in_their_order() {
+    fn pairs_keep_their_order() {
         assert_eq!(
             pairs(r#"{ "b" : "1" , "a":"2\"\n" }"#),
             owned(&[("b", "1"), ("a", "2\"\n")])
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_left_out() {
+    fn skips_values_that_are_not_text() {
         assert_eq!(pairs(r#"{"a":1,"b":{"c":"d"},"e":"f"}"#), owned(&[("e", "f")]));
         assert_eq!(pairs(r#"{"a":"b""#), owned(&[("a", "b")]));
         assert_eq!(pairs(r#"{"a":"#), owned(&[]));

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn header_fields_are_found_where_they_are() {
+    fn finds_metadata_fields_at_any_position() {
         let input = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","generation":3,"labels":{"x":"{\"y\"}"},"managedFields":[{"a":[{}]}],"ownerReferences":[{"uid":"o"}],"deletionTimestamp":"t"},"spec":{"deep":[{"a":"]}"}]}}  tail"#;
         let found = scan(input.as_bytes()).unwrap();
         assert_eq!(&input[found.end..], "  tail");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_are_cut_with_the_comma_behind_where_there_is_none_before() {
+    fn removes_managed_fields_with_one_comma() {
         let input = r#"{"metadata":{"managedFields":[],"name":"a"}}"#;
         let found = scan(input.as_bytes()).unwrap();
         assert_eq!(at(input, found.managed_fields), r#""managedFields":[],"#);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_beginning_of_an_object_is_incomplete() {
+    fn every_prefix_of_an_object_is_incomplete() {
         let input = br#"{"metadata":{"name":"a\\","generation":12},"spec":["\"",1,{"x":null}]}"#;
         assert!(scan(input).unwrap().escaped, "the name has an escape");
         let input = br#"{"metadata":{"name":"a","generation":12},"spec":["\"",1,{"x":null}]}"#;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_full_parser_says_so() {
+    fn reports_input_that_needs_a_full_parser() {
         for input in [
             r#"{"metadata":{"name":"a","name":"b"}}"#,
             r#"{"metadata":{"name":7}}"#,
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_says_where() {
+    fn reports_the_position_of_invalid_input() {
         for (input, at) in [
             ("[]", 0),
             ("{]", 1),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of the cache share: its surroundings, objects to look at, and handlers that remember.
+//! Shared by the tests of the cache: its context, objects, and recording handlers.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -25,7 +25,7 @@ use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
 use tokio::sync::watch;
 
 /// In real time.
-pub fn surroundings(client: Client) -> InformerContext {
+pub fn context(client: Client) -> InformerContext {
     surroundings_at(client, Arc::new(TokioClock::new()))
 }
 
@@ -36,7 +36,7 @@ pub fn surroundings_at(client: Client, clock: Arc<dyn Clock>) -> InformerContext
 /// Over a connection as a cache has it.
 pub fn through(fixture: &Fixture, proxy: &FaultProxy) -> InformerContext {
     let config = proxy.endpoint().config(fixture.admin()).unwrap();
-    surroundings(steersman_cache::client(&config).unwrap())
+    context(steersman_cache::client(&config).unwrap())
 }
 
 pub fn config_maps() -> Resource {
@@ -49,27 +49,23 @@ pub fn here(fixture: &Fixture) -> Scope {
 }
 
 /// An informer of the config maps of the test.
-pub fn informer(fixture: &Fixture, surroundings: &InformerContext) -> Informer {
-    informer_with(fixture, surroundings, ReflectorOptions::default())
+pub fn informer(fixture: &Fixture, context: &InformerContext) -> Informer {
+    informer_with(fixture, context, ReflectorOptions::default())
 }
 
-pub fn informer_with(
-    fixture: &Fixture,
-    surroundings: &InformerContext,
-    options: ReflectorOptions,
-) -> Informer {
+pub fn informer_with(fixture: &Fixture, context: &InformerContext, options: ReflectorOptions) -> Informer {
     let options = InformerOptions::default().reflector(options);
-    Informer::start(surroundings, config_maps(), here(fixture), options)
+    Informer::start(context, config_maps(), here(fixture), options)
 }
 
-/// A cache of what is in the namespace of the test. What nobody holds goes at once.
-pub fn cache(fixture: &Fixture, surroundings: InformerContext) -> CacheBuilder {
-    Cache::builder(surroundings)
+/// A cache of the namespace of the test. Unused informers end at once.
+pub fn cache(fixture: &Fixture, context: InformerContext) -> CacheBuilder {
+    Cache::builder(context)
         .defaults(here(fixture), InformerOptions::default())
         .linger(Duration::ZERO)
 }
 
-/// The config maps of the test, as one who does not use the cache sees and changes them.
+/// The ConfigMaps of the test, read and written without the cache.
 pub struct Maps(pub Api<ConfigMap>);
 
 impl Maps {
@@ -142,7 +138,7 @@ impl Heard {
     }
 }
 
-/// What happened to whom.
+/// Recorded events.
 pub fn say(event: &Event) -> String {
     let word = match event {
         Event::Added { initial: true, .. } => "initial",
@@ -177,7 +173,7 @@ pub fn parameter(exchange: &Exchange, name: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-/// Whether a request asks for the whole state, streamed or not.
+/// Reports whether a request is a list, streamed or not.
 pub fn is_list(exchange: &Exchange) -> bool {
     exchange.method == "GET"
         && (!exchange.is_watch() || parameter(exchange, "sendInitialEvents").as_deref() == Some("true"))
@@ -230,7 +226,7 @@ pub fn custom(resource: &Resource, name: &str) -> DynamicObject {
     .unwrap()
 }
 
-/// Waits until somebody waits for a moment up to `latest`, and says which it is.
+/// Waits until there is a deadline up to `latest`, and returns it.
 pub async fn next_deadline(clock: &TestClock, latest: Duration) -> MonotonicTime {
     let latest = clock.now() + latest;
     loop {

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_times_that_were_measured() {
+    fn percentiles_are_measured_values() {
         let measure = Measure::new("x", (1..=20).rev().map(Duration::from_millis));
         assert_eq!(measure.text(), "p50 10.0 ms, p90 18.0 ms, max 20.0 ms of 20");
         let json = measure.json("step");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_time_is_shown_as_it_is() {
+    fn shows_a_single_time_unchanged() {
         let of = |micros| Measure::new("x", [Duration::from_micros(micros)]).text();
         assert_eq!(
             [of(1_234), of(12_340), of(123_400), of(3_141_592)],

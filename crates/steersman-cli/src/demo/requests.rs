@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn collections_that_replicas_read_are_counted() {
+    fn counts_collections_that_replicas_read() {
         let requests = Requests::default();
         let webs = Uri::from_static("/apis/examples.steersman.dev/v1/webs");
         let web = Uri::from_static("/apis/examples.steersman.dev/v1/namespaces/default/webs/front");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_before_the_one_to_the_lease_is_told() {
+    fn reports_a_write_before_the_lease_was_acquired() {
         let requests = Requests::default();
         let map = Uri::from_static("/api/v1/namespaces/default/configmaps/a");
         let lease = Uri::from_static("/apis/coordination.k8s.io/v1/namespaces/default/leases/site");

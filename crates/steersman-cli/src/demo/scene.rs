@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_told_in_words() {
+    fn describes_a_state() {
         let mut state = State::default();
         assert_eq!(describe(&state), "is starting");
         state.warm = true;

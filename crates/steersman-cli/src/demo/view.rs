@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_stay_come_above_those_that_are_drawn_anew() {
+    fn permanent_lines_are_above_redrawn_lines() {
         let screen = Screen::default();
         let view = View::on(Box::new(screen.clone()), None, true, Paint::none());
         view.show(vec!["one leads".to_owned(), "two is warm".to_owned()])
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_on_the_same_terminal_stay_as_well() {
+    fn measurements_on_the_same_terminal_are_permanent() {
         let screen = Screen::default();
         let data: Box<dyn Write + Send> = Box::new(screen.clone());
         let view = View::on(Box::new(screen.clone()), Some(data), true, Paint::none());

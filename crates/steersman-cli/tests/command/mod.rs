@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command as a user runs it, in a place of its own where nothing may be left behind.
+//! The command as a user runs it, in a separate directory in which it must leave no file.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// No test waits longer for anything.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How often is looked for what nothing tells of.
+/// Polling interval.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// A directory in which the command has its temporary files.
@@ -69,7 +69,7 @@ impl Place {
         }
     }
 
-    /// What is left of temporary files.
+    /// Remaining temporary files.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path()).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_shape_is_an_error_with_the_field_and_without_its_content() {
+    fn a_decode_error_names_the_field_and_omits_its_value() {
         let call = Operation::within("list", &Resource::new("", "v1", "Secret", "secrets"), "web");
         for (json, reason) in [
             (

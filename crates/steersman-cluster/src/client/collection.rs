@@ -13,7 +13,7 @@ use steersman_cache::{Object, Query, ReadError};
 use super::{
     Client, KindClient, answer,
     kind::{encode, unreadable},
-    request::{Plan, invalid},
+    request::{RequestPlan, invalid},
 };
 use crate::{Error, Operation};
 
@@ -89,7 +89,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         }
         options.dry_run |= self.client.0.writes.dry_run;
         let body = encode(&call, &options)?;
-        let plan = Plan::of_collection(Method::DELETE, &call)?.carrying_json(body);
+        let plan = RequestPlan::of_collection(Method::DELETE, &call)?.carrying_json(body);
         self.client.exchange(self.client.selecting(plan, query)).await?;
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Client {
             // Later pages show the same resource version as the first page.
             let is_of_version = next.is_empty() && !version.is_empty();
             let plan = self
-                .selecting(Plan::of_collection(Method::GET, call)?, query)
+                .selecting(RequestPlan::of_collection(Method::GET, call)?, query)
                 .accepting(form)
                 .with_if(is_of_version, "resourceVersion", version)
                 .with_if(is_of_version, "resourceVersionMatch", "NotOlderThan")
@@ -176,7 +176,7 @@ impl Client {
 
 impl Client {
     /// Adds the selectors of a query and of this client, as far as a server supports them.
-    fn selecting<'a>(&self, plan: Plan<'a>, query: &Query) -> Plan<'a> {
+    fn selecting<'a>(&self, plan: RequestPlan<'a>, query: &Query) -> RequestPlan<'a> {
         let (labels, fields) = (query.label_selector(), &self.0.reads.fields);
         plan.with_if(!labels.selects_all(), "labelSelector", &labels.to_string())
             .with_if(!fields.is_empty(), "fieldSelector", fields)

@@ -7,7 +7,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use steersman_core::ObjectKey;
 
-use super::{Client, KindClient, answer, kind::encode, request::Plan};
+use super::{Client, KindClient, answer, kind::encode, request::RequestPlan};
 use crate::{Error, Operation};
 
 /// Result of a deletion.
@@ -29,7 +29,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         let call = self.on("delete", key);
         options.dry_run |= self.client.0.writes.dry_run;
         let body = encode(&call, &options)?;
-        let plan = Plan::of_object(Method::DELETE, &call)?.carrying_json(body);
+        let plan = RequestPlan::of_object(Method::DELETE, &call)?.carrying_json(body);
         let json = self.client.exchange(plan).await?;
         match self.client.deleted(&call, &json, options.dry_run) {
             true => Ok(Deletion::Done),
@@ -56,7 +56,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
 impl Client {
     /// Reports whether the object is deleted according to the answer to a deletion, and updates the cache.
     fn deleted(&self, call: &Operation, json: &[u8], is_dry: bool) -> bool {
-        let Some(answer) = Answer::read(json) else {
+        let Some(answer) = WriteAnswer::read(json) else {
             return false;
         };
         let is_gone = answer.is_gone();
@@ -69,7 +69,7 @@ impl Client {
     }
 
     /// Removes the object from cached reads.
-    pub(super) fn is_gone(&self, call: &Operation, answer: &Answer<'_>) {
+    pub(super) fn is_gone(&self, call: &Operation, answer: &WriteAnswer<'_>) {
         let key = ObjectKey::new(call.namespace(), call.name());
         if !answer.uid().is_empty() {
             let cache = self.0.cluster.cache();
@@ -80,7 +80,7 @@ impl Client {
 
 /// The answer to a write: an object, or, for a deletion that is complete, a status. For some kinds the server answers a
 /// complete deletion with the object too.
-pub(super) struct Answer<'a> {
+pub(super) struct WriteAnswer<'a> {
     json: &'a [u8],
     head: Head,
 }
@@ -109,7 +109,7 @@ struct Body {
     spec: Value,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> WriteAnswer<'a> {
     pub(super) fn read(json: &'a [u8]) -> Option<Self> {
         let head = serde_json::from_slice(json).ok()?;
         Some(Self { json, head })
@@ -166,11 +166,11 @@ mod tests {
     use super::*;
 
     fn is_gone(json: &Value) -> bool {
-        Answer::read(json.to_string().as_bytes()).unwrap().is_gone()
+        WriteAnswer::read(json.to_string().as_bytes()).unwrap().is_gone()
     }
 
     #[test]
-    fn the_answer_to_a_deletion_says_whether_the_object_is_gone() {
+    fn the_response_to_a_deletion_shows_whether_it_is_complete() {
         let now = "2030-01-01T00:00:00Z";
         assert!(is_gone(
             &json!({"kind": "Status", "status": "Success", "details": {"uid": "1"}})
@@ -199,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn a_write_takes_the_object_away_only_if_it_is_being_deleted() {
-        let was_last = |json: Value| Answer::read(json.to_string().as_bytes()).unwrap().was_last();
+    fn a_write_completes_only_a_pending_deletion() {
+        let was_last = |json: Value| WriteAnswer::read(json.to_string().as_bytes()).unwrap().was_last();
         let now = "2030-01-01T00:00:00Z";
         assert!(was_last(
             json!({"metadata": {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0}})
@@ -212,9 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_is_that_of_the_object() {
+    fn reads_the_uid_of_the_object() {
         let uid = |json: Value| {
-            Answer::read(json.to_string().as_bytes())
+            WriteAnswer::read(json.to_string().as_bytes())
                 .unwrap()
                 .uid()
                 .to_owned()

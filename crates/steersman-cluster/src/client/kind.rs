@@ -16,7 +16,7 @@ use steersman_core::ObjectKey;
 
 use super::{
     Client, answer, metadata,
-    request::{JSON, Plan, invalid},
+    request::{JSON, RequestPlan, invalid},
 };
 use crate::{Error, ObjectExt, Operation};
 
@@ -158,7 +158,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
             _ => body,
         };
         let is_forced = self.client.0.writes.force && matches!(patch, Patch::Apply(_));
-        let plan = Plan::of_object(Method::PATCH, call)?
+        let plan = RequestPlan::of_object(Method::PATCH, call)?
             .with_if(is_forced, "force", "true")
             .carrying(form, body);
         let json = self.client.write(plan).await?;
@@ -197,7 +197,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
     pub async fn create(&self, object: &K) -> Result<K, Error> {
         let call = self.on("create", &object.key());
         let body = encode(&call, &self.said(&call, object)?)?;
-        let plan = Plan::of_collection(Method::POST, &call)?.carrying_json(body);
+        let plan = RequestPlan::of_collection(Method::POST, &call)?.carrying_json(body);
         let json = self.client.write(plan).await?;
         answer::decode(&call, &json)
     }
@@ -239,7 +239,7 @@ impl<K: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static> K
 
     async fn put(&self, call: Operation, object: &K) -> Result<K, Error> {
         let body = encode(&call, &self.said(&call, object)?)?;
-        let plan = Plan::of_object(Method::PUT, &call)?.carrying_json(body);
+        let plan = RequestPlan::of_object(Method::PUT, &call)?.carrying_json(body);
         let json = self.client.write(plan).await?;
         answer::decode(&call, &json)
     }
@@ -268,11 +268,9 @@ impl Client {
         form: &'static str,
     ) -> Result<Option<Bytes>, Error> {
         let version = &self.0.reads.resource_version;
-        let plan = Plan::of_object(Method::GET, call)?.accepting(form).with_if(
-            !version.is_empty(),
-            "resourceVersion",
-            version,
-        );
+        let plan = RequestPlan::of_object(Method::GET, call)?
+            .accepting(form)
+            .with_if(!version.is_empty(), "resourceVersion", version);
         match self.exchange(plan).await {
             Ok(json) => Ok(Some(json)),
             Err(error) if error.is_not_found() && !error.is_absent() => Ok(None),

@@ -23,7 +23,7 @@ const NOT_IN_A_NAME: &AsciiSet = &CONTROLS
 pub(super) const JSON: &str = "application/json";
 
 /// A request: method, path, query and body.
-pub(super) struct Plan<'a> {
+pub(super) struct RequestPlan<'a> {
     pub(super) call: &'a Operation,
     method: Method,
     path: String,
@@ -32,7 +32,7 @@ pub(super) struct Plan<'a> {
     content: Option<(HeaderValue, Vec<u8>)>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> RequestPlan<'a> {
     /// Plans a request for the objects of a namespace, or of all namespaces.
     pub(super) fn of_collection(method: Method, call: &'a Operation) -> Result<Self, Error> {
         let resource = call.resource();
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn path(call: &Operation) -> String {
-        let plan = Plan::of_object(Method::GET, call).unwrap();
+        let plan = RequestPlan::of_object(Method::GET, call).unwrap();
         plan.with("fieldManager", "a b")
             .request()
             .unwrap()
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_those_of_the_api() {
+    fn builds_urls_of_the_api() {
         let widgets = Resource::new("example.com", "v1", "Widget", "widgets");
         let call = Operation::on("get", &widgets, &ObjectKey::new("n", "a")).subresource_of("status");
         assert_eq!(
@@ -158,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_about_one_object_is_never_one_about_all() {
+    fn rejects_a_request_for_one_object_without_a_name() {
         let nodes = Resource::new("", "v1", "Node", "nodes");
         for name in ["", ".", ".."] {
             let call = Operation::on("delete", &nodes, &ObjectKey::new("", name));
-            assert!(Plan::of_object(Method::DELETE, &call).is_err(), "{name}");
+            assert!(RequestPlan::of_object(Method::DELETE, &call).is_err(), "{name}");
         }
     }
 }

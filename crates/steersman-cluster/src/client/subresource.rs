@@ -6,7 +6,7 @@ use kube::api::Patch;
 use serde::{Serialize, de::DeserializeOwned};
 use steersman_core::ObjectKey;
 
-use super::{KindClient, answer, kind::encode, request::Plan};
+use super::{KindClient, answer, kind::encode, request::RequestPlan};
 use crate::{Error, Operation};
 
 impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
@@ -19,7 +19,10 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         S: DeserializeOwned,
     {
         let call = self.on("get", key).subresource_of(name);
-        let json = self.client.exchange(Plan::of_object(Method::GET, &call)?).await?;
+        let json = self
+            .client
+            .exchange(RequestPlan::of_object(Method::GET, &call)?)
+            .await?;
         answer::decode(&call, &json)
     }
 
@@ -97,7 +100,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         call: &Operation,
         body: &impl Serialize,
     ) -> Result<S, Error> {
-        let plan = Plan::of_object(method, call)?.carrying_json(encode(call, body)?);
+        let plan = RequestPlan::of_object(method, call)?.carrying_json(encode(call, body)?);
         let json = self.client.write(plan).await?;
         answer::decode(call, &json)
     }

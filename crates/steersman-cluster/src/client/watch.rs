@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     KindClient, answer,
-    request::{JSON, Plan},
+    request::{JSON, RequestPlan},
 };
 use crate::{Error, Operation, transport::Guarded};
 
@@ -63,7 +63,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
             .timeout
             .map(|seconds| seconds.to_string())
             .unwrap_or_default();
-        let plan = Plan::of_collection(Method::GET, &call)?
+        let plan = RequestPlan::of_collection(Method::GET, &call)?
             .accepting(form)
             .with("watch", "true")
             .with("resourceVersion", from)
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_found_however_they_are_cut() {
+    fn finds_lines_in_any_chunks() {
         let text = b"one\ntwo\n\nthree";
         for size in 1..text.len() {
             let (mut lines, mut found) = (Lines::default(), Vec::new());

@@ -2,22 +2,21 @@
 //! Builds clusters.
 
 use std::{
-    fmt, io,
-    path::PathBuf,
+    fmt,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
 use http::HeaderValue;
 use kube::Config;
-use steersman_cache::{IndexConflict, InformerContext, Liveness};
+use steersman_cache::{InformerContext, Liveness};
 use steersman_core::{Clock, Random, Spawner, TokioClock};
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{
-    Cluster, ClusterName, Inner,
+    Cluster, ClusterName, ConnectError, Inner,
     cache_runtime::CacheRuntime,
-    config::{self, BadKubeconfig, InferError},
+    config,
     links::{Links, Server},
     settings::CacheSettings,
 };
@@ -46,85 +45,6 @@ pub struct ClusterBuilder {
     user_agent: Option<String>,
     field_manager: Option<String>,
     request_timeout: Duration,
-}
-
-/// A cluster cannot be built. Building does not check that the server answers.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The environment names no cluster.
-    #[error(transparent)]
-    Infer(InferError),
-    /// The kubeconfig is invalid.
-    #[error("the kubeconfig of cluster {cluster} is invalid")]
-    Kubeconfig {
-        /// The cluster.
-        cluster: ClusterName,
-        /// Cause.
-        #[source]
-        source: BadKubeconfig,
-    },
-    /// The configuration cannot be used.
-    #[error("the configuration of cluster {cluster} cannot be used")]
-    Config {
-        /// The cluster.
-        cluster: ClusterName,
-        /// Cause.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// The exec plugin returned no credentials.
-    #[error("cluster {cluster}: exec plugin `{command}` returned no credentials; run it by hand to see why")]
-    Plugin {
-        /// The cluster.
-        cluster: ClusterName,
-        /// The command, without its arguments.
-        command: String,
-        /// Cause.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// The token file cannot be used.
-    #[error("cluster {cluster} cannot use the token file {}", path.display())]
-    Token {
-        /// The cluster.
-        cluster: ClusterName,
-        /// Path of the token file.
-        path: PathBuf,
-        /// Cause.
-        #[source]
-        source: io::Error,
-    },
-    /// The `User-Agent` contains characters that are not allowed in a header.
-    #[error("invalid User-Agent `{text}`; use letters, digits and punctuation")]
-    UserAgent {
-        /// The rejected text.
-        text: String,
-    },
-    /// Two indexes conflict.
-    #[error("conflicting indexes in the cache of cluster {cluster}")]
-    Index {
-        /// The cluster.
-        cluster: ClusterName,
-        /// Cause.
-        #[source]
-        source: IndexConflict,
-    },
-    /// The cluster is built outside of a tokio runtime.
-    #[error("cannot build cluster {cluster}: no tokio runtime; call it within one")]
-    NoRuntime {
-        /// The cluster.
-        cluster: ClusterName,
-    },
-    /// The thread of the cluster cannot be started.
-    #[error("cannot start the cache thread of cluster {cluster}")]
-    Thread {
-        /// The cluster.
-        cluster: ClusterName,
-        /// Cause.
-        #[source]
-        source: io::Error,
-    },
 }
 
 impl ClusterBuilder {
@@ -307,7 +227,7 @@ impl ClusterBuilder {
         let program = program();
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
         gate_keeper.open_until(None);
-        let line = Arc::new(SharedTransport {
+        let shared = Arc::new(SharedTransport {
             clock: Arc::clone(&clock),
             random: Arc::clone(&random),
             gate,
@@ -317,39 +237,37 @@ impl ClusterBuilder {
             warnings: Warnings::default(),
             liveness: Liveness::new(),
         });
-        let limited = |base| Transport::plain(base, Arc::clone(&line)).limited(self.request_timeout, TRIES);
+        let limited = |base| Transport::plain(base, Arc::clone(&shared)).limited(self.request_timeout, TRIES);
         let transport = limited(links.client()?);
 
-        let (home, spawner) = home(&name, self.spawner)?;
+        let (cache_runtime, spawner) = cache_runtime(&name, self.spawner)?;
         // Tasks on the thread of the cluster use connections that are opened there.
-        let at_home = || -> Result<_, ConnectError> {
-            let for_cache = Transport::plain(links.client()?, Arc::clone(&line)).into_kube();
+        let connect_there = || -> Result<_, ConnectError> {
+            let for_cache = Transport::plain(links.client()?, Arc::clone(&shared)).into_kube();
             Ok((for_cache, limited(links.client()?)))
         };
-        let (for_cache, for_events) = match &home {
-            Some(home) => home.within(at_home),
-            None => at_home(),
+        let (for_cache, for_events) = match &cache_runtime {
+            Some(runtime) => runtime.within(connect_there),
+            None => connect_there(),
         }?;
-        let surroundings = InformerContext::new(
+        let context = InformerContext::new(
             for_cache,
             Arc::clone(&clock),
             Arc::clone(&random),
             spawner.clone(),
         )
-        .liveness(line.liveness.clone());
+        .liveness(shared.liveness.clone());
         let (missing, uncached) = (self.cache.missing, self.cache.uncached.clone());
         let presences = Arc::new(Presences::default());
         let (known, changes) = (Arc::clone(&presences), presences.changes());
-        let cache = self.cache.build(
-            surroundings.clone(),
-            move |resource| known.presence(resource),
-            changes,
-        );
+        let cache = self
+            .cache
+            .build(context.clone(), move |resource| known.presence(resource), changes);
         let cache = cache.map_err(|source| ConnectError::Index {
             cluster: name.clone(),
             source,
         })?;
-        let events = Events::new(for_events, (Arc::clone(&clock), random), spawner, self.wall);
+        let events = Events::new(for_events, Arc::clone(&clock), random, spawner, self.wall);
         Ok(Cluster(Arc::new(Inner {
             name,
             config: self.config,
@@ -358,35 +276,35 @@ impl ClusterBuilder {
             missing,
             uncached,
             gate_keeper,
-            line,
+            shared,
             mapper: Mapper::new(transport.clone(), clock),
             transport,
             events,
             reader: Arc::new(cache.reader(missing)),
             cache,
-            surroundings,
+            context,
             presences,
             draining: watch::Sender::default(),
             closing: OnceLock::new(),
-            _home: home,
+            _cache_runtime: cache_runtime,
         })))
     }
 }
 
 /// Selects the spawner for the tasks of a cluster: a separate thread, unless another spawner is set.
-fn home(
+fn cache_runtime(
     cluster: &ClusterName,
     spawner: Option<Spawner>,
 ) -> Result<(Option<CacheRuntime>, Spawner), ConnectError> {
     if let Some(spawner) = spawner {
         return Ok((None, spawner));
     }
-    let home = CacheRuntime::start(cluster).map_err(|source| ConnectError::Thread {
+    let runtime = CacheRuntime::start(cluster).map_err(|source| ConnectError::Thread {
         cluster: cluster.clone(),
         source,
     })?;
-    let spawner = home.spawner();
-    Ok((Some(home), spawner))
+    let spawner = runtime.spawner();
+    Ok((Some(runtime), spawner))
 }
 
 /// Builds the `User-Agent` header.

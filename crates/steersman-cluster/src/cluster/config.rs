@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_in_a_kubeconfig_is_not_shown() {
+    async fn errors_do_not_show_the_content_of_a_kubeconfig() {
         let user = "apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user:\n";
         for broken in [
             "    token: hunter2\n   client-key-data: hunter2\n",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_wrong_is_said() {
+    fn errors_show_the_position_in_a_kubeconfig() {
         let error = Kubeconfig::from_yaml("users:\n- user:\n    token: hunter2\n   x: y\n").unwrap_err();
         let error = BadKubeconfig::at("/etc/admin.conf".to_owned(), error);
         assert!(

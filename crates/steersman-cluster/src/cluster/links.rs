@@ -6,7 +6,7 @@ use std::{io, sync::Arc};
 use kube::{Config, config::AuthInfo};
 use steersman_core::Clock;
 
-use super::{ClusterName, builder::ConnectError, plugin::Plugin};
+use super::{ClusterName, ConnectError, plugin::Plugin};
 use crate::transport::{TokenError, TokenFile};
 
 /// Destination of requests.

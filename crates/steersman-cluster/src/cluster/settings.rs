@@ -72,11 +72,11 @@ impl CacheSettings {
 
     pub(super) fn build(
         self,
-        surroundings: InformerContext,
+        context: InformerContext,
         presence: impl Fn(&Resource) -> Presence + Send + Sync + 'static,
         changes: watch::Receiver<()>,
     ) -> Result<Cache, IndexConflict> {
-        let builder = Cache::builder(surroundings).presence(presence, changes);
+        let builder = Cache::builder(context).presence(presence, changes);
         let builder = self
             .settings
             .into_iter()

@@ -74,7 +74,7 @@ impl Cluster {
     /// It can be dropped at any time.
     pub async fn state_when(&self, mut condition: impl FnMut(&ClusterState) -> bool) -> ClusterState {
         // Subscribes before the first check, so that no change is missed in between.
-        let mut contact = self.0.line.meter.contact();
+        let mut contact = self.0.shared.meter.contact();
         let mut informers = self.0.cache.changes();
         let mut draining = self.0.draining.subscribe();
         loop {
@@ -97,7 +97,7 @@ impl Cluster {
             tokio::select! {
                 biased;
                 // Draining is the last state: waiting for another one never returns.
-                _ = self.0.line.gate.closed(), if state != ClusterState::Draining => {}
+                _ = self.0.shared.gate.closed(), if state != ClusterState::Draining => {}
                 _ = draining.changed() => {}
                 _ = contact.changed() => {}
                 _ = informers.changed() => {}
@@ -119,10 +119,10 @@ impl Inner {
             // Ignores informers that were stopped.
             .filter(|(_, health)| !health.ended)
             .collect();
-        let state = if *self.draining.borrow() || self.line.gate.check().is_err() {
+        let state = if *self.draining.borrow() || self.shared.gate.check().is_err() {
             ClusterState::Draining
         } else {
-            state_of(&self.line.meter.contact().borrow(), &seen)
+            state_of(&self.shared.meter.contact().borrow(), &seen)
         };
         (seen, state)
     }

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_left_out_and_its_field_and_reason_stay() {
+    fn omits_values_and_keeps_fields_and_reasons() {
         for (message, expected) in [
             (
                 r#"Web "a" is invalid: spec.key: Invalid value: "hunter2": should match '^[a-z]+$'"#,
@@ -158,7 +158,7 @@ mod tests {
 
     // D33
     #[test]
-    fn a_long_message_is_cut() {
+    fn truncates_a_long_message() {
         let page = "<p>bad gateway</p>".repeat(500);
         let shown = without_values(&format!("a: Invalid value: \"hunter2\": {page}"));
         assert!(shown.starts_with("a: Invalid value: (not shown): <p>"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_clear_end_takes_the_rest_with_it() {
+    fn omits_the_rest_after_a_value_without_an_end() {
         for (message, expected) in [
             (
                 r#"a: Invalid value: core.Pod{Name:"hunter2"}: is odd"#,

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use steersman_cache::Resource;
 use steersman_core::MonotonicTime;
 
-use super::{Mapping, Name, ResourceQuery};
+use super::{Mapping, ResourceQuery, query::Name};
 
 /// Known resources, and the time and source of each answer.
 #[derive(Debug, Default)]
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_5_what_fails_takes_nothing_away() {
+    fn guarantee_5_a_failed_discovery_removes_nothing() {
         let mut table = Table::default();
         let (widget, gadget) = (
             ResourceQuery::kind("example.com", "Widget"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_6_what_is_gone_is_forgotten_and_nothing_else() {
+    fn guarantee_6_forgets_only_removed_kinds() {
         let mut table = Table::default();
         let versions = || {
             vec![

@@ -34,8 +34,8 @@ const REFUSAL_MAX: usize = 1 << 12;
 /// The server's message while it initializes the watch cache of a kind.
 const FILLING: &str = "storage is (re)initializing";
 
-/// Answer to a probe.
-enum Answer {
+/// ProbeAnswer to a probe.
+enum ProbeAnswer {
     /// The server does not serve the kind.
     Unknown,
     /// The watch cache of the kind is being initialized.
@@ -55,15 +55,15 @@ pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &R
         let answer = tokio::select! {
             biased;
             answer = ask(client, resource) => answer,
-            () = clock.sleep_until(asked + ANSWER_WITHIN) => Answer::Ready,
+            () = clock.sleep_until(asked + ANSWER_WITHIN) => ProbeAnswer::Ready,
         };
         drop(turn);
         let now = clock.now();
         let waited = now.saturating_since(began);
         match answer {
-            Answer::Ready => return,
-            Answer::Filling if waited >= FILLING_AT_MOST => return,
-            Answer::Filling | Answer::Unknown => {}
+            ProbeAnswer::Ready => return,
+            ProbeAnswer::Filling if waited >= FILLING_AT_MOST => return,
+            ProbeAnswer::Filling | ProbeAnswer::Unknown => {}
         }
         // The delay is a fraction of the elapsed time, so that the detection is late by at most that fraction.
         let [least, most] = AGAIN;
@@ -71,7 +71,7 @@ pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &R
     }
 }
 
-async fn ask(client: &kube::Client, resource: &Resource) -> Answer {
+async fn ask(client: &kube::Client, resource: &Resource) -> ProbeAnswer {
     let path = format!(
         "/apis/{}/{}/{}?watch=true&resourceVersion=1&timeoutSeconds=1",
         resource.group(),
@@ -79,18 +79,18 @@ async fn ask(client: &kube::Client, resource: &Resource) -> Answer {
         resource.plural()
     );
     let Ok(request) = Request::get(&path).body(Body::empty()) else {
-        return Answer::Ready;
+        return ProbeAnswer::Ready;
     };
     match client.send(request).await {
-        Ok(response) if response.status() == StatusCode::NOT_FOUND => Answer::Unknown,
+        Ok(response) if response.status() == StatusCode::NOT_FOUND => ProbeAnswer::Unknown,
         Ok(response) if response.status() == StatusCode::TOO_MANY_REQUESTS => {
             match is_filling(response).await {
-                true => Answer::Filling,
+                true => ProbeAnswer::Filling,
                 // Any other rejection with a delay also applies to lists.
-                false => Answer::Ready,
+                false => ProbeAnswer::Ready,
             }
         }
-        Ok(_) | Err(_) => Answer::Ready,
+        Ok(_) | Err(_) => ProbeAnswer::Ready,
     }
 }
 

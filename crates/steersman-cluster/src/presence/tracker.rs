@@ -68,7 +68,7 @@ pub(super) struct Asked {
 
 impl Tracker {
     pub(super) fn start(
-        surroundings: &InformerContext,
+        context: &InformerContext,
         mapper: &Mapper,
         changes: &Arc<watch::Sender<()>>,
     ) -> Self {
@@ -78,28 +78,25 @@ impl Tracker {
             changed: Notify::new(),
         });
         let definitions = watch_facts::<CustomResourceDefinition, Definition>(
-            surroundings,
+            context,
             &shared,
             |facts, name, uid, definition| match definition {
                 Some(definition) => facts.define(name, uid, definition),
                 None => facts.undefine(name),
             },
         );
-        let services = watch_facts::<APIService, Service>(
-            surroundings,
-            &shared,
-            |facts, name, _, service| match service {
+        let services =
+            watch_facts::<APIService, Service>(context, &shared, |facts, name, _, service| match service {
                 Some(service) => facts.serve(name, service),
                 None => facts.unserve(name),
-            },
-        );
+            });
         let follower = Follower {
             shared: Arc::clone(&shared),
             informers: [definitions.0.clone(), services.0.clone()],
             mapper: mapper.clone(),
             discovery: Discovery::new(mapper.clone()),
-            client: surroundings.client().clone(),
-            clock: Arc::clone(surroundings.clock()),
+            client: context.client().clone(),
+            clock: Arc::clone(context.clock()),
             confirmed: BTreeSet::new(),
             probing: BTreeMap::new(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
@@ -107,7 +104,7 @@ impl Tracker {
         };
         Self {
             changes: Arc::clone(changes),
-            _task: surroundings.spawner().spawn("presence", follower.follow()),
+            _task: context.spawner().spawn("presence", follower.follow()),
             _watching: [definitions, services],
             shared,
         }
@@ -204,7 +201,7 @@ impl Shared {
 
 /// Updates the facts from the objects of a kind, of which only `P` is kept.
 fn watch_facts<K, P>(
-    surroundings: &InformerContext,
+    context: &InformerContext,
     shared: &Arc<Shared>,
     note: fn(&mut PresenceIndex, &str, &str, Option<&P>),
 ) -> (Informer, Registration)
@@ -214,7 +211,7 @@ where
 {
     let store = StoreOptions::new().representation(Representation::projection_only::<P>());
     let options = InformerOptions::default().store(store);
-    let informer = Informer::start(surroundings, Resource::of::<K>(), Scope::all(), options);
+    let informer = Informer::start(context, Resource::of::<K>(), Scope::all(), options);
     let shared = Arc::clone(shared);
     let registration = informer.handle("presence", move |event: &Event| {
         let object = event.object();

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_2_a_series_is_written_the_second_time_then_once_a_minute_and_at_its_end() {
+    fn guarantee_2_writes_a_series_at_the_second_event_then_once_a_minute_and_at_its_end() {
         let mut book = book();
         assert_eq!(book.observe(&"a", &"o", START), Step::Create);
         book.created("a", "name".to_owned(), START);
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_is_still_remembered_after_its_end_begins_anew() {
+    fn restarts_an_ended_series() {
         let mut book = book();
         book.created("a", "name".to_owned(), START);
         assert_eq!(book.observe(&"a", &"o", START + SILENCE), Step::Create);
     }
 
     #[test]
-    fn guarantee_3_there_is_only_so_much_room_for_different_events() {
+    fn guarantee_3_limits_the_number_of_different_events() {
         let mut book = book();
         let mut came = |object, now| book.observe(&"new", &object, now);
         for _ in 0..BURST {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_remembered() {
+    fn limits_the_number_of_series() {
         let mut book = Book::new();
         for number in 0..2 * REMEMBERED {
             let now = START + REFILL * number as u32;

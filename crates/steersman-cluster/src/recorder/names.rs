@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guarantee_7_an_event_has_the_name_of_its_object_where_that_is_a_domain() {
+    fn guarantee_7_event_names_start_with_a_valid_object_name() {
         let long = "a".repeat(300);
         let cut_at_a_hyphen = format!("{}-{}", "a".repeat(235), "b".repeat(17));
         let cut_at_dots = format!("{}..b", "a".repeat(234));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_7_a_component_is_made_a_qualified_name() {
+    fn guarantee_7_converts_a_component_to_a_qualified_name() {
         let long = "x".repeat(100);
         for (name, expected) in [
             ("web", "web"),

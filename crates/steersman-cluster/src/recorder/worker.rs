@@ -7,10 +7,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::{Method, Request, StatusCode, header};
-use http_body_util::BodyExt;
+use http::Method;
 use jiff::Timestamp;
-use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use steersman_core::{Clock, Random};
@@ -18,13 +16,11 @@ use tokio::sync::mpsc;
 
 use super::{
     Counters, Key, Message, Reference,
+    attempt::{Attempt, write_once},
     book::{Book, Series, Step},
     cut, names,
 };
-use crate::{
-    ApiError, ClusterName, Fence,
-    transport::{SendError, Transport},
-};
+use crate::{ApiError, ClusterName, Fence, transport::Transport};
 
 /// Number of attempts to write an event.
 const TRIES: u32 = 5;
@@ -32,7 +28,7 @@ const TRIES: u32 = 5;
 const FIELD_MANAGER_MAX: usize = 128;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of rejections that are remembered as logged. There are as many as components, times a few codes.
-const TOLD_MAX: usize = 1000;
+const LOGGED_MAX: usize = 1000;
 
 pub(super) struct Worker {
     cluster: ClusterName,
@@ -45,7 +41,7 @@ pub(super) struct Worker {
     /// Last occurrence of each series.
     last: HashMap<Key, Last>,
     /// Components and codes of logged rejections, so that each is logged once.
-    told: HashSet<(Arc<str>, u16)>,
+    logged: HashSet<(Arc<str>, u16)>,
 }
 
 /// Time of the last occurrence of an event, and the fences that its write has to pass.
@@ -68,7 +64,8 @@ impl Worker {
         cluster: ClusterName,
         queue: mpsc::Receiver<Message>,
         transport: Transport,
-        (clock, random): (Arc<dyn Clock>, Arc<Random>),
+        clock: Arc<dyn Clock>,
+        random: Arc<Random>,
         counters: Arc<Counters>,
     ) -> Self {
         Self {
@@ -80,7 +77,7 @@ impl Worker {
             counters,
             book: Book::new(),
             last: HashMap::new(),
-            told: HashSet::new(),
+            logged: HashSet::new(),
         }
     }
 
@@ -203,7 +200,7 @@ impl Worker {
                 Attempt::Done => return Written::Done,
                 Attempt::Gone(_) if method == Method::PATCH => return Written::Gone,
                 Attempt::Gone(refusal) | Attempt::Refused(refusal) => {
-                    self.tell(component, &path, &refusal);
+                    self.log_rejection(component, &path, &refusal);
                     return Written::Failed;
                 }
                 Attempt::HeldBack => return Written::Failed,
@@ -216,72 +213,22 @@ impl Worker {
     }
 
     /// Logs a rejection once for each component and code, because further events are rejected for the same reason.
-    fn tell(&mut self, component: &Arc<str>, path: &str, refusal: &ApiError) {
+    fn log_rejection(&mut self, component: &Arc<str>, path: &str, refusal: &ApiError) {
         if refusal.is_about_a_namespace() {
             tracing::debug!(%component, path, %refusal, "dropping event: namespace is deleted or terminating");
             return;
         }
         let about = (Arc::clone(component), refusal.code);
-        if self.told.contains(&about) || self.told.len() >= TOLD_MAX {
+        if self.logged.contains(&about) || self.logged.len() >= LOGGED_MAX {
             tracing::debug!(%component, path, %refusal, "API server rejected event");
             return;
         }
-        self.told.insert(about);
+        self.logged.insert(about);
         tracing::warn!(
             cluster = %self.cluster, %component, path, %refusal,
             "API server rejected event; suppressing further warnings like this: {}",
             advice(refusal.code)
         );
-    }
-}
-
-/// Result of one attempt.
-enum Attempt {
-    Done,
-    /// The event object or its namespace does not exist.
-    Gone(ApiError),
-    Refused(ApiError),
-    HeldBack,
-    /// Retry.
-    Again,
-}
-
-async fn write_once(transport: &Transport, method: &Method, path: &str, body: &Value) -> Attempt {
-    let form = match *method {
-        Method::POST => "application/json",
-        _ => "application/merge-patch+json",
-    };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::CONTENT_TYPE, form)
-        .header(header::ACCEPT, "application/json")
-        .body(Body::from(body.to_string().into_bytes()))
-        .expect("an encoded path makes a request");
-    let response = match transport.send(request).await {
-        Ok(response) => response,
-        Err(SendError::Closed(closed)) => {
-            tracing::debug!(%closed, "a fence rejected the event");
-            return Attempt::HeldBack;
-        }
-        Err(error) => {
-            tracing::debug!(%error, "failed to send event");
-            return Attempt::Again;
-        }
-    };
-    match response.status() {
-        // An event with this name is the same event: the answer to an earlier attempt was lost.
-        code if code.is_success() || code == StatusCode::CONFLICT => {
-            // Reads the body so that the connection can be reused.
-            let _ = response.into_body().collect().await;
-            Attempt::Done
-        }
-        code if code.is_server_error() || code == StatusCode::TOO_MANY_REQUESTS => {
-            let _ = response.into_body().collect().await;
-            Attempt::Again
-        }
-        StatusCode::NOT_FOUND => Attempt::Gone(ApiError::read(response).await),
-        _ => Attempt::Refused(ApiError::read(response).await),
     }
 }
 
@@ -362,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_as_servers_want_them() {
+    fn formats_micro_times() {
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);
         assert_eq!(micro_time(at), "2023-11-14T22:13:20.250000Z");
         assert_eq!(micro_time(SystemTime::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");

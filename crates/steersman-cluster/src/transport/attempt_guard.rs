@@ -32,7 +32,7 @@ impl Refused {
 /// Conditions under which an attempt starts and continues.
 #[derive(Clone)]
 pub(crate) struct AttemptGuard {
-    line: Arc<SharedTransport>,
+    shared: Arc<SharedTransport>,
     fences: Arc<[Fence]>,
     /// Deadline, and the timeout at the start of the request.
     deadline: Option<(MonotonicTime, Duration)>,
@@ -42,13 +42,13 @@ pub(crate) struct AttemptGuard {
 impl AttemptGuard {
     /// Creates a guard for a read, or for a write with fences.
     pub(super) fn new(
-        line: Arc<SharedTransport>,
+        shared: Arc<SharedTransport>,
         is_read: bool,
         fences: &Arc<[Fence]>,
         deadline: Option<(MonotonicTime, Duration)>,
     ) -> Self {
         Self {
-            line,
+            shared,
             fences: if is_read { Arc::new([]) } else { Arc::clone(fences) },
             deadline,
             is_read,
@@ -59,7 +59,7 @@ impl AttemptGuard {
     pub(super) fn check(&self) -> Result<(), SendError> {
         self.fences().try_for_each(Fence::check)?;
         match self.deadline {
-            Some((deadline, limit)) if self.line.clock.now() >= deadline => Err(TimedOut { limit }.into()),
+            Some((deadline, limit)) if self.shared.clock.now() >= deadline => Err(TimedOut { limit }.into()),
             _ => Ok(()),
         }
     }
@@ -109,7 +109,7 @@ impl AttemptGuard {
         let time = async {
             match self.deadline {
                 Some((deadline, limit)) => {
-                    self.line.clock.sleep_until(deadline).await;
+                    self.shared.clock.sleep_until(deadline).await;
                     TimedOut { limit }
                 }
                 None => std::future::pending().await,
@@ -124,13 +124,13 @@ impl AttemptGuard {
 
     async fn closed(&self) -> Closed {
         if self.fences.is_empty() {
-            return self.line.gate.closed().await;
+            return self.shared.gate.closed().await;
         }
         let all = self.fences().map(|fence| Box::pin(fence.closed()));
         select_all(all).await.0
     }
 
     fn fences(&self) -> impl Iterator<Item = &Fence> {
-        std::iter::once(&self.line.gate).chain(self.fences.iter())
+        std::iter::once(&self.shared.gate).chain(self.fences.iter())
     }
 }

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_with_the_same_end_are_counted_together() {
+    fn counts_requests_by_outcome() {
         let meter = Meter::new("host:1".to_owned());
         assert_eq!(*meter.contact().borrow(), Contact::None);
         meter.note(&Method::GET, Ok(StatusCode::OK));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_sent_again_only_if_the_server_says_that_it_did_nothing() {
+    fn retries_a_write_only_if_the_server_did_not_act() {
         let waits = delay(false, &answer(429, Some(2))).unwrap();
         assert_eq!(waits, Duration::from_secs(2));
         for (code, retry_after) in [
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_sent_again_when_the_server_is_not_there() {
+    fn retries_a_read_if_the_server_is_unreachable() {
         assert!(delay(true, &answer(503, None)).is_some());
         assert_eq!(delay(true, &answer(503, Some(7))), Some(Duration::from_secs(7)));
         for code in [200, 404, 429, 500] {
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_asks_for_a_day_gets_two_minutes() {
+    fn limits_retry_after_to_two_minutes() {
         for is_read in [true, false] {
             assert_eq!(delay(is_read, &answer(429, Some(86_400))), Some(PATIENCE));
         }
     }
 
     #[test]
-    fn tries_end_and_delays_grow() {
+    fn limits_attempts_and_increases_delays() {
         let random = Random::from_seed(1);
         let mut tries = Tries::new(3, true);
         let result = answer(503, None);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_is_not_sent_again() {
+    fn does_not_retry_a_fenced_request() {
         let closed = crate::Closed {
             reason: "test".into(),
             was_sent: false,

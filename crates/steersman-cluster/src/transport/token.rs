@@ -18,10 +18,10 @@ const FRESH: Duration = Duration::from_secs(60);
 
 pub(crate) struct TokenFile {
     path: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<CachedToken>,
 }
 
-struct Known {
+struct CachedToken {
     header: HeaderValue,
     read: MonotonicTime,
 }
@@ -42,7 +42,7 @@ pub(crate) enum TokenError {
 impl TokenFile {
     pub(crate) fn read(path: PathBuf, now: MonotonicTime) -> Result<Self, TokenError> {
         let header = read(&path)?;
-        let known = Mutex::new(Known { header, read: now });
+        let known = Mutex::new(CachedToken { header, read: now });
         Ok(Self { path, known })
     }
 

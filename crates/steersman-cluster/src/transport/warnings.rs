@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_texts_of_a_header_are_found() {
+    fn parses_warning_headers() {
         assert_eq!(
             texts(r#"299 - "v1beta1 is going away""#),
             ["v1beta1 is going away"]
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_is_new_once_and_only_so_many_are_remembered() {
+    fn logs_each_warning_once_up_to_a_limit() {
         let warnings = Warnings::default();
         assert!(warnings.is_new("a"));
         assert!(!warnings.is_new("a"));

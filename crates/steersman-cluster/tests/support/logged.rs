@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was logged.
+//! Captured logs.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -32,7 +32,7 @@ impl tracing::Subscriber for Logged {
 }
 
 impl Logged {
-    /// What all threads of this process log.
+    /// Captures the logs of all threads of this process.
     pub fn of_process() -> &'static Self {
         static ALL: OnceLock<Logged> = OnceLock::new();
         ALL.get_or_init(|| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of clusters share: clusters through a proxy, and objects to look at.
+//! Shared by the tests of clusters: clusters through a proxy, and objects.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -17,7 +17,7 @@ use steersman_cluster::{Cluster, ClusterBuilder};
 use steersman_core::{MonotonicTime, ObjectKey, TestClock};
 use steersman_testing::{FaultProxy, Fixture, proxy::Exchange};
 
-/// A cluster through a proxy, whose cache holds what is in the namespace of the test. What nobody holds goes at once.
+/// A cluster through a proxy, with a cache of the namespace of the test. Unused informers end at once.
 pub fn builder(fixture: &Fixture, proxy: &FaultProxy) -> ClusterBuilder {
     let here = Scope::all().namespace(fixture.namespace());
     Cluster::builder("test")
@@ -81,7 +81,7 @@ pub fn requests(proxy: &FaultProxy) -> Vec<Exchange> {
     all.filter(|exchange| !exchange.is_watch()).collect()
 }
 
-/// Waits until somebody waits for a moment up to `latest`, and says which it is.
+/// Waits until there is a deadline up to `latest`, and returns it.
 pub async fn next_deadline(clock: &TestClock, latest: Duration) -> MonotonicTime {
     use steersman_core::Clock;
     let latest = clock.now() + latest;

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(clock.next_deadline(), None);
     }
     #[test]
-    fn guarantee_1_a_calendar_that_is_set_back_leaves_the_time_alone() {
+    fn guarantee_1_setting_the_wall_clock_back_does_not_change_monotonic_time() {
         let clock = TestClock::new();
         let mark = clock.mark();
         clock.advance(Duration::from_secs(2));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_4_time_in_which_the_machine_is_suspended_counts() {
+    fn guarantee_4_suspended_time_counts() {
         let clock = TestClock::new();
         let mark = clock.mark();
         let mut sleep = clock.sleep_until(MonotonicTime::from_nanos(10));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of the queue share: a stepped clock, and futures that are polled by hand.
+//! Shared by the tests of the queue: a test clock, and futures that are polled manually.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 
@@ -89,7 +89,7 @@ impl<F: Future> Task<F> {
         }
     }
 
-    /// Whether it was woken since the last call.
+    /// Reports whether it was woken since the last call.
     pub fn was_woken(&self) -> bool {
         self.wakes.0.swap(0, Ordering::Relaxed) > 0
     }

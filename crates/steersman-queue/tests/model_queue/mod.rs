@@ -307,7 +307,7 @@ impl Model {
         Some((stage, known.priority, known.failures))
     }
 
-    /// What is left if the queue ends now.
+    /// Keys that remain if the queue ends now.
     pub(crate) fn remains(&self) -> Vec<u8> {
         let is_left = |known: &Known| {
             let counts = known.in_flight_since.is_some() && !known.discard;

@@ -10,7 +10,7 @@ use std::{
 use http::request::Parts;
 use tokio::sync::watch;
 
-use super::fault::{Cut, Matching};
+use super::{Cut, Matching};
 use crate::Identity;
 
 /// One request and its answer.

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_has_ended_is_not_known_to_the_watchdog_any_more() {
+    fn the_watchdog_forgets_an_ended_program() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(RUN_DIR)).unwrap();
         let mut process = Process::start(dir.path(), "short", Path::new("true"), &[]).unwrap();

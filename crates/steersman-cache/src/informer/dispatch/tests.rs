@@ -32,7 +32,7 @@ fn scene() -> Scene {
     let (writer, store) = store(StoreOptions::new());
     let clock = TestClock::new();
     let overlay = Overlay::of_informer(&store, Arc::new(clock.clone()));
-    let dispatch = Dispatch::new(kind, (writer, store.clone()), Arc::new(clock.clone()));
+    let dispatch = Dispatch::new(kind, writer, store.clone(), Arc::new(clock.clone()));
     Scene {
         dispatch: Arc::new(dispatch),
         store,
@@ -70,11 +70,11 @@ impl Scene {
 
 /// Delivers a whole list.
 fn list(part: &mut Part, objects: &[Object], revision: u32) {
-    list_as(part, Came::InOrder, objects, revision);
+    list_as(part, Freshness::InOrder, objects, revision);
 }
 
-fn list_as(part: &mut Part, came: Came, objects: &[Object], revision: u32) {
-    part.begin(came);
+fn list_as(part: &mut Part, freshness: Freshness, objects: &[Object], revision: u32) {
+    part.begin(freshness);
     for object in objects {
         part.listed(Arc::new(Object::from_slice(object.bytes()).unwrap()));
     }
@@ -82,7 +82,7 @@ fn list_as(part: &mut Part, came: Came, objects: &[Object], revision: u32) {
 }
 
 #[test]
-fn who_hears_that_an_object_went_does_not_see_it_any_more_also_after_a_list() {
+fn a_deleted_object_is_not_readable_in_its_event() {
     for part in ["", "a"] {
         let scene = scene();
         let [mut part] = scene.parts([part]);
@@ -103,7 +103,7 @@ fn who_hears_that_an_object_went_does_not_see_it_any_more_also_after_a_list() {
 }
 
 #[test]
-fn an_answer_that_comes_late_brings_nothing_back_though_another_namespace_is_behind() {
+fn a_late_response_restores_no_deleted_object() {
     let scene = scene();
     let [mut a, mut b] = scene.parts(["a", "b"]);
     list(&mut a, &[], 80);
@@ -125,7 +125,7 @@ fn an_answer_that_comes_late_brings_nothing_back_though_another_namespace_is_beh
 }
 
 #[test]
-fn a_write_into_a_namespace_that_comes_is_seen_until_that_has_got_so_far() {
+fn shows_a_write_until_its_new_namespace_is_listed() {
     let scene = scene();
     let [mut a] = scene.parts(["a"]);
     list(&mut a, &[], 150);
@@ -137,7 +137,7 @@ fn a_write_into_a_namespace_that_comes_is_seen_until_that_has_got_so_far() {
 }
 
 #[test]
-fn a_namespace_that_was_listed_with_all_others_has_got_as_far() {
+fn a_list_of_all_namespaces_advances_each_namespace() {
     let scene = scene();
     let [mut all] = scene.parts([""]);
     list(&mut all, &[object("a", "x", 100), object("b", "y", 100)], 150);
@@ -148,7 +148,7 @@ fn a_namespace_that_was_listed_with_all_others_has_got_as_far() {
 }
 
 #[test]
-fn what_was_said_to_be_deleted_and_is_still_listed_is_shown_again_in_a_namespace_too() {
+fn shows_an_object_again_that_a_list_still_contains() {
     for part in ["", "a"] {
         let scene = scene();
         let [mut part] = scene.parts([part]);
@@ -162,7 +162,7 @@ fn what_was_said_to_be_deleted_and_is_still_listed_is_shown_again_in_a_namespace
 }
 
 #[test]
-fn what_a_part_tells_after_all_were_asked_for_is_not_taken() {
+fn ignores_a_part_after_a_switch_to_all_namespaces() {
     let scene = scene();
     let [mut a] = scene.parts(["a"]);
     list(&mut a, &[object("a", "x", 80)], 90);
@@ -172,7 +172,7 @@ fn what_a_part_tells_after_all_were_asked_for_is_not_taken() {
         ["x"],
         "what was there stays until the list says otherwise"
     );
-    all.begin(Came::InOrder);
+    all.begin(Freshness::InOrder);
     // Its deletion would never be reported.
     a.changed(Arc::new(object("a", "late", 100)));
     all.listed(Arc::new(object("a", "x", 80)));
@@ -181,7 +181,7 @@ fn what_a_part_tells_after_all_were_asked_for_is_not_taken() {
 }
 
 #[test]
-fn the_place_of_a_part_is_taken_and_left_at_one_moment() {
+fn replaces_parts_atomically() {
     let scene = scene();
     let [mut a, mut b] = scene.parts(["a", "b"]);
     list(&mut a, &[object("a", "x", 80)], 90);
@@ -201,14 +201,14 @@ fn the_place_of_a_part_is_taken_and_left_at_one_moment() {
 
 // D8
 #[test]
-fn a_deletion_within_a_streamed_list_does_not_say_how_far_that_has_got() {
+fn a_deletion_in_a_streamed_list_does_not_advance_the_revision() {
     for namespace in ["", "a"] {
         let scene = scene();
         let [mut part] = scene.parts([namespace]);
         list(&mut part, &[object("a", "x", 80), object("a", "y", 80)], 90);
         scene.overlay.wrote(object("a", "y", 95));
         scene.overlay.wrote(object("a", "x", 96));
-        part.begin(Came::InOrder);
+        part.begin(Freshness::InOrder);
         part.listed(Arc::new(object("a", "x", 80)));
         part.unlisted(Arc::new(object("a", "x", 100)));
         assert!(
@@ -227,7 +227,7 @@ fn a_deletion_within_a_streamed_list_does_not_say_how_far_that_has_got() {
 
 // D7
 #[test]
-fn a_list_of_the_newest_state_replaces_what_is_there_whatever_its_revision() {
+fn a_quorum_list_replaces_the_store_at_any_revision() {
     for namespace in ["", "a"] {
         let scene = scene();
         let [mut part] = scene.parts([namespace]);
@@ -244,7 +244,7 @@ fn a_list_of_the_newest_state_replaces_what_is_there_whatever_its_revision() {
         // A backup is restored.
         list_as(
             &mut part,
-            Came::Newest,
+            Freshness::Newest,
             &[object("a", "x", 500), object("a", "y", 490)],
             600,
         );
@@ -282,8 +282,12 @@ fn take(told: &StdMutex<Vec<String>>) -> Vec<String> {
 
 // D29
 #[test]
-fn an_object_that_was_written_and_deleted_between_two_lists_is_told_as_deleted() {
-    for (namespace, came) in [("", Came::InOrder), ("a", Came::InOrder), ("", Came::Newest)] {
+fn reports_an_object_deleted_between_two_lists() {
+    for (namespace, freshness) in [
+        ("", Freshness::InOrder),
+        ("a", Freshness::InOrder),
+        ("", Freshness::Newest),
+    ] {
         let scene = scene();
         let [mut part] = scene.parts([namespace]);
         list(&mut part, &[object("a", "y", 80)], 90);
@@ -292,22 +296,22 @@ fn an_object_that_was_written_and_deleted_between_two_lists_is_told_as_deleted()
         scene.overlay.wrote(object("a", "x", 100));
         assert!(scene.sees("a", "x"));
 
-        part.begin(came);
+        part.begin(freshness);
         part.listed(Arc::new(object("a", "y", 80)));
         part.abandon();
         assert_eq!(take(&told), Vec::<String>::new(), "the list broke off");
 
-        list_as(&mut part, came, &[object("a", "y", 80)], 110);
+        list_as(&mut part, freshness, &[object("a", "y", 80)], 110);
         assert!(!scene.sees("a", "x"));
         assert_eq!(take(&told), ["deleted x 100"]);
-        list_as(&mut part, came, &[object("a", "y", 80)], 120);
+        list_as(&mut part, freshness, &[object("a", "y", 80)], 120);
         assert_eq!(take(&told), Vec::<String>::new(), "once");
     }
 }
 
 // D29
 #[test]
-fn a_list_tells_once_of_an_object_that_was_changed_and_deleted_before_it() {
+fn reports_one_deletion_of_an_object_changed_before_a_list() {
     let scene = scene();
     let [mut part] = scene.parts([""]);
     list(&mut part, &[object("a", "x", 80)], 90);
@@ -320,7 +324,7 @@ fn a_list_tells_once_of_an_object_that_was_changed_and_deleted_before_it() {
 
 // D29
 #[test]
-fn an_object_in_the_place_of_one_that_was_written_does_not_hide_its_deletion() {
+fn a_replacement_does_not_hide_a_deletion() {
     let scene = scene();
     let [mut part] = scene.parts([""]);
     list(&mut part, &[], 90);
@@ -334,7 +338,7 @@ fn an_object_in_the_place_of_one_that_was_written_does_not_hide_its_deletion() {
 
 // D7
 #[test]
-fn an_event_that_is_older_than_the_store_says_that_the_server_went_back() {
+fn an_older_event_means_that_the_server_moved_backwards() {
     for namespace in ["", "a"] {
         let scene = scene();
         let [mut part] = scene.parts([namespace]);
@@ -344,7 +348,7 @@ fn an_event_that_is_older_than_the_store_says_that_the_server_went_back() {
         assert!(!part.changed(Arc::new(object("a", "x", 501))));
         assert!(!part.deleted(Arc::new(object("a", "x", 502))));
         assert_eq!(scene.names(), ["x", "y"], "only a list says what there is");
-        list_as(&mut part, Came::Newest, &[object("a", "y", 500)], 503);
+        list_as(&mut part, Freshness::Newest, &[object("a", "y", 500)], 503);
         assert_eq!(scene.names(), ["y"]);
         assert!(part.changed(Arc::new(object("a", "y", 504))));
     }
@@ -352,7 +356,7 @@ fn an_event_that_is_older_than_the_store_says_that_the_server_went_back() {
 
 // D7
 #[test]
-fn a_write_that_was_counted_in_another_way_does_not_cover_later_events_for_ever() {
+fn a_write_with_another_revision_format_does_not_hide_later_events() {
     let scene = scene();
     let [mut part] = scene.parts([""]);
     list(&mut part, &[object("a", "x", 500)], 500);

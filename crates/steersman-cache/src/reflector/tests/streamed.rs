@@ -5,7 +5,7 @@ use super::*;
 
 // R123
 #[tokio::test]
-async fn a_streamed_list_goes_on_as_a_watch_on_the_same_request() {
+async fn a_streamed_list_continues_as_a_watch() {
     let lines = [
         event("ADDED", "a", 5),
         event("ADDED", "b", 3),
@@ -14,7 +14,7 @@ async fn a_streamed_list_goes_on_as_a_watch_on_the_same_request() {
     ];
     let scene = Scene::start(ReflectorOptions::default(), [watch_of(&lines, End::Never)]);
     assert_eq!(
-        scene.told().await,
+        scene.events().await,
         ["begin", "listed a", "listed b", "end 9", "changed a"]
     );
     let requests = scene.requests();
@@ -32,7 +32,7 @@ async fn a_streamed_list_goes_on_as_a_watch_on_the_same_request() {
 
 // R123
 #[tokio::test]
-async fn a_server_that_refuses_streamed_lists_is_asked_for_pages() {
+async fn pages_if_the_server_rejects_streamed_lists() {
     let script = [
         refusal(422),
         list(&["a"], 7, "more"),
@@ -41,7 +41,7 @@ async fn a_server_that_refuses_streamed_lists_is_asked_for_pages() {
     ];
     let scene = Scene::start(ReflectorOptions::default().page_size(1), script);
     assert_eq!(
-        scene.told().await,
+        scene.events().await,
         ["begin", "abandon", "begin", "listed a", "listed b", "end 7"]
     );
     let requests = scene.requests();
@@ -55,21 +55,21 @@ async fn a_server_that_refuses_streamed_lists_is_asked_for_pages() {
 
 // R123
 #[tokio::test]
-async fn a_server_that_never_sends_the_bookmark_is_asked_for_pages_in_time() {
+async fn pages_if_no_initial_bookmark_arrives() {
     let script = [
         watch_of(&[event("ADDED", "a", 5)], End::Never),
         list(&["a"], 7, ""),
         watch_of(&[], End::Never),
     ];
     let scene = Scene::start(ReflectorOptions::default(), script);
-    assert_eq!(scene.told().await, ["begin", "listed a"]);
+    assert_eq!(scene.events().await, ["begin", "listed a"]);
     assert_eq!(scene.wait().await, Duration::from_secs(10));
-    assert_eq!(scene.told().await, ["abandon", "begin", "listed a", "end 7"]);
+    assert_eq!(scene.events().await, ["abandon", "begin", "listed a", "end 7"]);
 }
 
 // R123
 #[tokio::test]
-async fn a_server_that_sends_changes_and_never_the_bookmark_is_asked_for_pages_in_time() {
+async fn pages_if_changes_but_no_initial_bookmark_arrive() {
     let (mut more, changes) = mpsc::channel(1);
     let script = [
         watch_of(&[event("ADDED", "a", 5)], End::Later(changes)),
@@ -77,20 +77,20 @@ async fn a_server_that_sends_changes_and_never_the_bookmark_is_asked_for_pages_i
         watch_of(&[], End::Never),
     ];
     let scene = Scene::start(ReflectorOptions::default(), script);
-    assert_eq!(scene.told().await, ["begin", "listed a"]);
+    assert_eq!(scene.events().await, ["begin", "listed a"]);
     for revision in 6..9 {
         scene.clock.advance(Duration::from_secs(3));
         let change = event("MODIFIED", "a", revision);
         more.try_send(Bytes::from(change + "\n")).unwrap();
-        assert_eq!(scene.told().await, ["listed a"]);
+        assert_eq!(scene.events().await, ["listed a"]);
     }
     scene.clock.advance(Duration::from_secs(1));
-    assert_eq!(scene.told().await, ["abandon", "begin", "listed a", "end 90"]);
+    assert_eq!(scene.events().await, ["abandon", "begin", "listed a", "end 90"]);
 }
 
 // R123
 #[tokio::test]
-async fn a_server_that_sends_new_objects_and_never_the_bookmark_is_asked_for_pages_in_the_end() {
+async fn pages_if_new_objects_but_no_initial_bookmark_arrive() {
     let (mut more, created) = mpsc::channel(1);
     let script = [
         watch_of(&[], End::Later(created)),
@@ -106,21 +106,21 @@ async fn a_server_that_sends_new_objects_and_never_the_bookmark_is_asked_for_pag
         ));
     }
     scene.clock.advance(Duration::from_secs(3));
-    let told = scene.told().await;
-    assert_eq!(told.last().unwrap(), "end 900", "{told:?}");
+    let events = scene.events().await;
+    assert_eq!(events.last().unwrap(), "end 900", "{events:?}");
 }
 
 #[tokio::test]
-async fn a_streamed_list_that_breaks_is_tried_again_as_a_stream() {
+async fn retries_a_broken_streamed_list_as_a_stream() {
     let script = [
         watch_of(&[event("ADDED", "a", 5)], End::Broken),
         watch_of(&[event("ADDED", "a", 5), bookmark(6, true)], End::Never),
     ];
     let scene = Scene::start(ReflectorOptions::default(), script);
-    assert_eq!(scene.told().await, ["begin", "listed a", "abandon"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "abandon"]);
     assert!(matches!(scene.trouble(), Some(WatchError::Unreachable { .. })));
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 6"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end 6"]);
     assert_eq!(scene.trouble(), None);
 }
 
@@ -133,7 +133,7 @@ fn streams(requests: &[String]) -> Vec<bool> {
 }
 
 #[tokio::test]
-async fn after_streamed_lists_that_broke_one_comes_in_pages_and_the_next_is_streamed_again() {
+async fn pages_once_after_several_broken_streamed_lists() {
     let broken = || watch_of(&[event("ADDED", "a", 5)], End::Broken);
     let script = [
         broken(),
@@ -149,15 +149,15 @@ async fn after_streamed_lists_that_broke_one_comes_in_pages_and_the_next_is_stre
     for _ in 0..4 {
         scene.wait().await;
     }
-    assert_eq!(scene.told().await.last().unwrap(), "end 7");
+    assert_eq!(scene.events().await.last().unwrap(), "end 7");
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "end 8"]);
+    assert_eq!(scene.events().await, ["begin", "end 8"]);
     let expected = [true, true, true, false, false, false, true];
     assert_eq!(streams(&scene.requests()), expected);
 }
 
 #[tokio::test]
-async fn after_a_streamed_list_that_was_slow_the_next_is_streamed_again() {
+async fn streams_again_after_a_slow_streamed_list() {
     let script = [
         watch_of(&[event("ADDED", "a", 5)], End::Never),
         list(&["a"], 7, ""),
@@ -166,12 +166,12 @@ async fn after_a_streamed_list_that_was_slow_the_next_is_streamed_again() {
     ];
     let scene = Scene::start(ReflectorOptions::default(), script);
     assert_eq!(scene.wait().await, Duration::from_secs(10));
-    assert_eq!(scene.told().await.last().unwrap(), "end 8");
+    assert_eq!(scene.events().await.last().unwrap(), "end 8");
     assert_eq!(streams(&scene.requests()), [true, false, false, true]);
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_streamed_lists_is_not_asked_for_one_again() {
+async fn does_not_retry_rejected_streamed_lists() {
     for code in [400, 405, 422] {
         let script = [
             refusal(code),
@@ -181,7 +181,7 @@ async fn a_server_that_refuses_streamed_lists_is_not_asked_for_one_again() {
             watch_of(&[], End::Never),
         ];
         let scene = Scene::start(ReflectorOptions::default(), script);
-        assert_eq!(scene.told().await.last().unwrap(), "end 8", "{code}");
+        assert_eq!(scene.events().await.last().unwrap(), "end 8", "{code}");
         assert_eq!(streams(&scene.requests()), [true, false, false, false, false]);
     }
 }

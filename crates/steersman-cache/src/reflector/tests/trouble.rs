@@ -4,7 +4,7 @@
 use super::*;
 
 #[tokio::test]
-async fn guarantee_5_retry_after_is_obeyed() {
+async fn guarantee_5_honours_retry_after() {
     let busy = Answer {
         headers: vec![("retry-after", "17")],
         ..refusal(429)
@@ -16,11 +16,11 @@ async fn guarantee_5_retry_after_is_obeyed() {
         Some(WatchError::Busy { code: 429, .. })
     ));
     assert_eq!(scene.wait().await, Duration::from_secs(17));
-    assert_eq!(scene.told().await, ["begin", "abandon", "begin", "end 1"]);
+    assert_eq!(scene.events().await, ["begin", "abandon", "begin", "end 1"]);
 }
 
 #[tokio::test]
-async fn guarantee_4_trouble_has_a_name_and_ends() {
+async fn guarantee_4_reports_each_failure_until_it_ends() {
     let script = [
         refusal(404),
         refusal(403),
@@ -47,22 +47,22 @@ async fn guarantee_4_trouble_has_a_name_and_ends() {
 }
 
 #[tokio::test]
-async fn guarantee_4_a_kind_is_not_absent_while_its_objects_are_told_of() {
+async fn guarantee_4_a_kind_with_events_is_not_absent() {
     let begun = watch_of(&[event("ADDED", "a", 6)], End::Never);
     let scene = Scene::start(ReflectorOptions::default(), [refusal(404), begun]);
     scene.settle().await;
     assert_eq!(scene.trouble(), Some(WatchError::Absent));
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "abandon", "begin", "listed a"]);
+    assert_eq!(scene.events().await, ["begin", "abandon", "begin", "listed a"]);
     assert_eq!(scene.trouble(), None);
     assert!(!scene.health.borrow().synced);
 }
 
 /// Creates a source that knows the presence of the kind, set by the test.
-fn known(now: Presence) -> (watch::Sender<Presence>, watch::Sender<()>, Known) {
+fn known(now: Presence) -> (watch::Sender<Presence>, watch::Sender<()>, PresenceSource) {
     let (presence, look) = watch::channel(now);
     let (changes, changed) = watch::channel(());
-    let known = Known::new(move |_| *look.borrow(), changed);
+    let known = PresenceSource::new(move |_| *look.borrow(), changed);
     (presence, changes, known)
 }
 
@@ -70,22 +70,22 @@ const AN_HOUR: Duration = Duration::from_secs(3600);
 
 // R2
 #[tokio::test]
-async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when_it_is_there() {
+async fn guarantee_8_lists_an_absent_kind_at_once_when_it_is_installed() {
     let (presence, changes, known) = known(Presence::Present);
     let script = [list(&["a"], 5, ""), watch_of(&[], End::Good), refusal(404)];
     let scene = Scene::knowing(paged(), script, known);
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
     // D5
     assert_eq!(scene.trouble(), Some(WatchError::Absent));
     assert!(!scene.health.borrow().absent, "it is known to be there");
-    assert_eq!(scene.told().await, Vec::<String>::new(), "nobody else says so");
+    assert_eq!(scene.events().await, Vec::<String>::new(), "nobody else says so");
     scene.requests();
 
     // The absence becomes known only after the server's answer.
     presence.send_replace(Presence::Absent);
     changes.send_replace(());
-    assert_eq!(scene.told().await, ["begin", "end 5"], "nothing is left");
+    assert_eq!(scene.events().await, ["begin", "end 5"], "nothing is left");
     assert!(scene.health.borrow().absent);
     for _ in 0..3 {
         scene.clock.advance(AN_HOUR);
@@ -97,17 +97,17 @@ async fn guarantee_8_a_kind_that_is_known_to_be_absent_is_asked_for_at_once_when
     scene.then(watch_of(&[], End::Never));
     presence.send_replace(Presence::Present);
     changes.send_replace(());
-    assert_eq!(scene.told().await, ["begin", "listed b", "end 9"]);
+    assert_eq!(scene.events().await, ["begin", "listed b", "end 9"]);
     assert_eq!(scene.trouble(), None);
     assert!(!scene.health.borrow().absent);
 }
 
 // D30
 #[tokio::test]
-async fn a_synced_kind_that_the_server_does_not_find_is_asked_for_again_within_seconds() {
+async fn retries_a_synced_kind_within_seconds_after_404() {
     let script = [list(&["a"], 5, ""), watch_of(&[], End::Good)];
     let scene = Scene::start(paged(), script.into_iter().chain((0..8).map(|_| refusal(404))));
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
     assert_eq!(scene.trouble(), Some(WatchError::Absent));
     for _ in 0..6 {
@@ -122,34 +122,34 @@ async fn a_synced_kind_that_the_server_does_not_find_is_asked_for_again_within_s
 }
 
 #[tokio::test]
-async fn guarantee_8_what_was_not_known_when_the_server_was_asked_cuts_the_waiting_short() {
+async fn guarantee_8_new_presence_ends_the_back_off() {
     let (presence, changes, known) = known(Presence::Unknown);
     let scene = Scene::knowing(paged(), [refusal(404)], known);
-    assert_eq!(scene.told().await, ["begin", "abandon"]);
+    assert_eq!(scene.events().await, ["begin", "abandon"]);
     changes.send_replace(());
-    assert_eq!(scene.told().await, Vec::<String>::new());
+    assert_eq!(scene.events().await, Vec::<String>::new());
     scene.then(list(&[], 1, ""));
     presence.send_replace(Presence::Present);
     changes.send_replace(());
-    assert_eq!(scene.told().await, ["begin", "end 1"]);
+    assert_eq!(scene.events().await, ["begin", "end 1"]);
 }
 
 #[tokio::test]
-async fn guarantee_8_a_kind_of_which_nobody_knows_any_more_is_asked_for() {
+async fn guarantee_8_lists_a_kind_of_unknown_presence() {
     let (presence, changes, known) = known(Presence::Absent);
     let scene = Scene::knowing(paged(), [refusal(404)], known);
     scene.settle().await;
     scene.clock.advance(AN_HOUR);
-    assert_eq!(scene.told().await, ["begin", "abandon"]);
+    assert_eq!(scene.events().await, ["begin", "abandon"]);
     scene.then(list(&[], 1, ""));
     presence.send_replace(Presence::Unknown);
     changes.send_replace(());
-    assert_eq!(scene.told().await, ["begin", "end 1"]);
+    assert_eq!(scene.events().await, ["begin", "end 1"]);
 }
 
 // R167
 #[tokio::test]
-async fn guarantee_7_a_panic_is_trouble_with_a_name_and_a_list_makes_up_for_it() {
+async fn guarantee_7_reports_a_panic_and_relists() {
     let lines = [
         bookmark(9, true),
         event("ADDED", "poison", 10),
@@ -161,18 +161,18 @@ async fn guarantee_7_a_panic_is_trouble_with_a_name_and_a_list_makes_up_for_it()
     ];
     let scene = Scene::start(ReflectorOptions::default(), script);
     assert_eq!(
-        scene.told().await,
+        scene.events().await,
         ["begin", "end 9", "changed poison", "abandon"]
     );
     assert_eq!(scene.trouble(), Some(WatchError::Panicked));
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 12"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end 12"]);
     assert_eq!(scene.trouble(), None);
 }
 
 // D5
 #[tokio::test]
-async fn guarantee_8_only_an_api_server_says_that_a_kind_is_absent() {
+async fn guarantee_8_only_a_404_of_an_api_server_means_absent() {
     let of_an_object = r#"{"kind":"Status","code":404,"details":{"name":"a","kind":"configmaps"}}"#;
     for (body, is_absent) in [
         ("404 page not found\n", true),
@@ -197,7 +197,7 @@ async fn guarantee_8_only_an_api_server_says_that_a_kind_is_absent() {
 
 // D1
 #[tokio::test]
-async fn guarantee_9_an_answer_that_is_not_a_list_is_trouble() {
+async fn guarantee_9_rejects_a_response_that_is_not_a_list() {
     let item = object("a", 5);
     for body in [
         "{}".to_owned(),
@@ -215,12 +215,12 @@ async fn guarantee_9_an_answer_that_is_not_a_list_is_trouble() {
             watch_of(&[], End::Never),
         ];
         let scene = Scene::start(paged(), script);
-        let told = scene.told().await;
-        assert_eq!(told.first().map(String::as_str), Some("begin"));
+        let events = scene.events().await;
+        assert_eq!(events.first().map(String::as_str), Some("begin"));
         assert_eq!(
-            told.last().map(String::as_str),
+            events.last().map(String::as_str),
             Some("abandon"),
-            "{body}: {told:?}"
+            "{body}: {events:?}"
         );
         let trouble = scene.trouble();
         assert!(
@@ -228,23 +228,23 @@ async fn guarantee_9_an_answer_that_is_not_a_list_is_trouble() {
             "{body}: {trouble:?}"
         );
         scene.wait().await;
-        assert_eq!(scene.told().await, ["begin", "listed a", "end 6"], "{body}");
+        assert_eq!(scene.events().await, ["begin", "listed a", "end 6"], "{body}");
     }
 }
 
 // D1
 #[tokio::test]
-async fn guarantee_9_a_later_page_is_a_page_of_the_same_list() {
+async fn guarantee_9_rejects_a_page_of_another_list() {
     for page in ["{}", r#"{"metadata":{},"items":[]}"#] {
         let scene = Scene::start(paged(), [list(&["a"], 5, "more"), answer(200, page)]);
-        assert_eq!(scene.told().await, ["begin", "listed a", "abandon"], "{page}");
+        assert_eq!(scene.events().await, ["begin", "listed a", "abandon"], "{page}");
         assert!(!scene.health.borrow().synced);
     }
 }
 
 // D5
 #[tokio::test]
-async fn guarantee_8_one_404_does_not_make_a_kind_absent_that_was_there() {
+async fn guarantee_8_one_404_does_not_make_a_present_kind_absent() {
     let not_found = || answer(404, "404 page not found\n");
     let script = [
         list(&["a"], 5, ""),

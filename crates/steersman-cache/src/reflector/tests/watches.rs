@@ -4,7 +4,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_server_that_ends_every_watch_at_once_is_given_time() {
+async fn backs_off_if_the_server_closes_each_watch_at_once() {
     let script = [
         list(&[], 5, ""),
         watch_of(&[], End::Good),
@@ -20,7 +20,7 @@ async fn a_server_that_ends_every_watch_at_once_is_given_time() {
 /// Checks that the watch is not reopened without a delay after an answer that had no effect, with the expected error.
 async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&WatchError) -> bool) {
     let scene = Scene::start(paged(), [list(&[], 5, ""), answer]);
-    assert_eq!(scene.told().await.last().unwrap(), "end 5", "{name}");
+    assert_eq!(scene.events().await.last().unwrap(), "end 5", "{name}");
     assert_eq!(scene.requests().len(), 2, "{name}");
     let trouble = scene.trouble();
     assert!(trouble.as_ref().is_some_and(is_expected), "{name}: {trouble:?}");
@@ -35,7 +35,7 @@ async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&WatchErr
 }
 
 #[tokio::test]
-async fn guarantee_5_a_watch_of_rubbish_is_trouble_once_and_given_time() {
+async fn guarantee_5_backs_off_after_an_invalid_watch() {
     let page = "<html>\n<body>\n<h1>It works!</h1>\n</body>\n</html>\n";
     let is_undecodable = |trouble: &WatchError| matches!(trouble, WatchError::Undecodable { .. });
     assert_given_time("a page", answer(200, page), is_undecodable).await;
@@ -63,11 +63,11 @@ async fn guarantee_5_a_watch_of_rubbish_is_trouble_once_and_given_time() {
 }
 
 #[tokio::test]
-async fn guarantee_5_a_watch_that_tells_nothing_new_and_ends_is_given_time() {
+async fn guarantee_5_backs_off_after_a_watch_without_new_events() {
     let is_unreachable = |trouble: &WatchError| matches!(trouble, WatchError::Unreachable { .. });
     let known = watch_of(&[bookmark(5, false)], End::Good);
     let scene = Scene::start(paged(), [list(&[], 5, ""), known]);
-    assert_eq!(scene.told().await, ["begin", "end 5", "progressed 5"]);
+    assert_eq!(scene.events().await, ["begin", "end 5", "progressed 5"]);
     assert!(scene.trouble().as_ref().is_some_and(is_unreachable));
     assert_eq!(scene.requests().len(), 2);
     scene.then(watch_of(&[], End::Never));
@@ -79,7 +79,7 @@ async fn guarantee_5_a_watch_that_tells_nothing_new_and_ends_is_given_time() {
 }
 
 #[tokio::test]
-async fn a_watch_that_lasted_goes_on_at_once() {
+async fn reopens_a_long_watch_at_once() {
     let (more, later) = mpsc::channel(1);
     let script = [
         list(&[], 5, ""),
@@ -97,12 +97,12 @@ async fn a_watch_that_lasted_goes_on_at_once() {
 
 // R123
 #[tokio::test]
-async fn guarantee_4_a_watch_that_goes_silent_is_trouble_and_goes_on_where_it_was() {
+async fn guarantee_4_reports_and_resumes_a_silent_watch() {
     let scene = Scene::start(
         ReflectorOptions::default(),
         [watch_of(&[bookmark(5, true), event("ADDED", "a", 6)], End::Never)],
     );
-    assert_eq!(scene.told().await, ["begin", "end 5", "changed a"]);
+    assert_eq!(scene.events().await, ["begin", "end 5", "changed a"]);
     scene.requests();
     let limit = Duration::from_secs(615);
     let mut waited = Duration::ZERO;
@@ -114,7 +114,7 @@ async fn guarantee_4_a_watch_that_goes_silent_is_trouble_and_goes_on_where_it_wa
     assert!(scene.health.borrow().synced, "what is known stays");
     scene.then(watch_of(&[event("ADDED", "b", 7)], End::Never));
     scene.wait().await;
-    assert_eq!(scene.told().await, ["changed b"]);
+    assert_eq!(scene.events().await, ["changed b"]);
     let requests = scene.requests();
     assert_eq!(requests.len(), 1);
     assert!(
@@ -137,20 +137,20 @@ async fn relists_after_a_few_watches_that_end_with_an_error_of_the_server() {
         watch_of(&[], End::Never),
     ];
     let scene = Scene::start(paged(), script);
-    assert_eq!(scene.told().await, ["begin", "listed a", "end 5"]);
+    assert_eq!(scene.events().await, ["begin", "listed a", "end 5"]);
     for _ in 0..2 {
         scene.wait().await;
-        assert_eq!(scene.told().await, Vec::<String>::new());
+        assert_eq!(scene.events().await, Vec::<String>::new());
         assert!(has(scene.requests().last().unwrap(), "resourceVersion=5"));
     }
     scene.wait().await;
-    assert_eq!(scene.told().await, ["begin", "listed b", "end 9"]);
+    assert_eq!(scene.events().await, ["begin", "listed b", "end 9"]);
     assert_eq!(scene.trouble(), None);
 }
 
 // D9
 #[tokio::test]
-async fn a_watch_that_tells_something_new_before_it_fails_goes_on_from_there() {
+async fn resumes_a_failed_watch_after_its_last_event() {
     let mut script = vec![list(&[], 5, "")];
     let fails_after = |revision| {
         [

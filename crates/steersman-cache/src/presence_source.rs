@@ -10,13 +10,13 @@ use crate::Resource;
 
 /// Knows whether the server has a kind, if a source was set.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct PresenceSource {
     presence: Arc<dyn Fn(&Resource) -> Presence + Send + Sync>,
     /// Notifies when the presence of kinds can have changed.
     changes: Option<watch::Receiver<()>>,
 }
 
-impl Known {
+impl PresenceSource {
     pub(crate) fn new(
         presence: impl Fn(&Resource) -> Presence + Send + Sync + 'static,
         changes: watch::Receiver<()>,
@@ -51,7 +51,7 @@ impl Known {
 }
 
 /// Without a source, presence is always unknown.
-impl Default for Known {
+impl Default for PresenceSource {
     fn default() -> Self {
         Self {
             presence: Arc::new(|_| Presence::Unknown),
@@ -60,8 +60,8 @@ impl Default for Known {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for PresenceSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Known")
+        f.write_str("PresenceSource")
     }
 }
