@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What both servers do over HTTPS.
+//! Cases for both servers, over HTTPS.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::subject::Subject;
 
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// How many connections fill a server before its list is measured.
+/// Number of connections that create objects before the list is measured.
 const WRITERS: usize = 16;
 
-/// How much is measured.
+/// Size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
     pub(crate) creates: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `bench-apiserver [--quick]`: the embedded API server beside the real one, each as a process of its own, and the
+//! `bench-apiserver [--quick]`: the embedded API server beside the real one, each as a separate process, and the
 //! embedded one within this process.
 //!
 //! `bench-apiserver --serve` is that process: it serves until its stdin ends.
@@ -44,7 +44,7 @@ fn on_one_thread(work: impl Future<Output = Result<(), String>>) -> Result<(), S
 
 fn run(counts: Counts) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    // A process of its own: what this one does with the other servers is not in its memory.
+    // A separate process, so that its memory does not include the other servers.
     let quick = if counts.is_quick() { "quick" } else { "full" };
     let inside = std::process::Command::new(&program)
         .args(["--inside", quick])

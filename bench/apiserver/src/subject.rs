@@ -10,12 +10,12 @@ use bench_stage::Server;
 pub(crate) struct Subject {
     pub(crate) who: &'static str,
     pub(crate) server: Server,
-    /// How long it took until a request was answered.
+    /// Time until the first response.
     pub(crate) started: Taken,
 }
 
 impl Subject {
-    /// The embedded server in a process of its own.
+    /// The embedded server in a separate process.
     pub(crate) async fn ours() -> Result<Self, String> {
         let start = Start::now();
         let server = Server::embedded().await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the participants have in common.
+//! Shared by the participants.
 
 use std::{error::Error, sync::Arc};
 

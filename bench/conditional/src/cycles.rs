@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is left in the operator's process of many installs, each with a thousand objects.
+//! Memory of the operator after many installs, each with a thousand objects.
 
 use std::process::Stdio;
 
@@ -14,12 +14,12 @@ use tokio::{
 
 use crate::{operator::Operator, widgets::Widgets, words};
 
-/// By this word the program is the operator, in a process of its own.
+/// Argument that runs the program as the operator, in a separate process.
 pub(crate) const WORD: &str = "--operate";
 
 const OBJECTS: usize = 1000;
 
-/// Where and as whom the operator asks, in its environment.
+/// Environment variable with address and credentials of the operator.
 const SERVER: &str = "BENCH_SERVER";
 
 pub(crate) async fn run(server: &Server, cycles: usize) -> Result<(), String> {
@@ -49,7 +49,7 @@ pub(crate) async fn run(server: &Server, cycles: usize) -> Result<(), String> {
         let alive: usize = heard(&mut lines, "tasks ").await?.parse().map_err(words)?;
         tasks.push(alive);
     }
-    // What is allocated once is there after the first fifth.
+    // One-time allocations are done after the first fifth.
     let mut steady = readings.split_off(readings.len().div_ceil(5));
     steady.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (steady.first(), steady.last()) else {
@@ -81,7 +81,7 @@ pub(crate) async fn run(server: &Server, cycles: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What it says after this beginning.
+/// Returns the rest of the line after this prefix.
 async fn heard(lines: &mut Lines<BufReader<ChildStdout>>, beginning: &str) -> Result<String, String> {
     let line = lines.next_line().await.map_err(words)?.unwrap_or_default();
     let rest = line.strip_prefix(beginning);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How soon the controller follows its kind.
+//! Time until the controller follows its kind.
 
 use std::time::Duration;
 

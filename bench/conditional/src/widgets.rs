@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kind that comes and goes, seen by the one who installs it.
+//! The kind that is installed and removed.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -21,7 +21,7 @@ pub(crate) fn resource() -> Resource {
     Resource::new(GROUP, "v1", "Widget", "widgets")
 }
 
-/// One who installs it and makes objects of it.
+/// Installs the kind and creates objects.
 pub(crate) struct Widgets {
     definitions: Api<CustomResourceDefinition>,
     objects: Api<DynamicObject>,
@@ -74,7 +74,7 @@ impl Widgets {
         deleted.map(|_| ()).map_err(words)
     }
 
-    /// Applies an object, as soon as the server takes it: it may not have the definition yet, or still the former one.
+    /// Applies an object, and retries while the server does not serve the CRD yet or still serves the former one.
     pub(crate) async fn apply(&self, object: &str) -> Result<(), String> {
         let body = json!({
             "apiVersion": resource().api_version(), "kind": "Widget", "metadata": {"name": object},

@@ -10,7 +10,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a Widget is to be.
+/// Spec of a Widget.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
 #[kube(
     group = "bench.example",
@@ -23,18 +23,18 @@ use serde::{Deserialize, Serialize};
 pub struct WidgetSpec {
     /// Its color.
     pub color: String,
-    /// What it runs.
+    /// Container image.
     pub image: String,
-    /// How many there are.
+    /// Number of replicas.
     pub replicas: i32,
     /// Its size.
     pub size: String,
-    /// Where it is reached.
+    /// Endpoints.
     #[serde(default)]
     pub endpoints: Vec<Endpoint>,
 }
 
-/// What a Gadget is to be.
+/// Spec of a Gadget.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
 #[kube(
     group = "bench.example",
@@ -47,18 +47,18 @@ pub struct WidgetSpec {
 pub struct GadgetSpec {
     /// Its color.
     pub color: String,
-    /// What it runs.
+    /// Container image.
     pub image: String,
-    /// How many there are.
+    /// Number of replicas.
     pub replicas: i32,
     /// Its size.
     pub size: String,
-    /// Where it is reached.
+    /// Endpoints.
     #[serde(default)]
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Where something is reached.
+/// An endpoint.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct Endpoint {
     /// The host.
@@ -67,13 +67,13 @@ pub struct Endpoint {
     pub port: i32,
 }
 
-/// What has become of it.
+/// Status.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// How many are ready.
+    /// Number of ready replicas.
     pub ready_replicas: i32,
-    /// How it stands.
+    /// Conditions.
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }
@@ -85,7 +85,7 @@ pub struct Condition {
     /// Which aspect.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Whether it is so.
+    /// Status of the condition.
     pub status: String,
     /// Why.
     pub reason: String,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the replay server answers when it is not asked for a watch: enough discovery for everybody, an empty list.
+//! Responses of the replay server besides watches: discovery and an empty list.
 
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_found_in_all_namespaces_and_in_one() {
+    fn finds_a_kind_in_all_namespaces_and_in_one() {
         let found = |path| kind_at(path, &kinds()).is_some();
         assert!(found("/apis/bench.example/v1/widgets"));
         assert!(found("/apis/bench.example/v1/namespaces/a/widgets"));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_comes_in_the_form_that_is_asked_for() {
+    fn discovery_has_the_requested_format() {
         let kinds = kinds();
         assert!(
             answer("/apis", "application/json", &kinds)

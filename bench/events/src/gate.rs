@@ -3,7 +3,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Shut until somebody opens it.
+/// Blocks waiters until it is opened.
 #[derive(Debug, Default)]
 pub struct Gate {
     is_open: Mutex<bool>,
@@ -11,7 +11,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Lets everybody pass, now and later.
+    /// Releases all waiters, now and later.
     pub fn open(&self) {
         *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.opened.notify_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `bench-events [--quick] who=PATH…`: 100,000 new custom resources by watch, and how long one takes to the handler.
+//! `bench-events [--quick] who=PATH…`: 100,000 new custom resources by watch, and the latency to the handler.
 //!
 //! Each participant runs twice: with `BENCH_MODE=throughput` events come as fast as it takes them, with
 //! `BENCH_MODE=latency` they come at a steady pace and say when they were sent. `bench/README.md` has the protocol.

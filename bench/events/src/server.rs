@@ -16,7 +16,7 @@ use crate::{
     stream::{Stream, bookmark},
 };
 
-/// What is served, by kind.
+/// Streams by kind.
 pub(crate) type Kinds = BTreeMap<String, Arc<Stream>>;
 
 /// A running server; it ends with the process.
@@ -52,7 +52,7 @@ impl Server {
         Ok(Self { address })
     }
 
-    /// How to reach it. JSON is YAML.
+    /// Returns a kubeconfig, as JSON.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         json!({

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The events of a watch, made before anybody asks.
+//! The events of a watch, built in advance.
 
 use std::{
     io::{self, Write},
@@ -20,7 +20,7 @@ const CHUNK: usize = 2_048;
 /// Bytes in one write where events come at once.
 const WRITE: usize = 256 << 10;
 
-/// What a watch sends.
+/// Content of a watch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Stream {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_paced_event_says_when_it_was_sent() {
+    fn a_paced_event_contains_its_time() {
         let mut out = Vec::new();
         let before = unix_nanos();
         Stream::paced(1, 1, widget).send(&mut out).unwrap();

@@ -25,7 +25,7 @@ use steersman_testing::{
 /// So long a replica that does not say when it is ready has to see the lease.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How much there is to do.
+/// Size of a run.
 struct Scale {
     objects: usize,
     /// By this much the proxy delays lists.
@@ -94,7 +94,7 @@ async fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is done to the leader, and what the other replica is.
+/// The way to end the leader, and the type of the other replica.
 struct Case {
     mode: &'static str,
     how: &'static str,

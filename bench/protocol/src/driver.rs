@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-/// Why a driver gives up, in words for the one who ran it.
+/// Error message of a driver.
 pub type Failure = String;
 
-/// How long a participant may be silent.
+/// Timeout for output of a participant.
 const SILENCE_LIMIT: Duration = Duration::from_secs(300);
 
-/// What a driver was asked for: `bench-NAME [--quick] who=PATH…`.
+/// Arguments of a driver: `bench-NAME [--quick] who=PATH…`.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Plan {
@@ -41,7 +41,7 @@ impl Plan {
     /// Reads the command line of this process.
     ///
     /// # Errors
-    /// When a word is neither `--quick` nor `who=PATH`, or nobody takes part.
+    /// When an argument is neither `--quick` nor `who=PATH`, or there is no participant.
     pub fn from_arguments() -> Result<Self, Failure> {
         Self::parse(std::env::args().skip(1))
     }
@@ -77,7 +77,7 @@ pub struct Running {
 }
 
 impl Participant {
-    /// Starts the program for one benchmark, with what it is told in its environment.
+    /// Starts the program for one benchmark, with its parameters in the environment.
     ///
     /// # Errors
     /// When it cannot be run.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_have_a_space_and_a_path_an_equals_sign() {
+    fn a_name_can_contain_a_space_and_a_path_an_equals_sign() {
         let plan = parse(&["--quick", "client-go protobuf=a=b"]).unwrap();
         assert!(plan.quick);
         assert_eq!(plan.participants[0].who, "client-go protobuf");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_participants_is_refused() {
+    fn rejects_a_run_without_participants() {
         parse(&["--quick"]).unwrap_err();
         parse(&["us"]).unwrap_err();
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the drivers of benchmarks and those who take part agree on; `bench/README.md` says it in words.
+//! The protocol between drivers and participants of benchmarks; `bench/README.md` describes it.
 //!
 //! * [`objects`]: the Pods and Widgets that are measured with.
 //! * [`driver`]: the command line of a driver, and a participant as its child process.
-//! * [`participant`]: what a participant is told, what it says, and how it measures itself.
+//! * [`participant`]: parameters, output and measurements of a participant.
 
 pub mod driver;
 pub mod objects;

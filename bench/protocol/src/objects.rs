@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The objects that are measured with: the same for everybody, each with content of its own.
+//! Objects of the benchmarks: the same for all participants, each with unique content.
 
 mod chance;
 mod pod;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The side of a participant: what it is told, what it says, and how it measures itself.
+//! The side of a participant: its parameters, its output, and its measurements.
 
 use std::{
     env, fs,
@@ -13,7 +13,7 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value};
 
-/// What the driver tells in the environment.
+/// Parameters from the driver, in the environment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Told {
@@ -98,12 +98,12 @@ impl Row {
 pub fn say(word: &str) {
     let mut out = io::stdout().lock();
     if writeln!(out, "{word}").and_then(|()| out.flush()).is_err() {
-        // Nobody listens, so nobody wants to know.
+        // The driver has ended.
         process::exit(1);
     }
 }
 
-/// What the driver says, line by line. When the driver is gone, so is this process.
+/// Lines from the driver. This process exits when the driver ends.
 #[must_use]
 pub fn lifeline() -> Receiver<String> {
     let (sender, lines) = mpsc::sync_channel(8);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_a_value_of_the_list() {
+    fn a_percentile_is_a_measured_value() {
         let sorted: Vec<u64> = (1..=100).collect();
         assert_eq!(percentile(&sorted, 50), 51);
         assert_eq!(percentile(&sorted, 99), 100);

@@ -137,7 +137,7 @@ fn take(queue: &Queue<Request>) -> Item<Request> {
     }
 }
 
-/// What a set of metrics would do at the least.
+/// Minimal metrics.
 #[derive(Default)]
 struct Counts {
     added: AtomicU64,
@@ -165,7 +165,7 @@ impl Metrics for Counts {
     }
 }
 
-/// What the main thread has used; there is no other. The kernel's account, because std has no `getrusage`.
+/// CPU time of the main thread, which is the only one; read from the kernel, because std has no `getrusage`.
 fn cpu() -> Duration {
     let schedstat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanos = schedstat.split(' ').next().and_then(|nanos| nanos.parse().ok());
@@ -174,7 +174,7 @@ fn cpu() -> Duration {
 
 /// Starts the account of the peak anew, so that a case does not show that of the one before it.
 fn reset_peak() {
-    // Where this is not permitted the peak is that of the whole run.
+    // If this is not permitted, the peak covers the whole run.
     drop(std::fs::write("/proc/self/clear_refs", "5"));
 }
 

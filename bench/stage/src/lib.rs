@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The API servers that a benchmark runs on: the embedded one and the real one, each as a process of its own.
+//! The API servers that a benchmark runs on: the embedded one and the real one, each as a separate process.
 //!
 //! The embedded one is the program itself, called with [`SERVE`]: its `main` hands that over to [`serve`].
 
@@ -26,7 +26,7 @@ pub struct Server {
     _keeps: Keeps,
 }
 
-/// What lives as long as the server; its drop ends the processes.
+/// Resources of the server; dropping them ends the processes.
 #[expect(dead_code, reason = "held for its drop")]
 #[derive(Debug)]
 enum Keeps {
@@ -80,19 +80,19 @@ impl Server {
         })
     }
 
-    /// What it is called in tables.
+    /// Name in tables.
     #[must_use]
     pub fn who(&self) -> &'static str {
         self.who
     }
 
-    /// Where it answers.
+    /// Address.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Who may do everything.
+    /// Administrator.
     #[must_use]
     pub fn admin(&self) -> &Identity {
         &self.admin

@@ -31,7 +31,7 @@ impl Etcd {
         let (send, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            // How it ended shows in the requests.
+            // The result is visible in the requests.
             let _ = connection.await;
         });
         Ok(Self {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_has_lengths_before_its_parts() {
+    fn a_message_has_length_prefixes() {
         let deletion = message("a", "b", None);
         assert_eq!(&deletion[..7], [0, 0, 0, 0, 20, 0x0A, 18]);
         assert_eq!(&deletion[7..], b"/registry/pods/a/b");

@@ -35,14 +35,14 @@ type Failure = Box<dyn Error + Send + Sync>;
 const PODS: usize = 30_000;
 const PODS_QUICK: usize = 2_000;
 
-/// How often the first sync is measured: how much memory Go has taken depends on when it last collected garbage.
+/// Repetitions of the first sync: the memory of Go depends on the time of its last garbage collection.
 const RUNS: usize = 3;
 
-/// How long a participant is left alone before its steady memory is looked at.
+/// Idle time before the steady memory is measured.
 const SETTLE: Duration = Duration::from_secs(3);
 const SETTLE_QUICK: Duration = Duration::from_millis(500);
 
-/// How long a forced relist may take to begin.
+/// Timeout for the start of a forced relist.
 const RELIST_LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {

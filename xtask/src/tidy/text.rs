@@ -52,16 +52,26 @@ pub(super) fn no_unfinished_mark_without_a_link(tree: &Tree) -> Vec<Complaint> {
 }
 
 /// Phrases that do not name their subject. `CONTRIBUTING.md` says what to write instead.
-const STOCK_PHRASES: [&str; 5] = ["somebody", "nobody", "whoever", "those who", "may not"];
+const STOCK_PHRASES: [&str; 8] = [
+    "somebody",
+    "nobody",
+    "anybody",
+    "everybody",
+    "whoever",
+    "those who",
+    "may not",
+    "is told",
+];
 
 /// Words that do not begin a sentence of rustdoc.
 const STOCK_BEGINNINGS: [&str; 4] = ["What ", "Who ", "Whoever ", "Those "];
 
-/// Rejects stock phrases in rustdoc, errors and log lines of the crates.
+/// Rejects stock phrases in rustdoc, errors and log lines of crates and benchmarks.
 pub(super) fn plain_words(tree: &Tree) -> Vec<Complaint> {
     let sources = tree.with_extension(".rs").filter(|file| {
         let is_test = file.path.contains("/tests/") || file.path.ends_with("tests.rs");
-        file.path.starts_with("crates/") && file.path.contains("/src/") && !is_test
+        let is_product = ["crates/", "bench/"].iter().any(|dir| file.path.starts_with(dir));
+        is_product && file.path.contains("/src/") && !is_test
     });
     let lines = sources.flat_map(|file| {
         let lines = file.text.lines().enumerate();

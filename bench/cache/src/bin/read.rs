@@ -18,7 +18,7 @@ use steersman_core::ObjectKey;
 /// Which representation this process is about; none in the first one.
 const STORE: &str = "BENCH_STORE";
 
-/// What reads and mappings here need of a Pod.
+/// The fields of a Pod that reads and mappings use.
 #[derive(Deserialize)]
 struct Placed {
     metadata: Owned,
@@ -95,7 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Each representation has a process of its own, as each peer has: what one leaves of the heap is not the next one's.
+/// Each representation runs in a separate process, like each peer, so that none inherits the heap of another.
 fn each_in_its_own_process() -> Result<(), Box<dyn Error>> {
     let _driver = participant::lifeline();
     for name in ["bytes", "decoded", "projection"] {

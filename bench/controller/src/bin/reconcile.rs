@@ -20,10 +20,10 @@ use steersman::{
 };
 use tokio::sync::Notify;
 
-/// How long a manager that has nothing to do is looked at.
+/// Observation time of an idle manager.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Reconciles that have ended, and who waits for how many.
+/// Number of completed reconciles, and the number to wait for.
 #[derive(Default)]
 struct Count {
     ended: AtomicUsize,
@@ -130,7 +130,7 @@ async fn measure(told: &Told, start: Start, count: &Count) -> Row {
             row(told, start, told.n)
         }
         "idle" => {
-            // What the first reconciles leave behind is not idleness.
+            // Not idle while the first reconciles complete.
             tokio::time::sleep(Duration::from_secs(2)).await;
             let start = Start::now();
             tokio::time::sleep(IDLE).await;

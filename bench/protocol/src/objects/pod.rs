@@ -60,8 +60,8 @@ pub fn pod(index: usize) -> Value {
     pod
 }
 
-/// What a server notes of who wrote which field: the controller manager all but the status, and the kubelet that. It was
-/// compared with what kube-apiserver 1.37 noted for the same Pod: it is the same to the byte, but for the order.
+/// Returns the managed fields: the controller manager owns all fields except the status, which the kubelet owns. Except for
+/// their order they are equal to those of kube-apiserver 1.37 for the same Pod.
 fn managed_fields(pod: &Value, time: &str) -> Value {
     let entry = |manager: &str, fields: Value| {
         json!({
@@ -80,7 +80,7 @@ fn managed_fields(pod: &Value, time: &str) -> Value {
     json!([entry("kube-controller-manager", written), kubelet])
 }
 
-/// The keys by which the items of a list are told apart, where they are; other lists are written as a whole.
+/// Merge keys of lists; other lists are atomic.
 fn keys_of(list: &str) -> &'static [&'static str] {
     match list {
         "containers" | "env" | "volumes" => &["name"],
@@ -95,7 +95,7 @@ fn keys_of(list: &str) -> &'static [&'static str] {
 
 /// The set of fields in `value`, as FieldsV1 writes it.
 fn fields_of(name: &str, value: &Value) -> Value {
-    // What is written as a whole, says the schema.
+    // Atomic fields according to the schema.
     let atomic = [
         "fieldRef",
         "secretKeyRef",
@@ -137,7 +137,7 @@ fn fields_of(name: &str, value: &Value) -> Value {
     }
 }
 
-/// Required parts of an object exist with it, so that nobody is noted for their existence.
+/// Required parts of an object exist with it, so managed fields do not list them.
 fn without_itself(fields: Value) -> Map<String, Value> {
     let Value::Object(mut fields) = fields else {
         return Map::new();
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_has_the_size_that_is_promised_and_content_of_its_own() {
+    fn a_pod_has_the_documented_size_and_unique_content() {
         let sizes: Vec<usize> = (0..100).map(|index| pod(index).to_string().len()).collect();
         let mean = sizes.iter().sum::<usize>() / sizes.len();
         assert!((5_250..5_550).contains(&mean), "{mean}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_that_of_its_pod() {
+    fn a_key_matches_its_pod() {
         let (namespace, name) = pod_key(4_711);
         assert_eq!(pod(4_711)["metadata"]["namespace"], namespace);
         assert_eq!(pod(4_711)["metadata"]["name"], name);

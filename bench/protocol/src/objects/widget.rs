@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_widget_has_the_size_that_is_promised() {
+    fn a_widget_has_the_documented_size() {
         let widget = widget(77, 78);
         assert!((1_150..1_300).contains(&widget.len()), "{}", widget.len());
         let value: serde_json::Value = serde_json::from_str(&widget).unwrap();

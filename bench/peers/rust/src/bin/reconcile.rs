@@ -84,7 +84,7 @@ struct Condition {
     last_transition_time: String,
 }
 
-/// Reconciles that have ended, and who waits for how many.
+/// Number of completed reconciles, and the number to wait for.
 #[derive(Default)]
 struct Count {
     ended: AtomicUsize,
