@@ -38,6 +38,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod apiservice;
 mod apply;
 mod auth;

@@ -69,6 +69,11 @@ impl Failure {
         Self::plain(StatusCode::NOT_FOUND, "404 page not found\n")
     }
 
+    /// Returns the failure of a handler that stops until an admission task is done. No client sees it.
+    pub(crate) fn suspended() -> Self {
+        Self::internal("the request waits for admission")
+    }
+
     /// Creates a failure that is sent as plain text.
     pub(crate) fn plain(code: StatusCode, text: &str) -> Self {
         Self {

@@ -35,13 +35,13 @@ pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object)
     Ok(())
 }
 
-/// Runs the validating plugins on a valid object. Returns the quota usage to charge once the object is stored.
+/// Runs the validating plugins on a valid object, except the quota, which comes after all others.
 pub(crate) fn check_write(
     cx: &mut Context<'_>,
     target: &Target,
     old: Option<&Object>,
     object: &Object,
-) -> Result<quota::Charges> {
+) -> Result<()> {
     let resource = &target.resource;
     let is_limited = match target.subresource.as_str() {
         "" => resource.is("", "persistentvolumeclaims") || resource.is("", "pods") && old.is_none(),
@@ -57,8 +57,7 @@ pub(crate) fn check_write(
     if old.is_none() && resource.is("networking.k8s.io", "ingresses") {
         classes::warn_of_annotation(cx, object);
     }
-    security::check(cx, target, old, object)?;
-    quota::check(cx, target, old, object)
+    security::check(cx, target, old, object)
 }
 
 /// Namespaces that cannot be deleted.

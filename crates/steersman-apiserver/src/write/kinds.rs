@@ -67,7 +67,7 @@ fn give_address(cx: &mut Context<'_>, object: &mut Object) {
     }
     let headless = spec.get("clusterIP") == Some(&json!("None"));
     if !spec.contains_key("clusterIP") {
-        let host = cx.state.next_count() + 9;
+        let host = cx.state.repeated_count() + 9;
         spec.insert(
             "clusterIP".to_owned(),
             json!(format!("10.0.{}.{}", host / 250 % 250, host % 250 + 1)),
