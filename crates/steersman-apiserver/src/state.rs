@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) garbage_collection: bool,
     pub(crate) namespace_deletion: bool,
     pub(crate) quota_usage: bool,
+    /// Webhook configurations take effect.
+    pub(crate) webhooks: bool,
     /// Background work runs with the write that causes it.
     pub(crate) immediate: bool,
 }
@@ -52,6 +54,7 @@ pub(crate) struct State {
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,
     pub(crate) world: crate::workloads::World,
+    pub(crate) hooks: crate::admission::Hooks,
 }
 
 impl State {

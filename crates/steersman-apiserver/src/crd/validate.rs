@@ -12,6 +12,7 @@ use crate::{
     state::Context,
     status::FieldError,
     store::{Object, metadata_of},
+    write::checks::webhook,
 };
 
 /// Validates a CRD.
@@ -36,6 +37,7 @@ pub(crate) fn check(_cx: &Context<'_>, old: Option<&Object>, object: &Object, er
     check_scope(&text(&["spec", "scope"]), errors);
     check_names(object, errors);
     check_versions(object, errors);
+    webhook::conversion(at(object, &["spec", "conversion"]), errors);
     if let Some(old) = old {
         check_change(old, object, errors);
     }

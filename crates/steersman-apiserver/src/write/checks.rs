@@ -8,6 +8,7 @@ mod limits;
 mod network;
 mod pod;
 mod settings;
+pub(crate) mod webhook;
 mod workload;
 
 use serde_json::{Map, Value, json};
@@ -57,6 +58,10 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
             settings::binding(target.resource.namespaced, old, &whole, &mut errors)
         }
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => webhook::configuration(&whole, &mut errors),
         ("coordination.k8s.io", "leases") => settings::lease(&whole, &mut errors),
         _ => {}
     }
