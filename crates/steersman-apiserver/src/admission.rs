@@ -290,10 +290,9 @@ pub(crate) fn mutate(cx: &mut Context<'_>, write: Write<'_>) -> Result<Option<Ob
     Ok(run(cx, Phase::Mutate, write)?.and_then(|outcome| outcome.object))
 }
 
-/// Runs the validating phase on a valid object.
-///
-/// Policies, which need no network, belong here before the hooks: under the lock, on [`attributes`].
+/// Runs the validating phase on a valid object: policies, which need no network, and then the hooks.
 pub(crate) fn validate(cx: &mut Context<'_>, write: Write<'_>) -> Result<()> {
+    crate::policy::check(cx, write)?;
     run(cx, Phase::Validate, write).map(|_| ())
 }
 

@@ -257,6 +257,7 @@ impl Builder {
             compaction: crate::store::compaction::Compaction::default(),
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
+            policies: crate::policy::Policies::default(),
             world: workloads::World::new(self.workloads),
         };
         furnish(&mut Context::of_server(&mut state, self.clock.now()));

@@ -29,7 +29,6 @@ impl Scope {
             "namespaceObject" => Some(Type::Object(&types::NAMESPACE)),
             "params" if self.has_params => Some(Type::Dyn),
             "variables" if self.variables.is_some() => Some(Type::Variables),
-            "bool" | "int" | "uint" | "double" | "string" | "bytes" | "list" | "map" | "null_type" => None,
             _ => None,
         }
     }
@@ -110,7 +109,9 @@ impl Checker<'_> {
                 if select.test { Type::Bool } else { field }
             }
             Expr::List(list) => {
-                list.elements.iter().for_each(|element| drop(self.visit(element)));
+                for element in &list.elements {
+                    self.visit(element);
+                }
                 Type::List
             }
             Expr::Map(map) => {
@@ -127,7 +128,9 @@ impl Checker<'_> {
                 if let Some(Expr::Ident(library)) = target.map(|target| &target.expr)
                     && let Some(found) = types::function(&format!("{library}.{}", call.func_name), true)
                 {
-                    call.args.iter().for_each(|argument| drop(self.visit(argument)));
+                    for argument in &call.args {
+                        self.visit(argument);
+                    }
                     return found;
                 }
                 if let Some(Expr::Ident(name)) = target.map(|target| &target.expr)

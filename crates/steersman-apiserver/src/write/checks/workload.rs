@@ -12,7 +12,7 @@ fn selector(of: &str, spec: &Value, errors: &mut Errors<'_>) {
     if selector.is_null() {
         errors.required("spec.selector");
     } else {
-        label_selector(selector, errors);
+        label_selector("spec.selector", selector, errors);
         if is_empty(&selector["matchLabels"]) && is_empty(&selector["matchExpressions"]) {
             let detail = format!("empty selector is invalid for {of}");
             errors.invalid("spec.selector", selector, &detail);
@@ -35,9 +35,11 @@ fn is_valid(selector: &Value) -> bool {
     expressions.all(|expression| OPERATORS.contains(&text(expression, "operator")))
 }
 
-fn label_selector(selector: &Value, errors: &mut Errors<'_>) {
-    errors.labels("spec.selector.matchLabels", &selector["matchLabels"]);
-    for (path, expression) in items(selector, "matchExpressions", "spec.selector.matchExpressions") {
+/// Checks a label selector at a path.
+pub(super) fn label_selector(path: &str, selector: &Value, errors: &mut Errors<'_>) {
+    errors.labels(&format!("{path}.matchLabels"), &selector["matchLabels"]);
+    let path = format!("{path}.matchExpressions");
+    for (path, expression) in items(selector, "matchExpressions", &path) {
         let operator = text(expression, "operator");
         let count = expression["values"].as_array().map_or(0, Vec::len);
         match operator {
