@@ -301,6 +301,11 @@ pub(crate) fn attributes(cx: &Context<'_>, write: Write<'_>) -> Option<Attribute
     Some(write.attributes(cx.admission.as_ref()?.call))
 }
 
+/// Returns the user whose request is handled; `None` if no request asked for the write.
+pub(crate) fn user<'a>(cx: &'a Context<'_>) -> Option<&'a Identity> {
+    cx.admission.as_ref().map(|admission| &admission.call.identity)
+}
+
 /// Returns the outcome of a phase, or stops the handler until there is one.
 fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>) -> Result<Option<Outcome>> {
     if !is_wanted(cx, phase, write) {

@@ -11,6 +11,7 @@
 //! A policy applies from the next request on; the real server takes up to a second. If several policies deny a write,
 //! the answer names the first by name; the real server picks one at random.
 
+pub(crate) mod authorization;
 pub(crate) mod compiled;
 pub(crate) mod matching;
 mod params;

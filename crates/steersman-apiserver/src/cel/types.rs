@@ -299,6 +299,27 @@ const FUNCTIONS: &[(Type, &[&str])] = &[
     ),
 ];
 
+/// Methods of the authorizer, which is refused as a whole.
+const AUTHORIZER: &[(Type, &[&str])] = &[
+    (Type::Bool, &["allowed", "errored"]),
+    (Type::String, &["reason", "error"]),
+    (
+        Type::Dyn,
+        &[
+            "path",
+            "check",
+            "group",
+            "resource",
+            "serviceAccount",
+            "subresource",
+            "namespace",
+            "name",
+            "fieldSelector",
+            "labelSelector",
+        ],
+    ),
+];
+
 /// Functions that kube-cel also accepts without a target, unlike kube-apiserver.
 const METHODS: &[&str] = &[
     "contains",
@@ -328,6 +349,8 @@ pub(crate) fn function(name: &str, has_target: bool) -> Option<Type> {
     if !has_target && METHODS.contains(&name) {
         return None;
     }
-    let found = FUNCTIONS.iter().find(|(_, names)| names.contains(&name));
+    let methods = AUTHORIZER.iter().filter(|_| has_target);
+    let mut all = FUNCTIONS.iter().chain(methods);
+    let found = all.find(|(_, names)| names.contains(&name));
     found.map(|(result, _)| *result)
 }

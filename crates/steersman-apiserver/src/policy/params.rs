@@ -43,6 +43,10 @@ impl ParamKind {
         })
     }
 
+    pub(super) fn plural(&self) -> String {
+        self.resource.plural.clone()
+    }
+
     /// Returns the parameters that a binding refers to; none if they are absent and that is allowed.
     ///
     /// # Errors
