@@ -306,6 +306,12 @@ pub(crate) fn user<'a>(cx: &'a Context<'_>) -> Option<&'a Identity> {
     cx.admission.as_ref().map(|admission| &admission.call.identity)
 }
 
+/// Returns true if the handler stopped for a task, and so its failure is not the answer.
+pub(crate) fn is_waiting(cx: &Context<'_>) -> bool {
+    let admission = cx.admission.as_ref();
+    admission.is_some_and(|admission| admission.progress.pending.is_some())
+}
+
 /// Returns the outcome of a phase, or stops the handler until there is one.
 fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>) -> Result<Option<Outcome>> {
     if !is_wanted(cx, phase, write) {

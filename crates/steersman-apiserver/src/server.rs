@@ -258,6 +258,7 @@ impl Builder {
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
             policies: crate::policy::Policies::default(),
+            metrics: handler::metrics::Metrics::default(),
             world: workloads::World::new(self.workloads),
         };
         furnish(&mut Context::of_server(&mut state, self.clock.now()));

@@ -52,6 +52,7 @@ pub(crate) struct State {
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,
     pub(crate) policies: crate::policy::Policies,
+    pub(crate) metrics: crate::handler::metrics::Metrics,
     pub(crate) world: crate::workloads::World,
 }
 

@@ -106,7 +106,11 @@ fn check_names(object: &Object, errors: &mut Vec<FieldError>) {
     check_list(&names, "shortNames", errors);
     if !text("kind").is_empty() && text("kind") == text("listKind") {
         let detail = "kind and listKind may not be the same";
-        errors.push(FieldError::invalid("spec.names.listKind", &names["listKind"], detail));
+        errors.push(FieldError::invalid(
+            "spec.names.listKind",
+            &names["listKind"],
+            detail,
+        ));
     }
     check_list(&names, "categories", errors);
 }
@@ -136,7 +140,8 @@ fn versions(object: &Object) -> &[Value] {
 fn shared<'a>(versions: &'a [Value], pointer: &str) -> Option<&'a Value> {
     let first = versions.first()?.pointer(pointer)?;
     let mut all = versions.iter();
-    all.all(|version| version.pointer(pointer) == Some(first)).then_some(first)
+    all.all(|version| version.pointer(pointer) == Some(first))
+        .then_some(first)
 }
 
 const SCHEMA: &str = "/schema/openAPIV3Schema";
@@ -165,11 +170,16 @@ fn check_versions(object: &Object, errors: &mut Vec<FieldError>) {
             check_scale(&version["subresources"], &format!("{at}.subresources"), errors);
         }
     }
-    let storing = versions.iter().filter(|version| version["storage"] == json!(true));
+    let storing = versions
+        .iter()
+        .filter(|version| version["storage"] == json!(true));
     let storing = storing.count();
     let problems = [
         (seen.len() != versions.len(), "must contain unique version names"),
-        (storing != 1, "must have exactly one version marked as storage version"),
+        (
+            storing != 1,
+            "must have exactly one version marked as storage version",
+        ),
     ];
     for (_, detail) in problems.iter().filter(|(is_wrong, _)| *is_wrong) {
         let shown = Value::Array(versions.to_vec());
