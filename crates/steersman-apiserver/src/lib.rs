@@ -38,6 +38,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod apiservice;
 mod apply;
 mod auth;
@@ -56,6 +57,7 @@ mod listen;
 mod managed;
 mod names;
 mod observe;
+mod policy;
 mod protobuf;
 mod quantity;
 mod random;

@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
+    admission::Progress,
     apiservice,
     auth::{self, Authenticator, Identity, rbac, token::Signer},
     background,
@@ -91,11 +92,7 @@ impl ApiServer {
     /// request.
     pub fn step(&self) -> bool {
         let mut state = self.inner.lock();
-        let mut cx = Context {
-            state: &mut state,
-            now: self.inner.clock.now(),
-            warnings: Vec::new(),
-        };
+        let mut cx = Context::of_server(&mut state, self.inner.clock.now());
         background::expiry::expire(&mut cx);
         workloads::wake(&mut cx);
         let done = background::step(&mut cx);
@@ -260,13 +257,11 @@ impl Builder {
             compaction: crate::store::compaction::Compaction::default(),
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
+            policies: crate::policy::Policies::default(),
+            metrics: handler::metrics::Metrics::default(),
             world: workloads::World::new(self.workloads),
         };
-        furnish(&mut Context {
-            state: &mut state,
-            now: self.clock.now(),
-            warnings: Vec::new(),
-        });
+        furnish(&mut Context::of_server(&mut state, self.clock.now()));
         let revisions = watch::Sender::new(state.store.revision());
         ApiServer {
             inner: Arc::new(Inner {
@@ -339,11 +334,7 @@ impl Inner {
     /// Runs the simulated work that is due.
     pub(crate) fn tick(&self) {
         let mut state = self.lock();
-        let mut cx = Context {
-            state: &mut state,
-            now: self.clock.now(),
-            warnings: Vec::new(),
-        };
+        let mut cx = Context::of_server(&mut state, self.clock.now());
         workloads::wake(&mut cx);
         if cx.state.settings.immediate {
             while background::step(&mut cx) {}
@@ -385,11 +376,7 @@ impl Inner {
         }
         let identified = {
             let mut state = self.lock();
-            let mut cx = Context {
-                state: &mut state,
-                now: self.clock.now(),
-                warnings: Vec::new(),
-            };
+            let mut cx = Context::of_server(&mut state, self.clock.now());
             auth::authenticate(&mut cx, call)
         };
         match identified {
@@ -422,14 +409,21 @@ impl Inner {
     async fn answer(self: &Arc<Self>, call: &Call, effects: &[Effect]) -> Response<Body> {
         let mut patience = None;
         let mut raced = false;
+        let mut progress = Progress::default();
         loop {
             let race = !raced && effects.iter().any(|effect| matches!(effect, Effect::Race));
             raced = true;
-            let outcome = self.dispatch(call, race);
-            let reply = match outcome {
+            let (outcome, mut warnings) = self.dispatch(call, race, &mut progress);
+            if let Some(task) = progress.take_pending() {
+                let outcome = task.run().await;
+                progress.record(&task, outcome);
+                continue;
+            }
+            let mut reply = match outcome {
                 Ok(reply) => reply,
-                Err(failure) => return failed(&failure),
+                Err(failure) => return warned(failed(&failure), &warnings),
             };
+            reply.warnings.append(&mut warnings);
             let Content::Wait(revision) = reply.content else {
                 return self.finish(call, effects, reply);
             };
@@ -450,13 +444,15 @@ impl Inner {
         }
     }
 
-    fn dispatch(&self, call: &Call, race: bool) -> crate::status::Result<Reply> {
+    /// Handles the request under the lock. If [`Progress::take_pending`] then returns a task, the reply is not final.
+    fn dispatch(
+        &self,
+        call: &Call,
+        race: bool,
+        progress: &mut Progress,
+    ) -> (crate::status::Result<Reply>, Vec<String>) {
         let mut state = self.lock();
-        let mut cx = Context {
-            state: &mut state,
-            now: self.clock.now(),
-            warnings: Vec::new(),
-        };
+        let mut cx = Context::of_server(&mut state, self.clock.now());
         let revision = cx.state.store.revision();
         cx.state.compaction.advance(cx.now, revision);
         background::expiry::expire(&mut cx);
@@ -464,17 +460,14 @@ impl Inner {
         if race {
             fault::race(&mut cx, call);
         }
-        let mut reply = handler::dispatch(&mut cx, call);
-        if let Ok(reply) = &mut reply {
-            reply.warnings.append(&mut cx.warnings);
-        }
+        let (reply, warnings) = progress.attempt(&mut cx, call);
         if cx.state.settings.immediate {
             while background::step(&mut cx) {}
         }
         let revision = state.store.revision();
         drop(state);
         self.announce(revision);
-        reply
+        (reply, warnings)
     }
 
     fn finish(self: &Arc<Self>, call: &Call, effects: &[Effect], reply: Reply) -> Response<Body> {
@@ -530,11 +523,15 @@ impl Inner {
                 response.headers_mut().insert(name, value);
             }
         }
-        for value in warning::headers(&reply.warnings) {
-            response.headers_mut().append(header::WARNING, value);
-        }
-        response
+        warned(response, &reply.warnings)
     }
+}
+
+fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+    for value in warning::headers(warnings) {
+        response.headers_mut().append(header::WARNING, value);
+    }
+    response
 }
 
 fn respond(code: StatusCode, body: Body) -> Response<Body> {

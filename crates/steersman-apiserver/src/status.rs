@@ -69,6 +69,11 @@ impl Failure {
         Self::plain(StatusCode::NOT_FOUND, "404 page not found\n")
     }
 
+    /// Returns the failure of a handler that stops until an admission task is done. No client sees it.
+    pub(crate) fn suspended() -> Self {
+        Self::internal("the request waits for admission")
+    }
+
     /// Creates a failure that is sent as plain text.
     pub(crate) fn plain(code: StatusCode, text: &str) -> Self {
         Self {
@@ -103,6 +108,22 @@ impl Failure {
         Self {
             details: Some(failure.details.clone().unwrap_or_default()),
             ..failure
+        }
+    }
+
+    /// Returns the rejection of an admission policy; its status code follows from the reason.
+    pub(crate) fn denied_by_policy(of: Qualified<'_>, name: &str, why: &str, reason: &str) -> Self {
+        let (code, reason) = match reason {
+            "Forbidden" => (StatusCode::FORBIDDEN, "Forbidden"),
+            "Unauthorized" => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+            "RequestEntityTooLarge" => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+            _ => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+        };
+        let forbidden = Self::forbidden(of, name, why).detail("causes", json!([{"message": why}]));
+        Self {
+            code,
+            reason,
+            ..forbidden
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Call, Reply, Target, WriteOptions, Written, decode, object_reply};
 use crate::{
+    admission::{self as hooks, Write},
     managed,
     state::Context,
     status::{Failure, FieldError, Result},
@@ -22,12 +23,7 @@ pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     let (mut object, warnings) = decode::body(call, target, options.validation)?;
     managed::on_update(cx, target, None, &mut object, &options.manager);
     let written = insert(cx, target, object, &options)?;
-    let code = if kinds::answers_create_with_ok(target) {
-        StatusCode::OK
-    } else {
-        StatusCode::CREATED
-    };
-    Ok(object_reply(call, target, code, &written)?.warned(warnings))
+    Ok(object_reply(call, target, StatusCode::CREATED, &written)?.warned(warnings))
 }
 
 /// Completes, validates and stores a new object.
@@ -45,6 +41,7 @@ pub(crate) fn insert(
     };
     admission::check_create(cx, &named)?;
     admission::change_new(cx, &named, &mut object)?;
+    mutate(cx, &named, &mut object, options.dry_run)?;
     prepare(cx, &named, &mut object);
     kinds::prepare_create(cx, &named, &mut object)?;
     let generated = !name.is_empty() && metadata_of(&object).get("generateName").is_some();
@@ -59,7 +56,9 @@ pub(crate) fn insert(
     if !errors.is_empty() {
         return Err(Failure::invalid(resource.qualified_kind(), &name, &errors));
     }
-    let charges = admission::check_write(cx, &named, None, &object)?;
+    admission::check_write(cx, &named, None, &object)?;
+    hooks::validate(cx, Write::create(&named, &object, options.dry_run))?;
+    let charges = admission::quota::check(cx, &named, None, &object)?;
     if !options.dry_run {
         let revision = take_revision(&mut object);
         let is_post = target.name.is_empty();
@@ -86,6 +85,14 @@ pub(crate) fn insert(
     let stored = cx.put(resource, &named.key(), object);
     admission::quota::charge(cx, charges);
     Ok(Written::Stored(stored))
+}
+
+/// Runs the mutating hooks on a new object.
+fn mutate(cx: &mut Context<'_>, target: &Target, object: &mut Object, dry_run: bool) -> Result<()> {
+    if let Some(changed) = hooks::mutate(cx, Write::create(target, object, dry_run))? {
+        *object = changed;
+    }
+    Ok(())
 }
 
 /// Removes `resourceVersion` from a new object and returns it; zero if it is absent or not a number.

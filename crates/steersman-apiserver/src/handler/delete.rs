@@ -18,6 +18,7 @@ use super::{
     update::{bump_generation, current, finalizers, is_done_for, stamp},
 };
 use crate::{
+    admission::{self as hooks, Write},
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
     store::{Object, Stored, metadata_of},
@@ -114,6 +115,22 @@ impl DeleteOptions {
     }
 }
 
+/// Returns the options as admission hooks see them.
+pub(crate) fn shown_options(call: &Call) -> Value {
+    let sent = if call.body.is_empty() {
+        from_query(call)
+    } else {
+        from_body(call).unwrap_or_default()
+    };
+    let mut shown = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+    for (key, value) in sent.as_object().into_iter().flatten() {
+        if !matches!(key.as_str(), "kind" | "apiVersion") && !value.is_null() {
+            shown[key] = value.clone();
+        }
+    }
+    shown
+}
+
 fn from_body(call: &Call) -> Result<Value> {
     decode::value(call, "DeleteOptions", &mut Vec::new())
 }
@@ -187,6 +204,7 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         .ok_or_else(|| target.not_found())?;
     check_preconditions(target, &existing, options)?;
     let old = current(target, &existing);
+    admit(cx, target, &old, options.dry_run)?;
     let mut object = old.clone();
     let deleting = metadata_of(&old).contains_key("deletionTimestamp");
     propagate(target, &mut object, options);
@@ -230,6 +248,13 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         &target.key(),
         object,
     ))))
+}
+
+/// Runs the admission hooks of a deletion.
+fn admit(cx: &mut Context<'_>, target: &Target, old: &Object, dry_run: bool) -> Result<()> {
+    let write = Write::delete(target, old, dry_run);
+    hooks::mutate(cx, write)?;
+    hooks::validate(cx, write)
 }
 
 /// Removes an object of a kind with graceful deletion. As the real server does, it first marks the object, which

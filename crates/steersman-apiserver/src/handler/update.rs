@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Call, Reply, Target, WriteOptions, Written, create, decode, object_reply};
 use crate::{
+    admission::{self as hooks, Write},
     managed,
     resource::Resource,
     state::Context,
@@ -102,8 +103,12 @@ pub(crate) fn replace(
     dry_run: bool,
 ) -> Result<Written> {
     let resource = &target.resource;
-    check_preconditions(target, existing, &object)?;
     let old = current(target, existing);
+    check_uid(target, &existing.text("uid"), &object)?;
+    if let Some(changed) = hooks::mutate(cx, Write::update(target, &old, &object, dry_run))? {
+        object = changed;
+    }
+    check_revision(target, existing, &object)?;
     restore(target, &old, &mut object);
     kinds::prepare_update(cx, target, &old, &mut object)?;
     count_generation(target, &old, &mut object);
@@ -113,7 +118,9 @@ pub(crate) fn replace(
     if !errors.is_empty() {
         return Err(Failure::invalid(resource.qualified_kind(), &target.name, &errors));
     }
-    let charges = admission::check_write(cx, target, Some(&old), &object)?;
+    admission::check_write(cx, target, Some(&old), &object)?;
+    hooks::validate(cx, Write::update(target, &old, &object, dry_run))?;
+    let charges = admission::quota::check(cx, target, Some(&old), &object)?;
     stamp(&mut object, existing.revision);
     managed::ignore_timestamps(&old, &mut object);
     if is_done_for(target, &object) {
@@ -140,10 +147,9 @@ pub(super) fn stamp(object: &mut Object, revision: u64) {
     }
 }
 
-/// Checks that the uid and `resourceVersion` of the request equal those of the stored object.
-fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> Result<()> {
+/// Checks that the `resourceVersion` of the request equals that of the stored object.
+fn check_revision(target: &Target, existing: &Stored, object: &Object) -> Result<()> {
     let resource = &target.resource;
-    check_uid(target, &existing.text("uid"), object)?;
     let version = metadata_of(object).get("resourceVersion").and_then(Value::as_str);
     let version = version.unwrap_or_default();
     if version.is_empty() || version == "0" {

@@ -3,6 +3,7 @@
 //!
 //! The recorded conversations `pods`, `workloads`, `networks` and `settings` cover each rule.
 
+mod admission;
 mod event;
 mod limits;
 mod network;
@@ -56,6 +57,12 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
         }
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
             settings::binding(target.resource.namespaced, old, &whole, &mut errors)
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+            admission::policy(&whole, &mut errors)
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            admission::binding(&whole, &mut errors)
         }
         ("coordination.k8s.io", "leases") => settings::lease(&whole, &mut errors),
         _ => {}
