@@ -19,7 +19,6 @@
 mod hook;
 mod in_process;
 mod review;
-mod rule;
 mod run;
 mod selection;
 
@@ -31,6 +30,7 @@ use crate::{
     auth::Identity,
     crd::conversion::Conversion,
     handler::{self, Call, Reply, Target, patch::whole},
+    policy::matching,
     resource::api_version,
     server::Inner,
     state::Context,
@@ -231,6 +231,8 @@ pub(crate) struct Admit {
     pub(crate) attributes: Arc<Attributes>,
     /// The namespace of the request, for selectors.
     pub(crate) namespace: Option<Arc<Stored>>,
+    /// The requested resource in its other versions and groups.
+    pub(crate) equivalents: Vec<Target>,
     pub(crate) hooks: Arc<[Arc<Hook>]>,
     /// The keys of the hooks that [`Phase::Reinvoke`] calls again.
     pub(crate) only: Vec<String>,
@@ -402,10 +404,9 @@ pub(crate) fn mutate(
     Ok(second.and_then(|second| second.object).or(Some(object)))
 }
 
-/// Runs the validating phase on a valid object.
-///
-/// Policies, which need no network, belong here before the hooks: under the lock, on [`attributes`].
+/// Runs the validating phase on a valid object: policies, which need no network, and then the hooks.
 pub(crate) fn validate(cx: &mut Context<'_>, write: Write<'_>) -> Result<()> {
+    crate::policy::check(cx, write)?;
     run(cx, Phase::Validate, write, Vec::new()).map(|_| ())
 }
 
@@ -423,13 +424,31 @@ pub(crate) fn attributes(cx: &Context<'_>, write: Write<'_>) -> Option<Attribute
     Some(write.attributes(cx.admission.as_ref()?.call))
 }
 
+/// Returns the user whose request is handled; `None` if no request asked for the write.
+pub(crate) fn user<'a>(cx: &'a Context<'_>) -> Option<&'a Identity> {
+    cx.admission.as_ref().map(|admission| &admission.call.identity)
+}
+
+/// Returns true if the handler stopped for a task, and so its failure is not the answer.
+pub(crate) fn is_waiting(cx: &Context<'_>) -> bool {
+    let admission = cx.admission.as_ref();
+    admission.is_some_and(|admission| admission.progress.pending.is_some())
+}
+
 /// Returns the outcome of a phase, or stops the handler until there is one.
 fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>, only: Vec<String>) -> Result<Option<Outcome>> {
     let hooks = match phase {
         Phase::Mutate | Phase::Reinvoke => &cx.state.hooks.mutating,
         Phase::Validate => &cx.state.hooks.validating,
     };
-    if !is_wanted(hooks, write) {
+    if hooks.is_empty() || hook::is_exempt(&write.target.resource) {
+        return Ok(None);
+    }
+    let equivalents = matching::equivalents(write.target, &cx.state.registry);
+    // Selectors and conditions are evaluated later.
+    let selects =
+        |hook: &Arc<Hook>| selection::by_rules(hook, write.operation, write.target, &equivalents).is_some();
+    if !hooks.iter().any(selects) {
         return Ok(None);
     }
     let hooks = Arc::clone(hooks);
@@ -446,6 +465,7 @@ fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>, only: Vec<String>) 
         phase,
         attributes: Arc::new(attributes),
         namespace,
+        equivalents,
         hooks,
         only,
     };
@@ -453,13 +473,4 @@ fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>, only: Vec<String>) 
         admission.progress.pending = Some(Task::Admit(task));
     }
     Err(Failure::suspended())
-}
-
-/// Returns true if a hook might select the write; selectors and conditions are evaluated later.
-fn is_wanted(hooks: &[Arc<Hook>], write: Write<'_>) -> bool {
-    !hooks.is_empty()
-        && !hook::is_exempt(&write.target.resource)
-        && hooks
-            .iter()
-            .any(|hook| selection::version_for(hook, write.operation, write.target).is_some())
 }

@@ -84,6 +84,7 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
         admission::refresh(cx.state);
     }
     cx.state.expiry.note(resource, key, stored.revision, cx.now);
+    cx.state.policies.note(&resource.group, &resource.plural);
     let deleting = stored.is_deleting();
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
@@ -151,6 +152,7 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
         push(cx, Work::Namespace(namespace));
     }
     workloads::note(cx, resource, key, removed);
+    cx.state.policies.note(&resource.group, &resource.plural);
     note_usage(cx, resource, key);
     let key: Arc<str> = Arc::from(key);
     cx.state.owners.note(resource.storage, &key, None);

@@ -7,11 +7,12 @@
 //! Without optimisation, the parser of that crate takes 100 KB of stack for each pair of brackets. Rules are therefore
 //! compiled and evaluated on a separate stack, and rules that would not fit there are rejected.
 
-use kube_cel::{
-    CompiledSchema, ErrorKind, KubeCelExt as _, RootContext, Validator,
-    cel::{Context, Program},
-    compile_schema,
-};
+mod check;
+pub(crate) mod expression;
+mod lower;
+mod types;
+
+use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
 use serde_json::{Value, json};
 
 use crate::{status::FieldError, store::Object};
@@ -156,71 +157,6 @@ impl Rules {
             .into_iter()
             .map(|error| field_error(&new, &error))
             .collect()
-    }
-}
-
-/// One compiled expression with variables of its own, such as a match condition.
-pub(crate) struct Expression {
-    text: String,
-    program: Program,
-}
-
-impl std::fmt::Debug for Expression {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Expression").field(&self.text).finish()
-    }
-}
-
-impl Expression {
-    /// Compiles an expression.
-    ///
-    /// # Errors
-    /// Returns why the expression is rejected.
-    pub(crate) fn compile(text: &str) -> Result<Self, String> {
-        if let Some(excess) = excess(text) {
-            return Err(excess);
-        }
-        let program = with_room(|| Program::compile(text)).map_err(|error| error.to_string())?;
-        Ok(Self {
-            text: text.to_owned(),
-            program,
-        })
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Returns the first name that the expression reads and that is none of `known`.
-    pub(crate) fn unknown_variable(&self, known: &[&str]) -> Option<String> {
-        let references = self.program.references();
-        let unknown = references
-            .variables()
-            .into_iter()
-            .find(|name| !known.contains(name));
-        unknown.map(str::to_owned)
-    }
-
-    /// Evaluates the expression, which is a condition.
-    ///
-    /// # Errors
-    /// Returns the evaluator's error.
-    pub(crate) fn evaluate(&self, variables: &[(&str, &Value)]) -> Result<bool, String> {
-        with_room(|| {
-            let mut context = Context::default().with_all();
-            for (name, value) in variables {
-                let added = context.add_variable(*name, *value);
-                added.map_err(|error| error.to_string())?;
-            }
-            let result = self
-                .program
-                .execute(&context)
-                .map_err(|error| error.to_string())?;
-            match result {
-                kube_cel::cel::Value::Bool(met) => Ok(met),
-                _ => Err("the result is not a boolean".to_owned()),
-            }
-        })
     }
 }
 

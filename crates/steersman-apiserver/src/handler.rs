@@ -11,6 +11,7 @@ pub(crate) mod delete;
 pub(crate) mod discovery;
 mod health;
 mod logs;
+pub(crate) mod metrics;
 pub(crate) mod negotiate;
 pub(crate) mod openapi;
 pub(crate) mod options;
@@ -203,8 +204,22 @@ impl Reply {
 /// # Errors
 /// Returns the failure to respond with.
 pub(crate) fn dispatch(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
-    crate::auth::authorize::check(cx, call)?;
+    let authorized = crate::auth::authorize::check(cx, call);
     match Route::parse(&call.path) {
+        Route::Resource(path) => {
+            let result = authorized.and_then(|()| resource(cx, call, &path));
+            if !crate::admission::is_waiting(cx) {
+                cx.state.metrics.count(call, &path, &result);
+            }
+            result
+        }
+        route => authorized.and_then(|()| unstored(cx, call, route)),
+    }
+}
+
+/// Handles a request that addresses no resource.
+fn unstored(cx: &mut Context<'_>, call: &Call, route: Route) -> Result<Reply> {
+    match route {
         Route::Resource(path) => resource(cx, call, &path),
         Route::CoreVersions => discovery::core(cx, call),
         Route::Groups => discovery::groups(cx, call),
@@ -218,6 +233,7 @@ fn other(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     let path = call.path.trim_end_matches('/');
     match path {
         "/version" => Ok(Reply::json(StatusCode::OK, &discovery::version())),
+        "/metrics" => Ok(metrics::answer(cx)),
         "" => Ok(Reply::json(StatusCode::OK, &discovery::paths(cx))),
         "/openapi/v2" => Ok(openapi::version_2(call)),
         "/openapi/v3" => Ok(openapi::index(cx)),

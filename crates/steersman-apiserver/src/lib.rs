@@ -57,6 +57,7 @@ mod listen;
 mod managed;
 mod names;
 mod observe;
+mod policy;
 mod protobuf;
 mod quantity;
 mod random;

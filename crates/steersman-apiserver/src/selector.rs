@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Label and field selectors.
 
+mod structured;
+
 use serde_json::{Map, Value};
 
 use crate::{
@@ -110,37 +112,6 @@ impl Requirement {
                 .zip(bound)
                 .is_some_and(|(value, bound)| value < bound),
         }
-    }
-}
-
-/// Reads a `LabelSelector`; requirements that validation rejects match nothing.
-pub(crate) fn structured(selector: Option<&Value>) -> Selector {
-    let selector = selector.cloned().unwrap_or_default();
-    let labels = selector.get("matchLabels").and_then(Value::as_object);
-    let equal = labels.into_iter().flatten().map(|(key, value)| Requirement {
-        key: key.clone(),
-        operator: Operator::In,
-        values: vec![value.as_str().unwrap_or_default().to_owned()],
-    });
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    let expressions = expressions.into_iter().flatten().map(|expression| {
-        let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
-        let values = expression.get("values").and_then(Value::as_array);
-        let values = values.into_iter().flatten().filter_map(Value::as_str);
-        Requirement {
-            key: text("key").to_owned(),
-            operator: match text("operator") {
-                "NotIn" => Operator::NotIn,
-                "Exists" => Operator::Exists,
-                "DoesNotExist" => Operator::Absent,
-                _ => Operator::In,
-            },
-            values: values.map(str::to_owned).collect(),
-        }
-    });
-    Selector {
-        labels: equal.chain(expressions).collect(),
-        fields: Vec::new(),
     }
 }
 

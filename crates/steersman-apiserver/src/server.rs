@@ -326,6 +326,8 @@ impl Builder {
             compaction: crate::store::compaction::Compaction::default(),
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
+            policies: crate::policy::Policies::default(),
+            metrics: handler::metrics::Metrics::default(),
             world: workloads::World::new(self.workloads),
             hooks: Hooks {
                 in_process: self.hooks,

@@ -53,6 +53,8 @@ pub(crate) struct State {
     /// The uid and generation of each served CRD.
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,
+    pub(crate) policies: crate::policy::Policies,
+    pub(crate) metrics: crate::handler::metrics::Metrics,
     pub(crate) world: crate::workloads::World,
     pub(crate) hooks: crate::admission::Hooks,
 }

@@ -130,6 +130,22 @@ impl Failure {
         }
     }
 
+    /// Returns the rejection of an admission policy; its status code follows from the reason.
+    pub(crate) fn denied_by_policy(of: Qualified<'_>, name: &str, why: &str, reason: &str) -> Self {
+        let (code, reason) = match reason {
+            "Forbidden" => (StatusCode::FORBIDDEN, "Forbidden"),
+            "Unauthorized" => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+            "RequestEntityTooLarge" => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+            _ => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+        };
+        let forbidden = Self::forbidden(of, name, why).detail("causes", json!([{"message": why}]));
+        Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            ..forbidden
+        }
+    }
+
     pub(crate) fn not_found(of: Qualified<'_>, name: &str) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,

@@ -3,16 +3,14 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{
-    in_process::{MutatingHook, ValidatingHook},
-    rule::Rule,
-};
+use super::in_process::{MutatingHook, ValidatingHook};
 use crate::{
-    cel::Expression,
+    cel::expression::Expression,
+    policy::compiled::conditions,
     resource::Resource,
-    selector::{self, Selector},
+    selector::Selector,
     state::{Context, State},
     webhook::Client,
 };
@@ -39,7 +37,8 @@ pub(crate) struct Hook {
     pub(crate) name: String,
     /// The name of the configuration; empty for closures.
     pub(crate) configuration: String,
-    pub(crate) rules: Vec<Rule>,
+    /// As in the configuration.
+    pub(crate) rules: Vec<Value>,
     pub(crate) namespaces: Selector,
     pub(crate) objects: Selector,
     pub(crate) conditions: Vec<Expression>,
@@ -83,11 +82,6 @@ impl Hook {
                 .cloned()
                 .unwrap_or_default()
         };
-        let conditions = list("matchConditions");
-        let conditions = conditions.iter().filter_map(|condition| {
-            let expression = condition.get("expression")?.as_str()?;
-            Expression::compile(expression).ok()
-        });
         let versions = list("admissionReviewVersions");
         let known = versions.iter().find_map(|version| match version.as_str()? {
             "v1" => Some("v1"),
@@ -98,10 +92,10 @@ impl Hook {
         Self {
             name: text("name").to_owned(),
             configuration: configuration.to_owned(),
-            rules: list("rules").iter().map(Rule::of).collect(),
-            namespaces: selector::structured(webhook.get("namespaceSelector")),
-            objects: selector::structured(webhook.get("objectSelector")),
-            conditions: conditions.collect(),
+            rules: list("rules"),
+            namespaces: Selector::structured(&webhook["namespaceSelector"]),
+            objects: Selector::structured(&webhook["objectSelector"]),
+            conditions: conditions(webhook),
             call: Call::Webhook(webhook.get("clientConfig").and_then(Client::of)),
             ignores_failure: text("failurePolicy") == "Ignore",
             is_equivalent: text("matchPolicy") == "Equivalent",
@@ -117,7 +111,9 @@ impl Hook {
         Self {
             name,
             configuration: String::new(),
-            rules: vec![Rule::everything()],
+            rules: vec![
+                json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}),
+            ],
             namespaces: Selector::default(),
             objects: Selector::default(),
             conditions: Vec::new(),

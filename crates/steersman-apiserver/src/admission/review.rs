@@ -3,42 +3,24 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    Attributes, Phase,
-    selection::{Invocation, in_version},
+use super::{Attributes, Phase, selection::in_version};
+use crate::{
+    jsonpatch,
+    policy::{self, matching::Matched},
+    status::Failure,
 };
-use crate::{jsonpatch, status::Failure};
 
 /// Builds the `request` of a review.
-pub(crate) fn request(attributes: &Attributes, invocation: &Invocation, uid: &str) -> Value {
-    let target = &attributes.target;
-    let kind = invocation.kind(attributes);
-    let resource = |version: &str| json!({"group": target.resource.group, "version": version, "resource": target.resource.plural});
-    let shown = |object: &Option<Value>| in_version(attributes, invocation.version, object.as_ref());
-    let of = |kind: &super::GroupVersionKind| json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
-    let mut request = json!({
-        "uid": uid,
-        "kind": of(&kind),
-        "resource": resource(invocation.version_name(attributes)),
-        "requestKind": of(&attributes.kind),
-        "requestResource": resource(&target.version().name),
-        "operation": attributes.operation.name(),
-        "userInfo": attributes.user.info(),
-        "object": shown(&attributes.object),
-        "oldObject": shown(&attributes.old_object),
-        "dryRun": attributes.dry_run,
-        "options": attributes.options,
-    });
-    for (key, value) in [
-        ("subResource", target.subresource.as_str()),
-        ("requestSubResource", &target.subresource),
-        ("name", &target.name),
-        ("namespace", attributes.namespace()),
-    ] {
-        if !value.is_empty() {
-            request[key] = json!(value);
-        }
-    }
+pub(crate) fn request(attributes: &Attributes, matched: &Matched, uid: &str) -> Value {
+    let shown = |object: &Option<Value>| {
+        object
+            .as_ref()
+            .map(|object| in_version(attributes, matched, object))
+    };
+    let mut request = policy::request(attributes, matched);
+    request["uid"] = json!(uid);
+    request["object"] = json!(shown(&attributes.object));
+    request["oldObject"] = json!(shown(&attributes.old_object));
     request
 }
 

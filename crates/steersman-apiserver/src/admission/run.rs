@@ -11,9 +11,10 @@ use super::{
     hook::{Call, Hook},
     in_process::AdmissionRequest,
     review::{self, Unpatched},
-    selection::{self, Invocation},
+    selection,
 };
 use crate::{
+    policy::matching::Matched,
     server::Inner,
     status::{Failure, Result},
     store::Object,
@@ -63,13 +64,13 @@ impl Admit {
             if is_again && !self.only.contains(&hook.key()) {
                 continue;
             }
-            let selected = selection::select(hook, &attributes, self.namespace.as_deref());
-            let invocation = match selected {
-                Ok(Some(invocation)) => invocation,
+            let selected = selection::select(hook, &attributes, &self.equivalents, self.namespace.as_deref());
+            let matched = match selected {
+                Ok(Some(matched)) => matched,
                 Ok(None) => continue,
                 Err(failure) => return outcome.failed(failure),
             };
-            let answer = call(server, hook, &attributes, &invocation, self.phase).await;
+            let answer = call(server, hook, &attributes, &matched, self.phase).await;
             outcome.warnings.extend(answer.warnings);
             if let Some(object) = answer.object {
                 let shown = attributes.kind.shown(&attributes.target, &object);
@@ -96,16 +97,21 @@ impl Admit {
         let mut outcome = Outcome::default();
         let mut selected = Vec::new();
         for hook in self.hooks.iter() {
-            match selection::select(hook, &self.attributes, self.namespace.as_deref()) {
-                Ok(Some(invocation)) => selected.push((hook, invocation)),
+            match selection::select(
+                hook,
+                &self.attributes,
+                &self.equivalents,
+                self.namespace.as_deref(),
+            ) {
+                Ok(Some(matched)) => selected.push((hook, matched)),
                 Ok(None) => {}
                 Err(failure) => return outcome.failed(failure),
             }
         }
         let mut calls: FuturesUnordered<_> = selected
             .iter()
-            .map(|(hook, invocation)| async move {
-                let answer = call(server, hook, &self.attributes, invocation, self.phase).await;
+            .map(|(hook, matched)| async move {
+                let answer = call(server, hook, &self.attributes, matched, self.phase).await;
                 (hook, answer)
             })
             .collect();
@@ -146,7 +152,7 @@ async fn call(
     server: &Arc<Inner>,
     hook: &Hook,
     attributes: &Attributes,
-    invocation: &Invocation,
+    matched: &Matched,
     phase: Phase,
 ) -> Admitted {
     if attributes.dry_run && hook.has_side_effects {
@@ -154,7 +160,7 @@ async fn call(
         return Admitted::rejected(Rejection::Final(Failure::bad_request(message)));
     }
     let uid = server.lock().random.uid();
-    let request = review::request(attributes, invocation, &uid);
+    let request = review::request(attributes, matched, &uid);
     match &hook.call {
         Call::Webhook(Some(client)) => {
             let sent = review::review(hook.review, &request);
@@ -166,7 +172,7 @@ async fn call(
                     response.map_err(|error| format!("received invalid webhook response: {error}"))
                 });
             match response {
-                Ok(response) => admitted(hook, attributes, invocation, &request, response),
+                Ok(response) => admitted(hook, attributes, matched, &request, response),
                 Err(why) => Admitted::rejected(Rejection::Call(why)),
             }
         }
@@ -183,12 +189,12 @@ async fn call(
             };
             match verdict {
                 Err(denied) => Admitted::rejected(Rejection::Final(denied.failure(&hook.name))),
-                Ok(()) => changed(attributes, invocation, object, Vec::new()),
+                Ok(()) => changed(attributes, matched, object, Vec::new()),
             }
         }
         Call::Validating(closure) => match closure(&AdmissionRequest::new(request)) {
             Err(denied) => Admitted::rejected(Rejection::Final(denied.failure(&hook.name))),
-            Ok(()) => changed(attributes, invocation, None, Vec::new()),
+            Ok(()) => changed(attributes, matched, None, Vec::new()),
         },
     }
 }
@@ -197,7 +203,7 @@ async fn call(
 fn admitted(
     hook: &Hook,
     attributes: &Attributes,
-    invocation: &Invocation,
+    matched: &Matched,
     request: &Value,
     response: review::Response,
 ) -> Admitted {
@@ -209,11 +215,11 @@ fn admitted(
         };
     }
     if response.patch.is_empty() {
-        return changed(attributes, invocation, None, response.warnings);
+        return changed(attributes, matched, None, response.warnings);
     }
     let object = request.get("object").filter(|object| !object.is_null());
     match review::patched(object, &response.patch, &hook.name) {
-        Ok(object) => changed(attributes, invocation, object, response.warnings),
+        Ok(object) => changed(attributes, matched, object, response.warnings),
         Err(Unpatched::Call(why)) => Admitted {
             warnings: response.warnings,
             ..Admitted::rejected(Rejection::Call(why))
@@ -228,12 +234,12 @@ fn admitted(
 /// Decodes the object that a hook returned.
 fn changed(
     attributes: &Attributes,
-    invocation: &Invocation,
+    matched: &Matched,
     object: Option<Value>,
     warnings: Vec<String>,
 ) -> Admitted {
     let decoded: Result<Option<Object>> = object
-        .map(|object| selection::from_version(attributes, invocation.version, object))
+        .map(|object| selection::from_version(attributes, matched, object))
         .transpose();
     match decoded {
         Ok(object) => Admitted {

@@ -23,12 +23,7 @@ pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     let (mut object, warnings) = decode::body(call, target, options.validation)?;
     managed::on_update(cx, target, None, &mut object, &options.manager);
     let written = insert(cx, target, object, &options)?;
-    let code = if kinds::answers_create_with_ok(target) {
-        StatusCode::OK
-    } else {
-        StatusCode::CREATED
-    };
-    Ok(object_reply(call, target, code, &written)?.warned(warnings))
+    Ok(object_reply(call, target, StatusCode::CREATED, &written)?.warned(warnings))
 }
 
 /// Completes, validates and stores a new object.

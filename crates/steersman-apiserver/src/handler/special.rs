@@ -387,6 +387,11 @@ pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
         all.extend(annotations);
         object["metadata"]["annotations"] = json!(all);
     }
+    let labels = body.pointer("/metadata/labels").and_then(Value::as_object);
+    for (key, value) in labels.into_iter().flatten() {
+        object["metadata"]["labels"][key] = value.clone();
+    }
+    crate::write::admission::topology::label(cx, &mut object, node);
     let raw = Target {
         subresource: "binding".to_owned(),
         ..target.clone()

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Admission: the plugins that kube-apiserver enables by default, which reject or change writes.
 
+mod certificates;
 mod classes;
 mod limits;
 pub(crate) mod priority;
 pub(crate) mod quota;
+mod resize;
+mod runtime_class;
 mod security;
+pub(crate) mod topology;
 mod usage;
 
 use http::StatusCode;
@@ -27,6 +31,8 @@ pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object)
     if target.resource.is("", "pods") {
         limits::set_defaults(cx, target, object);
         priority::admit_pod(cx, target, object)?;
+        runtime_class::admit(cx, target, object)?;
+        topology::admit(cx, object);
     } else if target.resource.is("", "persistentvolumeclaims") {
         classes::of_claim(cx, object);
     } else if target.resource.is("networking.k8s.io", "ingresses") {
@@ -51,6 +57,16 @@ pub(crate) fn check_write(
     if is_limited {
         limits::check(cx, target, object)?;
     }
+    if resource.is("", "pods") && target.subresource.is_empty() && old.is_none() {
+        runtime_class::check(cx, target, object)?;
+    }
+    if resource.is("", "persistentvolumeclaims")
+        && target.subresource.is_empty()
+        && let Some(old) = old
+    {
+        resize::check(cx, target, old, object)?;
+    }
+    certificates::check(cx, target, old, object)?;
     if resource.is("scheduling.k8s.io", "priorityclasses") {
         priority::check_class(cx, target, old.is_none(), object)?;
     }

@@ -3,6 +3,7 @@
 //!
 //! The recorded conversations `pods`, `workloads`, `networks` and `settings` cover each rule.
 
+mod admission;
 mod event;
 mod limits;
 mod network;
@@ -62,6 +63,12 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
         ) => webhook::configuration(&whole, &mut errors),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+            admission::policy(&whole, &mut errors)
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            admission::binding(&whole, &mut errors)
+        }
         ("coordination.k8s.io", "leases") => settings::lease(&whole, &mut errors),
         _ => {}
     }

@@ -5,10 +5,15 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Errors, is_empty, items, text, workload::label_selector};
+use super::{
+    Errors,
+    admission::{match_conditions, rules},
+    is_empty, items, text,
+    workload::label_selector,
+};
 use crate::{
-    cel::Expression,
     names::{self, NameRule},
+    policy::compiled::Scopes,
     status::FieldError,
 };
 
@@ -31,7 +36,7 @@ pub(super) fn configuration(object: &Value, errors: &mut Errors<'_>) {
 fn check_webhook(path: &str, webhook: &Value, errors: &mut Errors<'_>) {
     full_name(&format!("{path}.name"), text(webhook, "name"), errors);
     for (path, rule) in items(webhook, "rules", &format!("{path}.rules")) {
-        check_rule(&path, rule, errors);
+        rules::rule(&path, rule, errors);
     }
     let at = |field: &str| format!("{path}.{field}");
     let mut one_of = |field: &str, supported: &[&str]| {
@@ -61,7 +66,13 @@ fn check_webhook(path: &str, webhook: &Value, errors: &mut Errors<'_>) {
         errors.one_of(&at("reinvocationPolicy"), policy, &["IfNeeded", "Never"]);
     }
     client(&at("clientConfig"), &webhook["clientConfig"], errors);
-    conditions(&at("matchConditions"), webhook, errors);
+    let conditions = &webhook["matchConditions"];
+    match_conditions(
+        &at("matchConditions"),
+        conditions,
+        &Scopes::of(webhook).conditions,
+        errors,
+    );
 }
 
 fn full_name(path: &str, name: &str, errors: &mut Errors<'_>) {
@@ -75,82 +86,6 @@ fn full_name(path: &str, name: &str, errors: &mut Errors<'_>) {
     } else if name.split('.').count() < 3 {
         let detail = "should be a domain with at least three segments separated by dots";
         errors.invalid(path, &json!(name), detail);
-    }
-}
-
-const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-
-fn check_rule(path: &str, rule: &Value, errors: &mut Errors<'_>) {
-    let list = |field: &str| -> Vec<&str> {
-        let items = rule.get(field).and_then(Value::as_array);
-        items.into_iter().flatten().filter_map(Value::as_str).collect()
-    };
-    let mut wildcard = |field: &str, what: &str| {
-        let (at, values) = (format!("{path}.{field}"), list(field));
-        if values.is_empty() {
-            errors.required(&at);
-        }
-        if values.len() > 1 && values.contains(&"*") {
-            let detail = format!("if '*' is present, must not specify other {what}");
-            errors.invalid(&at, &json!(values), &detail);
-        }
-        let unknown = values.iter().enumerate().filter(|_| field == "operations");
-        for (index, operation) in unknown {
-            errors.one_of(&format!("{at}[{index}]"), operation, &OPERATIONS);
-        }
-    };
-    wildcard("operations", "operations");
-    wildcard("apiGroups", "API groups");
-    wildcard("apiVersions", "API versions");
-    for (index, version) in list("apiVersions").iter().enumerate() {
-        if version.is_empty() {
-            errors.required(&format!("{path}.apiVersions[{index}]"));
-        }
-    }
-    resources(&format!("{path}.resources"), &list("resources"), errors);
-    if let Some(scope) = rule.get("scope").and_then(Value::as_str) {
-        errors.one_of(&format!("{path}.scope"), scope, &["*", "Cluster", "Namespaced"]);
-    }
-}
-
-fn resources(path: &str, resources: &[&str], errors: &mut Errors<'_>) {
-    if resources.is_empty() {
-        errors.required(path);
-    }
-    let (mut all_of, mut of_all) = (BTreeSet::new(), BTreeSet::new());
-    let mut has_plain = false;
-    for (index, resource) in resources.iter().enumerate() {
-        let at = format!("{path}[{index}]");
-        if resource.is_empty() {
-            errors.required(&at);
-            continue;
-        }
-        let Some((main, sub)) = resource.split_once('/') else {
-            has_plain = *resource != "*";
-            continue;
-        };
-        if all_of.contains(main) {
-            let detail = format!("if '{main}/*' is present, must not specify {resource}");
-            errors.invalid(&at, &json!(resource), &detail);
-        }
-        if of_all.contains(sub) {
-            let detail = format!("if '*/{sub}' is present, must not specify {resource}");
-            errors.invalid(&at, &json!(resource), &detail);
-        }
-        if sub == "*" {
-            all_of.insert(main);
-        }
-        if main == "*" {
-            of_all.insert(sub);
-        }
-    }
-    if resources.len() > 1 && resources.contains(&"*/*") {
-        let detail = "if '*/*' is present, must not specify other resources";
-        errors.invalid(path, &json!(resources), detail);
-    }
-    if resources.contains(&"*") && has_plain {
-        let detail = "if '*' is present, must not specify other resources without subresources";
-        errors.invalid(path, &json!(resources), detail);
     }
 }
 
@@ -287,47 +222,6 @@ fn service(path: &str, service: &Value, errors: &mut Errors<'_>) {
         for error in names::subdomain(segment) {
             errors.invalid(&at, &value, &format!("segment[{index}]: {error}"));
         }
-    }
-}
-
-fn conditions(path: &str, webhook: &Value, errors: &mut Errors<'_>) {
-    let all = webhook.get("matchConditions").and_then(Value::as_array);
-    let count = all.map_or(0, Vec::len);
-    if count > 64 {
-        errors.push(FieldError::too_many(path, count, 64));
-    }
-    let mut names = BTreeSet::new();
-    for (path, condition) in items(webhook, "matchConditions", path) {
-        let (name, expression) = (text(condition, "name"), text(condition, "expression").trim());
-        let at = format!("{path}.expression");
-        if expression.is_empty() {
-            errors.required(&at);
-        } else if let Err(why) = compiled(expression) {
-            errors.invalid(&at, &json!(expression), &format!("compilation failed: {why}"));
-        }
-        let at = format!("{path}.name");
-        if name.is_empty() {
-            errors.required(&at);
-        } else {
-            for error in names::qualified(name) {
-                errors.invalid(&at, &json!(name), &error);
-            }
-            if !names.insert(name) {
-                errors.push(FieldError::duplicate(at, &format!("{name:?}")));
-            }
-        }
-    }
-}
-
-/// Compiles a match condition and checks its variables.
-fn compiled(expression: &str) -> Result<(), String> {
-    let compiled = Expression::compile(expression)?;
-    match compiled.unknown_variable(&["object", "oldObject", "request"]) {
-        Some(name) if name == "authorizer" => {
-            Err("this server cannot evaluate `authorizer` in match conditions".to_owned())
-        }
-        Some(name) => Err(format!("undeclared reference to '{name}' (in container '')")),
-        None => Ok(()),
     }
 }
 
