@@ -17,7 +17,7 @@ pub struct GreetingSpec {
 struct Greeter;
 
 impl ObjectReconciler<Greeting> for Greeter {
-    type Error = steersman::cluster::Error;
+    type Error = ClientError;
 
     async fn reconcile(&self, greeting: Arc<Greeting>, cx: Context) -> Result<Action, Self::Error> {
         let map = ConfigMap {
@@ -52,6 +52,7 @@ use steersman_testing::{Fixture, eventually};
 async fn a_greeting_becomes_a_config_map(fixture: Fixture) {
     fixture.install(&Greeting::crd()).await;
     let cluster = Cluster::builder("test")
+        .field_manager("test")
         .service(fixture.client())
         .build()
         .await

@@ -6,7 +6,7 @@ use kube::{ResourceExt, api::Patch};
 use steersman::prelude::*;
 use steersman_testing::{Fixture, eventually};
 
-async fn mark(request: Request, cx: Context) -> Result<Action, steersman::cluster::Error> {
+async fn mark(request: Request, cx: Context) -> Result<Action, ClientError> {
     if cx.client().get::<ConfigMap>(request.key()).await?.is_some() {
         let seen = Patch::Merge(serde_json::json!({"metadata": {"labels": {"seen": "yes"}}}));
         cx.client().patch::<ConfigMap>(request.key(), &seen).await?;
@@ -17,6 +17,7 @@ async fn mark(request: Request, cx: Context) -> Result<Action, steersman::cluste
 #[steersman_testing::test]
 async fn a_map_is_marked_when_it_comes(fixture: Fixture) {
     let cluster = Cluster::builder("test")
+        .field_manager("test")
         .service(fixture.client())
         .build()
         .await
