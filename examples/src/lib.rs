@@ -7,6 +7,7 @@
 //! 4. [`replicate`]: the same, which also copies changes and deletions.
 //! 5. [`tags`]: a kind that is known only at run time.
 //! 6. [`certificates`]: a kind that might not be installed, and several replicas.
+//! 7. [`guards`]: a kind that is known only at run time and might not be installed, with a finalizer and events.
 
 #![allow(
     clippy::exhaustive_structs,
@@ -14,6 +15,7 @@
 )]
 
 pub mod certificates;
+pub mod guards;
 pub mod handlers;
 pub mod mirror;
 pub mod replicate;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builder of controllers.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
 use steersman_cache::{Index, IndexValue, Resource};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
-use steersman_queue::{Group, Limiter};
+use steersman_queue::{Group, Grouping, Limiter};
 
 use crate::{
     AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, Kind,
     KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request, RequestKey,
     RunPolicy, Source,
-    controller::{LateSeries, Memory, Plan},
+    controller::{LateSeries, MakeSpan, Memory, Plan},
     handle_fn,
     handler::PrimaryObject,
     indexes::BY_CONTROLLER,
@@ -21,7 +21,7 @@ use crate::{
     namespaced::Namespaced,
     object_reconciler::Bound,
     owner::{Owners, Primaries},
-    source::{self, AnySource, Gone, KindSource, ToRequest},
+    source::{self, AnySource, KindSource, OnDeleted, ToRequest},
 };
 
 /// Builder of a [`Controller`]; from [`Controller::of`] and its siblings.
@@ -55,6 +55,7 @@ pub struct Builder<R: RequestKey, T> {
     sources: Vec<AnySource<R>>,
     options: Options,
     queue: steersman_queue::Options<R>,
+    span: Option<MakeSpan<R>>,
     memory: Option<Arc<dyn Memory<R>>>,
 }
 
@@ -63,7 +64,7 @@ struct Primary<R: RequestKey, T> {
     kind: Kind<T>,
     source: fn(Kind<T>) -> KindSource<R>,
     to_request: ToRequest<R>,
-    gone: Option<Gone>,
+    on_deleted: Option<OnDeleted>,
 }
 
 /// Makes the source of an owned kind once the primary kind is final.
@@ -89,7 +90,7 @@ impl<T: 'static> Builder<Request, T> {
                 kind,
                 source: |kind| KindSource::new(kind, PrimaryObject),
                 to_request: |cluster, key| Request::new(cluster.clone(), key),
-                gone: None,
+                on_deleted: None,
             }),
             ..Self::start(name)
         }
@@ -155,7 +156,7 @@ impl<T: 'static> Builder<Request, T> {
         forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static,
     ) -> Self {
         if let Some(primary) = &mut self.primary {
-            primary.gone = Some(Arc::new(forget));
+            primary.on_deleted = Some(Arc::new(forget));
         }
         self
     }
@@ -233,6 +234,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             sources: Vec::new(),
             options: Options::new(),
             queue: steersman_queue::Options::new().grouping(grouping),
+            span: None,
             memory: None,
         }
     }
@@ -335,9 +337,40 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// Back-off of a key after failures. Default: 5 ms, doubled each time up to 1000 s, with jitter.
+    /// Back-off of a key after failures: a [`Backoff`](steersman_queue::Backoff) with other limits, or your own. Default:
+    /// 5 ms, doubled each time up to 1000 s, with jitter.
     pub fn limiter(mut self, limiter: impl Limiter<R>) -> Self {
         self.queue = self.queue.limiter(limiter);
+        self
+    }
+
+    /// Number of consecutive takes from the queue that can skip a priority in which keys wait. Default: 16, so that lower
+    /// priorities get a seventeenth of the takes while higher ones are busy. With 1 they get half.
+    pub fn queue_patience(mut self, takes: NonZeroU32) -> Self {
+        self.queue = self.queue.patience(takes);
+        self
+    }
+
+    /// Groups of keys that the queue serves in turn, so that one busy group does not delay the others. Default: the cluster
+    /// and namespace of the key.
+    pub fn queue_grouping(mut self, grouping: impl Grouping<R>) -> Self {
+        self.queue = self.queue.grouping(grouping);
+        self
+    }
+
+    /// Adds fields to the log lines of a reconcile: the function returns a span, which is entered inside of the span
+    /// `reconcile`. Default: the fields of `reconcile` only (`controller`, `cluster`, `kind`, `key`, `reconcile_id`,
+    /// `attempt`).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use steersman_runtime::{Controller, Request};
+    /// let web = Controller::of::<ConfigMap>("web")
+    ///     .span(|request: &Request| tracing::info_span!("web", tenant = request.key().namespace()));
+    /// # let _ = web;
+    /// ```
+    pub fn span(mut self, span: impl Fn(&R) -> tracing::Span + Send + Sync + 'static) -> Self {
+        self.span = Some(Arc::new(span));
         self
     }
 
@@ -422,6 +455,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             mut sources,
             options,
             queue,
+            span,
             memory,
         } = self;
         let home = own.unwrap_or_else(|| home.clone());
@@ -435,7 +469,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             kind,
             source,
             to_request,
-            gone,
+            on_deleted,
         }) = primary
         {
             let parent = Parent {
@@ -446,8 +480,8 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             };
             let known = source::Primary::new(&parent.objects, to_request, memory.clone());
             let source = source(kind).primary(known);
-            let source = match gone {
-                Some(gone) => source.telling_of_the_gone(gone),
+            let source = match on_deleted {
+                Some(on_deleted) => source.on_deleted(on_deleted),
                 None => source,
             };
             let owned = owned.into_iter().map(|owned| owned(&parent));
@@ -471,7 +505,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             resource,
             unknown_scope,
         );
-        Controller(Arc::new(plan.remembering(memory)))
+        Controller(Arc::new(plan.spanned(span).remembering(memory)))
     }
 }
 

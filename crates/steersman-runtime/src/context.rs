@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use kube::core::PartialObjectMeta;
 use steersman_cache::Query;
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
@@ -20,11 +21,11 @@ use crate::{
 /// Context of one reconcile: clients, recorder, attempt and stop request. It is owned and cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    engagement: Arc<ClusterSession>,
+    session: Arc<ClusterSession>,
     circumstances: Circumstances,
     handler: Option<Arc<str>>,
     /// Guards of the other clusters that this reconcile works on.
-    visits: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
+    guards: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
 }
 
 /// Facts about one reconcile.
@@ -39,25 +40,25 @@ pub(crate) struct Circumstances {
 }
 
 impl Context {
-    pub(crate) fn new(engagement: Arc<ClusterSession>, circumstances: Circumstances) -> Self {
+    pub(crate) fn new(session: Arc<ClusterSession>, circumstances: Circumstances) -> Self {
         Self {
-            engagement,
+            session,
             circumstances,
             handler: None,
-            visits: Arc::default(),
+            guards: Arc::default(),
         }
     }
 
     /// Returns the context for one of several handlers, with the number of its own failures.
     pub(crate) fn of_handler(&self, handler: &Arc<str>, failures: u32) -> Self {
         Self {
-            engagement: Arc::clone(&self.engagement),
+            session: Arc::clone(&self.session),
             circumstances: Circumstances {
                 failures,
                 ..self.circumstances
             },
             handler: Some(Arc::clone(handler)),
-            visits: Arc::clone(&self.visits),
+            guards: Arc::clone(&self.guards),
         }
     }
 
@@ -66,17 +67,17 @@ impl Context {
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.engagement.metrics
+        &self.session.metrics
     }
 
     /// Returns true if a panic is counted and retried instead of ending the run.
     pub(crate) fn recovers_panics(&self) -> bool {
-        self.engagement.recovers_panics
+        self.session.recovers_panics
     }
 
     /// Timeout of each of several handlers.
     pub(crate) fn handler_limit(&self) -> Option<Duration> {
-        self.engagement.handler_limit
+        self.session.handler_limit
     }
 
     /// Makes a context without a controller, for tests that call a reconciler directly.
@@ -84,8 +85,8 @@ impl Context {
     /// The handle requests a stop. The context stays valid while you hold the handle.
     #[must_use]
     pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
-        let (handle, engagement) = alone(cluster);
-        (handle, Self::new(Arc::new(engagement), ALONE))
+        let (handle, session) = alone(cluster);
+        (handle, Self::new(Arc::new(session), ALONE))
     }
 
     /// As `standalone`, with a callback for each recorded event.
@@ -93,8 +94,8 @@ impl Context {
         cluster: &Cluster,
         observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
     ) -> (StopHandle, Self) {
-        let (handle, engagement) = alone(cluster);
-        (handle, Self::new(Arc::new(engagement.recorded(observer)), ALONE))
+        let (handle, session) = alone(cluster);
+        (handle, Self::new(Arc::new(session.recorded(observer)), ALONE))
     }
 
     /// Client that reads from the cache of the request's cluster and writes to its server. Its writes are fenced: they fail
@@ -105,14 +106,15 @@ impl Context {
     /// informers last as long as the run. Declare those with [`Builder::reads`](crate::Builder::reads).
     #[must_use]
     pub fn client(&self) -> &Client {
-        &self.engagement.client
+        &self.session.client
     }
 
     /// Lists the objects of a kind that `owner` controls, from the cache. For a kind that the controller [owns](crate::Builder::owns)
     /// this is a lookup by index; for another kind it reads every object.
     ///
     /// # Errors
-    /// When the cache is not in sync, or an object does not decode.
+    /// When the cache is not in sync, an object does not decode, or the controller watches only the
+    /// [metadata](crate::metadata) of the kind: then call [`owned_metadata`](Self::owned_metadata).
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -120,27 +122,36 @@ impl Context {
         &self,
         owner: &impl kube::Resource,
     ) -> Result<Vec<Arc<C>>, steersman_cluster::Error> {
-        let metadata = owner.meta();
-        let query = match &metadata.namespace {
-            Some(namespace) => Query::new().namespace(namespace),
-            None => Query::new(),
-        };
-        let uid = metadata.uid.clone().unwrap_or_default();
-        self.client().list(&query.index(&BY_CONTROLLER, uid)).await
+        self.client().list(&controlled_by(owner)).await
+    }
+
+    /// As [`owned`](Self::owned), with the metadata of the objects only. The cache keeps no more than that for a kind of
+    /// `owns_with(metadata::<C>())`.
+    ///
+    /// # Errors
+    /// When the cache is not in sync.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn owned_metadata<C: steersman_cluster::Kind>(
+        &self,
+        owner: &impl kube::Resource,
+    ) -> Result<Vec<Arc<PartialObjectMeta<C>>>, steersman_cluster::Error> {
+        self.client().metadata::<C>().list(&controlled_by(owner)).await
     }
 
     /// Raw client, with the same fence. Its writes are not visible in the cache before the watch reports them, and do not
     /// count for [`hot_loop_limit`](crate::Options::hot_loop_limit).
     #[must_use]
     pub fn kube(&self) -> kube::Client {
-        self.engagement.client.kube()
+        self.session.client.kube()
     }
 
     /// The request's cluster, shared by the whole manager. Its own [client](Cluster::client) is not fenced; use
     /// [`client`](Self::client) for writes.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
-        &self.engagement.cluster
+        &self.session.cluster
     }
 
     /// Client of another cluster of the same manager, with the same fence. Informers that its reads open are released when
@@ -148,10 +159,10 @@ impl Context {
     /// this context and its clones are dropped.
     #[must_use]
     pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
-        let (client, visit) = self.engagement.client_of(cluster)?;
-        if let Some(visit) = visit {
-            let mut visits = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
-            visits.entry(visit.member().number()).or_insert(visit);
+        let (client, guard) = self.session.client_of(cluster)?;
+        if let Some(guard) = guard {
+            let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+            guards.entry(guard.member().number()).or_insert(guard);
         }
         Some(client)
     }
@@ -159,19 +170,19 @@ impl Context {
     /// Recorder of events about objects of the request's cluster, with the controller as the reporter.
     #[must_use]
     pub fn recorder(&self) -> &Recorder {
-        &self.engagement.recorder
+        &self.session.recorder
     }
 
     /// Name of the controller.
     #[must_use]
     pub fn controller(&self) -> &str {
-        &self.engagement.controller
+        &self.session.controller
     }
 
     /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.engagement.cluster.clock()
+        self.session.cluster.clock()
     }
 
     /// Identifier of this reconcile, unique within the process. The log has it as `reconcile_id`.
@@ -205,8 +216,18 @@ impl Context {
     /// cancelled.
     #[must_use]
     pub fn stop(&self) -> &Stop {
-        &self.engagement.stop
+        &self.session.stop
     }
+}
+
+/// Selects the objects that `owner` controls.
+fn controlled_by(owner: &impl kube::Resource) -> Query {
+    let metadata = owner.meta();
+    let query = match &metadata.namespace {
+        Some(namespace) => Query::new().namespace(namespace),
+        None => Query::new(),
+    };
+    query.index(&BY_CONTROLLER, metadata.uid.clone().unwrap_or_default())
 }
 
 /// Facts about a reconcile without a controller.
@@ -220,18 +241,18 @@ const ALONE: Circumstances = Circumstances {
 /// Session of a cluster without a controller.
 fn alone(cluster: &Cluster) -> (StopHandle, ClusterSession) {
     let (handle, stop) = StopHandle::new();
-    let fleet = ClusterSet::new();
+    let cluster_set = ClusterSet::new();
     // An empty cluster set cannot have a cluster of this name.
-    let _ = fleet.insert(cluster.clone());
-    let engagement = ClusterSession::new(
+    let _ = cluster_set.insert(cluster.clone());
+    let session = ClusterSession::new(
         ("standalone", "standalone"),
         (cluster, None),
         None,
         None,
-        fleet,
+        cluster_set,
         stop,
     );
-    (handle, engagement)
+    (handle, session)
 }
 
 impl fmt::Debug for Context {

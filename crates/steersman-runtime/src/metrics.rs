@@ -62,6 +62,7 @@ struct Families {
     panics: Family<ControllerLabels, Counter>,
     timeouts: Family<ControllerLabels, Counter>,
     other_panics: Family<ControllerLabels, Counter>,
+    map_failures: Family<ControllerLabels, Counter>,
     hot_loops: Family<ControllerLabels, Counter>,
     long_running: Family<ControllerLabels, Gauge>,
     seconds: Family<ControllerLabels, Histogram, fn() -> Histogram>,
@@ -141,6 +142,8 @@ pub(crate) struct Series {
     pub(crate) timeouts: Counter,
     /// Panics of sources, and of workers outside of a reconcile.
     pub(crate) other_panics: Counter,
+    /// Failed calls of async mapping functions.
+    pub(crate) map_failures: Counter,
     pub(crate) hot_loops: Counter,
     pub(crate) long_running: Gauge<i64, AtomicI64>,
     pub(crate) workers: Gauge<i64, AtomicI64>,
@@ -165,6 +168,7 @@ impl Metrics {
             panics: Family::default(),
             timeouts: Family::default(),
             other_panics: Family::default(),
+            map_failures: Family::default(),
             hot_loops: Family::default(),
             long_running: Family::default(),
             seconds: Family::new_with_constructor(seconds),
@@ -239,6 +243,11 @@ impl Metrics {
             families.other_panics.clone(),
         );
         registry.register(
+            "steersman_map_failures",
+            "Calls of async mapping functions that failed, panicked or timed out",
+            families.map_failures.clone(),
+        );
+        registry.register(
             "reconcile_hot_loop",
             "Delays of keys whose reconciles change objects more often than the limit allows",
             families.hot_loops.clone(),
@@ -303,6 +312,7 @@ impl Metrics {
             panics: families.panics.get_or_create_owned(&labels),
             timeouts: families.timeouts.get_or_create_owned(&labels),
             other_panics: families.other_panics.get_or_create_owned(&labels),
+            map_failures: families.map_failures.get_or_create_owned(&labels),
             hot_loops: families.hot_loops.get_or_create_owned(&labels),
             long_running: families.long_running.get_or_create_owned(&labels),
             workers: families.workers.get_or_create_owned(&labels),
@@ -391,6 +401,7 @@ impl Drop for Series {
             &families.panics,
             &families.timeouts,
             &families.other_panics,
+            &families.map_failures,
             &families.hot_loops,
         ] {
             family.remove(labels);

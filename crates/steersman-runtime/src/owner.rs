@@ -100,9 +100,9 @@ impl<T, R: RequestKey> Handler<T, R> for Owners
 where
     ObjectKey: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
-        for object in occurrence.states() {
-            for (key, referent) in self.keys(object, occurrence.cluster()) {
+    fn handle(&self, event: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        for object in event.states() {
+            for (key, referent) in self.keys(object, event.cluster()) {
                 match &self.primaries {
                     Some(primaries) if referent == Referent::Missing => enqueue.add_missing(key, primaries),
                     Some(_) => enqueue.add_own(key),

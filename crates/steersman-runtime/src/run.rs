@@ -74,12 +74,12 @@ async fn lead<R: RequestKey>(
     term: Term,
     sources: &mut Sources<R>,
 ) -> Option<Result<(), ControllerError>> {
-    let outfit = Arc::new(WorkerPool::new((plan, reads), cx, term.clone(), &sources.gates));
+    let pool = Arc::new(WorkerPool::new((plan, reads), cx, term.clone(), &sources.gates));
     // Subscribe before any worker starts, so that no removal is missed.
     let mut members = cx.clusters().subscribe();
     let mut recoveries = reads.recoveries();
-    let workers = Workers::start(plan, cx, &outfit);
-    let mut long_running = std::pin::pin!(outfit.watch_long_running());
+    let workers = Workers::start(plan, cx, &pool);
+    let mut long_running = std::pin::pin!(pool.watch_long_running());
     let (deadline, mut result) = loop {
         tokio::select! {
             biased;
@@ -87,10 +87,10 @@ async fn lead<R: RequestKey>(
             () = term.ended() => break (MonotonicTime::ORIGIN, None),
             deadline = cx.stop().requested() => break (deadline, Some(Ok(()))),
             error = workers.failed() => break (MonotonicTime::ORIGIN, Some(Err(error))),
-            _ = members.changed() => outfit.dismiss_absent(),
-            () = outfit.kind_departed() => outfit.dismiss_absent(),
-            _ = recoveries.changed() => outfit.caches_recovered(),
-            () = sources.keep_standing(cx) => {}
+            _ = members.changed() => pool.dismiss_absent(),
+            () = pool.kind_departed() => pool.dismiss_absent(),
+            _ = recoveries.changed() => pool.caches_recovered(),
+            () = sources.follow_status(cx) => {}
             () = &mut long_running => {}
         }
     };
@@ -127,11 +127,13 @@ impl<R: RequestKey> Sources<R> {
         let gates = Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect()));
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
-            let wishes = SourceOptions {
+            let options = SourceOptions {
                 poll_every: plan.options.polled_every(),
                 replays: plan.replays(),
+                reads: Arc::clone(reads),
+                series: Arc::clone(&plan.series),
             };
-            let source = SourceContext::new(&plan.queue, &gates, &plan.home, cx, (wishes, reporter));
+            let source = SourceContext::new(plan, cx, &gates, options, reporter);
             cx.spawner()
                 .spawn("source", keep_running(Arc::clone(plan), index, source))
         });
@@ -164,11 +166,11 @@ impl<R: RequestKey> Sources<R> {
     /// Waits until every source has enqueued the objects that exist.
     async fn in_sync(&mut self, plan: &Plan<R>, cx: &RunContext) -> Result<(), ControllerError> {
         loop {
-            let verdict = self.look();
-            verdict.refuse(plan, self.is_late())?;
-            cx.set_status(verdict.standing(self.is_late()));
+            let summary = self.look();
+            summary.refuse(plan, self.is_late())?;
+            cx.set_status(summary.status(self.is_late()));
             // False means that all sources have ended by themselves.
-            if !verdict.is_held_up(self.is_late()) || !self.changed(cx).await {
+            if !summary.is_held_up(self.is_late()) || !self.changed(cx).await {
                 return Ok(());
             }
         }
@@ -181,18 +183,18 @@ impl<R: RequestKey> Sources<R> {
                 biased;
                 _ = cx.stop().requested() => return None,
                 term = cx.leadership().term() => return Some(term),
-                () = self.keep_standing(cx) => {}
+                () = self.follow_status(cx) => {}
             }
         }
     }
 
     /// Waits for a change of the state of the sources, and reports it.
-    async fn keep_standing(&mut self, cx: &RunContext) {
+    async fn follow_status(&mut self, cx: &RunContext) {
         if !self.changed(cx).await {
             // No further change is possible.
             std::future::pending::<()>().await;
         }
-        cx.set_status(self.look().standing(self.is_late()));
+        cx.set_status(self.look().status(self.is_late()));
     }
 
     /// Waits until a source changes its state or the sync timeout passes; then nothing waits for this controller any

@@ -193,20 +193,20 @@ impl StatusRegistry {
 
 impl StatusHandle {
     /// Sets the status, and logs a change of the state.
-    pub(crate) fn set(&self, standing: RunnableStatus) {
+    pub(crate) fn set(&self, status: RunnableStatus) {
         let mut board = self.board.lock();
         if !self.is_own(&board) {
             return;
         }
         let before = board.entries.get(&self.name);
-        if before == Some(&standing) {
+        if before == Some(&status) {
             return;
         }
-        self.tell(&mut board, &standing);
-        if standing.is_ready() {
+        self.tell(&mut board, &status);
+        if status.is_ready() {
             board.settled.insert(self.name.clone());
         }
-        board.entries.insert(self.name.clone(), standing);
+        board.entries.insert(self.name.clone(), status);
         drop(board);
         self.board.0.changed.send_replace(());
     }
@@ -229,7 +229,7 @@ impl StatusHandle {
 
     /// Waits until the status is not waiting.
     pub(crate) async fn begun(&self) {
-        let is_waiting = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Waiting { .. });
+        let is_waiting = |status: &RunnableStatus| matches!(status, RunnableStatus::Waiting { .. });
         let board = &self.board;
         board
             .when(|all| !all.get(&self.name).is_some_and(is_waiting))

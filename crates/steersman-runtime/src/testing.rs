@@ -56,7 +56,8 @@ use tower::service_fn;
 
 pub use self::write::Write;
 use self::write::Writes;
-use crate::{AnyReconciler, BoxError, Context, KnownPrimary, Request};
+pub use crate::object_reconciler::KnownPrimary;
+use crate::{AnyReconciler, BoxError, Context, Request};
 /// For tests of controllers without a manager, with leadership that the test grants and revokes.
 pub use crate::{
     cluster_set::{ClusterRemoval, ClusterSet},
@@ -173,7 +174,8 @@ impl Stand {
         let ask = ResourceQuery::kind(group, &types.kind).version(version);
         let mapping = self.cluster.mapper().resolve(&ask).await;
         let mapping = mapping.unwrap_or_else(|error| panic!("{case}: {error}: is its CRD installed?"));
-        let client = self.cluster.live().of(mapping.resource());
+        let client = self.cluster.live().field_manager("test");
+        let client = client.of(mapping.resource());
         let made = client.create(&object).await;
         let mut made = made.unwrap_or_else(|error| panic!("{case}: {error}"));
         let status = object

@@ -57,10 +57,10 @@ pub(crate) struct WorkerPool<R: RequestKey> {
     gates: Arc<Gates<R>>,
     term: Term,
     cx: RunContext,
-    fleet: ClusterSet,
+    cluster_set: ClusterSet,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
-    engagements: RwLock<BTreeMap<ClusterName, Arc<ClusterSession>>>,
+    sessions: RwLock<BTreeMap<ClusterName, Arc<ClusterSession>>>,
     hot_loops: HotLoops<R>,
     /// Notified of each reconcile that ended after its warning for a long run.
     long_ended: Notify,
@@ -93,10 +93,10 @@ impl<R: RequestKey> WorkerPool<R> {
             reads: Arc::clone(reads),
             gates: Arc::clone(gates),
             cx: cx.clone(),
-            fleet: cx.clusters().clone(),
+            cluster_set: cx.clusters().clone(),
             clock: Arc::clone(cx.clock()),
             random: Arc::clone(cx.random()),
-            engagements: RwLock::default(),
+            sessions: RwLock::default(),
             hot_loops: HotLoops::new(plan.options.hot_loop_rate()),
             long_ended: Notify::new(),
             departed: Arc::default(),
@@ -123,54 +123,54 @@ impl<R: RequestKey> WorkerPool<R> {
     }
 
     /// Returns the session of a key's cluster, unless the cluster or the kind was removed.
-    fn engagement(&self, key: &R) -> Option<Arc<ClusterSession>> {
+    fn session(&self, key: &R) -> Option<Arc<ClusterSession>> {
         let name = key.cluster().unwrap_or_else(|| self.plan.home.name());
-        let known = self.engagements.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.get(name).filter(|found| self.goes_on(found)) {
+        let known = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(name).filter(|found| self.is_active(found)) {
             return Some(Arc::clone(found));
         }
         drop(known);
-        let made = self.engage(self.place(name)?)?;
-        if !self.goes_on(&made) {
+        let made = self.open_session(self.place(name)?)?;
+        if !self.is_active(&made) {
             return None;
         }
-        let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
         // Another worker might have been faster.
-        let engagement = match all.remove(name).filter(|other| self.goes_on(other)) {
+        let session = match all.remove(name).filter(|other| self.is_active(other)) {
             Some(other) => other,
             None => made,
         };
-        all.insert(name.clone(), Arc::clone(&engagement));
-        Some(engagement)
+        all.insert(name.clone(), Arc::clone(&session));
+        Some(session)
     }
 
     /// Returns the key, unless it has to wait until its cluster is in sync. Applies to controllers of every cluster.
     fn pass_gate(&self, item: Item<R>) -> Option<Item<R>> {
         let name = item.key().cluster().filter(|_| self.plan.is_everywhere());
-        match name.and_then(|name| self.fleet.member(name)) {
+        match name.and_then(|name| self.cluster_set.member(name)) {
             Some(member) => self.gates.hold_back(&member, item),
             None => Some(item),
         }
     }
 
     /// Returns true if new work on the cluster can begin. The whole controller ends with its default cluster.
-    fn goes_on(&self, engagement: &ClusterSession) -> bool {
-        let is_home = engagement.cluster.name() == self.plan.home.name();
-        !engagement.is_over() && (is_home || engagement.is_current())
+    fn is_active(&self, session: &ClusterSession) -> bool {
+        let is_home = session.cluster.name() == self.plan.home.name();
+        !session.is_over() && (is_home || session.is_current())
     }
 
     /// Returns the cluster of this name: the default one, one of the cluster set, or one that a source is bound to. The
     /// guard excludes another cluster of the same name.
     fn place(&self, name: &ClusterName) -> Option<(Cluster, Option<ClusterGuard>)> {
-        let visit = self.fleet.visit(name);
+        let guard = self.cluster_set.guard(name);
         if name == self.plan.home.name() {
-            return Some((self.plan.home.clone(), visit));
+            return Some((self.plan.home.clone(), guard));
         }
-        match visit {
-            Some(visit) => Some((visit.member().cluster().clone(), Some(visit))),
+        match guard {
+            Some(guard) => Some((guard.member().cluster().clone(), Some(guard))),
             None => {
                 let bound = self.plan.bound_cluster(name)?;
-                (!self.fleet.is_leaving(name)).then_some((bound, None))
+                (!self.cluster_set.is_leaving(name)).then_some((bound, None))
             }
         }
     }
@@ -182,9 +182,9 @@ impl<R: RequestKey> WorkerPool<R> {
 
     /// Ends the work on clusters that were removed or lost the kind, and drops the keys of removed clusters.
     pub(crate) fn dismiss_absent(&self) {
-        let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, engagement| self.goes_on(engagement));
-        all.values().for_each(|one| one.dismiss_guests());
+        let mut all = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, session| self.is_active(session));
+        all.values().for_each(|one| one.drop_other_clients());
         drop(all);
         let is_gone = |name: &ClusterName| self.place(name).is_none();
         self.plan.purge(|key| key.cluster().is_some_and(is_gone));
@@ -192,18 +192,18 @@ impl<R: RequestKey> WorkerPool<R> {
             .retain(|key, _| !key.cluster().is_some_and(is_gone));
     }
 
-    fn engage(&self, (cluster, visit): (Cluster, Option<ClusterGuard>)) -> Option<Arc<ClusterSession>> {
+    fn open_session(&self, (cluster, guard): (Cluster, Option<ClusterGuard>)) -> Option<Arc<ClusterSession>> {
         let (plan, cx, cluster) = (&self.plan, &self.cx, &cluster);
         let fence = Some(self.term.fence().clone());
-        let fleet = self.fleet.clone();
+        let cluster_set = self.cluster_set.clone();
         let stop = cx.stop().joined(self.term.stop());
         let reads = Some(Arc::clone(&self.reads));
-        let mut engagement = ClusterSession::new(
+        let mut session = ClusterSession::new(
             (&plan.name, plan.options.field_manager_of(&plan.name)),
-            (cluster, visit),
+            (cluster, guard),
             reads,
             fence,
-            fleet,
+            cluster_set,
             stop,
         )
         .counted(cx.metrics().clone(), plan.options.recovers_panics())
@@ -214,9 +214,9 @@ impl<R: RequestKey> WorkerPool<R> {
             if kind.presence == WhenAbsent::Rest && presence.now().is_absent() {
                 return None;
             }
-            engagement = engagement.during(KindGuard::follow(presence, cx, &self.departed));
+            session = session.during(KindGuard::follow(presence, cx, &self.departed));
         }
-        Some(Arc::new(engagement))
+        Some(Arc::new(session))
     }
 
     /// Retries a key when one of the caches that its last reconcile lacked is in sync again. `recoveries` is the number of
@@ -281,19 +281,19 @@ impl<R: RequestKey> WorkerPool<R> {
 
 /// The workers of one term.
 pub(crate) struct Workers<R: RequestKey> {
-    outfit: Arc<WorkerPool<R>>,
+    pool: Arc<WorkerPool<R>>,
     _tasks: Vec<Task>,
 }
 
 impl<R: RequestKey> Workers<R> {
     /// Starts the workers, and resumes the queue.
-    pub(crate) fn start(plan: &Plan<R>, cx: &RunContext, outfit: &Arc<WorkerPool<R>>) -> Self {
+    pub(crate) fn start(plan: &Plan<R>, cx: &RunContext, pool: &Arc<WorkerPool<R>>) -> Self {
         let count = plan.options.worker_count();
         plan.series(cx.metrics()).workers.set(count as i64);
-        let tasks = (0..count).map(|_| cx.spawner().spawn("worker", keep_serving(Arc::clone(outfit))));
+        let tasks = (0..count).map(|_| cx.spawner().spawn("worker", keep_serving(Arc::clone(pool))));
         let workers = Self {
             _tasks: tasks.collect(),
-            outfit: Arc::clone(outfit),
+            pool: Arc::clone(pool),
         };
         plan.queue.resume();
         workers
@@ -301,13 +301,13 @@ impl<R: RequestKey> Workers<R> {
 
     /// Waits for a panic from which the controller does not recover.
     pub(crate) async fn failed(&self) -> ControllerError {
-        let mut panicked = self.outfit.panicked.subscribe();
+        let mut panicked = self.pool.panicked.subscribe();
         let panicked = panicked.wait_for(Option::is_some).await;
         let Some((key, message)) = panicked.ok().and_then(|panicked| panicked.clone()) else {
             return std::future::pending().await;
         };
         ControllerError::Panicked {
-            controller: self.outfit.plan.name.to_string(),
+            controller: self.pool.plan.name.to_string(),
             key,
             message,
         }
@@ -318,25 +318,25 @@ impl<R: RequestKey> Workers<R> {
         let is_drained = |depth: &Depth| depth.ready() == 0 && depth.in_flight() == 0;
         tokio::select! {
             biased;
-            () = self.outfit.term.ended() => {}
+            () = self.pool.term.ended() => {}
             () = self.until(deadline, is_drained) => {}
         }
     }
 
     /// Pauses the queue, waits for reconciles in flight, and cancels the rest at the deadline or at the end of leadership.
     pub(crate) async fn finish(self, deadline: MonotonicTime) {
-        self.outfit.plan.queue.pause();
+        self.pool.plan.queue.pause();
         self.until(deadline, |depth| depth.in_flight() == 0).await;
     }
 
     async fn until(&self, deadline: MonotonicTime, condition: impl Fn(&Depth) -> bool) {
-        let outfit = &self.outfit;
-        outfit.closing.store(true, Ordering::SeqCst);
-        let mut late = std::pin::pin!(outfit.overdue(deadline));
+        let pool = &self.pool;
+        pool.closing.store(true, Ordering::SeqCst);
+        let mut late = std::pin::pin!(pool.overdue(deadline));
         loop {
-            let mut idle = std::pin::pin!(outfit.idle.notified());
+            let mut idle = std::pin::pin!(pool.idle.notified());
             idle.as_mut().enable();
-            if condition(&outfit.plan.queue.depth()) {
+            if condition(&pool.plan.queue.depth()) {
                 return;
             }
             tokio::select! {
@@ -350,7 +350,7 @@ impl<R: RequestKey> Workers<R> {
 
 impl<R: RequestKey> Drop for Workers<R> {
     fn drop(&mut self) {
-        let plan = &self.outfit.plan;
+        let plan = &self.pool.plan;
         plan.queue.pause();
         // Logged here because the caller can cancel the run at its deadline.
         let left = plan.queue.in_flight();
@@ -371,11 +371,11 @@ impl<R: RequestKey> Drop for Workers<R> {
 
 /// Runs one worker. Catches panics of code around reconciles, such as a user's limiter; panics of reconciles are handled in
 /// the attempt.
-async fn keep_serving<R: RequestKey>(outfit: Arc<WorkerPool<R>>) {
-    while AssertUnwindSafe(outfit.serve()).catch_unwind().await.is_err() {
-        outfit.tell_if_closing();
-        outfit.plan.count_panic();
-        tracing::error!(controller = %outfit.plan.name, "worker panicked outside of a reconcile; it continues in 1 s");
-        outfit.clock.sleep_until(outfit.clock.now() + REST).await;
+async fn keep_serving<R: RequestKey>(pool: Arc<WorkerPool<R>>) {
+    while AssertUnwindSafe(pool.serve()).catch_unwind().await.is_err() {
+        pool.tell_if_closing();
+        pool.plan.count_panic();
+        tracing::error!(controller = %pool.plan.name, "worker panicked outside of a reconcile; it continues in 1 s");
+        pool.clock.sleep_until(pool.clock.now() + REST).await;
     }
 }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use steersman::{
+    Client,
     cache::Cache,
     cluster::{ClusterBuilder, Mapper},
     prelude::*,

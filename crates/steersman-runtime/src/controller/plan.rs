@@ -36,12 +36,17 @@ pub(crate) struct Plan<R: RequestKey> {
     pub(crate) primary: Option<Resource>,
     /// The primary resource and its scope (namespaced or cluster-scoped), if only a server knows the scope.
     pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
+    /// Makes the user's span of a reconcile.
+    span: Option<MakeSpan<R>>,
     /// State of the reconciler for each key, if it consists of several handlers.
     memory: Option<Arc<dyn Memory<R>>>,
     /// Counts the replays.
     replays: watch::Sender<u64>,
     is_running: AtomicBool,
 }
+
+/// Makes a span for the reconcile of a key.
+pub(crate) type MakeSpan<R> = Arc<dyn Fn(&R) -> tracing::Span + Send + Sync>;
 
 /// State that several handlers keep for each key, beside the queue.
 pub(crate) trait Memory<R>: Send + Sync {
@@ -84,10 +89,23 @@ impl<R: RequestKey> Plan<R> {
             series,
             primary,
             unknown_scope,
+            span: None,
             memory: None,
             replays: watch::Sender::default(),
             is_running: AtomicBool::new(false),
         }
+    }
+
+    /// Sets the function that makes a span for each reconcile.
+    pub(crate) fn spanned(self, span: Option<MakeSpan<R>>) -> Self {
+        Self { span, ..self }
+    }
+
+    /// Returns the span of a reconcile: the user's within `outer`, or `outer` if there is none or the log filter disables
+    /// it.
+    pub(crate) fn span_in(&self, outer: tracing::Span, key: &R) -> tracing::Span {
+        let inner = self.span.as_ref().map(|span| outer.in_scope(|| span(key)));
+        inner.filter(|inner| !inner.is_disabled()).unwrap_or(outer)
     }
 
     /// Sets the per-key state of a reconciler that consists of several handlers.

@@ -20,8 +20,8 @@ pub(super) async fn run(
     (_handle, stop): (StopHandle, Stop),
     asked: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let clock = Arc::clone(inner.surroundings.clock());
-    let mut endpoints = inner.endpoints.serve(inner.surroundings.spawner())?;
+    let clock = Arc::clone(inner.runtime.clock());
+    let mut endpoints = inner.endpoints.serve(inner.runtime.spawner())?;
     let (keeper, leadership) = LeadershipKeeper::new();
     let keeper = Arc::new(keeper);
     if inner.own_leases.is_none() {
@@ -29,7 +29,7 @@ pub(super) async fn run(
         inner.leadership.send_replace(Some(leadership.clone()));
     }
     let mut campaign = campaign(inner, &keeper)?;
-    let mut supervisor = Supervisor::new(&inner.surroundings, &inner.leaving);
+    let mut supervisor = Supervisor::new(&inner.runtime, &inner.leaving);
     // Held to the end too: a caller that handles signals in this future does so during shutdown.
     let mut asked = pin!(asked);
     let ended = tokio::select! {
@@ -84,11 +84,11 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
         return Ok(None);
     };
     let circumstances = Circumstances {
-        clock: Arc::clone(inner.surroundings.clock()),
+        clock: Arc::clone(inner.runtime.clock()),
         seed: election.seed,
         keeper: Arc::clone(keeper),
         warm: inner.warmth.is_warm(),
-        standings: inner.surroundings.statuses().clone(),
+        statuses: inner.runtime.statuses().clone(),
         overdue: inner.overdue.clone(),
     };
     let campaign = Campaign::start(&election.settings, &election.figures, circumstances);
@@ -103,7 +103,7 @@ async fn work(
     stop: &Stop,
 ) -> Result<(), RunError> {
     inner.warn_of_unknown_names();
-    let clock = inner.surroundings.clock();
+    let clock = inner.runtime.clock();
     let deadline = clock.now() + inner.barrier;
     let due = (stop, deadline);
     // Caches wait for the first step of these runnables, which waits for their tasks from an earlier run.
@@ -183,7 +183,7 @@ async fn turn(leadership: &Leadership, term: Option<&Term>) {
 
 /// Stops the runnables that need leadership, without a delay: their writes are fenced.
 async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
-    let now = inner.surroundings.clock().now();
+    let now = inner.runtime.clock().now();
     // Without a delay, no runnable counts as late.
     let _none = supervisor.stop(now, |needs| needs == RunPolicy::Leadership).await;
 }
@@ -242,17 +242,17 @@ async fn wind_down(
     let leads = |needs| matches!(needs, RunPolicy::Leadership | RunPolicy::WarmUp);
     let mut unfinished = supervisor.stop(deadline, leads).await;
     keeper.revoke();
-    let clock = inner.surroundings.clock();
+    let clock = inner.runtime.clock();
     let is_vacated = tokio::select! {
         biased;
         () = keeper.vacated() => true,
         () = clock.sleep_until(deadline) => false,
     };
-    let fleet = inner.surroundings.clusters();
+    let cluster_set = inner.runtime.clusters();
     if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
         // Events cannot be written once the lease is released.
         let lease = election.settings.cluster();
-        last_events::write_before_release(&fleet.all(), lease, clock, deadline).await;
+        last_events::write_before_release(&cluster_set.all(), lease, clock, deadline).await;
         if !is_vacated {
             tracing::warn!(
                 lease = election.settings.lease,
@@ -273,7 +273,7 @@ async fn wind_down(
             .await,
     );
     // No user of caches is left.
-    let clusters = fleet.all();
+    let clusters = cluster_set.all();
     clusters.iter().for_each(Cluster::end_idle);
     unfinished.extend(supervisor.stop(deadline, |_| true).await);
     last_events::write(&clusters, clock, deadline).await;

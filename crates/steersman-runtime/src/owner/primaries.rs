@@ -106,11 +106,11 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         key: ObjectKey,
-        intake: &EnqueueSink<R>,
+        sink: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         let oldest = self.deletions(cluster, |deletions| deletions.push(key));
-        self.retract(cluster, oldest, intake, to_request);
+        self.retract(cluster, oldest, sink, to_request);
     }
 
     /// As [`bound_deletions`](Self::bound_deletions), after the key of a missing object was enqueued: garbage collection
@@ -119,13 +119,13 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         key: ObjectKey,
-        intake: &EnqueueSink<R>,
+        sink: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         // After the key was enqueued, so that this or the deletion of the object detects that it is missing.
         if self.is_known_to_be_missing(cluster, &key) {
             let oldest = self.deletions(cluster, |deletions| deletions.push_new(key));
-            self.retract(cluster, oldest, intake, to_request);
+            self.retract(cluster, oldest, sink, to_request);
         }
     }
 
@@ -139,15 +139,15 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         oldest: Option<ObjectKey>,
-        intake: &EnqueueSink<R>,
+        sink: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         let Some(key) = oldest else { return };
         let request = to_request(cluster, key.clone());
         let exists = || self.contains(cluster, &key);
         // An object is in the store before its key is enqueued, so an object that was created meanwhile is found now.
-        if !exists() && intake.retract(&request) && exists() {
-            intake.add(request, Add::new().retractable());
+        if !exists() && sink.retract(&request) && exists() {
+            sink.add(request, Add::new().retractable());
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{RequestKey, cluster_set::Member, run_context::Hub};
 
 /// Watches a kind in every cluster. Clusters are independent: a slow or failing cluster delays only its own keys.
 pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceContext<R>) {
-    let mut members = cx.fleet.subscribe();
+    let mut members = cx.cluster_set.subscribe();
     let board = Arc::new(Board::new(cx.reporter.clone(), cx.hub.clone()));
     let mut watching: BTreeMap<ClusterName, (Member, Task)> = BTreeMap::new();
     loop {
@@ -26,7 +26,7 @@ pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceCont
                 // Also on standbys, where no worker runs. The keys of a new cluster with the same name wait behind its gate
                 // until all sources have done this.
                 match source.as_primary() {
-                    Some(primary) => primary.left(name, &cx.intake),
+                    Some(primary) => primary.kind_removed(name, &cx.sink),
                     None => _ = cx.queue.purge(|key| key.cluster() == Some(name)),
                 }
                 board.remove(name);
@@ -55,7 +55,7 @@ fn join<R: RequestKey>(
 ) -> Task {
     let (source, board) = (source.clone(), Arc::clone(board));
     let (gates, member, index) = (Arc::clone(&cx.gates), member.clone(), cx.reporter.index());
-    let (intake, wishes) = (Arc::new(gates.intake(&member)), cx.wishes.clone());
+    let (sink, options) = (Arc::new(gates.sink(&member)), cx.options.clone());
     board.set(member.cluster().name(), SourceState::Waiting);
     cx.spawner.spawn("source", async move {
         let cluster = member.cluster();
@@ -65,7 +65,7 @@ fn join<R: RequestKey>(
             }
             board.set(cluster.name(), state);
         };
-        source.watch(cluster, &intake, &wishes, report).await;
+        source.watch(cluster, &sink, &options, &report).await;
     })
 }
 

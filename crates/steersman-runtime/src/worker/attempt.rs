@@ -39,7 +39,7 @@ impl<R: RequestKey> WorkerPool<R> {
     /// Reconciles one key.
     pub(super) async fn work(&self, item: Item<R>) {
         let plan = &self.plan;
-        let Some(engagement) = self.engagement(item.key()) else {
+        let Some(session) = self.session(item.key()) else {
             item.done(); // Its cluster was removed.
             return;
         };
@@ -59,19 +59,20 @@ impl<R: RequestKey> WorkerPool<R> {
             priority: item.priority(),
             is_news: item.was_added(),
         };
-        let cx = Context::new(Arc::clone(&engagement), circumstances);
+        let cx = Context::new(Arc::clone(&session), circumstances);
         let span = tracing::info_span!(
             "reconcile",
             controller = %plan.name,
-            cluster = %engagement.cluster.name(),
+            cluster = %session.cluster.name(),
             kind = plan.primary.as_ref().map(tracing::field::display),
             %key,
             reconcile_id = format_args!("{number:016x}"),
             attempt = cx.attempt(),
         );
+        let span = plan.span_in(span, &key);
         let active = Active::new(series);
         let recoveries = self.reads.recovery_count();
-        let reconcile = self.hot_loops.observe(self.reconcile(key, cx, &engagement));
+        let reconcile = self.hot_loops.observe(self.reconcile(key, cx, &session));
         let (result, writes) = reconcile.instrument(span.clone()).await;
         drop(active);
         // By the clock of the queue: the clock of another cluster or of the manager can have another origin.
@@ -109,7 +110,7 @@ impl<R: RequestKey> WorkerPool<R> {
         item.finish(Outcome::postpone(slowed.delay));
     }
 
-    async fn reconcile(&self, key: R, cx: Context, engagement: &ClusterSession) -> Result {
+    async fn reconcile(&self, key: R, cx: Context, session: &ClusterSession) -> Result {
         // Within a future, so that a panic before the first await counts as a panic of the reconcile.
         let reconciling = AssertUnwindSafe(async { self.plan.reconciler.call(key, cx).await }).catch_unwind();
         let limited = async {
@@ -122,7 +123,7 @@ impl<R: RequestKey> WorkerPool<R> {
                 () = self.clock.sleep_until(self.clock.now() + limit) => None,
             }
         };
-        match engagement.unless_dismissed(limited).await {
+        match session.unless_dismissed(limited).await {
             None => Result::Dismissed,
             Some(None) => Result::TimedOut(self.plan.reconcile_limit().unwrap_or_default()),
             Some(Some(Err(panic))) => Result::Panicked(panic_message(&*panic)),

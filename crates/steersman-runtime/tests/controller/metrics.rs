@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 fn exposition(stage: &Stage) -> String {
     let mut registry = Registry::default();
-    stage.surroundings.metrics().register(&mut registry);
+    stage.runtime.metrics().register(&mut registry);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text

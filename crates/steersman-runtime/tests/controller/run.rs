@@ -87,12 +87,12 @@ async fn guarantee_3_nothing_is_reconciled_while_a_handler_is_busy_with_what_is_
     let (calls, handled) = (Calls::new(), Arc::new(AtomicUsize::new(0)));
     let (go_on, blocked) = std::sync::mpsc::sync_channel::<()>(0);
     let (counting, blocked) = (Arc::clone(&handled), Mutex::new(blocked));
-    let slow = handle_fn(move |occurrence, enqueue| {
+    let slow = handle_fn(move |event, enqueue| {
         if counting.fetch_add(1, Ordering::SeqCst) == 10 {
             // Until the other end is dropped.
             let _ = blocked.lock().unwrap().recv();
         }
-        enqueue.add(occurrence.object().key());
+        enqueue.add(event.object().key());
     });
     let controller = Controller::<ObjectKey>::named("maps")
         .watches(kind::<ConfigMap>(), slow)
@@ -517,7 +517,7 @@ async fn every_client_of_a_context_passes_the_fence_of_its_term(fixture: Fixture
         .build()
         .await
         .unwrap();
-    stage.surroundings.clusters().insert(other).unwrap();
+    stage.runtime.clusters().insert(other).unwrap();
     let (calls, go_on) = (Calls::new(), Arc::new(Notify::new()));
     let reconciler = {
         let go_on = Arc::clone(&go_on);

@@ -355,9 +355,9 @@ async fn a_kind_can_be_watched_as_a_projection_of_it(fixture: Fixture) {
 async fn a_change_that_a_predicate_panics_over_passes_and_is_counted(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let calls = Calls::new();
-    let fragile = Predicate::<ConfigMap>::new(|occurrence: &ObjectEvent<'_, ConfigMap>| {
-        assert!(occurrence.object().name() != "strange", "out of order");
-        occurrence.object().name() == "wanted"
+    let fragile = Predicate::<ConfigMap>::new(|event: &ObjectEvent<'_, ConfigMap>| {
+        assert!(event.object().name() != "strange", "out of order");
+        event.object().name() == "wanted"
     });
     let controller = Controller::of::<ConfigMap>("maps")
         .when(fragile)
@@ -417,11 +417,11 @@ async fn a_mapping_sees_what_an_object_was_also_if_nobody_saw_it_go(fixture: Fix
     let unknown = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let one = {
         let unknown = Arc::clone(&unknown);
-        let noting = Predicate::<Secret>::new(move |occurrence: &ObjectEvent<'_, Secret>| {
+        let noting = Predicate::<Secret>::new(move |event: &ObjectEvent<'_, Secret>| {
             if let Event::Deleted {
                 object,
                 final_state_known: false,
-            } = occurrence.event()
+            } = event.event()
             {
                 unknown.lock().unwrap().insert(object.name().to_owned());
             }

@@ -598,6 +598,7 @@ async fn the_election_says_who_asks() {
         tower::Service::call(&mut server.service(), request)
     });
     let cluster = steersman_cluster::Cluster::builder("default")
+        .field_manager("test")
         .service(kube::Client::new(service, "default"))
         .user_agent("web-operator/1.0")
         .build()

@@ -183,7 +183,12 @@ async fn guarantee_10_a_lease_is_given_up_before_a_cluster_elsewhere_takes_its_e
 async fn metrics_say_how_many_events_were_recorded_and_dropped(fixture: Fixture) {
     let user = fixture.user("poor").await;
     let config = fixture.endpoint().config(user.identity()).unwrap();
-    let cluster = Cluster::builder("home").config(config).build().await.unwrap();
+    let cluster = Cluster::builder("home")
+        .field_manager("test")
+        .config(config)
+        .build()
+        .await
+        .unwrap();
     let manager = manager_of(cluster.clone()).await;
     let counts = || {
         ["recorded", "dropped"].map(|what| {

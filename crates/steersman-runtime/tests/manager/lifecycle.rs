@@ -347,6 +347,7 @@ async fn guarantee_4_no_cluster_is_taken_in_while_it_stops() {
     running.tell();
     told.notified().await;
     let late = steersman_cluster::Cluster::builder("late")
+        .field_manager("test")
         .config(config())
         .build();
     let error = manager.add_cluster(late.await.unwrap()).unwrap_err();
@@ -677,6 +678,7 @@ impl Runnable for Dependent {
 #[tokio::test]
 async fn guarantee_8_a_leader_whose_cluster_is_removed_has_its_time_also_when_the_run_ends() {
     let b = steersman_cluster::Cluster::builder("b")
+        .field_manager("test")
         .config(kube::Config::new("http://127.0.0.1:1".parse().unwrap()))
         .build()
         .await
