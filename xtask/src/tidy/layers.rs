@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Each crate and those of ours that it may know. What a crate's tests use is their business.
-const MAY_KNOW: [(&str, &[&str]); 12] = [
+const MAY_KNOW: [(&str, &[&str]); 13] = [
     ("steersman-core", &[]),
     ("steersman-queue", &["core"]),
     ("steersman-cache", &["core"]),
@@ -18,6 +18,7 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
         "steersman-runtime",
         &["core", "queue", "cache", "cluster", "endpoints"],
     ),
+    ("steersman-kit-derive", &[]),
     ("steersman-apiserver", &[]),
     ("steersman-assets", &[]),
     ("steersman-testing-macros", &[]),
