@@ -85,16 +85,17 @@ impl Context {
     /// The handle requests a stop. The context stays valid while you hold the handle.
     #[must_use]
     pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
-        let (handle, session) = alone(cluster);
+        let (handle, session) = alone(cluster, STANDALONE);
         (handle, Self::new(Arc::new(session), ALONE))
     }
 
-    /// As `standalone`, with a callback for each recorded event.
+    /// As `standalone`, for a controller of this name, with a callback for each recorded event.
     pub(crate) fn standalone_recorded(
         cluster: &Cluster,
+        controller: &str,
         observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
     ) -> (StopHandle, Self) {
-        let (handle, session) = alone(cluster);
+        let (handle, session) = alone(cluster, controller);
         (handle, Self::new(Arc::new(session.recorded(observer)), ALONE))
     }
 
@@ -179,6 +180,12 @@ impl Context {
         &self.session.controller
     }
 
+    /// Field manager of the writes of the controller.
+    #[must_use]
+    pub fn field_manager(&self) -> &str {
+        self.session.field_manager()
+    }
+
     /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
@@ -238,14 +245,17 @@ const ALONE: Circumstances = Circumstances {
     is_news: true,
 };
 
-/// Session of a cluster without a controller.
-fn alone(cluster: &Cluster) -> (StopHandle, ClusterSession) {
+/// Name of the controller of a context without one.
+pub(crate) const STANDALONE: &str = "standalone";
+
+/// Session of a cluster without a running controller.
+fn alone(cluster: &Cluster, controller: &str) -> (StopHandle, ClusterSession) {
     let (handle, stop) = StopHandle::new();
     let cluster_set = ClusterSet::new();
     // An empty cluster set cannot have a cluster of this name.
     let _ = cluster_set.insert(cluster.clone());
     let session = ClusterSession::new(
-        ("standalone", "standalone"),
+        (controller, controller),
         (cluster, None),
         None,
         None,

@@ -35,7 +35,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
             self.watch_while_present().await;
         } else {
             let never = std::future::pending::<()>();
-            self.watch_until(never, &mut Vec::new()).await;
+            self.watch_until(never, &mut Vec::new(), false).await;
         }
         (self.report)(SourceState::Dormant {
             reason: format!("cluster {} was removed", self.cluster.name()),
@@ -51,9 +51,10 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         loop {
             match sighting.presence {
                 Presence::Present => {
+                    let was_absent = matches!(logged, Some((Presence::Absent, _)));
                     self.log_presence(&sighting, &mut logged);
                     let removed = presence.when(|now| is_over(&sighting, now));
-                    let Some(now) = self.watch_until(removed, &mut before).await else {
+                    let Some(now) = self.watch_until(removed, &mut before, was_absent).await else {
                         return;
                     };
                     self.cluster.cache().end_idle(resource);
@@ -90,10 +91,8 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         match self.source.as_primary() {
             // The keys of its objects are removed too, and must not be reconciled again.
             Some(primary) => {
-                if let Some(on_deleted) = self.source.deletion_callback() {
-                    let keys = deleted.iter().map(|object| object.key());
-                    keys.for_each(|key| on_deleted(self.cluster.name(), &key));
-                }
+                let keys = deleted.iter().map(|object| object.key());
+                keys.for_each(|key| self.source.deleted(self.cluster.name(), &key));
                 primary.kind_removed(self.cluster.name(), self.sink);
             }
             None => emit_deletions(deleted, self.event_handler()).await,
@@ -124,10 +123,12 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
 
     /// Watches until the cluster is closed or `over` completes; returns the output of `over`. `before` holds objects of
     /// earlier informers whose deletion might not have been emitted; at the end it holds the objects of this one too.
+    /// `was_absent` is true if the kind was installed just now.
     async fn watch_until<T>(
         &self,
         over: impl Future<Output = T> + Send,
         before: &mut Vec<Arc<Object>>,
+        was_absent: bool,
     ) -> Option<T> {
         let (spec, name) = (self.source.spec(), self.sink.queue().name());
         let handle = Arc::new(self.event_handler());
@@ -158,6 +159,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
                 () = note_sync(showing.as_ref(), &registration) => None,
                 () = emit_missed_deletions(before, &informer, &registration, &*handle) => None,
                 () = replay(&mut replays, &informer, &registration, &*handle) => None,
+                () = self.note_installed(was_absent, &registration) => None,
             };
             // The kind was removed, or the informer ended. The next informer emits the events in between.
             before.extend(informer.store().list(&Query::new()));
@@ -166,6 +168,15 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
             }
         }
         None
+    }
+
+    /// Calls the callback of a kind that was installed just now, once its objects are known.
+    async fn note_installed(&self, was_absent: bool, registration: &Registration) {
+        if let Some(on_installed) = self.source.installation_callback().filter(|_| was_absent) {
+            registration.synced().await;
+            on_installed(self.cluster.name(), self.sink);
+        }
+        std::future::pending().await
     }
 
     /// Reports the state of an informer until it ends. The source is ready once its handler has turned the objects that
