@@ -73,6 +73,10 @@ impl ClusterSession {
         }
     }
 
+    pub(crate) fn field_manager(&self) -> &str {
+        &self.field_manager
+    }
+
     /// Sets the metrics, and the behaviour on panics.
     pub(crate) fn counted(self, metrics: Metrics, recovers_panics: bool) -> Self {
         Self {

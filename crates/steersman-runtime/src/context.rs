@@ -84,16 +84,17 @@ impl Context {
     /// The handle requests a stop. The context stays valid while you hold the handle.
     #[must_use]
     pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
-        let (handle, engagement) = alone(cluster);
+        let (handle, engagement) = alone(cluster, STANDALONE);
         (handle, Self::new(Arc::new(engagement), ALONE))
     }
 
-    /// As `standalone`, with a callback for each recorded event.
+    /// As `standalone`, for a controller of this name, with a callback for each recorded event.
     pub(crate) fn standalone_recorded(
         cluster: &Cluster,
+        controller: &str,
         observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
     ) -> (StopHandle, Self) {
-        let (handle, engagement) = alone(cluster);
+        let (handle, engagement) = alone(cluster, controller);
         (handle, Self::new(Arc::new(engagement.recorded(observer)), ALONE))
     }
 
@@ -168,6 +169,12 @@ impl Context {
         &self.engagement.controller
     }
 
+    /// Field manager of the writes of the controller.
+    #[must_use]
+    pub fn field_manager(&self) -> &str {
+        self.engagement.field_manager()
+    }
+
     /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
@@ -217,20 +224,16 @@ const ALONE: Circumstances = Circumstances {
     is_news: true,
 };
 
-/// Session of a cluster without a controller.
-fn alone(cluster: &Cluster) -> (StopHandle, ClusterSession) {
+/// Name of the controller of a context without one.
+pub(crate) const STANDALONE: &str = "standalone";
+
+/// Session of a cluster without a running controller.
+fn alone(cluster: &Cluster, controller: &str) -> (StopHandle, ClusterSession) {
     let (handle, stop) = StopHandle::new();
     let fleet = ClusterSet::new();
     // An empty cluster set cannot have a cluster of this name.
     let _ = fleet.insert(cluster.clone());
-    let engagement = ClusterSession::new(
-        ("standalone", "standalone"),
-        (cluster, None),
-        None,
-        None,
-        fleet,
-        stop,
-    );
+    let engagement = ClusterSession::new((controller, controller), (cluster, None), None, None, fleet, stop);
     (handle, engagement)
 }
 

@@ -33,13 +33,18 @@ pub(crate) struct KindSource<R: RequestKey> {
     /// Set if the controller's keys are the keys of these objects.
     primary: Option<Arc<Primary<R>>>,
     /// Called for each deleted object.
-    gone: Option<Gone>,
+    gone: Vec<Gone>,
+    /// Called when the kind is installed after it was absent.
+    installed: Option<Installed<R>>,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &EnqueueSink<R>) + Send + Sync>;
 
 /// Callback for a deleted object.
 pub(crate) type Gone = Arc<dyn Fn(&ClusterName, &ObjectKey) + Send + Sync>;
+
+/// Callback for a kind that was installed in a cluster, once its objects are known.
+pub(crate) type Installed<R> = Arc<dyn Fn(&ClusterName, &EnqueueSink<R>) + Send + Sync>;
 
 /// A [`Kind`] without its type.
 #[derive(Clone, Debug)]
@@ -93,7 +98,8 @@ impl<R: RequestKey> KindSource<R> {
             on_event: Arc::new(on_event),
             awaits_scope: false,
             primary: None,
-            gone: None,
+            gone: Vec::new(),
+            installed: None,
         }
     }
 
@@ -146,10 +152,15 @@ impl<R: RequestKey> KindSource<R> {
         self.watch(&cluster, &intake, &cx.wishes, report).await;
     }
 
-    /// Adds a callback for each deleted object.
-    pub(crate) fn telling_of_the_gone(self, told: Gone) -> Self {
+    /// Sets the callbacks for each deleted object.
+    pub(crate) fn telling_of_the_gone(self, told: Vec<Gone>) -> Self {
+        Self { gone: told, ..self }
+    }
+
+    /// Sets the callback for the installation of the kind, after it was absent.
+    pub(crate) fn on_installed(self, installed: Installed<R>) -> Self {
         Self {
-            gone: Some(told),
+            installed: Some(installed),
             ..self
         }
     }
@@ -166,7 +177,7 @@ impl<R: RequestKey> KindSource<R> {
             self.watch_while_present(cluster, intake, wishes, &report).await;
         } else {
             let ever = std::future::pending::<()>();
-            self.watch_present(cluster, intake, wishes, &report, (ever, &mut Vec::new()))
+            self.watch_present(cluster, intake, wishes, &report, (ever, &mut Vec::new(), false))
                 .await;
         }
         report(SourceState::Dormant {
@@ -188,9 +199,10 @@ impl<R: RequestKey> KindSource<R> {
         loop {
             match sighting.presence {
                 Presence::Present => {
+                    let was_absent = matches!(said, Some((Presence::Absent, _)));
                     self.say(&sighting, &mut said, cluster, intake);
                     let over = presence.when(|now| is_over(&sighting, now));
-                    let stay = (over, &mut before);
+                    let stay = (over, &mut before, was_absent);
                     let Some(now) = self.watch_present(cluster, intake, wishes, report, stay).await else {
                         return;
                     };
@@ -268,8 +280,9 @@ impl<R: RequestKey> KindSource<R> {
             if let Some(primary) = primary.as_ref().filter(|_| event.is_deletion()) {
                 primary.gone(&name, event.object().key(), &intake);
             }
-            if let Some(gone) = gone.as_ref().filter(|_| event.is_deletion()) {
-                gone(&name, &event.object().key());
+            if event.is_deletion() && !gone.is_empty() {
+                let key = event.object().key();
+                gone.iter().for_each(|gone| gone(&name, &key));
             }
             on_event(event, &name, &intake);
         }
@@ -277,13 +290,14 @@ impl<R: RequestKey> KindSource<R> {
 
     /// Watches until the cluster is closed or `over` completes; returns the output of `over`. `before` holds objects of
     /// earlier informers whose deletion might not have been emitted; at the end it holds the objects of this one too.
+    /// `was_absent` is true if the kind was installed just now.
     async fn watch_present<T>(
         &self,
         cluster: &Cluster,
         intake: &Arc<EnqueueSink<R>>,
         wishes: &SourceOptions,
         report: &(impl Fn(SourceState) + Send + Sync),
-        (over, before): (impl Future<Output = T> + Send, &mut Vec<Arc<Object>>),
+        (over, before, was_absent): (impl Future<Output = T> + Send, &mut Vec<Arc<Object>>, bool),
     ) -> Option<T> {
         let handle = Arc::new(self.teller(cluster, intake));
         let mut replays = wishes.replays.clone();
@@ -312,6 +326,7 @@ impl<R: RequestKey> KindSource<R> {
                 () = note_sync(showing.as_ref(), &registration) => None,
                 () = make_up(before, &informer, &registration, &*handle) => None,
                 () = replay(&mut replays, &informer, &registration, &*handle) => None,
+                () = self.note_installed(was_absent, cluster, intake, &registration) => None,
             };
             // The kind was removed, or the informer ended. The next informer emits the events in between.
             before.extend(informer.store().list(&Query::new()));
@@ -320,6 +335,23 @@ impl<R: RequestKey> KindSource<R> {
             }
         }
         None
+    }
+}
+
+impl<R: RequestKey> KindSource<R> {
+    /// Calls the callback of a kind that was installed just now, once its objects are known.
+    async fn note_installed(
+        &self,
+        was_absent: bool,
+        cluster: &Cluster,
+        intake: &EnqueueSink<R>,
+        registration: &Registration,
+    ) {
+        if let Some(installed) = self.installed.as_ref().filter(|_| was_absent) {
+            registration.synced().await;
+            installed(cluster.name(), intake);
+        }
+        std::future::pending().await
     }
 }
 
@@ -494,6 +526,7 @@ impl<R: RequestKey> Clone for KindSource<R> {
             awaits_scope: self.awaits_scope,
             primary: self.primary.clone(),
             gone: self.gone.clone(),
+            installed: self.installed.clone(),
         }
     }
 }
