@@ -8,18 +8,23 @@
 extern crate self as steersman_kit;
 
 mod child_call;
+mod children;
 mod conditions;
 mod defaults;
 mod finalizer;
 mod kinds;
 mod lint;
 mod managed;
+mod projection;
 mod readiness;
 mod reconciler;
 mod status;
+mod status_write;
+mod tracker;
 mod work;
 
 pub use child_call::ChildCall;
+pub use children::{ChildError, ChildMemory, ChildRules, ChildState, Children};
 pub use conditions::{ConditionList, ConditionSet, ConditionStatus, Conditions, NoConditions, ObservedAt};
 pub use defaults::Defaults;
 pub use finalizer::{Cleaned, Cleanup, FinalizerMode, NoCleanup, RunsCleanup};
@@ -31,6 +36,7 @@ pub use managed::{Managed, managed};
 pub use readiness::{Readiness, readiness};
 pub use reconciler::{ConditionOf, KindReconciler};
 pub use status::{NoStatus, StatusFor, StatusParts};
+pub use status_write::{StatusError, StatusWrite, apply_status, update_status};
 pub use steersman_kit_derive::{ConditionSet, Status};
 pub use work::Work;
 
