@@ -40,11 +40,13 @@ pub trait Entry: 'static {
     const OPTIONAL: bool;
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: ChildKind> Entry for C {
     type Child = C;
     const OPTIONAL: bool = false;
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: ChildKind> Entry for Optional<C> {
     type Child = C;
     const OPTIONAL: bool = true;
