@@ -47,6 +47,7 @@ pub use steersman_cache as cache;
 pub use steersman_cluster as cluster;
 pub use steersman_core as core;
 pub use steersman_endpoints as endpoints;
+pub use steersman_kit as kit;
 pub use steersman_queue as queue;
 pub use steersman_runtime as runtime;
 /// An error of the `main` function of an operator. Its `Debug` output is written for people, since `main` prints that.
