@@ -168,6 +168,6 @@ lists!(A B C D E F G H);
 pub trait Beside<S> {}
 
 #[diagnostic::do_not_recommend]
-impl Beside<NamespaceResourceScope> for NamespaceResourceScope {}
+impl Beside<Self> for NamespaceResourceScope {}
 #[diagnostic::do_not_recommend]
-impl Beside<ClusterResourceScope> for ClusterResourceScope {}
+impl Beside<Self> for ClusterResourceScope {}

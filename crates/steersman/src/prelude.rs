@@ -5,8 +5,8 @@ pub use steersman_cache::{Index, Query};
 pub use steersman_cluster::{Client, Cluster, ClusterName, EventType, ObjectExt};
 pub use steersman_core::{Action, ObjectKey};
 pub use steersman_kit::{
-    Cleaned, Cleanup, ConditionSet, Conditions, KindReconciler, NoCleanup, NoStatus, Optional, RunsCleanup,
-    Status, Work, managed,
+    Cleaned, Cleanup, ConditionSet, Conditions, Defaults, KindReconciler, NoCleanup, NoStatus, Optional,
+    RunsCleanup, Status, Work, managed,
 };
 pub use steersman_runtime::{
     BoxError, Conditional, Context, Controller, Logging, Manager, ObjectReconciler, Reconciler, Request,
