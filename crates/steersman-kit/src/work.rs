@@ -132,12 +132,32 @@ impl<R: KindReconciler> Work<R> {
 
     /// Sets a condition to `False`.
     pub fn set_false(&mut self, condition: ConditionOf<R>, reason: &str, message: impl Display) {
-        self.set(condition, ConditionStatus::False, reason, &message);
+        self.set(condition, ConditionStatus::False, reason, message);
     }
 
     /// Sets a condition to `Unknown`.
     pub fn set_unknown(&mut self, condition: ConditionOf<R>, reason: &str, message: impl Display) {
-        self.set(condition, ConditionStatus::Unknown, reason, &message);
+        self.set(condition, ConditionStatus::Unknown, reason, message);
+    }
+
+    /// Sets a condition; for a negative one, which is `True` for a reason.
+    pub fn set(
+        &mut self,
+        condition: ConditionOf<R>,
+        status: ConditionStatus,
+        reason: &str,
+        message: impl Display,
+    ) {
+        let at = self.at;
+        let conditions = self.status.conditions_mut();
+        conditions.set(condition, status, reason, &message.to_string(), at);
+    }
+
+    /// Marks the work on this object as stalled, with the condition `Stalled` of kstatus: retries cannot succeed. It lasts until
+    /// the next reconcile, and has an effect only with `#[conditions(kstatus)]`.
+    pub fn set_stalled(&mut self, reason: &str, message: impl Display) {
+        let conditions = self.status.conditions_mut();
+        conditions.set_stalled(reason, &message.to_string());
     }
 
     /// Sets a condition from a result: `True`, or `False` with the reason `Failed` and the error as message.
@@ -230,18 +250,6 @@ impl<R: KindReconciler> Work<R> {
         let resource = Resource::of::<K>();
         self.memory.tracker.add(self.children.parent(), &resource, &key);
         self.tracked.insert((resource, key));
-    }
-
-    fn set(
-        &mut self,
-        condition: ConditionOf<R>,
-        status: ConditionStatus,
-        reason: &str,
-        message: &dyn Display,
-    ) {
-        let at = self.at;
-        let conditions = self.status.conditions_mut();
-        conditions.set(condition, status, reason, &message.to_string(), at);
     }
 }
 

@@ -171,7 +171,7 @@ impl<R: KindReconciler> Work<R> {
             (Severity::Bad, true) => ConditionStatus::True,
         };
         let reason = if reason.is_empty() { "Ready" } else { reason };
-        self.set(condition, status, reason, &message);
+        self.set(condition, status, reason, message);
     }
 
     /// Ends the work: forgets children that were not named, and completes the conditions. Returns the status to be written and

@@ -9,13 +9,14 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{CustomResource, CustomResourceExt, ResourceExt, api::Patch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{DeleteOptions, ObjectExt};
-use steersman_core::{Action, error_chain};
+use steersman_core::{Action, ObjectKey, error_chain};
 use steersman_kit::{Cleaned, Cleanup, KindReconciler, NoStatus, RunsCleanup, Work, managed};
 use steersman_runtime::{BoxError, Context, Controller, Undecodable};
 use steersman_testing::{
@@ -327,4 +328,57 @@ async fn a_removal_that_finds_nothing_is_done(fixture: Fixture) {
         .unwrap();
     call(&stand, one.clone(), &reconciler).await;
     assert!(client.get::<Widget>(&one).await.unwrap().is_none());
+}
+
+// R101: a namespace that is being deleted
+#[steersman_testing::test]
+async fn a_cleanup_survives_a_namespace_that_is_being_deleted(fixture: Fixture) {
+    let stand = stand(&fixture).await;
+    let client = stand.cluster().live();
+    let doomed = format!("{}-doomed", fixture.namespace());
+    let namespace = json!({"metadata": {"name": doomed}});
+    client.create(&object::<Namespace>(namespace)).await.unwrap();
+    let mut one = widget(&fixture, "one", "go");
+    one.metadata.namespace = Some(doomed.clone());
+    // Held, so that the namespace cannot end before the test.
+    one.metadata.finalizers = Some(vec![
+        "example.com/other".to_owned(),
+        Cleaning::FINALIZER.to_owned(),
+    ]);
+    client.create(&one).await.unwrap();
+    client
+        .delete::<Namespace>(&ObjectKey::new("", &doomed), DeleteOptions::default())
+        .await
+        .unwrap();
+    let cleanups = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&cleanups);
+    let reconciler = managed(Cleaning {
+        reconcile: Arc::new(|widget, work| {
+            Box::pin(async move {
+                work.child(Cond::Configured, map_of(widget)).await;
+                Ok(Action::await_change())
+            })
+        }),
+        cleanup: Arc::new(move |_, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async { Ok(Cleaned::Done) })
+        }),
+    });
+    let key = ObjectKey::new(&doomed, "one");
+    // Nothing can be created there. That is not an error: the parent is deleted too.
+    call(&stand, key.clone(), &reconciler).await;
+    let found = client.get_required::<Widget>(&key).await.unwrap();
+    if found.metadata.deletion_timestamp.is_none() {
+        assert_eq!(condition(&found, "Configured").1, "Terminating");
+        client
+            .delete::<Widget>(&key, DeleteOptions::default())
+            .await
+            .unwrap();
+        call(&stand, key.clone(), &reconciler).await;
+    }
+    assert_eq!(cleanups.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        client.get_required::<Widget>(&key).await.unwrap().finalizers(),
+        ["example.com/other"]
+    );
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects with which other frameworks write for ever: server defaults, normalised values, and other writers.
 
+use http_body_util::BodyExt;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{ConfigMap, Secret, Service},
 };
-use kube::{ResourceExt, api::Patch};
+use kube::{ResourceExt, api::Patch, client::Body};
 use serde_json::{Value, json};
 use steersman_core::{Action, ObjectKey};
 use steersman_kit::{Managed, managed};
-use steersman_runtime::testing::Stand;
+use steersman_runtime::{BoxError, testing::Stand};
 use steersman_testing::Fixture;
 
 use super::support::*;
@@ -194,4 +195,59 @@ async fn fields_that_others_add_cause_no_write(fixture: Fixture) {
             .unwrap();
         assert_eq!(call(&stand, key.clone(), &reconciler).await, [""; 0]);
     }
+}
+
+/// A client whose requests pass a mutating admission webhook for ConfigMaps: it changes a value, and adds one.
+fn mutated(client: kube::Client) -> kube::Client {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let client = client.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let mut bytes = body.collect().await?.to_bytes().to_vec();
+            let is_write = parts.method == http::Method::POST || parts.method == http::Method::PATCH;
+            if is_write && parts.uri.path().contains("/configmaps") {
+                let mut object: Value = serde_json::from_slice(&bytes)?;
+                if let Some(data) = object.get_mut("data") {
+                    data["value"] = json!("changed by the webhook");
+                    data["injected"] = json!("by the webhook");
+                    bytes = serde_json::to_vec(&object)?;
+                }
+            }
+            let request = http::Request::from_parts(parts, Body::from(bytes));
+            Ok::<_, BoxError>(client.send(request).await?)
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+// R103, R110
+#[steersman_testing::test]
+async fn a_mutating_webhook_causes_no_loop(fixture: Fixture) {
+    let plain = stand(&fixture).await;
+    plain
+        .cluster()
+        .live()
+        .create(&widget(&fixture, "one", "1"))
+        .await
+        .unwrap();
+    let stand = Stand::new(mutated(fixture.client()))
+        .await
+        .unwrap()
+        .controller("widgets");
+    let one = key(&fixture, "one");
+    let mut counts = Vec::new();
+    for _ in 0..2 {
+        let reconciler = managed(configured());
+        for _ in 0..3 {
+            counts.push(child_writes(&stand, &one, &reconciler).await);
+        }
+    }
+    assert_eq!(counts, [2, 0, 0, 1, 0, 0]);
+    let map = plain
+        .cluster()
+        .live()
+        .get_required::<ConfigMap>(&one)
+        .await
+        .unwrap();
+    assert_eq!(map.data.as_ref().unwrap()["value"], "changed by the webhook");
 }
