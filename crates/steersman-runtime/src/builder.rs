@@ -9,18 +9,16 @@ use steersman_core::ObjectKey;
 use steersman_queue::{Group, Grouping, Limiter};
 
 use crate::{
-    AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, Kind,
-    KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request, RequestKey,
-    RunPolicy, Source,
+    AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Declarations, Enqueue,
+    Handler, Kind, KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request,
+    RequestKey, RunPolicy, Source,
     controller::{LateSeries, MakeSpan, Memory, Plan},
     handle_fn,
     handler::PrimaryObject,
-    indexes::BY_CONTROLLER,
     kind,
-    kind::ClusterChoice,
     namespaced::Namespaced,
     object_reconciler::Bound,
-    owner::{Owners, Primaries},
+    owner::{Owned, Owners, Parent, owned},
     source::{self, AnySource, KindSource, OnDeleted, ToRequest},
 };
 
@@ -64,18 +62,7 @@ struct Primary<R: RequestKey, T> {
     kind: Kind<T>,
     source: fn(Kind<T>) -> KindSource<R>,
     to_request: ToRequest<R>,
-    on_deleted: Option<OnDeleted>,
-}
-
-/// Makes the source of an owned kind once the primary kind is final.
-type Owned<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
-
-/// Facts about the primary kind that sources of owned kinds need.
-struct Parent {
-    resource: Resource,
-    namespaced: Namespaced,
-    place: ClusterChoice,
-    objects: Arc<Primaries>,
+    on_deleted: Vec<OnDeleted>,
 }
 
 /// Type of the primary kind of a controller that has none.
@@ -90,7 +77,7 @@ impl<T: 'static> Builder<Request, T> {
                 kind,
                 source: |kind| KindSource::new(kind, PrimaryObject),
                 to_request: |cluster, key| Request::new(cluster.clone(), key),
-                on_deleted: None,
+                on_deleted: Vec::new(),
             }),
             ..Self::start(name)
         }
@@ -150,13 +137,14 @@ impl<T: 'static> Builder<Request, T> {
 
     /// Calls `forget` for each deleted object of the primary kind, in every replica that watches it, leader or standby. Use
     /// it to drop in-memory state about the object. The function has no client, runs where changes are dispatched, and must
-    /// be quick. Put cleanup into the reconciler: it is called for deletions too, and retried.
+    /// be quick. Put cleanup into the reconciler: it is called for deletions too, and retried. Several calls add several
+    /// functions.
     pub fn on_deleted_everywhere(
         mut self,
         forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static,
     ) -> Self {
         if let Some(primary) = &mut self.primary {
-            primary.on_deleted = Some(Arc::new(forget));
+            primary.on_deleted.push(Arc::new(forget));
         }
         self
     }
@@ -191,19 +179,7 @@ impl<T: 'static> Builder<Request, T> {
     }
 
     fn owned<C: 'static>(mut self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
-        self.owned.push(Box::new(move |parent| {
-            let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
-            let child = child.index(&BY_CONTROLLER);
-            let child = match (&child.place, &parent.place) {
-                // An owner and its children are in the same cluster.
-                (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
-                    place: place.clone(),
-                    ..child
-                },
-                _ => child,
-            };
-            KindSource::new(child, owners).awaiting_scope()
-        }));
+        self.owned.push(owned(child, owners));
         self
     }
 
@@ -480,16 +456,19 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             };
             let known = source::Primary::new(&parent.objects, to_request, memory.clone());
             let source = source(kind).primary(known);
-            let source = match on_deleted {
-                Some(on_deleted) => source.on_deleted(on_deleted),
-                None => source,
-            };
-            let owned = owned.into_iter().map(|owned| owned(&parent));
+            let mut declared = Declarations::new();
+            reconciler.declare_any(&mut declared);
+            let source = source.on_deleted(on_deleted.into_iter().chain(declared.on_deleted).collect());
+            let owned = owned.into_iter().chain(declared.owned);
+            let owned = owned.map(|owned| owned(&parent));
+            let watched = declared.watched.into_iter();
+            let watched = watched.map(|watched| watched.following(&parent.place));
             read = read
                 .into_iter()
                 .map(|read| read.following(&parent.place))
                 .collect();
-            let found = std::iter::once(source).chain(owned).map(AnySource::Kind);
+            let found = std::iter::once(source).chain(owned).chain(watched);
+            let found = found.map(AnySource::Kind);
             sources.splice(..0, found.collect::<Vec<_>>());
             if parent.namespaced.get().is_none() {
                 unknown_scope = Some((parent.resource, parent.namespaced));

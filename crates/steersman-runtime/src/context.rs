@@ -14,7 +14,9 @@ use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
 use crate::{
-    ClusterSet, Metrics, Stop, StopHandle, cluster_session::ClusterSession, cluster_set::ClusterGuard,
+    ClusterSet, Metrics, Stop, StopHandle,
+    cluster_session::{ClusterSession, SessionOptions},
+    cluster_set::ClusterGuard,
     indexes::BY_CONTROLLER,
 };
 
@@ -22,15 +24,15 @@ use crate::{
 #[derive(Clone)]
 pub struct Context {
     session: Arc<ClusterSession>,
-    circumstances: Circumstances,
+    attempt: Attempt,
     handler: Option<Arc<str>>,
     /// Guards of the other clusters that this reconcile works on.
     guards: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
 }
 
-/// Facts about one reconcile.
+/// One attempt to reconcile a key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Circumstances {
+pub(crate) struct Attempt {
     pub(crate) number: u64,
     /// Number of failures in a row before this attempt.
     pub(crate) failures: u32,
@@ -40,10 +42,10 @@ pub(crate) struct Circumstances {
 }
 
 impl Context {
-    pub(crate) fn new(session: Arc<ClusterSession>, circumstances: Circumstances) -> Self {
+    pub(crate) fn new(session: Arc<ClusterSession>, attempt: Attempt) -> Self {
         Self {
             session,
-            circumstances,
+            attempt,
             handler: None,
             guards: Arc::default(),
         }
@@ -53,9 +55,9 @@ impl Context {
     pub(crate) fn of_handler(&self, handler: &Arc<str>, failures: u32) -> Self {
         Self {
             session: Arc::clone(&self.session),
-            circumstances: Circumstances {
+            attempt: Attempt {
                 failures,
-                ..self.circumstances
+                ..self.attempt
             },
             handler: Some(Arc::clone(handler)),
             guards: Arc::clone(&self.guards),
@@ -63,7 +65,7 @@ impl Context {
     }
 
     pub(crate) fn is_news(&self) -> bool {
-        self.circumstances.is_news
+        self.attempt.is_news
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -85,16 +87,17 @@ impl Context {
     /// The handle requests a stop. The context stays valid while you hold the handle.
     #[must_use]
     pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
-        let (handle, session) = alone(cluster);
+        let (handle, session) = alone(cluster, STANDALONE);
         (handle, Self::new(Arc::new(session), ALONE))
     }
 
-    /// As `standalone`, with a callback for each recorded event.
+    /// As `standalone`, for a controller of this name, with a callback for each recorded event.
     pub(crate) fn standalone_recorded(
         cluster: &Cluster,
+        controller: &str,
         observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
     ) -> (StopHandle, Self) {
-        let (handle, session) = alone(cluster);
+        let (handle, session) = alone(cluster, controller);
         (handle, Self::new(Arc::new(session.recorded(observer)), ALONE))
     }
 
@@ -179,6 +182,12 @@ impl Context {
         &self.session.controller
     }
 
+    /// Field manager of the writes of the controller.
+    #[must_use]
+    pub fn field_manager(&self) -> &str {
+        self.session.field_manager()
+    }
+
     /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
@@ -188,14 +197,14 @@ impl Context {
     /// Identifier of this reconcile, unique within the process. The log has it as `reconcile_id`.
     #[must_use]
     pub fn reconcile_id(&self) -> u64 {
-        self.circumstances.number
+        self.attempt.number
     }
 
     /// Number of this attempt: 1 at first, plus one for each failure in a row. With several [`Handlers`](crate::Handlers),
     /// each counts its own. The log has the same number as `attempt`.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.circumstances.failures.saturating_add(1)
+        self.attempt.failures.saturating_add(1)
     }
 
     /// Name of the handler that this context is for, if the controller has several [`Handlers`](crate::Handlers).
@@ -207,7 +216,7 @@ impl Context {
     /// Priority of the key when it was taken from the queue.
     #[must_use]
     pub fn priority(&self) -> i32 {
-        self.circumstances.priority
+        self.attempt.priority
     }
 
     /// Stop request of the controller. On shutdown, a reconcile can finish within the shutdown timeout, and its client
@@ -231,27 +240,35 @@ fn controlled_by(owner: &impl kube::Resource) -> Query {
 }
 
 /// Facts about a reconcile without a controller.
-const ALONE: Circumstances = Circumstances {
+const ALONE: Attempt = Attempt {
     number: 0,
     failures: 0,
     priority: 0,
     is_news: true,
 };
 
-/// Session of a cluster without a controller.
-fn alone(cluster: &Cluster) -> (StopHandle, ClusterSession) {
+/// Name of the controller of a context without one.
+pub(crate) const STANDALONE: &str = "standalone";
+
+/// Session of a cluster without a running controller.
+fn alone(cluster: &Cluster, controller: &str) -> (StopHandle, ClusterSession) {
     let (handle, stop) = StopHandle::new();
     let cluster_set = ClusterSet::new();
     // An empty cluster set cannot have a cluster of this name.
     let _ = cluster_set.insert(cluster.clone());
-    let session = ClusterSession::new(
-        ("standalone", "standalone"),
-        (cluster, None),
-        None,
-        None,
+    let options = SessionOptions {
+        controller,
+        field_manager: controller,
+        guard: None,
+        reads: None,
+        fence: None,
         cluster_set,
         stop,
-    );
+        metrics: Metrics::new(),
+        recovers_panics: true,
+        handler_limit: None,
+    };
+    let session = ClusterSession::new(cluster, options);
     (handle, session)
 }
 

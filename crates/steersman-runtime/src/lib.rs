@@ -27,8 +27,10 @@ mod cluster_set;
 mod conditional;
 mod context;
 mod controller;
+mod declarations;
 mod disable;
 mod election;
+mod gate;
 mod handler;
 mod handlers;
 mod hot_loop;
@@ -69,6 +71,7 @@ pub use cluster_set::DuplicateCluster;
 pub use conditional::Conditional;
 pub use context::Context;
 pub use controller::{Controller, ControllerError, RunningController};
+pub use declarations::Declarations;
 pub use disable::disabled_by_args;
 pub use election::{Election, ElectionError, OnLoss};
 pub use handler::{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handlers from an object to its owners.
 
+mod owned;
 mod primaries;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use steersman_cache::{Object, Resource};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
+pub(crate) use self::owned::{Owned, Parent, owned};
 #[cfg(test)]
 pub(crate) use self::primaries::DELETIONS_MAX;
 use self::primaries::Referent;

@@ -57,7 +57,7 @@ use tower::service_fn;
 pub use self::write::Write;
 use self::write::Writes;
 pub use crate::object_reconciler::KnownPrimary;
-use crate::{AnyReconciler, BoxError, Context, Request};
+use crate::{AnyReconciler, BoxError, Context, Request, context::STANDALONE};
 /// For tests of controllers without a manager, with leadership that the test grants and revokes.
 pub use crate::{
     cluster_set::{ClusterRemoval, ClusterSet},
@@ -70,6 +70,7 @@ pub use crate::{
 pub struct Stand {
     cluster: Cluster,
     writes: Writes,
+    controller: String,
 }
 
 /// A row of a table; see the [module](self).
@@ -117,7 +118,19 @@ impl Stand {
         });
         let service = kube::Client::new(service, "default");
         let cluster = Cluster::builder("stand").service(service).build().await?;
-        Ok(Self { cluster, writes })
+        Ok(Self {
+            cluster,
+            writes,
+            controller: STANDALONE.to_owned(),
+        })
+    }
+
+    /// Name of the controller that the reconcilers see, which is also the field manager of their writes. Default:
+    /// `standalone`.
+    #[must_use]
+    pub fn controller(mut self, name: impl Into<String>) -> Self {
+        self.controller = name.into();
+        self
     }
 
     /// The server, to inspect its objects.
@@ -135,7 +148,7 @@ impl Stand {
         self.writes.take();
         let events = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&events);
-        let (_handle, cx) = Context::standalone_recorded(&self.cluster, move |event| {
+        let (_handle, cx) = Context::standalone_recorded(&self.cluster, &self.controller, move |event| {
             let mut events = recorded.lock().unwrap_or_else(PoisonError::into_inner);
             events.push(event.clone());
         });

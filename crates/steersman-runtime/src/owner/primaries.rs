@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-use steersman_cache::{Object, Store};
+use steersman_cache::{Object, Query, Store};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_queue::Add;
 
-use crate::{RequestKey, source::EnqueueSink};
+use crate::{RequestKey, gate::EnqueueSink};
 
 /// Number of deleted objects of a cluster whose keys a standby replica keeps. The leader reconciles them meanwhile; the
 /// last ones are kept in case the leader fails before that.
@@ -84,6 +84,15 @@ impl Primaries {
             cluster: cluster.clone(),
             number,
         }
+    }
+
+    /// Returns the keys of the objects of a cluster.
+    pub(crate) fn keys(&self, cluster: &ClusterName) -> Vec<ObjectKey> {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let store = shown.stores.get(cluster).map(|objects| objects.store.clone());
+        drop(shown);
+        let objects = store.map(|store| store.list(&Query::new())).unwrap_or_default();
+        objects.iter().map(|object| object.key()).collect()
     }
 
     /// Returns true if the object exists.

@@ -8,8 +8,8 @@ use steersman_cluster::Cluster;
 use steersman_core::{Presence, Sighting};
 use tokio::sync::watch;
 
-use super::{EnqueueSink, KindSource, SourceOptions, SourceState, mapping::Deferred};
-use crate::{RequestKey, cluster_session::is_over, kind::WhenAbsent, owner::Showing};
+use super::{KindSource, SourceOptions, SourceState, mapping::Deferred};
+use crate::{RequestKey, cluster_session::is_over, gate::EnqueueSink, kind::WhenAbsent, owner::Showing};
 
 /// Reports the state of a source in one cluster.
 pub(super) type Report<'a> = dyn Fn(SourceState) + Send + Sync + 'a;
@@ -35,7 +35,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
             self.watch_while_present().await;
         } else {
             let never = std::future::pending::<()>();
-            self.watch_until(never, &mut Vec::new()).await;
+            self.watch_until(never, &mut Vec::new(), false).await;
         }
         (self.report)(SourceState::Dormant {
             reason: format!("cluster {} was removed", self.cluster.name()),
@@ -46,14 +46,15 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
     async fn watch_while_present(&self) {
         let resource = &self.source.spec().resource;
         let mut presence = self.cluster.presence(resource, self.options.poll_every);
-        let (mut sighting, mut logged) = (presence.now(), None);
+        let (mut sighting, mut logged): (_, Logged) = (presence.now(), None);
         let mut before = Vec::new();
         loop {
             match sighting.presence {
                 Presence::Present => {
+                    let was_absent = matches!(logged, Some((Presence::Absent, _)));
                     self.log_presence(&sighting, &mut logged);
                     let removed = presence.when(|now| is_over(&sighting, now));
-                    let Some(now) = self.watch_until(removed, &mut before).await else {
+                    let Some(now) = self.watch_until(removed, &mut before, was_absent).await else {
                         return;
                     };
                     self.cluster.cache().end_idle(resource);
@@ -90,11 +91,11 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         match self.source.as_primary() {
             // The keys of its objects are removed too, and must not be reconciled again.
             Some(primary) => {
-                if let Some(on_deleted) = self.source.deletion_callback() {
-                    let keys = deleted.iter().map(|object| object.key());
-                    keys.for_each(|key| on_deleted(self.cluster.name(), &key));
-                }
-                primary.kind_removed(self.cluster.name(), self.sink);
+                let cluster = self.cluster.name();
+                deleted
+                    .iter()
+                    .for_each(|object| self.source.notify_deleted(cluster, object));
+                primary.kind_removed(cluster, self.sink);
             }
             None => emit_deletions(deleted, self.event_handler()).await,
         }
@@ -124,10 +125,12 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
 
     /// Watches until the cluster is closed or `over` completes; returns the output of `over`. `before` holds objects of
     /// earlier informers whose deletion might not have been emitted; at the end it holds the objects of this one too.
+    /// `was_absent` is true if the kind was installed just now.
     async fn watch_until<T>(
         &self,
         over: impl Future<Output = T> + Send,
         before: &mut Vec<Arc<Object>>,
+        was_absent: bool,
     ) -> Option<T> {
         let (spec, name) = (self.source.spec(), self.sink.queue().name());
         let handle = Arc::new(self.event_handler());
@@ -158,6 +161,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
                 () = note_sync(showing.as_ref(), &registration) => None,
                 () = emit_missed_deletions(before, &informer, &registration, &*handle) => None,
                 () = replay(&mut replays, &informer, &registration, &*handle) => None,
+                () = self.note_installed(was_absent, &registration) => None,
             };
             // The kind was removed, or the informer ended. The next informer emits the events in between.
             before.extend(informer.store().list(&Query::new()));
@@ -194,6 +198,15 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
                 None => {}
             }
         }
+    }
+
+    /// Calls the callback of a kind that was installed just now, once its objects are known.
+    async fn note_installed(&self, was_absent: bool, registration: &Registration) {
+        if was_absent {
+            registration.synced().await;
+            self.source.notify_installed(self.cluster.name(), self.sink);
+        }
+        std::future::pending().await
     }
 
     /// Waits until the handler has received all objects that exist, and has turned them into keys.

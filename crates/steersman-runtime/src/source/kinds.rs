@@ -7,17 +7,18 @@ use std::{
     time::Duration,
 };
 
-use steersman_cache::{Event, Resource, Scope};
+use steersman_cache::{Event, Object, Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
 
 use super::{
-    EnqueueSink, Primary, SourceContext, SourceOptions, SourceState,
+    Primary, SourceContext, SourceOptions, SourceState,
     cluster_watch::{ClusterWatch, Report},
     mapping::{self, Deferred, Mapping},
 };
 use crate::{
     CacheRequirement, Enqueue, Handler, Kind, ObjectEvent, RequestKey,
+    gate::EnqueueSink,
     indexes::Indexes,
     kind::{ClusterChoice, WhenAbsent},
 };
@@ -32,13 +33,19 @@ pub(crate) struct KindSource<R: RequestKey> {
     awaits_scope: bool,
     /// Set if the controller's keys are the keys of these objects.
     primary: Option<Arc<Primary<R>>>,
-    on_deleted: Option<OnDeleted>,
+    /// Called for each deleted object.
+    on_deleted: Vec<OnDeleted>,
+    /// Called when the kind is installed after it was absent.
+    on_installed: Option<OnInstalled<R>>,
 }
 
 type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &EnqueueSink<R>, Option<&Deferred<R>>) + Send + Sync>;
 
 /// Callback for a deleted object.
 pub(crate) type OnDeleted = Arc<dyn Fn(&ClusterName, &ObjectKey) + Send + Sync>;
+
+/// Callback for a kind that was installed in a cluster, once its objects are known.
+pub(crate) type OnInstalled<R> = Arc<dyn Fn(&ClusterName, &EnqueueSink<R>) + Send + Sync>;
 
 /// A [`Kind`] without its type.
 #[derive(Clone, Debug)]
@@ -99,7 +106,8 @@ impl<R: RequestKey> KindSource<R> {
             mapping,
             awaits_scope: false,
             primary: None,
-            on_deleted: None,
+            on_deleted: Vec::new(),
+            on_installed: None,
         }
     }
 
@@ -188,22 +196,37 @@ impl<R: RequestKey> KindSource<R> {
             if let Some(primary) = &self.primary {
                 primary.deleted(cluster, event.object().key(), sink);
             }
-            if let Some(on_deleted) = &self.on_deleted {
-                on_deleted(cluster, &event.object().key());
-            }
+            self.notify_deleted(cluster, event.object());
         }
         (self.on_event)(event, cluster, sink, deferred);
     }
 
-    /// Returns the callback for each deleted object.
-    pub(super) fn deletion_callback(&self) -> Option<&OnDeleted> {
-        self.on_deleted.as_ref()
+    /// Calls the callbacks for a deleted object.
+    pub(super) fn notify_deleted(&self, cluster: &ClusterName, object: &Object) {
+        if !self.on_deleted.is_empty() {
+            let key = object.key();
+            self.on_deleted
+                .iter()
+                .for_each(|callback| callback(cluster, &key));
+        }
     }
 
-    /// Adds a callback for each deleted object.
-    pub(crate) fn on_deleted(self, on_deleted: OnDeleted) -> Self {
+    /// Calls the callback for the installation of the kind.
+    pub(super) fn notify_installed(&self, cluster: &ClusterName, sink: &EnqueueSink<R>) {
+        if let Some(callback) = &self.on_installed {
+            callback(cluster, sink);
+        }
+    }
+
+    /// Sets the callbacks for each deleted object.
+    pub(crate) fn on_deleted(self, on_deleted: Vec<OnDeleted>) -> Self {
+        Self { on_deleted, ..self }
+    }
+
+    /// Sets the callback for the installation of the kind, after it was absent.
+    pub(crate) fn on_installed(self, on_installed: OnInstalled<R>) -> Self {
         Self {
-            on_deleted: Some(on_deleted),
+            on_installed: Some(on_installed),
             ..self
         }
     }
@@ -261,6 +284,7 @@ impl<R: RequestKey> Clone for KindSource<R> {
             awaits_scope: self.awaits_scope,
             primary: self.primary.clone(),
             on_deleted: self.on_deleted.clone(),
+            on_installed: self.on_installed.clone(),
         }
     }
 }
