@@ -141,7 +141,7 @@ impl ClusterSession {
                 biased;
                 output = work => Some(output),
                 () = kind_guard.overdue() => {
-                    tracing::warn!("the kind was removed and the reconcile did not end in time; cancelling it");
+                    tracing::warn!("kind was removed; cancelling the reconcile");
                     None
                 }
             }

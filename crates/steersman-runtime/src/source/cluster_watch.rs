@@ -110,9 +110,9 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         let (controller, kind) = (self.sink.queue().name(), &self.source.spec().resource);
         let (cluster, reason) = (self.cluster.name(), &sighting.reason);
         if sighting.is_present() {
-            tracing::info!(controller, %kind, %cluster, %reason, "the kind is watched");
+            tracing::info!(controller, %kind, %cluster, %reason, "kind is installed; watching it");
         } else {
-            tracing::info!(controller, %kind, %cluster, %reason, "the kind is not watched");
+            tracing::info!(controller, %kind, %cluster, %reason, "kind is not installed; not watching it");
         }
     }
 

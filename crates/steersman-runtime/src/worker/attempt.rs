@@ -165,10 +165,10 @@ impl<R: RequestKey> WorkerPool<R> {
                     tracing::error!(
                         panic = message,
                         next_try = finished.delay().map(debug),
-                        "the reconcile panicked and will be tried again"
+                        "reconcile panicked; retrying"
                     );
                 } else {
-                    tracing::error!(panic = message, "the reconcile panicked");
+                    tracing::error!(panic = message, "reconcile panicked; ending the run");
                     self.panicked.send_replace(Some(Panicked { key, message }));
                 }
             }
@@ -180,7 +180,7 @@ impl<R: RequestKey> WorkerPool<R> {
                 tracing::warn!(
                     ?limit,
                     next_try = finished.delay().map(debug),
-                    "the reconcile took too long and will be tried again"
+                    "reconcile timed out; retrying"
                 );
             }
             Result::Dismissed => item.done(),
@@ -193,7 +193,7 @@ impl<R: RequestKey> WorkerPool<R> {
             series.terminal_errors.inc();
             item.finish(Outcome::fail(&text));
             if caused_by::<HandlersFailed>(error).is_none() {
-                tracing::error!(error = %text, "the reconcile failed and will not be tried again until something changes");
+                tracing::error!(error = %text, "reconcile failed; not retrying until something changes");
             }
             return;
         }
@@ -203,11 +203,11 @@ impl<R: RequestKey> WorkerPool<R> {
         });
         let next_try = finished.delay().map(debug);
         if is_quiet(error) {
-            tracing::debug!(error = %text, next_try, "the reconcile will be tried again");
+            tracing::debug!(error = %text, next_try, "reconcile failed; retrying");
         } else if finished.repeats_error() && is_frequent(&finished) {
-            tracing::debug!(error = %text, next_try, "the reconcile failed as before and will be tried again");
+            tracing::debug!(error = %text, next_try, "reconcile failed as before; retrying");
         } else {
-            tracing::warn!(error = %text, next_try, "the reconcile failed and will be tried again");
+            tracing::warn!(error = %text, next_try, "reconcile failed; retrying");
         }
     }
 }
