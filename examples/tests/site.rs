@@ -318,7 +318,7 @@ async fn the_table_of_banners(fixture: &Fixture) {
 
 // R41, R47
 #[steersman_testing::test]
-async fn a_cluster_comes_and_goes_with_its_secret(fixture: Fixture) {
+async fn a_cluster_is_added_and_removed_with_its_secret(fixture: Fixture) {
     let server = fixture.own_server(OwnServerOptions::default()).await;
     let edge = Cluster::new(server.endpoint().config(server.admin()).unwrap()).unwrap();
     let edge = edge.live().field_manager("tests");

@@ -12,7 +12,7 @@ use crate::{
     AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Declarations, Enqueue,
     Handler, Kind, KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request,
     RequestKey, RunPolicy, Source,
-    controller::{LateSeries, MakeSpan, Memory, Plan},
+    controller::{MakeSpan, Memory, Plan, PlanParts},
     handle_fn,
     handler::PrimaryObject,
     kind,
@@ -459,8 +459,10 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             let mut declared = Declarations::new();
             reconciler.declare_any(&mut declared);
             let source = source.on_deleted(on_deleted.into_iter().chain(declared.on_deleted).collect());
-            let owned = owned.into_iter().chain(declared.owned);
-            let owned = owned.map(|owned| owned(&parent));
+            let owned = owned
+                .into_iter()
+                .chain(declared.owned)
+                .map(|owned| owned(&parent));
             let watched = declared.watched.into_iter();
             let watched = watched.map(|watched| watched.following(&parent.place));
             read = read
@@ -468,23 +470,24 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 .map(|read| read.following(&parent.place))
                 .collect();
             let found = std::iter::once(source).chain(owned).chain(watched);
-            let found = found.map(AnySource::Kind);
-            sources.splice(..0, found.collect::<Vec<_>>());
+            sources.splice(..0, found.map(AnySource::Kind).collect::<Vec<_>>());
             if parent.namespaced.get().is_none() {
                 unknown_scope = Some((parent.resource, parent.namespaced));
             }
         }
         sources.extend(read.into_iter().map(AnySource::Kind));
-        let plan = Plan::new(
-            (name.into(), home),
+        Controller(Arc::new(Plan::new(PlanParts {
+            name: name.into(),
+            home,
             sources,
-            BoxReconciler::new(Bound::new(reconciler, primary_kind)),
-            (options, queue),
-            Arc::new(LateSeries::default()),
-            resource,
+            reconciler: BoxReconciler::new(Bound::new(reconciler, primary_kind)),
+            options,
+            queue,
+            primary: resource,
             unknown_scope,
-        );
-        Controller(Arc::new(plan.spanned(span).remembering(memory)))
+            span,
+            memory,
+        })))
     }
 }
 

@@ -41,16 +41,38 @@ pub(crate) struct ClusterSession {
     kind_guard: Option<KindGuard>,
 }
 
+/// Settings of a session.
+pub(crate) struct SessionOptions<'a> {
+    pub(crate) controller: &'a str,
+    pub(crate) field_manager: &'a str,
+    /// Guard of the cluster in the cluster set; `None` if the set does not have it.
+    pub(crate) guard: Option<ClusterGuard>,
+    /// `None` without a run.
+    pub(crate) reads: Option<Arc<CachedReads>>,
+    pub(crate) fence: Option<Fence>,
+    pub(crate) cluster_set: ClusterSet,
+    pub(crate) stop: Stop,
+    pub(crate) metrics: Metrics,
+    pub(crate) recovers_panics: bool,
+    /// Timeout of each of several handlers.
+    pub(crate) handler_limit: Option<Duration>,
+}
+
 impl ClusterSession {
-    /// Creates a session. The guard is that of this cluster in the cluster set.
-    pub(crate) fn new(
-        (controller, field_manager): (&str, &str),
-        (cluster, guard): (&Cluster, Option<ClusterGuard>),
-        reads: Option<Arc<CachedReads>>,
-        fence: Option<Fence>,
-        cluster_set: ClusterSet,
-        stop: Stop,
-    ) -> Self {
+    /// Creates a session.
+    pub(crate) fn new(cluster: &Cluster, options: SessionOptions<'_>) -> Self {
+        let SessionOptions {
+            controller,
+            field_manager,
+            guard,
+            reads,
+            fence,
+            cluster_set,
+            stop,
+            metrics,
+            recovers_panics,
+            handler_limit,
+        } = options;
         Self {
             controller: controller.into(),
             client: client_of_run(cluster, reads.as_deref(), fence.as_ref(), field_manager),
@@ -62,9 +84,9 @@ impl ClusterSession {
             cluster: cluster.clone(),
             guard,
             stop,
-            metrics: Metrics::new(),
-            recovers_panics: true,
-            handler_limit: None,
+            metrics,
+            recovers_panics,
+            handler_limit,
             fence,
             cluster_set,
             reads,
@@ -75,23 +97,6 @@ impl ClusterSession {
 
     pub(crate) fn field_manager(&self) -> &str {
         &self.field_manager
-    }
-
-    /// Sets the metrics, and the behaviour on panics.
-    pub(crate) fn counted(self, metrics: Metrics, recovers_panics: bool) -> Self {
-        Self {
-            metrics,
-            recovers_panics,
-            ..self
-        }
-    }
-
-    /// Sets the timeout of each of several handlers.
-    pub(crate) fn limited(self, handler_limit: Option<Duration>) -> Self {
-        Self {
-            handler_limit,
-            ..self
-        }
     }
 
     /// Adds a callback for recorded events.
@@ -136,7 +141,7 @@ impl ClusterSession {
                 biased;
                 output = work => Some(output),
                 () = kind_guard.overdue() => {
-                    tracing::warn!("the kind was removed and the reconcile did not end in time; cancelling it");
+                    tracing::warn!("kind was removed; cancelling the reconcile");
                     None
                 }
             }

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guarantee_3_a_departure_waits_for_those_who_work_on_the_cluster() {
+    async fn guarantee_3_a_removal_waits_for_work_on_the_cluster() {
         let (cluster_set, name) = (ClusterSet::new(), ClusterName::from("a"));
         cluster_set.insert(cluster("a")).unwrap();
         let guard = cluster_set.guard(&name).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guarantee_4_one_that_comes_under_an_old_name_is_another_one() {
+    async fn guarantee_4_a_new_cluster_with_the_name_of_a_removed_one_is_another_cluster() {
         let (cluster_set, name) = (ClusterSet::new(), ClusterName::from("a"));
         cluster_set.insert(cluster("a")).unwrap();
         let guard = cluster_set.guard(&name).unwrap();

@@ -14,7 +14,9 @@ use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
 use crate::{
-    ClusterSet, Metrics, Stop, StopHandle, cluster_session::ClusterSession, cluster_set::ClusterGuard,
+    ClusterSet, Metrics, Stop, StopHandle,
+    cluster_session::{ClusterSession, SessionOptions},
+    cluster_set::ClusterGuard,
     indexes::BY_CONTROLLER,
 };
 
@@ -22,15 +24,15 @@ use crate::{
 #[derive(Clone)]
 pub struct Context {
     session: Arc<ClusterSession>,
-    circumstances: Circumstances,
+    attempt: Attempt,
     handler: Option<Arc<str>>,
     /// Guards of the other clusters that this reconcile works on.
     guards: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
 }
 
-/// Facts about one reconcile.
+/// One attempt to reconcile a key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Circumstances {
+pub(crate) struct Attempt {
     pub(crate) number: u64,
     /// Number of failures in a row before this attempt.
     pub(crate) failures: u32,
@@ -40,10 +42,10 @@ pub(crate) struct Circumstances {
 }
 
 impl Context {
-    pub(crate) fn new(session: Arc<ClusterSession>, circumstances: Circumstances) -> Self {
+    pub(crate) fn new(session: Arc<ClusterSession>, attempt: Attempt) -> Self {
         Self {
             session,
-            circumstances,
+            attempt,
             handler: None,
             guards: Arc::default(),
         }
@@ -53,9 +55,9 @@ impl Context {
     pub(crate) fn of_handler(&self, handler: &Arc<str>, failures: u32) -> Self {
         Self {
             session: Arc::clone(&self.session),
-            circumstances: Circumstances {
+            attempt: Attempt {
                 failures,
-                ..self.circumstances
+                ..self.attempt
             },
             handler: Some(Arc::clone(handler)),
             guards: Arc::clone(&self.guards),
@@ -63,7 +65,7 @@ impl Context {
     }
 
     pub(crate) fn is_news(&self) -> bool {
-        self.circumstances.is_news
+        self.attempt.is_news
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -195,14 +197,14 @@ impl Context {
     /// Identifier of this reconcile, unique within the process. The log has it as `reconcile_id`.
     #[must_use]
     pub fn reconcile_id(&self) -> u64 {
-        self.circumstances.number
+        self.attempt.number
     }
 
     /// Number of this attempt: 1 at first, plus one for each failure in a row. With several [`Handlers`](crate::Handlers),
     /// each counts its own. The log has the same number as `attempt`.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.circumstances.failures.saturating_add(1)
+        self.attempt.failures.saturating_add(1)
     }
 
     /// Name of the handler that this context is for, if the controller has several [`Handlers`](crate::Handlers).
@@ -214,7 +216,7 @@ impl Context {
     /// Priority of the key when it was taken from the queue.
     #[must_use]
     pub fn priority(&self) -> i32 {
-        self.circumstances.priority
+        self.attempt.priority
     }
 
     /// Stop request of the controller. On shutdown, a reconcile can finish within the shutdown timeout, and its client
@@ -238,7 +240,7 @@ fn controlled_by(owner: &impl kube::Resource) -> Query {
 }
 
 /// Facts about a reconcile without a controller.
-const ALONE: Circumstances = Circumstances {
+const ALONE: Attempt = Attempt {
     number: 0,
     failures: 0,
     priority: 0,
@@ -254,14 +256,19 @@ fn alone(cluster: &Cluster, controller: &str) -> (StopHandle, ClusterSession) {
     let cluster_set = ClusterSet::new();
     // An empty cluster set cannot have a cluster of this name.
     let _ = cluster_set.insert(cluster.clone());
-    let session = ClusterSession::new(
-        (controller, controller),
-        (cluster, None),
-        None,
-        None,
+    let options = SessionOptions {
+        controller,
+        field_manager: controller,
+        guard: None,
+        reads: None,
+        fence: None,
         cluster_set,
         stop,
-    );
+        metrics: Metrics::new(),
+        recovers_panics: true,
+        handler_limit: None,
+    };
+    let session = ClusterSession::new(cluster, options);
     (handle, session)
 }
 

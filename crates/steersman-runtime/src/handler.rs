@@ -12,11 +12,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::{ObjectKey, error_chain};
 use steersman_queue::Add;
 
-use crate::{
-    ObjectEvent, Request, RequestKey,
-    owner::Primaries,
-    source::{EnqueueSink, Mapping},
-};
+use crate::{ObjectEvent, Request, RequestKey, gate::EnqueueSink, owner::Primaries, source::Mapping};
 
 /// Priority of keys that are not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;

@@ -30,6 +30,7 @@ mod controller;
 mod declarations;
 mod disable;
 mod election;
+mod gate;
 mod handler;
 mod handlers;
 mod hot_loop;

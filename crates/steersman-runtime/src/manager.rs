@@ -271,7 +271,7 @@ impl Manager {
             tracing::info!(cluster = %cluster.name(), server, "starting manager with cluster");
         }
         let (handle, stopped) = StopHandle::new();
-        run::run(&self.0, (handle, stopped), stop).await
+        run::run(&self.0, handle, stopped, stop).await
     }
 }
 
@@ -303,7 +303,8 @@ impl Inner {
                 let own = OwnLease::new(
                     runnable,
                     settings,
-                    (statuses, &self.overdue),
+                    statuses,
+                    &self.overdue,
                     &self.metrics,
                     &self.leads,
                 );

@@ -198,92 +198,9 @@ impl Metrics {
     /// # Ok::<(), std::fmt::Error>(())
     /// ```
     pub fn register(&self, registry: &mut Registry) {
-        let families = &self.0;
-        let runtime = registry.sub_registry_with_prefix("controller_runtime");
-        // The encoder adds `_total` to the names of counters.
-        runtime.register(
-            "reconcile",
-            "Reconciles by controller and result",
-            families.reconciles.clone(),
-        );
-        runtime.register(
-            "reconcile_errors",
-            "Reconciles that failed",
-            families.errors.clone(),
-        );
-        runtime.register(
-            "terminal_reconcile_errors",
-            "Reconciles that failed and are not retried",
-            families.terminal_errors.clone(),
-        );
-        runtime.register(
-            "reconcile_panics",
-            "Reconciles that panicked",
-            families.panics.clone(),
-        );
-        runtime.register(
-            "reconcile_timeouts",
-            "Reconciles that timed out",
-            families.timeouts.clone(),
-        );
-        runtime.register(
-            "reconcile_time_seconds",
-            "Duration of a reconcile",
-            families.seconds.clone(),
-        );
-        runtime.register(
-            "max_concurrent_reconciles",
-            "Workers of a controller",
-            families.workers.clone(),
-        );
-        runtime.register("active_workers", "Workers that are busy", families.active.clone());
-        registry.register(
-            "steersman_controller_panics",
-            "Panics of sources, and of workers outside of a reconcile",
-            families.other_panics.clone(),
-        );
-        registry.register(
-            "steersman_map_failures",
-            "Calls of async mapping functions that failed, panicked or timed out",
-            families.map_failures.clone(),
-        );
-        registry.register(
-            "reconcile_hot_loop",
-            "Delays of keys whose reconciles change objects more often than the limit allows",
-            families.hot_loops.clone(),
-        );
-        registry.register(
-            "steersman_reconciles_long_running",
-            "Reconciles that run for longer than the time after which a warning is logged",
-            families.long_running.clone(),
-        );
-        registry.register(
-            "steersman_handler_runs",
-            "Runs of one of several handlers of a controller, by result",
-            families.handler_runs.clone(),
-        );
-        registry.register(
-            "steersman_handler_time_seconds",
-            "Duration of a run of one of several handlers of a controller",
-            families.handler_seconds.clone(),
-        );
-        let queue = registry.sub_registry_with_prefix("workqueue");
-        queue.register("adds", "Keys that became ready", families.adds.clone());
-        queue.register(
-            "retries",
-            "Keys that were put back with a delay",
-            families.retries.clone(),
-        );
-        queue.register(
-            "queue_duration_seconds",
-            "Time that keys were ready before a worker took them",
-            families.queued_seconds.clone(),
-        );
-        queue.register(
-            "work_duration_seconds",
-            "Time that workers had a key",
-            families.worked_seconds.clone(),
-        );
+        self.0.register_reconciles(registry);
+        self.0.register_own(registry);
+        self.0.register_queues(registry);
         registry.register_collector(Box::new(Gauges::of(self)));
     }
 
@@ -345,6 +262,101 @@ impl Metrics {
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<String, Weak<dyn Queued>>> {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Families {
+    /// Registers the metrics of reconciles, with the names of controller-runtime.
+    fn register_reconciles(&self, registry: &mut Registry) {
+        let runtime = registry.sub_registry_with_prefix("controller_runtime");
+        // The encoder adds `_total` to the names of counters.
+        runtime.register(
+            "reconcile",
+            "Reconciles by controller and result",
+            self.reconciles.clone(),
+        );
+        runtime.register("reconcile_errors", "Reconciles that failed", self.errors.clone());
+        runtime.register(
+            "terminal_reconcile_errors",
+            "Reconciles that failed and are not retried",
+            self.terminal_errors.clone(),
+        );
+        runtime.register(
+            "reconcile_panics",
+            "Reconciles that panicked",
+            self.panics.clone(),
+        );
+        runtime.register(
+            "reconcile_timeouts",
+            "Reconciles that timed out",
+            self.timeouts.clone(),
+        );
+        runtime.register(
+            "reconcile_time_seconds",
+            "Duration of a reconcile",
+            self.seconds.clone(),
+        );
+        runtime.register(
+            "max_concurrent_reconciles",
+            "Workers of a controller",
+            self.workers.clone(),
+        );
+        runtime.register("active_workers", "Workers that are busy", self.active.clone());
+    }
+
+    /// Registers the metrics that controller-runtime does not have.
+    fn register_own(&self, registry: &mut Registry) {
+        registry.register(
+            "steersman_controller_panics",
+            "Panics of sources, and of workers outside of a reconcile",
+            self.other_panics.clone(),
+        );
+        registry.register(
+            "steersman_map_failures",
+            "Calls of async mapping functions that failed, panicked or timed out",
+            self.map_failures.clone(),
+        );
+        registry.register(
+            "reconcile_hot_loop",
+            "Delays of keys whose reconciles change objects more often than the limit allows",
+            self.hot_loops.clone(),
+        );
+        registry.register(
+            "steersman_reconciles_long_running",
+            "Reconciles that run for longer than the time after which a warning is logged",
+            self.long_running.clone(),
+        );
+        registry.register(
+            "steersman_handler_runs",
+            "Runs of one of several handlers of a controller, by result",
+            self.handler_runs.clone(),
+        );
+        registry.register(
+            "steersman_handler_time_seconds",
+            "Duration of a run of one of several handlers of a controller",
+            self.handler_seconds.clone(),
+        );
+    }
+
+    /// Registers the metrics of queues, with the names of client-go.
+    fn register_queues(&self, registry: &mut Registry) {
+        let queue = registry.sub_registry_with_prefix("workqueue");
+        queue.register("adds", "Keys that became ready", self.adds.clone());
+        queue.register(
+            "retries",
+            "Keys that were put back with a delay",
+            self.retries.clone(),
+        );
+        queue.register(
+            "queue_duration_seconds",
+            "Time that keys were ready before a worker took them",
+            self.queued_seconds.clone(),
+        );
+        queue.register(
+            "work_duration_seconds",
+            "Time that workers had a key",
+            self.worked_seconds.clone(),
+        );
     }
 }
 

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_not_dropped() {
+    fn an_object_that_does_not_decode_is_not_dropped_by_a_predicate() {
         let never = Predicate::and(object_is(|_: &Value| false), generation_changed());
         assert!(!admits(&never, &update(&json!({}), &json!({}))));
         let event = update(&json!({}), &json!({}));

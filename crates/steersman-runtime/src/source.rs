@@ -11,7 +11,6 @@
 
 mod cluster_watch;
 mod every;
-mod gate;
 mod kinds;
 mod mapping;
 mod others;
@@ -24,7 +23,6 @@ use steersman_core::{Clock, Spawner};
 use steersman_queue::Queue;
 use tokio::sync::watch;
 
-pub(crate) use gate::{EnqueueSink, Gates};
 pub(crate) use kinds::{KindSource, KindSpec, OnDeleted};
 pub use mapping::{MapAsync, MapContext, Mapping, map_async};
 pub(crate) use others::INTERVAL_MIN;
@@ -35,6 +33,7 @@ use crate::{
     ClusterSet, Enqueue, RequestKey, RunContext,
     cached_reads::CachedReads,
     controller::{LateSeries, Plan},
+    gate::{EnqueueSink, Gates},
     run_context::Hub,
 };
 

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_leaves_is_off_the_board_and_who_waits_is_woken() {
+    fn a_dropped_status_is_removed_and_waiters_are_notified() {
         let board = StatusRegistry::new();
         let place = board.place("web");
         assert!(!board.of("web").unwrap().is_ready());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_late_takes_nothing_from_the_next_of_its_name() {
+    fn a_late_drop_keeps_the_status_of_the_next_runnable_of_its_name() {
         let board = StatusRegistry::new();
         let (old, new) = (board.place("web"), board.place("web"));
         new.set(RunnableStatus::Ready);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_ready_once_or_had_its_time_is_settled() {
+    fn a_runnable_is_settled_once_ready_or_after_its_time() {
         let board = StatusRegistry::new();
         let (web, late) = (board.place("web"), board.place("late"));
         assert!(board.settled().is_empty());

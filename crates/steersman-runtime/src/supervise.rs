@@ -137,8 +137,10 @@ impl Supervisor {
     pub(crate) fn start(
         &mut self,
         runnable: &BoxRunnable,
-        (leadership, term): (&Leadership, Option<Term>),
-        (stop, deadline): (&Stop, MonotonicTime),
+        leadership: &Leadership,
+        term: Option<Term>,
+        stop: &Stop,
+        deadline: MonotonicTime,
     ) {
         let name = runnable.name().to_owned();
         if self.running.contains_key(&name) {
@@ -161,7 +163,7 @@ impl Supervisor {
                 gone(before).await;
             }
             tracing::debug!(name = called, "starting");
-            let end = run(&runnable, cx.clone(), deadline, (&ending, term.as_ref())).await;
+            let end = run(&runnable, cx.clone(), deadline, &ending, term.as_ref()).await;
             let error = match end {
                 End::Deposed => return tracing::debug!(name = called, "cancelled, because it stopped leading"),
                 End::Finished(Ok(())) => {
@@ -314,7 +316,8 @@ async fn run(
     runnable: &BoxRunnable,
     cx: RunContext,
     deadline: MonotonicTime,
-    (ending, term): (&Ending, Option<&Term>),
+    ending: &Ending,
+    term: Option<&Term>,
 ) -> End {
     let running = async {
         if term.is_some() {

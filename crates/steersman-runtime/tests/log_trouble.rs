@@ -261,7 +261,7 @@ async fn a_reconcile_that_panics_is_logged_with_the_message_and_the_next_try(fix
         .unwrap();
     let running = run(&manager);
     controller.enqueue(ObjectKey::new("shop", "a"));
-    let retried = "the reconcile panicked and will be tried again";
+    let retried = "reconcile panicked; retrying";
     let retried = line(&name, |line| line["msg"] == retried).await;
     let hook = line(&name, |line| line["msg"] == "panicked").await;
     for line in [&retried, &hook] {

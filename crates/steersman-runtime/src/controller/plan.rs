@@ -65,16 +65,35 @@ impl Drop for OnlyRun<'_> {
     }
 }
 
+/// The parts of a plan.
+pub(crate) struct PlanParts<R: RequestKey> {
+    pub(crate) name: Arc<str>,
+    pub(crate) home: Cluster,
+    pub(crate) sources: Vec<AnySource<R>>,
+    pub(crate) reconciler: BoxReconciler<R>,
+    pub(crate) options: Options,
+    pub(crate) queue: steersman_queue::Options<R>,
+    pub(crate) primary: Option<Resource>,
+    pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
+    pub(crate) span: Option<MakeSpan<R>>,
+    pub(crate) memory: Option<Arc<dyn Memory<R>>>,
+}
+
 impl<R: RequestKey> Plan<R> {
-    pub(crate) fn new(
-        (name, home): (Arc<str>, Cluster),
-        sources: Vec<AnySource<R>>,
-        reconciler: BoxReconciler<R>,
-        (options, queue): (Options, steersman_queue::Options<R>),
-        series: Arc<LateSeries>,
-        primary: Option<Resource>,
-        unknown_scope: Option<(Resource, Namespaced)>,
-    ) -> Self {
+    pub(crate) fn new(parts: PlanParts<R>) -> Self {
+        let PlanParts {
+            name,
+            home,
+            sources,
+            reconciler,
+            options,
+            queue,
+            primary,
+            unknown_scope,
+            span,
+            memory,
+        } = parts;
+        let series = Arc::<LateSeries>::default();
         let queue = queue
             .named(&name)
             .paused()
@@ -89,16 +108,11 @@ impl<R: RequestKey> Plan<R> {
             series,
             primary,
             unknown_scope,
-            span: None,
-            memory: None,
+            span,
+            memory,
             replays: watch::Sender::default(),
             is_running: AtomicBool::new(false),
         }
-    }
-
-    /// Sets the function that makes a span for each reconcile.
-    pub(crate) fn spanned(self, span: Option<MakeSpan<R>>) -> Self {
-        Self { span, ..self }
     }
 
     /// Returns the span of a reconcile: the user's within `outer`, or `outer` if there is none or the log filter disables
@@ -106,11 +120,6 @@ impl<R: RequestKey> Plan<R> {
     pub(crate) fn span_in(&self, outer: tracing::Span, key: &R) -> tracing::Span {
         let inner = self.span.as_ref().map(|span| outer.in_scope(|| span(key)));
         inner.filter(|inner| !inner.is_disabled()).unwrap_or(outer)
-    }
-
-    /// Sets the per-key state of a reconciler that consists of several handlers.
-    pub(crate) fn remembering(self, memory: Option<Arc<dyn Memory<R>>>) -> Self {
-        Self { memory, ..self }
     }
 
     /// Removes all matching keys and returns how many were queued.

@@ -73,7 +73,8 @@ impl OwnLease {
     pub(super) fn new(
         inner: BoxRunnable,
         settings: &Settings,
-        (statuses, overdue): (&StatusRegistry, &Overdue),
+        statuses: &StatusRegistry,
+        overdue: &Overdue,
         metrics: &MetricsRegistry,
         leads: &Leads,
     ) -> Self {

@@ -17,7 +17,8 @@ use crate::{
 pub(super) async fn run(
     inner: &Arc<Inner>,
     // Held to the end: everything that runs ends with it, also if this future is dropped.
-    (_handle, stop): (StopHandle, Stop),
+    _handle: StopHandle,
+    stop: Stop,
     asked: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let clock = Arc::clone(inner.runtime.clock());
@@ -36,7 +37,7 @@ pub(super) async fn run(
         biased;
         () = &mut asked => Ok(()),
         error = endpoints.failed() => Err(error),
-        result = work(inner, (&keeper, &leadership, campaign.as_mut()), &mut supervisor, &stop) => result,
+        result = work(inner, &keeper, &leadership, campaign.as_mut(), &mut supervisor, &stop) => result,
         () = inner.warmth.keep(inner) => Ok(()),
     };
     inner.lock().state = State::Stopping;
@@ -44,7 +45,7 @@ pub(super) async fn run(
         campaign.abstain();
     }
     let deadline = clock.now() + inner.grace;
-    let unfinished = wind_down(inner, (&keeper, campaign), &mut supervisor, deadline).await;
+    let unfinished = wind_down(inner, &keeper, campaign, &mut supervisor, deadline).await;
     for Failure { name, error } in supervisor.unheard() {
         tracing::error!(name, error = %error_chain(&*error), "failed after the run was to end");
     }
@@ -98,17 +99,24 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
 /// Starts everything, and supervises it until something fails.
 async fn work(
     inner: &Arc<Inner>,
-    (keeper, leadership, mut campaign): (&LeadershipKeeper, &Leadership, Option<&mut Campaign>),
+    keeper: &LeadershipKeeper,
+    leadership: &Leadership,
+    mut campaign: Option<&mut Campaign>,
     supervisor: &mut Supervisor,
     stop: &Stop,
 ) -> Result<(), RunError> {
     inner.warn_of_unknown_names();
     let clock = inner.runtime.clock();
     let deadline = clock.now() + inner.barrier;
-    let due = (stop, deadline);
     // Caches wait for the first step of these runnables, which waits for their tasks from an earlier run.
     supervisor.rid_of(RunPolicy::NoCaches).await;
-    start_phase(inner, supervisor, RunPolicy::NoCaches, (leadership, None), due).await;
+    let start = Start {
+        leadership,
+        term: None,
+        stop,
+        deadline,
+    };
+    start_phase(inner, supervisor, RunPolicy::NoCaches, start).await;
     let filling = tokio::select! {
         biased;
         failure = failed(supervisor) => return Err(failure),
@@ -138,8 +146,12 @@ async fn work(
             Some((_, deadline)) => *deadline,
             None => clock.now() + inner.barrier,
         };
-        let due = (stop, deadline);
-        start_due(inner, supervisor, (leadership, term.as_ref()), due).await;
+        let start = Start {
+            term: term.as_ref(),
+            deadline,
+            ..start
+        };
+        start_due(inner, supervisor, start).await;
         first = None;
         tokio::select! {
             biased;
@@ -151,7 +163,7 @@ async fn work(
                 return Err(error);
             }
             _ = changed.changed() => {}
-            () = turn(leadership, term.as_ref()) => {}
+            () = term_changed(leadership, term.as_ref()) => {}
         }
     }
 }
@@ -174,7 +186,7 @@ async fn lost(inner: &Inner, campaign: &mut Option<&mut Campaign>) -> RunError {
 }
 
 /// Waits until this term ends, or until a term begins.
-async fn turn(leadership: &Leadership, term: Option<&Term>) {
+async fn term_changed(leadership: &Leadership, term: Option<&Term>) {
     match term {
         Some(term) => term.ended().await,
         None => drop(leadership.term().await),
@@ -188,14 +200,18 @@ async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
     let _none = supervisor.stop(now, |needs| needs == RunPolicy::Leadership).await;
 }
 
+/// The leadership, the stop request and the caches of runnables that start.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    leadership: &'a Leadership,
+    term: Option<&'a Term>,
+    stop: &'a Stop,
+    /// Limit of the wait for their caches.
+    deadline: MonotonicTime,
+}
+
 /// Starts the runnables that should run and do not, one phase after the other.
-async fn start_due(
-    inner: &Inner,
-    supervisor: &mut Supervisor,
-    turn: (&Leadership, Option<&Term>),
-    // Limit of the wait for their caches.
-    due: (&Stop, MonotonicTime),
-) {
+async fn start_due(inner: &Inner, supervisor: &mut Supervisor, start: Start<'_>) {
     let phases = [
         RunPolicy::NoCaches,
         RunPolicy::Nothing,
@@ -203,7 +219,7 @@ async fn start_due(
         RunPolicy::Leadership,
     ];
     for phase in phases {
-        start_phase(inner, supervisor, phase, turn, due).await;
+        start_phase(inner, supervisor, phase, start).await;
     }
 }
 
@@ -211,21 +227,25 @@ async fn start_phase(
     inner: &Inner,
     supervisor: &mut Supervisor,
     phase: RunPolicy,
-    (leadership, term): (&Leadership, Option<&Term>),
-    due: (&Stop, MonotonicTime),
+    Start {
+        leadership,
+        term,
+        stop,
+        deadline,
+    }: Start<'_>,
 ) {
     let runnables = inner.runnables();
     for runnable in runnables.iter().filter(|runnable| runnable.run_policy() == phase) {
         match (phase, term) {
             // On leader and standby.
             (RunPolicy::NoCaches | RunPolicy::Nothing, _) => {
-                supervisor.start(runnable, (&Leadership::always(), None), due);
+                supervisor.start(runnable, &Leadership::always(), None, stop, deadline);
             }
             (RunPolicy::Leadership, None) => {}
             (RunPolicy::Leadership, Some(term)) => {
-                supervisor.start(runnable, (leadership, Some(term.clone())), due);
+                supervisor.start(runnable, leadership, Some(term.clone()), stop, deadline);
             }
-            _ => supervisor.start(runnable, (leadership, None), due),
+            _ => supervisor.start(runnable, leadership, None, stop, deadline),
         }
     }
     supervisor.begun().await;
@@ -234,7 +254,8 @@ async fn start_phase(
 /// Ends everything in order, and returns the names of the runnables that did not end in time.
 async fn wind_down(
     inner: &Inner,
-    (keeper, campaign): (&LeadershipKeeper, Option<Campaign>),
+    keeper: &LeadershipKeeper,
+    campaign: Option<Campaign>,
     supervisor: &mut Supervisor,
     deadline: MonotonicTime,
 ) -> Vec<String> {

@@ -11,7 +11,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_queue::Add;
 
-use crate::{RequestKey, source::EnqueueSink};
+use crate::{RequestKey, gate::EnqueueSink};
 
 /// Number of deleted objects of a cluster whose keys a standby replica keeps. The leader reconciles them meanwhile; the
 /// last ones are kept in case the leader fails before that.

@@ -26,7 +26,7 @@ pub(super) struct SourceSummary {
 }
 
 /// Static facts about a source.
-pub(super) struct Known {
+pub(super) struct SourceInfo {
     name: String,
     /// Its clusters delay only their own keys.
     is_everywhere: bool,
@@ -40,7 +40,7 @@ impl SourceSummary {
     }
 
     /// Fails if the controller has to give up.
-    pub(super) fn refuse<R: RequestKey>(&self, plan: &Plan<R>, is_late: bool) -> Result<(), ControllerError> {
+    pub(super) fn check<R: RequestKey>(&self, plan: &Plan<R>, is_late: bool) -> Result<(), ControllerError> {
         let controller = || plan.name.to_string();
         let is_strict = plan.options.is_strict();
         match &self.absent {
@@ -89,7 +89,7 @@ impl SourceSummary {
     }
 }
 
-impl Known {
+impl SourceInfo {
     /// State for kinds that reconciles read without a source.
     pub(super) fn cached_reads() -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Known {
     }
 }
 
-pub(super) fn judge(sources: &[Known], states: &[SourceState]) -> SourceSummary {
+pub(super) fn summarize(sources: &[SourceInfo], states: &[SourceState]) -> SourceSummary {
     let mut summary = SourceSummary::default();
     for (source, state) in sources.iter().zip(states) {
         if !state.has_been_ready() {
@@ -147,7 +147,7 @@ mod tests {
     // D16
     #[test]
     fn a_source_of_another_cluster_holds_up_the_controller_no_longer_than_the_limit() {
-        let source = || Known {
+        let source = || SourceInfo {
             name: "secrets".to_owned(),
             is_everywhere: false,
         };
@@ -156,10 +156,10 @@ mod tests {
             was_ready: false,
         };
         for state in [SourceState::WaitingElsewhere, trouble] {
-            let summary = judge(&[source()], &[state]);
+            let summary = summarize(&[source()], &[state]);
             assert!(summary.is_held_up(false) && !summary.is_held_up(true));
         }
-        let summary = judge(&[source()], &[SourceState::Waiting]);
+        let summary = summarize(&[source()], &[SourceState::Waiting]);
         assert!(summary.is_held_up(true), "the default cluster is waited for");
     }
 }

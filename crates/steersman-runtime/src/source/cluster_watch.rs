@@ -8,8 +8,8 @@ use steersman_cluster::Cluster;
 use steersman_core::{Presence, Sighting};
 use tokio::sync::watch;
 
-use super::{EnqueueSink, KindSource, SourceOptions, SourceState, mapping::Deferred};
-use crate::{RequestKey, cluster_session::is_over, kind::WhenAbsent, owner::Showing};
+use super::{KindSource, SourceOptions, SourceState, mapping::Deferred};
+use crate::{RequestKey, cluster_session::is_over, gate::EnqueueSink, kind::WhenAbsent, owner::Showing};
 
 /// Reports the state of a source in one cluster.
 pub(super) type Report<'a> = dyn Fn(SourceState) + Send + Sync + 'a;
@@ -46,7 +46,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
     async fn watch_while_present(&self) {
         let resource = &self.source.spec().resource;
         let mut presence = self.cluster.presence(resource, self.options.poll_every);
-        let (mut sighting, mut logged) = (presence.now(), None);
+        let (mut sighting, mut logged): (_, Logged) = (presence.now(), None);
         let mut before = Vec::new();
         loop {
             match sighting.presence {
@@ -91,9 +91,11 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         match self.source.as_primary() {
             // The keys of its objects are removed too, and must not be reconciled again.
             Some(primary) => {
-                let keys = deleted.iter().map(|object| object.key());
-                keys.for_each(|key| self.source.deleted(self.cluster.name(), &key));
-                primary.kind_removed(self.cluster.name(), self.sink);
+                let cluster = self.cluster.name();
+                deleted
+                    .iter()
+                    .for_each(|object| self.source.notify_deleted(cluster, object));
+                primary.kind_removed(cluster, self.sink);
             }
             None => emit_deletions(deleted, self.event_handler()).await,
         }
@@ -108,9 +110,9 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         let (controller, kind) = (self.sink.queue().name(), &self.source.spec().resource);
         let (cluster, reason) = (self.cluster.name(), &sighting.reason);
         if sighting.is_present() {
-            tracing::info!(controller, %kind, %cluster, %reason, "the kind is watched");
+            tracing::info!(controller, %kind, %cluster, %reason, "kind is installed; watching it");
         } else {
-            tracing::info!(controller, %kind, %cluster, %reason, "the kind is not watched");
+            tracing::info!(controller, %kind, %cluster, %reason, "kind is not installed; not watching it");
         }
     }
 
@@ -170,15 +172,6 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         None
     }
 
-    /// Calls the callback of a kind that was installed just now, once its objects are known.
-    async fn note_installed(&self, was_absent: bool, registration: &Registration) {
-        if let Some(on_installed) = self.source.installation_callback().filter(|_| was_absent) {
-            registration.synced().await;
-            on_installed(self.cluster.name(), self.sink);
-        }
-        std::future::pending().await
-    }
-
     /// Reports the state of an informer until it ends. The source is ready once its handler has turned the objects that
     /// exist into keys.
     async fn report_health(&self, informer: &InformerHandle, registration: &Registration) {
@@ -205,6 +198,15 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
                 None => {}
             }
         }
+    }
+
+    /// Calls the callback of a kind that was installed just now, once its objects are known.
+    async fn note_installed(&self, was_absent: bool, registration: &Registration) {
+        if was_absent {
+            registration.synced().await;
+            self.source.notify_installed(self.cluster.name(), self.sink);
+        }
+        std::future::pending().await
     }
 
     /// Waits until the handler has received all objects that exist, and has turned them into keys.

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_the_kind_is_told_of_the_option() {
+    fn the_error_of_a_cluster_without_the_kind_names_when_installed() {
         let (board, states) = board();
         board.set(&ClusterName::from("a"), SourceState::Ready);
         let absent = SourceState::Trouble {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_later_is_not_waited_for() {
+    fn a_cluster_that_is_added_later_delays_nothing() {
         let (board, states) = board();
         assert_eq!(is(&states), SourceState::Waiting);
         board.complete();

@@ -7,17 +7,18 @@ use std::{
     time::Duration,
 };
 
-use steersman_cache::{Event, Resource, Scope};
+use steersman_cache::{Event, Object, Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
 
 use super::{
-    EnqueueSink, Primary, SourceContext, SourceOptions, SourceState,
+    Primary, SourceContext, SourceOptions, SourceState,
     cluster_watch::{ClusterWatch, Report},
     mapping::{self, Deferred, Mapping},
 };
 use crate::{
     CacheRequirement, Enqueue, Handler, Kind, ObjectEvent, RequestKey,
+    gate::EnqueueSink,
     indexes::Indexes,
     kind::{ClusterChoice, WhenAbsent},
 };
@@ -195,22 +196,26 @@ impl<R: RequestKey> KindSource<R> {
             if let Some(primary) = &self.primary {
                 primary.deleted(cluster, event.object().key(), sink);
             }
-            // Only the primary kind has callbacks; the key is not copied without them.
-            if !self.on_deleted.is_empty() {
-                self.deleted(cluster, &event.object().key());
-            }
+            self.notify_deleted(cluster, event.object());
         }
         (self.on_event)(event, cluster, sink, deferred);
     }
 
     /// Calls the callbacks for a deleted object.
-    pub(super) fn deleted(&self, cluster: &ClusterName, key: &ObjectKey) {
-        self.on_deleted.iter().for_each(|on_deleted| on_deleted(cluster, key));
+    pub(super) fn notify_deleted(&self, cluster: &ClusterName, object: &Object) {
+        if !self.on_deleted.is_empty() {
+            let key = object.key();
+            self.on_deleted
+                .iter()
+                .for_each(|callback| callback(cluster, &key));
+        }
     }
 
-    /// Returns the callback for the installation of the kind.
-    pub(super) fn installation_callback(&self) -> Option<&OnInstalled<R>> {
-        self.on_installed.as_ref()
+    /// Calls the callback for the installation of the kind.
+    pub(super) fn notify_installed(&self, cluster: &ClusterName, sink: &EnqueueSink<R>) {
+        if let Some(callback) = &self.on_installed {
+            callback(cluster, sink);
+        }
     }
 
     /// Sets the callbacks for each deleted object.

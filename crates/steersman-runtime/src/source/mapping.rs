@@ -32,8 +32,11 @@ use steersman_core::{Clock, ObjectKey, error_chain, panic_message};
 use steersman_queue::{Backoff, Item, Options, Outcome, Queue};
 use tokio::sync::Notify;
 
-use super::{EnqueueSink, SourceOptions};
-use crate::{BoxError, Enqueue, Handler, IntoRequest, ObjectEvent, RequestKey, controller::LateSeries};
+use super::SourceOptions;
+use crate::{
+    BoxError, Enqueue, Handler, IntoRequest, ObjectEvent, RequestKey, controller::LateSeries,
+    gate::EnqueueSink,
+};
 
 /// Timeout of one call of a mapping function.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
-use super::EnqueueSink;
-use crate::{RequestKey, controller::Memory, owner::Primaries};
+use crate::{RequestKey, controller::Memory, gate::EnqueueSink, owner::Primaries};
 
 /// Makes the key of an object.
 pub(crate) type ToRequest<R> = fn(&ClusterName, ObjectKey) -> R;
@@ -35,7 +34,7 @@ impl<R: RequestKey> Primary<R> {
     }
 
     /// Handles the deletion of an object. A new object of the same name starts without its failures.
-    pub(super) fn deleted(&self, cluster: &ClusterName, key: ObjectKey, sink: &EnqueueSink<R>) {
+    pub(crate) fn deleted(&self, cluster: &ClusterName, key: ObjectKey, sink: &EnqueueSink<R>) {
         let request = (self.to_request)(cluster, key.clone());
         sink.queue().forget(&request);
         if let Some(memory) = &self.memory {
@@ -66,8 +65,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Enqueue, Handler, ObjectEvent, Request, controller_of, handler::PrimaryObject, owner::DELETIONS_MAX,
-        source::Gates,
+        Enqueue, Handler, ObjectEvent, Request, controller_of, gate::Gates, handler::PrimaryObject,
+        owner::DELETIONS_MAX,
     };
 
     fn queue(options: Options<Request>) -> (Queue<Request>, EnqueueSink<Request>) {

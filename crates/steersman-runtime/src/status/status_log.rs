@@ -68,13 +68,7 @@ impl StatusHandle {
             cluster,
             replica,
         } = self.fields();
-        tracing::info!(
-            name,
-            cluster,
-            replica,
-            reason,
-            "starting, because its condition holds"
-        );
+        tracing::info!(name, cluster, replica, reason, "condition holds; starting");
     }
 
     pub(super) fn tell(&self, board: &mut Board, status: &RunnableStatus) {

@@ -38,8 +38,9 @@ impl Stage {
     }
 
     fn start(&mut self, runnable: &BoxRunnable, turn: (&Leadership, Option<Term>)) {
-        let due = (&self.stop, self.now());
-        self.supervisor.start(runnable, turn, due);
+        let (leadership, term) = turn;
+        let now = self.now();
+        self.supervisor.start(runnable, leadership, term, &self.stop, now);
     }
 
     /// Waits until a runnable fails, and returns its error.

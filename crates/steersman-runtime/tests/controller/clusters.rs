@@ -98,9 +98,7 @@ async fn an_object_is_reconciled_in_each_cluster_with_the_client_of_that_cluster
 
 // R9, R59
 #[steersman_testing::test]
-async fn what_is_read_of_another_cluster_is_kept_as_long_as_the_run_lasts_and_the_cluster_is_there(
-    fixture: Fixture,
-) {
+async fn informers_of_another_cluster_are_kept_until_the_run_or_the_cluster_ends(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let cluster_set = stage.runtime.clusters().clone();
     let calls = Calls::new();
@@ -184,7 +182,7 @@ async fn one_of_which_it_is_not_known_yet_whether_it_has_the_kind_is_no_trouble(
 
 // R168
 #[steersman_testing::test]
-async fn a_strict_controller_waits_until_it_is_known_whether_an_optional_kind_is_there(fixture: Fixture) {
+async fn a_strict_controller_waits_until_the_presence_of_an_optional_kind_is_known(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let held = proxy.inject(Matching::any().path("customresourcedefinitions"), Fault::stall());
@@ -244,7 +242,7 @@ async fn clusters_come_go_and_come_back(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn one_that_takes_the_name_of_another_at_once_is_worked_on(fixture: Fixture) {
+async fn a_cluster_that_replaces_another_of_its_name_is_worked_on(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let cluster_set = stage.runtime.clusters().clone();
     let (first, b) = joining(&fixture, "b").await;
@@ -280,7 +278,7 @@ async fn one_that_takes_the_name_of_another_at_once_is_worked_on(fixture: Fixtur
 
 // R71
 #[steersman_testing::test]
-async fn one_that_is_slow_or_out_of_reach_holds_up_its_own_keys_only(fixture: Fixture) {
+async fn a_slow_or_unreachable_cluster_delays_only_its_own_keys(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let cluster_set = stage.runtime.clusters().clone();
     let (slow_proxy, slow) = joining(&fixture, "slow").await;
@@ -335,7 +333,7 @@ async fn one_that_is_slow_or_out_of_reach_holds_up_its_own_keys_only(fixture: Fi
 
 // R95
 #[steersman_testing::test]
-async fn what_somebody_enqueues_for_one_that_is_slow_waits_for_it_and_outlives_the_run(fixture: Fixture) {
+async fn keys_enqueued_for_a_slow_cluster_wait_for_it_and_outlive_the_run(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let (proxy, slow) = joining(&fixture, "slow").await;
     let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());

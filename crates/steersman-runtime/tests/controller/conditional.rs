@@ -254,7 +254,7 @@ async fn guarantee_3_another_incarnation_is_noticed_also_if_nothing_ran_when_it_
 }
 
 #[tokio::test]
-async fn what_does_not_end_within_its_grace_period_is_cancelled() {
+async fn work_that_exceeds_the_shutdown_timeout_is_cancelled() {
     let scene = Scene::new(Ending::NotInTime);
     scene.tell(Present, "it is on");
     scene.ran(1, 0).await;
@@ -391,7 +391,7 @@ async fn an_object_that_cannot_be_decoded_is_not_taken_for_a_missing_one(fixture
 
 // R28
 #[steersman_testing::test]
-async fn a_condition_on_an_object_follows_whether_it_is_there(fixture: Fixture) {
+async fn a_condition_on_an_object_follows_its_existence(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     let condition = RunCondition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
@@ -454,7 +454,7 @@ async fn an_object_of_an_absent_kind_is_absent_and_not_asked_for_again(fixture: 
 
 // R28
 #[steersman_testing::test]
-async fn an_object_that_may_not_be_read_is_not_taken_for_a_missing_one(fixture: Fixture) {
+async fn a_forbidden_object_is_not_a_missing_object(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let refused = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(403));

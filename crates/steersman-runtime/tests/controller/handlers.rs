@@ -538,7 +538,7 @@ async fn guarantee_6_the_series_of_a_handler_go_with_the_last_controller_of_thei
 }
 
 #[steersman_testing::test]
-async fn guarantee_6_a_cluster_that_comes_back_begins_anew(fixture: Fixture) {
+async fn guarantee_6_a_cluster_that_is_added_again_starts_from_scratch(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let cluster_set = stage.runtime.clusters().clone();
     let (handlers, calls) = (Handlers::new(), Calls::new());

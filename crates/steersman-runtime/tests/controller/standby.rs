@@ -94,7 +94,7 @@ async fn a_standby_bounds_the_keys_of_owners_that_do_not_exist(fixture: Fixture)
 
 // R47
 #[steersman_testing::test]
-async fn a_cluster_that_goes_takes_its_keys_along(fixture: Fixture) {
+async fn the_keys_of_a_removed_cluster_are_removed(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     stage
         .live()

@@ -351,7 +351,7 @@ async fn a_cluster_that_is_removed_stays_open_for_reconciles_that_have_its_clien
 }
 
 #[steersman_testing::test]
-async fn no_series_is_there_twice(fixture: Fixture) {
+async fn no_metric_series_is_duplicated(fixture: Fixture) {
     // Both are on one host, and each keeps two parts of its maps.
     let near = cluster_builder(&fixture, "near").build().await.unwrap();
     let far = cluster_builder(&fixture, "far").build().await.unwrap();

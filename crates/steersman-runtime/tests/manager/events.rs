@@ -105,7 +105,9 @@ async fn guarantee_10_a_leader_holds_its_lease_until_its_events_are_written(fixt
 }
 
 #[steersman_testing::test]
-async fn guarantee_10_also_one_with_a_lease_of_its_own(fixture: Fixture) {
+async fn guarantee_10_a_leader_with_a_lease_for_each_runnable_holds_it_until_its_events_are_written(
+    fixture: Fixture,
+) {
     let election = steady(&fixture, "a").per_runnable();
     assert_eq!(
         stopped(&fixture, Some(election), RunPolicy::Leadership).await,

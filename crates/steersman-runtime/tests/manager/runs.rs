@@ -20,7 +20,7 @@ async fn without_cluster() -> Manager {
 }
 
 #[tokio::test]
-async fn who_waits_for_an_election_hears_of_one_in_a_later_run() {
+async fn elected_in_waits_for_an_election_in_a_later_run() {
     let manager = without_cluster().await;
     let mut elected = Box::pin(manager.elected());
     let unelected = manager.run_until(async {

@@ -133,7 +133,7 @@ impl<R: RequestKey> Gates<R> {
     }
 
     /// Returns a sink without a gate.
-    pub(super) fn ungated(&self) -> EnqueueSink<R> {
+    pub(crate) fn ungated(&self) -> EnqueueSink<R> {
         EnqueueSink {
             queue: self.queue.clone(),
             gate: None,
@@ -141,7 +141,7 @@ impl<R: RequestKey> Gates<R> {
     }
 
     /// Returns the sink for the keys of a cluster.
-    pub(super) fn sink(&self, member: &Member) -> EnqueueSink<R> {
+    pub(crate) fn sink(&self, member: &Member) -> EnqueueSink<R> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = gates.entry(member.number()).or_insert_with(|| Watched {
             gate: Arc::new(Gate::new(&self.clock)),
@@ -161,7 +161,7 @@ impl<R: RequestKey> Gates<R> {
     }
 
     /// Notes that a source is in sync in a cluster.
-    pub(super) fn in_sync(&self, member: &Member, source: usize) {
+    pub(crate) fn in_sync(&self, member: &Member, source: usize) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(watched) = gates.get_mut(&member.number()) else {
             return;
@@ -172,7 +172,7 @@ impl<R: RequestKey> Gates<R> {
     }
 
     /// Drops the gate of a removed cluster.
-    pub(super) fn forget(&self, member: &Member) {
+    pub(crate) fn forget(&self, member: &Member) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.remove(&member.number());
     }
