@@ -16,18 +16,30 @@
 //! As in kube-apiserver: mutating plugins, mutating hooks, validation, validating plugins, validating policies,
 //! validating hooks, quota.
 
+mod hook;
+mod in_process;
+mod review;
+mod run;
+mod selection;
+
 use std::{sync::Arc, time::SystemTime};
 
 use serde_json::{Value, json};
 
 use crate::{
     auth::Identity,
+    crd::conversion::Conversion,
     handler::{self, Call, Reply, Target, patch::whole},
+    policy::matching,
     resource::api_version,
+    server::Inner,
     state::Context,
     status::{Failure, Result},
     store::{Object, Stored},
 };
+
+pub(crate) use hook::{Call as HookCall, Hook, Hooks, InProcess, is_configuration, refresh};
+pub use in_process::{AdmissionDenied, AdmissionRequest};
 
 /// The operation that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +78,16 @@ impl GroupVersionKind {
         }
     }
 
-    pub(crate) fn api_version(&self) -> String {
-        api_version(&self.group, &self.version)
+    /// Returns an object of this kind as clients see it. Objects of the resource's kind are in the stored form.
+    fn shown(&self, target: &Target, object: &Object) -> Value {
+        if *self == Self::of(target) {
+            return whole(target, object);
+        }
+        let mut object = object.clone();
+        let api_version = api_version(&self.group, &self.version);
+        object.insert("apiVersion".to_owned(), Value::from(api_version));
+        object.insert("kind".to_owned(), Value::from(self.kind.clone()));
+        Value::Object(object)
     }
 }
 
@@ -118,6 +138,8 @@ pub(crate) struct Write<'a> {
     pub(crate) object: Option<&'a Object>,
     /// In the stored form.
     pub(crate) old: Option<&'a Object>,
+    /// The kind of the objects, if it is not that of the resource. They are then not stored in this form.
+    pub(crate) kind: Option<&'a GroupVersionKind>,
     pub(crate) dry_run: bool,
 }
 
@@ -128,6 +150,7 @@ impl<'a> Write<'a> {
             target,
             object: Some(object),
             old: None,
+            kind: None,
             dry_run,
         }
     }
@@ -138,6 +161,7 @@ impl<'a> Write<'a> {
             target,
             object: Some(object),
             old: Some(old),
+            kind: None,
             dry_run,
         }
     }
@@ -148,6 +172,7 @@ impl<'a> Write<'a> {
             target,
             object: None,
             old: Some(old),
+            kind: None,
             dry_run,
         }
     }
@@ -159,12 +184,17 @@ impl<'a> Write<'a> {
             Operation::Delete => crate::handler::delete::shown_options(call),
             Operation::Connect => Value::Null,
         };
+        let kind = match self.kind {
+            Some(kind) => kind.clone(),
+            None => GroupVersionKind::of(self.target),
+        };
+        let shown = |object: &Object| kind.shown(self.target, object);
         Attributes {
             operation: self.operation,
             target: self.target.clone(),
-            kind: GroupVersionKind::of(self.target),
-            object: self.object.map(|object| whole(self.target, object)),
-            old_object: self.old.map(|old| whole(self.target, old)),
+            object: self.object.map(shown),
+            old_object: self.old.map(shown),
+            kind,
             options,
             dry_run: self.dry_run,
             user: call.identity.clone(),
@@ -187,48 +217,66 @@ fn options(call: &Call, kind: &str) -> Value {
     options
 }
 
-/// Work that an admission phase waits for.
+/// Work that a request waits for without the lock.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) enum Task {
+    Admit(Admit),
+    Convert(Conversion),
+}
+
+/// The hooks that an admission phase waits for.
+#[derive(Debug)]
+pub(crate) struct Admit {
     pub(crate) phase: Phase,
     pub(crate) attributes: Arc<Attributes>,
     /// The namespace of the request, for selectors.
     pub(crate) namespace: Option<Arc<Stored>>,
-}
-
-impl Task {
-    /// Runs the hooks of the phase that select the write.
-    #[expect(clippy::unused_async, reason = "no hook waits yet")]
-    pub(crate) async fn run(&self) -> Outcome {
-        Outcome {
-            object: None,
-            warnings: Vec::new(),
-            verdict: Ok(()),
-        }
-    }
+    /// The requested resource in its other versions and groups.
+    pub(crate) equivalents: Vec<Target>,
+    pub(crate) hooks: Arc<[Arc<Hook>]>,
+    /// The keys of the hooks that [`Phase::Reinvoke`] calls again.
+    pub(crate) only: Vec<String>,
 }
 
 /// A phase of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Mutate,
+    /// The second round of mutating hooks, for those that ask for it if the object changed after their call.
+    Reinvoke,
     Validate,
 }
 
-/// The result of a [`Task`].
+/// The result of [`Admit`].
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     /// The object that mutating hooks changed, in the stored form.
     pub(crate) object: Option<Object>,
     pub(crate) warnings: Vec<String>,
+    /// The keys of reinvocable hooks that were called before a later hook changed the object.
+    pub(crate) reinvoke: Vec<String>,
+    /// The keys of reinvocable hooks after which no hook changed the object.
+    pub(crate) invoked: Vec<String>,
     pub(crate) verdict: Result<()>,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self {
+            object: None,
+            warnings: Vec::new(),
+            reinvoke: Vec::new(),
+            invoked: Vec::new(),
+            verdict: Ok(()),
+        }
+    }
 }
 
 /// The request that a handler admits.
 #[derive(Debug)]
 pub(crate) struct Admission<'a> {
     call: &'a Call,
-    progress: &'a mut Progress,
+    pub(crate) progress: &'a mut Progress,
 }
 
 /// The progress of one request through admission, kept between its attempts.
@@ -239,7 +287,10 @@ pub(crate) struct Progress {
     /// The random numbers of earlier attempts.
     tape: Vec<u64>,
     answers: Vec<(Phase, Arc<Attributes>, Outcome)>,
+    conversions: Vec<(Conversion, Result<Vec<Object>>)>,
     pending: Option<Task>,
+    /// The objects of a deletecollection, and how many of them are deleted.
+    collection: Option<(Vec<Arc<Stored>>, usize)>,
 }
 
 impl Progress {
@@ -262,18 +313,55 @@ impl Progress {
         (reply, warnings)
     }
 
+    /// Returns the objects of a deletecollection and the number of those that earlier attempts deleted.
+    pub(crate) fn take_collection(&mut self) -> Option<(Vec<Arc<Stored>>, usize)> {
+        self.collection.take()
+    }
+
+    /// Keeps the progress of a deletecollection if it stopped for a hook.
+    pub(crate) fn keep_collection(&mut self, items: Vec<Arc<Stored>>, deleted: usize) {
+        if self.pending.is_some() {
+            self.collection = Some((items, deleted));
+        }
+    }
+
     /// Returns the work that the last attempt stopped for.
     pub(crate) fn take_pending(&mut self) -> Option<Task> {
         self.pending.take()
     }
 
-    /// Records the result of a task; it replaces an earlier result of the same phase.
-    pub(crate) fn record(&mut self, task: &Task, outcome: Outcome) {
-        self.answers.retain(|(phase, known, _)| {
-            *phase != task.phase || known.target.name != task.attributes.target.name
-        });
-        self.answers
-            .push((task.phase, Arc::clone(&task.attributes), outcome));
+    /// Does the work that the last attempt stopped for, and records the result. An earlier result of the same phase is
+    /// dropped.
+    pub(crate) async fn advance(&mut self, server: &Arc<Inner>, task: Task) {
+        match task {
+            Task::Admit(task) => {
+                let outcome = task.run(server).await;
+                let name = &task.attributes.target.name;
+                self.answers
+                    .retain(|(phase, known, _)| *phase != task.phase || known.target.name != *name);
+                self.answers
+                    .push((task.phase, Arc::clone(&task.attributes), outcome));
+            }
+            Task::Convert(conversion) => {
+                let result = conversion.run(server).await;
+                self.conversions.push((conversion, result));
+            }
+        }
+    }
+
+    /// Returns the result of a conversion, if the webhook has answered.
+    pub(crate) fn converted(&self, conversion: &Conversion) -> Option<Result<Vec<Object>>> {
+        let known = self
+            .conversions
+            .iter()
+            .find(|(known, _)| known.is_same(conversion));
+        known.map(|(_, result)| result.clone())
+    }
+
+    /// Requests a conversion; returns the failure that stops the handler.
+    pub(crate) fn wait_for(&mut self, conversion: Conversion) -> Failure {
+        self.pending = Some(Task::Convert(conversion));
+        Failure::suspended()
     }
 
     fn answer(&self, phase: Phase, attributes: &Attributes) -> Option<&Outcome> {
@@ -286,14 +374,49 @@ impl Progress {
 
 /// Runs the mutating hooks on a new or updated object, in the stored form. Returns the changed object; `None` if no hook
 /// changed it.
-pub(crate) fn mutate(cx: &mut Context<'_>, write: Write<'_>) -> Result<Option<Object>> {
-    Ok(run(cx, Phase::Mutate, write)?.and_then(|outcome| outcome.object))
+///
+/// If a hook changes the object, `plugins` run again on it, and after them the hooks that ask for a second round.
+pub(crate) fn mutate(
+    cx: &mut Context<'_>,
+    write: Write<'_>,
+    plugins: impl FnOnce(&mut Context<'_>, &mut Object) -> Result<()>,
+) -> Result<Option<Object>> {
+    let Some(first) = run(cx, Phase::Mutate, write, Vec::new())? else {
+        return Ok(None);
+    };
+    let Some(changed) = first.object else {
+        return Ok(None);
+    };
+    let mut object = changed.clone();
+    plugins(cx, &mut object)?;
+    let mut again = first.reinvoke;
+    if object != changed {
+        again.extend(first.invoked);
+    }
+    if again.is_empty() {
+        return Ok(Some(object));
+    }
+    let write = Write {
+        object: Some(&object),
+        ..write
+    };
+    let second = run(cx, Phase::Reinvoke, write, again)?;
+    Ok(second.and_then(|second| second.object).or(Some(object)))
 }
 
 /// Runs the validating phase on a valid object: policies, which need no network, and then the hooks.
 pub(crate) fn validate(cx: &mut Context<'_>, write: Write<'_>) -> Result<()> {
     crate::policy::check(cx, write)?;
-    run(cx, Phase::Validate, write).map(|_| ())
+    run(cx, Phase::Validate, write, Vec::new()).map(|_| ())
+}
+
+/// Runs all phases on an object that is not stored in this form, such as a Scale or a Binding. Returns the object as the
+/// mutating hooks leave it.
+pub(crate) fn admit(cx: &mut Context<'_>, write: Write<'_>) -> Result<Option<Object>> {
+    let changed = mutate(cx, write, |_, _| Ok(()))?;
+    let object = changed.as_ref().or(write.object);
+    validate(cx, Write { object, ..write })?;
+    Ok(changed)
 }
 
 /// Returns a write as hooks and policies see it; `None` if no request asked for it.
@@ -313,10 +436,22 @@ pub(crate) fn is_waiting(cx: &Context<'_>) -> bool {
 }
 
 /// Returns the outcome of a phase, or stops the handler until there is one.
-fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>) -> Result<Option<Outcome>> {
-    if !is_wanted(cx, phase, write) {
+fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>, only: Vec<String>) -> Result<Option<Outcome>> {
+    let hooks = match phase {
+        Phase::Mutate | Phase::Reinvoke => &cx.state.hooks.mutating,
+        Phase::Validate => &cx.state.hooks.validating,
+    };
+    if hooks.is_empty() || hook::is_exempt(&write.target.resource) {
         return Ok(None);
     }
+    let equivalents = matching::equivalents(write.target, &cx.state.registry);
+    // Selectors and conditions are evaluated later.
+    let selects =
+        |hook: &Arc<Hook>| selection::by_rules(hook, write.operation, write.target, &equivalents).is_some();
+    if !hooks.iter().any(selects) {
+        return Ok(None);
+    }
+    let hooks = Arc::clone(hooks);
     let (Some(admission), Some(attributes)) = (&cx.admission, attributes(cx, write)) else {
         return Ok(None);
     };
@@ -326,18 +461,16 @@ fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>) -> Result<Option<Ou
         return Ok(Some(outcome));
     }
     let namespace = cx.find("", "namespaces", attributes.namespace()).cloned();
-    let task = Task {
+    let task = Admit {
         phase,
         attributes: Arc::new(attributes),
         namespace,
+        equivalents,
+        hooks,
+        only,
     };
     if let Some(admission) = &mut cx.admission {
-        admission.progress.pending = Some(task);
+        admission.progress.pending = Some(Task::Admit(task));
     }
     Err(Failure::suspended())
-}
-
-/// Returns true if a hook might select the write; selectors and conditions are evaluated later.
-fn is_wanted(_cx: &Context<'_>, _phase: Phase, _write: Write<'_>) -> bool {
-    false
 }

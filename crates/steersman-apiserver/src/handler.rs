@@ -34,6 +34,7 @@ use crate::{
     representation::Representation,
     resource::{Resource, Version, builtin},
     route::{self, Query, ResourcePath, Route, Verb},
+    server::Inner,
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
     store::{Object, Stored},
@@ -148,6 +149,17 @@ pub(crate) struct ListContent {
     pub(crate) representation: Representation,
     pub(crate) metadata: Object,
     pub(crate) items: Vec<Arc<Stored>>,
+}
+
+impl ListContent {
+    /// Converts the items by the conversion webhook of their kind, if it has one.
+    ///
+    /// # Errors
+    /// Returns the failure of the webhook.
+    pub(crate) async fn convert(&mut self, server: &Arc<Inner>) -> Result<()> {
+        self.items = self.representation.convert(server, &self.items).await?;
+        Ok(())
+    }
 }
 
 impl Reply {
@@ -288,15 +300,6 @@ fn find(cx: &Context<'_>, path: &ResourcePath) -> Result<Target> {
     if wrong_scope {
         return Err(missing());
     }
-    if let Some(custom) = &target.resource.custom
-        && custom.converts_by_webhook
-        && version != target.resource.strategy.storage_version
-    {
-        let kind = format!("{}, Kind={}", target.api_version(), target.resource.kind);
-        return Err(Failure::internal(format!(
-            "conversion webhook for {kind} failed: this server calls no webhooks"
-        )));
-    }
     if !path.subresource.is_empty() && target.version().subresource(&path.subresource).is_none() {
         return Err(if target.resource.custom.is_some() {
             target.not_found()
@@ -361,7 +364,7 @@ fn subresource(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -
         ("eviction", Verb::Create) => special::evict(cx, call, target),
         ("binding", Verb::Create) => special::bind(cx, call, target),
         ("log", Verb::Get) => logs::read(cx, call, target),
-        (sub, _) if builtin::NEEDS_KUBELET.contains(&sub) => Err(special::not_implemented(cx, target)),
+        (sub, _) if builtin::NEEDS_KUBELET.contains(&sub) => Err(special::connect(cx, call, target)),
         (_, Verb::Get) => read::get(cx, call, target),
         (_, Verb::Update) => update::update(cx, call, target),
         (_, Verb::Patch) => patch::patch(cx, call, target),

@@ -74,9 +74,11 @@ mod store;
 mod strategic;
 mod table;
 mod warning;
+mod webhook;
 mod workloads;
 mod write;
 
+pub use admission::{AdmissionDenied, AdmissionRequest};
 pub use auth::Identity;
 pub use body::{Body, BodyError};
 pub use listen::{ListenError, Listener};

@@ -16,7 +16,7 @@ pub(crate) mod compiled;
 pub(crate) mod matching;
 mod params;
 pub(crate) mod type_check;
-mod verdict;
+pub(crate) mod verdict;
 
 use std::sync::Arc;
 
@@ -285,7 +285,7 @@ impl Evaluation<'_, '_> {
 }
 
 /// Returns an object in the version through which a policy selected it.
-fn in_version(object: &Value, attributes: &Attributes, matched: &Matched) -> Value {
+pub(crate) fn in_version(object: &Value, attributes: &Attributes, matched: &Matched) -> Value {
     let target = &attributes.target;
     let is_same = target.version == matched.version && target.resource.group == matched.resource.group;
     match object {
@@ -299,7 +299,7 @@ fn in_version(object: &Value, attributes: &Attributes, matched: &Matched) -> Val
 }
 
 /// Returns the `request` of expressions.
-fn request(attributes: &Attributes, matched: &Matched) -> Value {
+pub(crate) fn request(attributes: &Attributes, matched: &Matched) -> Value {
     let asked = &attributes.target;
     let resource = |target: &Matched| {
         json!({

@@ -2,7 +2,9 @@
 //! The server and its builder.
 
 use std::{
+    collections::BTreeMap,
     fmt,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,7 +19,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
-    admission::Progress,
+    admission::{self, AdmissionDenied, AdmissionRequest, Hook, HookCall, Hooks, InProcess, Progress},
     apiservice,
     auth::{self, Authenticator, Identity, rbac, token::Signer},
     background,
@@ -53,6 +55,8 @@ pub(crate) struct Inner {
     /// Publishes the newest revision to waiting requests and watches.
     pub(crate) revisions: watch::Sender<u64>,
     observer: Option<Observer>,
+    /// The addresses of the services that webhooks name, by namespace, name and port.
+    pub(crate) services: BTreeMap<(String, String, u16), SocketAddr>,
     state: Mutex<State>,
 }
 
@@ -136,6 +140,8 @@ pub struct Builder {
     tokens: Vec<(String, Identity)>,
     workloads: Option<Workloads>,
     observer: Option<Observer>,
+    services: BTreeMap<(String, String, u16), SocketAddr>,
+    hooks: InProcess,
 }
 
 impl Default for Builder {
@@ -149,6 +155,7 @@ impl Default for Builder {
                 namespace_deletion: true,
                 quota_usage: true,
                 policy_status: true,
+                webhooks: true,
                 immediate: true,
             },
             retention: Retention {
@@ -158,6 +165,8 @@ impl Default for Builder {
             tokens: Vec::new(),
             workloads: None,
             observer: None,
+            services: BTreeMap::new(),
+            hooks: InProcess::default(),
         }
     }
 }
@@ -239,6 +248,66 @@ impl Builder {
         self
     }
 
+    /// Calls the webhooks of webhook configurations. Default: true. If disabled, configurations are stored and have no
+    /// effect.
+    pub fn webhooks(mut self, on: bool) -> Self {
+        self.settings.webhooks = on;
+        self
+    }
+
+    /// Names the address at which webhooks reach a port of a Service. The server routes to no Pods, so it cannot find
+    /// the address itself. Default: none, and a call of a webhook by Service fails.
+    pub fn service_address(
+        mut self,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        port: u16,
+        address: impl Into<SocketAddr>,
+    ) -> Self {
+        self.services
+            .insert((namespace.into(), name.into(), port), address.into());
+        self
+    }
+
+    /// Adds an admission hook that changes objects before they are validated. It runs for every create and update by a
+    /// client, before mutating webhooks and in the order of the calls; `name` appears in denials. Default: none.
+    ///
+    /// ```
+    /// use steersman_apiserver::{AdmissionDenied, ApiServer};
+    ///
+    /// let server = ApiServer::builder().mutating_hook("teams.example.com", |request, object| {
+    ///     if request.namespace() == "locked" {
+    ///         return Err(AdmissionDenied::new("the namespace is locked"));
+    ///     }
+    ///     object["metadata"]["labels"]["team"] = "blue".into();
+    ///     Ok(())
+    /// });
+    /// ```
+    pub fn mutating_hook(
+        mut self,
+        name: impl Into<String>,
+        hook: impl Fn(&AdmissionRequest, &mut serde_json::Value) -> Result<(), AdmissionDenied>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let hook = Hook::closure(name.into(), HookCall::Mutating(Arc::new(hook)));
+        self.hooks.mutating.push(Arc::new(hook));
+        self
+    }
+
+    /// Adds an admission hook that allows or denies writes. It runs for every create, update and deletion by a client,
+    /// beside validating webhooks; `name` appears in denials. Default: none.
+    pub fn validating_hook(
+        mut self,
+        name: impl Into<String>,
+        hook: impl Fn(&AdmissionRequest) -> Result<(), AdmissionDenied> + Send + Sync + 'static,
+    ) -> Self {
+        let hook = Hook::closure(name.into(), HookCall::Validating(Arc::new(hook)));
+        self.hooks.validating.push(Arc::new(hook));
+        self
+    }
+
     /// Builds and starts the server.
     #[must_use]
     pub fn build(self) -> ApiServer {
@@ -268,7 +337,12 @@ impl Builder {
             policies: crate::policy::Policies::default(),
             metrics: handler::metrics::Metrics::default(),
             world: workloads::World::new(self.workloads),
+            hooks: Hooks {
+                in_process: self.hooks,
+                ..Hooks::default()
+            },
         };
+        admission::refresh(&mut state);
         furnish(&mut Context::of_server(&mut state, self.clock.now()));
         let revisions = watch::Sender::new(state.store.revision());
         ApiServer {
@@ -276,6 +350,7 @@ impl Builder {
                 clock: self.clock,
                 revisions,
                 observer: self.observer,
+                services: self.services,
                 state: Mutex::new(state),
             }),
         }
@@ -423,8 +498,7 @@ impl Inner {
             raced = true;
             let (outcome, mut warnings) = self.dispatch(call, race, &mut progress);
             if let Some(task) = progress.take_pending() {
-                let outcome = task.run().await;
-                progress.record(&task, outcome);
+                progress.advance(self, task).await;
                 continue;
             }
             let mut reply = match outcome {
@@ -432,6 +506,11 @@ impl Inner {
                 Err(failure) => return warned(failed(&failure), &warnings),
             };
             reply.warnings.append(&mut warnings);
+            if let Content::List(list) = &mut reply.content
+                && let Err(failure) = list.convert(self).await
+            {
+                return warned(failed(&failure), &reply.warnings);
+            }
             let Content::Wait(revision) = reply.content else {
                 return self.finish(call, effects, reply);
             };

@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) namespace_deletion: bool,
     pub(crate) quota_usage: bool,
     pub(crate) policy_status: bool,
+    /// Webhook configurations take effect.
+    pub(crate) webhooks: bool,
     /// Background work runs with the write that causes it.
     pub(crate) immediate: bool,
 }
@@ -55,6 +57,7 @@ pub(crate) struct State {
     pub(crate) policies: crate::policy::Policies,
     pub(crate) metrics: crate::handler::metrics::Metrics,
     pub(crate) world: crate::workloads::World,
+    pub(crate) hooks: crate::admission::Hooks,
 }
 
 impl State {

@@ -115,7 +115,11 @@ impl Stand {
             async move { forward(client, &writes, request).await }
         });
         let service = kube::Client::new(service, "default");
-        let cluster = Cluster::builder("stand").service(service).build().await?;
+        let cluster = Cluster::builder("stand")
+            .service(service)
+            .field_manager("test")
+            .build()
+            .await?;
         Ok(Self { cluster, writes })
     }
 

@@ -17,6 +17,7 @@ use tokio::{sync::oneshot, time};
 pub fn cluster(endpoint: &Endpoint, identity: &Identity, name: &str, namespace: &str) -> ClusterBuilder {
     let here = Scope::all().namespace(namespace);
     Cluster::builder(name)
+        .field_manager("test")
         .config(endpoint.config(identity).unwrap())
         .cache(|cache| cache.defaults(here, InformerOptions::default()))
 }

@@ -12,6 +12,7 @@ use crate::{
     state::Context,
     status::FieldError,
     store::{Object, metadata_of},
+    write::checks::webhook,
 };
 
 /// Validates a CRD.
@@ -37,6 +38,7 @@ pub(crate) fn check(_cx: &Context<'_>, old: Option<&Object>, object: &Object, er
     check_versions(object, errors);
     check_names(object, errors);
     check_shared(object, errors);
+    webhook::conversion(at(object, &["spec", "conversion"]), errors);
     if let Some(old) = old {
         check_change(old, object, errors);
     }

@@ -85,10 +85,7 @@ impl Compiled {
             let text = text.as_str().filter(|text| !text.trim().is_empty())?;
             Expression::compile(text, scope, wanted).ok()
         };
-        for condition in list(spec, "matchConditions") {
-            let found = compile(&condition["expression"], &scopes.conditions, CONDITION);
-            compiled.conditions.extend(found);
-        }
+        compiled.conditions = conditions(spec);
         for variable in list(spec, "variables") {
             let name = variable["name"].as_str().unwrap_or_default();
             if let Some(expression) = compile(&variable["expression"], &scopes.validations, &[]) {
@@ -114,6 +111,16 @@ impl Compiled {
         }
         compiled
     }
+}
+
+/// Compiles the match conditions of a valid policy or webhook.
+pub(crate) fn conditions(spec: &Value) -> Vec<Expression> {
+    let scope = Scopes::of(spec).conditions;
+    let conditions = list(spec, "matchConditions").iter();
+    let expressions = conditions.filter_map(|condition| condition["expression"].as_str());
+    expressions
+        .filter_map(|expression| Expression::compile(expression.trim(), &scope, CONDITION).ok())
+        .collect()
 }
 
 /// Returns the items of a list; none if it is absent.

@@ -46,7 +46,8 @@ pub(crate) fn by_rules(
     write: &Attributes,
     registry: &Registry,
 ) -> Option<Matched> {
-    let is_selected = |rule: &&Value, target: &Target| selects(rule, write, target) && has_name(rule, write);
+    let is_selected =
+        |rule: &&Value, target: &Target| selects(rule, write.operation, target) && has_name(rule, write);
     if rules.iter().any(|rule| is_selected(&rule, &write.target)) {
         return Some(write.target.clone());
     }
@@ -61,7 +62,7 @@ pub(crate) fn by_rules(
 }
 
 /// Returns the same resource in its other versions and groups.
-fn equivalents(target: &Target, registry: &Registry) -> Vec<Target> {
+pub(crate) fn equivalents(target: &Target, registry: &Registry) -> Vec<Target> {
     let same_storage = registry
         .all()
         .iter()
@@ -85,7 +86,7 @@ fn equivalents(target: &Target, registry: &Registry) -> Vec<Target> {
 }
 
 /// Returns true if a rule selects the operation, group, version, scope and resource.
-fn selects(rule: &Value, write: &Attributes, target: &Target) -> bool {
+pub(crate) fn selects(rule: &Value, operation: Operation, target: &Target) -> bool {
     let lists = |key: &str, wanted: &str| {
         let values = rule[key].as_array().into_iter().flatten();
         values
@@ -104,7 +105,7 @@ fn selects(rule: &Value, write: &Attributes, target: &Target) -> bool {
         .flatten()
         .filter_map(Value::as_str);
     is_in_scope
-        && lists("operations", write.operation.name())
+        && lists("operations", operation.name())
         && lists("apiGroups", &target.resource.group)
         && lists("apiVersions", &target.version().name)
         && resources.any(|pattern| {

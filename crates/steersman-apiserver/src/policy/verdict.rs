@@ -4,19 +4,19 @@
 use serde_json::Value;
 
 use super::compiled::{Compiled, Validation};
-use crate::cel::expression::{Activation, BUDGET, EvaluationError, MATCH_BUDGET, Outcome};
+use crate::cel::expression::{Activation, BUDGET, EvaluationError, Expression, MATCH_BUDGET, Outcome};
 
 /// Maximum length of a message that an expression gives.
 const MESSAGE_MAX: usize = 5 * 1024;
 
 /// The values that the expressions of a policy see.
 #[derive(Debug)]
-pub(super) struct Inputs<'a> {
-    pub(super) object: Option<&'a Value>,
-    pub(super) old_object: Option<&'a Value>,
-    pub(super) request: &'a Value,
-    pub(super) params: Option<&'a Value>,
-    pub(super) namespace: Option<&'a Value>,
+pub(crate) struct Inputs<'a> {
+    pub(crate) object: Option<&'a Value>,
+    pub(crate) old_object: Option<&'a Value>,
+    pub(crate) request: &'a Value,
+    pub(crate) params: Option<&'a Value>,
+    pub(crate) namespace: Option<&'a Value>,
 }
 
 impl Inputs<'_> {
@@ -58,7 +58,7 @@ pub(super) struct Verdict {
 /// Evaluates a policy. An expression that cannot be evaluated counts as failed if the policy fails closed.
 pub(super) fn evaluate(compiled: &Compiled, inputs: &Inputs<'_>, fails_closed: bool) -> Verdict {
     let mut verdict = Verdict::default();
-    match matches(compiled, inputs) {
+    match matches(&compiled.conditions, inputs) {
         Ok(true) => {}
         Err(why) if fails_closed => {
             verdict.failed.push(Denial::invalid(why));
@@ -100,14 +100,14 @@ pub(super) fn evaluate(compiled: &Compiled, inputs: &Inputs<'_>, fails_closed: b
 }
 
 /// Returns true if all match conditions are true. One that is false decides, even if others cannot be evaluated.
-fn matches(compiled: &Compiled, inputs: &Inputs<'_>) -> Result<bool, String> {
-    if compiled.conditions.is_empty() {
+pub(crate) fn matches(conditions: &[Expression], inputs: &Inputs<'_>) -> Result<bool, String> {
+    if conditions.is_empty() {
         return Ok(true);
     }
     let activation = inputs.activation().with("namespaceObject", None);
     let mut budget = MATCH_BUDGET;
     let mut errors = Vec::new();
-    for condition in &compiled.conditions {
+    for condition in conditions {
         match activation.evaluate(condition, &mut budget) {
             Ok(Outcome::Bool(false)) => return Ok(false),
             Ok(_) => {}

@@ -9,6 +9,7 @@ mod limits;
 mod network;
 mod pod;
 mod settings;
+pub(crate) mod webhook;
 mod workload;
 
 use serde_json::{Map, Value, json};
@@ -58,6 +59,10 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
             settings::binding(target.resource.namespaced, old, &whole, &mut errors)
         }
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => webhook::configuration(&whole, &mut errors),
         ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
             admission::policy(&whole, &mut errors)
         }

@@ -38,6 +38,7 @@ impl Lock {
         let cluster = settings.cluster.another("leader-election");
         let cluster = cluster
             .user_agent(agent)
+            .field_manager("leader-election")
             .request_timeout(settings.timing.request())
             .spawner(Spawner::current())
             .build()

@@ -330,7 +330,8 @@ fn order(random: &Random) -> Vec<usize> {
 async fn ten_kinds_come_and_go_in_random_orders_beside_a_broken_group(fixture: Fixture) {
     let own = fixture.own_server(Default::default()).await;
     let config = own.endpoint().config(own.admin()).unwrap();
-    let watched = Cluster::builder("default").config(config).build().await.unwrap();
+    let watched = Cluster::builder("default").field_manager("test").config(config);
+    let watched = watched.build().await.unwrap();
     let (client, admin) = (watched.live(), own.client());
     let services = break_a_group(&admin).await;
     let manager = manager_of(watched).await;
@@ -382,6 +383,7 @@ async fn a_broken_api_service_stops_nothing(fixture: Fixture) {
     let own = fixture.own_server(Default::default()).await;
     let config = own.endpoint().config(own.admin()).unwrap();
     let watched = steersman_cluster::Cluster::builder("default")
+        .field_manager("test")
         .config(config)
         .build()
         .await

@@ -169,7 +169,8 @@ async fn what_is_in_flight_when_its_kind_goes_ends_within_the_grace_period_or_is
 async fn so_it_does_where_one_of_several_clusters_loses_the_kind(fixture: Fixture) {
     let own = fixture.own_server(Default::default()).await;
     let config = own.endpoint().config(own.admin()).unwrap();
-    let other = Cluster::builder("other").config(config).build().await.unwrap();
+    let other = Cluster::builder("other").field_manager("test").config(config);
+    let other = other.build().await.unwrap();
     let watched = cluster(&fixture).await;
     let clients = [cluster(&fixture).await.live(), other.live()];
     let here = TestKind::new(&fixture, "Widget");
@@ -307,6 +308,7 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
     let (watched, _refused) = polling(Cluster::builder("default").config(config), &proxy).await;
     let admin = own.client();
     let client = Cluster::builder("admin")
+        .field_manager("test")
         .config(own.endpoint().config(own.admin()).unwrap())
         .build()
         .await

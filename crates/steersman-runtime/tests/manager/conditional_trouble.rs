@@ -171,6 +171,7 @@ async fn each_cluster_is_worked_on_while_it_has_the_kind(fixture: Fixture) {
     let own = fixture.own_server(Default::default()).await;
     let admin = own.client();
     let other = Cluster::builder("other")
+        .field_manager("test")
         .config(own.endpoint().config(own.admin()).unwrap())
         .build()
         .await
@@ -313,6 +314,7 @@ fn owned(fixture: &Fixture, widgets: &TestKind, name: &str, uid: &str) -> Config
 #[steersman_testing::test]
 async fn a_kind_that_comes_back_with_another_scope_is_followed_in_that(fixture: Fixture) {
     let watched = Cluster::builder("default")
+        .field_manager("test")
         .config(fixture.endpoint().config(fixture.admin()).unwrap())
         .build()
         .await

@@ -109,6 +109,7 @@ impl World {
         );
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let cluster = Cluster::builder("default")
+            .field_manager("test")
             .service(network.client())
             .clock(Arc::clone(&shared))
             .spawner(Spawner::current())

@@ -52,6 +52,7 @@ use steersman_testing::{Fixture, eventually};
 async fn a_greeting_becomes_a_config_map(fixture: Fixture) {
     fixture.install(&Greeting::crd()).await;
     let cluster = Cluster::builder("test")
+        .field_manager("test")
         .service(fixture.client())
         .build()
         .await

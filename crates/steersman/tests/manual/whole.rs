@@ -17,6 +17,7 @@ async fn mark(request: Request, cx: Context) -> Result<Action, steersman::cluste
 #[steersman_testing::test]
 async fn a_map_is_marked_when_it_comes(fixture: Fixture) {
     let cluster = Cluster::builder("test")
+        .field_manager("test")
         .service(fixture.client())
         .build()
         .await

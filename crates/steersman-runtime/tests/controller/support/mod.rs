@@ -124,6 +124,7 @@ impl Stage {
 pub fn cluster_builder(fixture: &Fixture, name: &str) -> ClusterBuilder {
     let here = Scope::all().namespace(fixture.namespace());
     Cluster::builder(name)
+        .field_manager("test")
         .config(fixture.endpoint().config(fixture.admin()).unwrap())
         .cache(|cache| {
             cache

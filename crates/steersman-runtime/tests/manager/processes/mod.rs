@@ -156,6 +156,7 @@ pub fn cluster_of(role: &Value) -> ClusterBuilder {
     let identity: Identity = serde_json::from_value(role["identity"].clone()).unwrap();
     let here = Scope::all().namespace(role["namespace"].as_str().unwrap());
     Cluster::builder("default")
+        .field_manager("test")
         .config(endpoint.config(&identity).unwrap())
         .cache(|cache| cache.defaults(here, InformerOptions::default()))
 }
