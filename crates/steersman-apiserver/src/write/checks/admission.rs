@@ -115,10 +115,7 @@ pub(super) fn binding(object: &Value, errors: &mut Errors<'_>) {
         errors.invalid(path, &spec["validationActions"], detail);
     }
     if seen.is_empty() {
-        errors.push(FieldError::required(
-            path,
-            "at least one validation action is required",
-        ));
+        errors.required(path);
     }
 }
 
