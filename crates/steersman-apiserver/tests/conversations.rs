@@ -215,7 +215,7 @@ macro_rules! conversations {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
-    apply builtins creation custom_objects custom_watches default_classes definitions deletion events impersonation last_applied limit_ranges limits lists networks objects
+    apply builtins creation custom_objects custom_watches default_classes definition_errors definitions deletion events impersonation last_applied limit_ranges limits lists networks objects
     ownership patches plugins pod_changes pod_security pods policies priorities quotas reviews routes scales server services settings subresources suspended_jobs tables tokens watches workloads
 }
 

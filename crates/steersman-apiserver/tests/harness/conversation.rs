@@ -246,6 +246,14 @@ fn words(text: &str) -> String {
     {
         return "<object>: field is immutable".to_owned();
     }
+    // Versions of a definition, too.
+    if let Some((before, rest)) = text
+        .split_once("Invalid value: [{\"Name\":")
+        .or_else(|| text.split_once("Invalid value: [{\"name\":"))
+        && let Some((_, after)) = rest.split_once("}]: must ")
+    {
+        return words(&format!("{before}<versions>: must {after}"));
+    }
     // An object that a patch made is shown with its fields in the order of Go structs.
     if let (Some(start), Some(end)) = (
         text.find("patch: Invalid value: \"{")
