@@ -19,6 +19,7 @@ use harness::{
     Answer, Raw,
     conversation::{Ranks, comparable, steps, substitute},
     server_without_controllers,
+    webhooks::Webhooks,
 };
 use serde_json::{Value, json};
 use steersman_apiserver::ApiServer;
@@ -129,6 +130,7 @@ async fn hold(name: &str, server: &Server) {
 async fn answers(name: &str, server: &Server) -> Vec<Value> {
     let mut bodies: Vec<(String, String)> = Vec::new();
     let mut answers = Vec::new();
+    let mut calls_webhooks = false;
     for step in steps(&read(name, "http")) {
         if server.is_real() {
             tokio::time::sleep(step.wait).await;
@@ -136,11 +138,14 @@ async fn answers(name: &str, server: &Server) -> Vec<Value> {
                 harness::next_second().await;
             }
         }
+        let webhooks = step.body.contains("{{webhooks}}").then(Webhooks::get);
+        let body = webhooks.map_or_else(|| step.body.clone(), |webhooks| webhooks.fill(&step.body));
+        calls_webhooks |= webhooks.is_some();
         let mut raw = Raw::new(&step.method, &substitute(&step.path, &bodies));
         for (name, value) in &step.headers {
             raw = raw.header(name, value);
         }
-        let raw = raw.body(&substitute(&step.body, &bodies));
+        let raw = raw.body(&substitute(&body, &bodies));
         let token = substitute(&step.token, &bodies);
         let answer = server.send(&step.user, &token, raw).await;
         let mut headers: Vec<Value> = ["content-type", "retry-after", "warning"]
@@ -154,7 +159,10 @@ async fn answers(name: &str, server: &Server) -> Vec<Value> {
             .collect();
         headers.sort_by_key(ToString::to_string);
         // The address of the machine is nobody's business.
-        let body = harness::without_address(&answer.body);
+        let mut body = harness::without_address(&answer.body);
+        if calls_webhooks {
+            body = Webhooks::get().mask(&body);
+        }
         answers.push(json!({"title": step.title, "code": answer.code, "headers": headers, "body": body}));
         bodies.push((step.title, answer.body));
     }
@@ -185,7 +193,7 @@ fn difference(title: &str, wanted: &Value, actual: &Value) -> String {
 }
 
 macro_rules! conversations {
-    ($($name:ident)*) => {
+    ($($name:ident)*; with webhooks: $($slow:ident)*) => {
         $(
             mod $name {
                 use super::*;
@@ -207,7 +215,27 @@ macro_rules! conversations {
             }
         )*
 
-        const NAMES: &[&str] = &[$(stringify!($name)),*];
+        $(
+            mod $slow {
+                use super::*;
+
+                // Calls of webhooks take time, so the clock is not paused.
+                #[tokio::test]
+                async fn on_embedded() {
+                    hold(stringify!($slow), &Server::Embedded(Box::new(server_without_controllers()))).await;
+                }
+
+                #[tokio::test]
+                async fn on_real() {
+                    let _turn = TURN.lock().await;
+                    if let Some(server) = Server::real().await {
+                        hold(stringify!($slow), &server).await;
+                    }
+                }
+            }
+        )*
+
+        const NAMES: &[&str] = &[$(stringify!($name)),* $(, stringify!($slow))*];
     };
 }
 
@@ -216,7 +244,8 @@ static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
     apply builtins creation custom_objects custom_watches default_classes definition_errors definitions deletion events impersonation last_applied limit_ranges limits lists networks objects
-    ownership patches plugins pod_changes pod_security pods policies priorities quotas reviews routes scales server services settings subresources suspended_jobs tables tokens watches workloads
+    ownership patches plugins pod_changes pod_security pods policies priorities quotas reviews routes scales server services settings subresources suspended_jobs tables tokens watches workloads;
+    with webhooks: admission_selection admission_webhooks conversion_webhooks hostile_webhooks webhook_configurations
 }
 
 #[test]

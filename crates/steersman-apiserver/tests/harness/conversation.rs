@@ -214,6 +214,11 @@ fn is_age(text: &str) -> bool {
 /// Masks uids, times and revisions in a text.
 fn words(text: &str) -> String {
     let mask = |word: &str| {
+        if let Some(start) = word.find("uid=\"").map(|at| at + 5)
+            && let Some(uid) = word.get(start..start + 36)
+        {
+            return word.replace(uid, "<uid>");
+        }
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         if let Some((before, uid)) = uid_in(word) {
             return format!("{before}<uid>{}", words(&word[before.len() + uid.len()..]));
