@@ -18,8 +18,9 @@ pub(crate) mod protection;
 use std::sync::Arc;
 
 use crate::{
-    apiservice, crd,
+    admission, apiservice, crd,
     handler::update::finalizers,
+    policy,
     resource::Resource,
     state::Context,
     store::{StorageId, Stored},
@@ -46,6 +47,8 @@ pub(crate) enum Work {
     Quota(String),
     /// A terminating claim or volume may no longer be in use.
     Protected(StorageId, Arc<str>),
+    /// An admission policy was written.
+    Policy(String),
     /// A workload or one of its parts was written, or its timer expired.
     Workload(StorageId, Arc<str>),
 }
@@ -64,6 +67,7 @@ pub(crate) fn step(cx: &mut Context<'_>) -> bool {
         Work::Gone(uid) => collect::gone(cx, &uid),
         Work::Protected(storage, key) => protection::advance(cx, storage, &key),
         Work::Quota(namespace) => quota::recount(cx, &namespace),
+        Work::Policy(name) => policy::type_check::advance(cx, &name),
         Work::Workload(storage, key) => workloads::advance(cx, storage, &key),
     }
     true
@@ -80,12 +84,20 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     let Some(stored) = cx.state.store.get(resource.storage, key).cloned() else {
         return;
     };
+    if admission::is_configuration(resource) {
+        admission::refresh(cx.state);
+    }
     cx.state.expiry.note(resource, key, stored.revision, cx.now);
+    cx.state.policies.note(&resource.group, &resource.plural);
     let deleting = stored.is_deleting();
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
     } else if resource.is("apiregistration.k8s.io", "apiservices") {
         push(cx, Work::ApiService(key.to_owned()));
+    } else if resource.is("admissionregistration.k8s.io", "validatingadmissionpolicies")
+        && cx.state.settings.policy_status
+    {
+        push(cx, Work::Policy(key.to_owned()));
     } else if resource.is("", "namespaces") && deleting && cx.state.settings.namespace_deletion {
         push(cx, Work::Namespace(key.to_owned()));
     }
@@ -125,6 +137,9 @@ fn note_usage(cx: &mut Context<'_>, resource: &Resource, key: &str) {
 
 /// Queues the work that follows from a removal.
 pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, removed: &Stored) {
+    if admission::is_configuration(resource) {
+        admission::refresh(cx.state);
+    }
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
     }
@@ -145,6 +160,7 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
         push(cx, Work::Namespace(namespace));
     }
     workloads::note(cx, resource, key, removed);
+    cx.state.policies.note(&resource.group, &resource.plural);
     note_usage(cx, resource, key);
     let key: Arc<str> = Arc::from(key);
     cx.state.owners.note(resource.storage, &key, None);

@@ -16,7 +16,7 @@ use steersman_testing::{
     proxy::{Ended, Exchange, Fault, Matching},
 };
 use support::{
-    Heard, Maps, cache, config_maps, here, is_list, names, next_deadline, requests, surroundings_at, through,
+    Heard, Maps, cache, config_maps, context_at, here, is_list, names, next_deadline, requests, through,
 };
 
 fn secrets() -> Resource {
@@ -156,7 +156,7 @@ async fn guarantee_3_an_informer_lingers_for_the_next_user(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
     let linger = Duration::from_secs(5);
-    let cache = cache(&fixture, surroundings_at(client, Arc::new(clock.clone())))
+    let cache = cache(&fixture, context_at(client, Arc::new(clock.clone())))
         .linger(linger)
         .build();
     let held = cache.informer(&config_maps());
@@ -179,7 +179,7 @@ async fn guarantee_3_an_informer_lingers_for_the_next_user(fixture: Fixture) {
 async fn guarantee_3_an_informer_that_does_not_linger_ends_at_once(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
-    let cache = cache(&fixture, surroundings_at(client, Arc::new(clock)))
+    let cache = cache(&fixture, context_at(client, Arc::new(clock)))
         .linger(Duration::from_secs(3600))
         .build();
     let held = cache.informer(&config_maps());
@@ -196,7 +196,7 @@ async fn guarantee_3_an_informer_that_does_not_linger_ends_at_once(fixture: Fixt
 async fn guarantee_4_removing_ends_an_informer_that_is_in_use(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
-    let cache = cache(&fixture, surroundings_at(client, Arc::new(clock)))
+    let cache = cache(&fixture, context_at(client, Arc::new(clock)))
         .linger(Duration::from_secs(3600))
         .build();
     let (held, others) = (cache.informer(&config_maps()), cache.informer(&secrets()));

@@ -20,7 +20,7 @@ use steersman_cache::{
 };
 use steersman_core::TestClock;
 use steersman_testing::Fixture;
-use support::{Heard, Maps, config_maps, context, here, informer, names, say, surroundings_at, value};
+use support::{Heard, Maps, config_maps, context, context_at, here, informer, names, say, value};
 
 /// Ten objects that change and partly go; gives how many events that makes.
 async fn commotion(maps: &Maps) -> usize {
@@ -394,10 +394,7 @@ async fn a_panicking_function_does_not_block_events(fixture: Fixture) {
 async fn guarantee_4_logs_a_slow_handler(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let clock = TestClock::new();
-    let informer = informer(
-        &fixture,
-        &surroundings_at(fixture.client(), Arc::new(clock.clone())),
-    );
+    let informer = informer(&fixture, &context_at(fixture.client(), Arc::new(clock.clone())));
     let heard = Heard::default();
     let _slow = informer.handle("slow", move |event: &Event| {
         if event.object().name() == "b" {

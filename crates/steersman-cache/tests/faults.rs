@@ -25,8 +25,8 @@ use steersman_testing::{
     proxy::{Cut, Fault, Injected, Matching},
 };
 use support::{
-    Heard, Maps, config_maps, context, custom, define, here, informer, informer_with, is_list, names,
-    next_deadline, parameter, requests, served, sorted, surroundings_at, through,
+    Heard, Maps, config_maps, context, context_at, custom, define, here, informer, informer_with, is_list,
+    names, next_deadline, parameter, requests, served, sorted, through,
 };
 
 /// Cuts the watch, changes something, and sees that the next watch goes on from where the first one was.
@@ -241,7 +241,7 @@ async fn reports_a_revoked_permission_until_it_is_granted(fixture: Fixture) {
 #[steersman_testing::test]
 async fn syncs_a_kind_that_is_installed_later(fixture: Fixture) {
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
-    let context = surroundings_at(proxy.client(fixture.admin()).unwrap(), Arc::new(clock.clone()));
+    let context = context_at(proxy.client(fixture.admin()).unwrap(), Arc::new(clock.clone()));
     let widgets = Resource::new(fixture.group(), "v1", "Widget", "widgets");
     // With limits for answers that are not reached: what is waited for is the time to ask again.
     let hour = Duration::from_secs(3600);
@@ -306,7 +306,7 @@ async fn honours_retry_after_of_the_server(fixture: Fixture) {
     let client = proxy.client(fixture.admin()).unwrap();
     let busy = proxy.inject(Matching::any().first(1), Fault::answer_retry_after(429, 17));
     let start = clock.now();
-    let informer = informer(&fixture, &surroundings_at(client, Arc::new(clock.clone())));
+    let informer = informer(&fixture, &context_at(client, Arc::new(clock.clone())));
     let trouble = informer.settled().await.unwrap_err();
     assert!(
         matches!(&*trouble, WatchError::Busy { code: 429, retry_after: Some(time), .. } if *time == Duration::from_secs(17)),
@@ -328,7 +328,7 @@ async fn limits_retry_after_of_a_day_to_two_minutes(fixture: Fixture) {
     let client = proxy.client(fixture.admin()).unwrap();
     let _busy = proxy.inject(Matching::any().first(1), Fault::answer_retry_after(503, 86_400));
     let start = clock.now();
-    let informer = informer(&fixture, &surroundings_at(client, Arc::new(clock.clone())));
+    let informer = informer(&fixture, &context_at(client, Arc::new(clock.clone())));
     informer.settled().await.unwrap_err();
     let deadline = next_deadline(&clock, Duration::from_secs(86_400)).await;
     assert_eq!(deadline, start + Duration::from_secs(120));
@@ -532,7 +532,7 @@ async fn garbage_does_no_harm(
     maps.create_all(&["a", "b", "c"]).await;
     let (proxy, clock) = (fixture.proxy().await, TestClock::new());
     let client = proxy.client(fixture.admin()).unwrap();
-    let context = surroundings_at(client, Arc::new(clock.clone()));
+    let context = context_at(client, Arc::new(clock.clone()));
     let hour = Duration::from_secs(3600);
     let options = options
         .watch_for(24 * hour)

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use steersman_cache::{Delivery, Event, Informer, InformerOptions};
 use steersman_core::{Clock, TestClock};
 use steersman_testing::Fixture;
-use support::{Heard, Maps, config_maps, here, informer, next_deadline, surroundings_at};
+use support::{Heard, Maps, config_maps, context_at, here, informer, next_deadline};
 
 // R132
 #[steersman_testing::test]
@@ -19,7 +19,7 @@ async fn resyncs_each_handler_at_its_interval(fixture: Fixture) {
     maps.create_all(&["a", "b"]).await;
     let clock = TestClock::new();
     let informer = Informer::start(
-        &surroundings_at(fixture.client(), Arc::new(clock.clone())),
+        &context_at(fixture.client(), Arc::new(clock.clone())),
         config_maps(),
         here(&fixture),
         InformerOptions::default(),
@@ -57,7 +57,7 @@ async fn handlers_use_the_resync_interval_of_their_kind(fixture: Fixture) {
     let clock = TestClock::new();
     let (period, hour) = (Duration::from_secs(10), Duration::from_secs(3600));
     let informer = Informer::start(
-        &surroundings_at(fixture.client(), Arc::new(clock.clone())),
+        &context_at(fixture.client(), Arc::new(clock.clone())),
         config_maps(),
         here(&fixture),
         InformerOptions::default().resync(period),
@@ -78,7 +78,7 @@ async fn handlers_use_the_resync_interval_of_their_kind(fixture: Fixture) {
 async fn a_change_does_not_wait_for_a_resync(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let clock = TestClock::new();
-    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let context = context_at(fixture.client(), Arc::new(clock.clone()));
     let informer = informer(&fixture, &context);
     let heard = Heard::default();
     let period = Duration::from_secs(60);
@@ -102,7 +102,7 @@ async fn a_resync_does_not_wake_a_handler_of_changes(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     maps.create("a").await;
     let clock = TestClock::new();
-    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let context = context_at(fixture.client(), Arc::new(clock.clone()));
     let informer = informer(&fixture, &context);
     let (all, changes) = (Heard::default(), Heard::default());
     let period = Duration::from_secs(5);
@@ -132,7 +132,7 @@ async fn a_resync_does_not_wake_a_handler_of_changes(fixture: Fixture) {
 async fn resyncs_a_subscription_at_its_interval(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let clock = TestClock::new();
-    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let context = context_at(fixture.client(), Arc::new(clock.clone()));
     let informer = informer(&fixture, &context);
     let period = Duration::from_secs(60);
     let mut events = informer.subscribe_with_resync("test", 10, period);

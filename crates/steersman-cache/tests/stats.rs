@@ -19,7 +19,7 @@ use steersman_testing::{
     Fixture,
     proxy::{Cut, Fault, Matching},
 };
-use support::{Heard, Maps, cache, config_maps, context, define, here, informer, surroundings_at, through};
+use support::{Heard, Maps, cache, config_maps, context, context_at, define, here, informer, through};
 
 #[steersman_testing::test]
 async fn stats_report_memory(fixture: Fixture) {
@@ -98,7 +98,7 @@ async fn counters_survive_the_removal_of_a_namespace(fixture: Fixture) {
 #[steersman_testing::test]
 async fn stats_report_the_last_event_and_the_error(fixture: Fixture) {
     let clock = TestClock::new();
-    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let context = context_at(fixture.client(), Arc::new(clock.clone()));
     let absent = Resource::new(fixture.group(), "v1", "Nothing", "nothings");
     let nothing = Informer::start(&context, absent, Scope::all(), InformerOptions::default());
     nothing.health_when(|health| health.trouble.is_some()).await;
@@ -116,7 +116,7 @@ async fn stats_report_the_last_event_and_the_error(fixture: Fixture) {
 async fn stats_name_dropped_handlers(fixture: Fixture) {
     let maps = Maps::of(&fixture);
     let clock = TestClock::new();
-    let context = surroundings_at(fixture.client(), Arc::new(clock.clone()));
+    let context = context_at(fixture.client(), Arc::new(clock.clone()));
     let informer = informer(&fixture, &context);
     let heard = Heard::default();
     let slow = informer.handle("slow", move |_: &Event| clock.advance(Duration::from_secs(1)));

@@ -50,7 +50,6 @@ fn runs(directory: &Path) -> usize {
     runs.lines().count()
 }
 
-// R96
 #[steersman_testing::test]
 async fn runs_an_exec_plugin_once_for_a_cluster(fixture: Fixture) {
     let proxy = fixture.proxy().await;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Subresources that are actions: token requests, evictions, bindings.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,18 +12,76 @@ use super::{
     update::replace,
 };
 use crate::{
+    admission::{self, GroupVersionKind, Operation, Write},
     auth::token::{Account, BOUND_KINDS, Bound, ISSUER},
     clock::rfc3339,
     managed,
-    resource::at,
+    resource::{Subresource, at},
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
     store::{Object, metadata_of},
 };
 
+/// Returns the kind of the object that an action takes.
+fn kind_of(target: &Target) -> GroupVersionKind {
+    let sub = target.version().subresource(&target.subresource);
+    let text = |field: fn(&Subresource) -> &String| sub.map(field).cloned().unwrap_or_default();
+    let version = text(|sub| &sub.version);
+    GroupVersionKind {
+        group: text(|sub| &sub.group),
+        version: if version.is_empty() {
+            target.version().name.clone()
+        } else {
+            version
+        },
+        kind: text(|sub| &sub.kind),
+    }
+}
+
+/// Runs the mutating hooks of an action, whose object is never stored.
+fn mutate(cx: &mut Context<'_>, call: &Call, target: &Target, body: Value) -> Result<Value> {
+    let Value::Object(mut object) = body else {
+        return Ok(body);
+    };
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+    if let Value::Object(metadata) = metadata {
+        metadata
+            .entry("namespace")
+            .or_insert_with(|| json!(target.namespace));
+    }
+    let kind = kind_of(target);
+    let write = Write {
+        kind: Some(&kind),
+        ..Write::create(target, &object, call.query.filled("dryRun").is_some())
+    };
+    let changed = admission::mutate(cx, write, |_, _| Ok(()))?;
+    Ok(Value::Object(changed.unwrap_or(object)))
+}
+
+/// Runs the validating hooks of an action.
+fn validate(cx: &mut Context<'_>, call: &Call, target: &Target, body: &Value) -> Result<()> {
+    let Value::Object(object) = body else {
+        return Ok(());
+    };
+    let kind = kind_of(target);
+    let write = Write {
+        kind: Some(&kind),
+        ..Write::create(target, object, call.query.filled("dryRun").is_some())
+    };
+    admission::validate(cx, write)
+}
+
+/// Runs all hooks of an action.
+fn admit(cx: &mut Context<'_>, call: &Call, target: &Target, body: Value) -> Result<Value> {
+    let body = mutate(cx, call, target, body)?;
+    validate(cx, call, target, &body)?;
+    Ok(body)
+}
+
 /// Issues a token for a service account.
 pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "TokenRequest", &mut Vec::new())?;
+    let body = mutate(cx, call, target, body)?;
     let stored = cx
         .state
         .store
@@ -68,6 +126,17 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
     };
     let expires = cx.now + Duration::from_secs(seconds);
     let bound = bound_object(cx, target, &body)?;
+    let reference = body
+        .pointer("/spec/boundObjectRef")
+        .cloned()
+        .unwrap_or(Value::Null);
+    let mut reply = json!({
+        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"name": target.name, "namespace": target.namespace, "uid": uid, "creationTimestamp": cx.timestamp()},
+        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference},
+        "status": {"token": "", "expirationTimestamp": null},
+    });
+    validate(cx, call, target, &reply)?;
     let account = Account {
         namespace: target.namespace.clone(),
         name: target.name.clone(),
@@ -77,16 +146,7 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
     };
     let id = cx.state.random.uid();
     let token = cx.state.signer.sign(&account, &audiences, &id, cx.now, expires);
-    let reference = body
-        .pointer("/spec/boundObjectRef")
-        .cloned()
-        .unwrap_or(Value::Null);
-    let mut reply = json!({
-        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {"name": target.name, "namespace": target.namespace, "uid": uid, "creationTimestamp": cx.timestamp()},
-        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference},
-        "status": {"token": token, "expirationTimestamp": rfc3339(expires)},
-    });
+    reply["status"] = json!({"token": token, "expirationTimestamp": rfc3339(expires)});
     let mut sent = json!({"spec": body.get("spec").cloned().unwrap_or_else(|| json!({}))});
     sent["spec"]["expirationSeconds"] = json!(seconds);
     if let Some(managed) = managed::of_new(
@@ -162,6 +222,7 @@ fn node_of(cx: &Context<'_>, bound: Option<&Bound>, namespace: &str) -> Option<(
 /// Evicts a Pod, unless a disruption budget forbids it.
 pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "Eviction", &mut Vec::new())?;
+    let body = admit(cx, call, target, body)?;
     let stored = cx
         .state
         .store
@@ -188,13 +249,14 @@ pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
             .and_then(Value::as_i64),
         dry_run: body.pointer("/deleteOptions/dryRun").is_some() || call.query.filled("dryRun").is_some(),
         cascades_of_old: false,
+        is_of_collection: false,
         propagation: None,
     };
     let main = Target {
         subresource: String::new(),
         ..target.clone()
     };
-    remove(cx, &main, &options)?;
+    cx.admitted(|cx| remove(cx, &main, &options))?;
     let reply =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(Reply::json(StatusCode::CREATED, &reply))
@@ -223,6 +285,42 @@ fn blocking_budget(cx: &Context<'_>, target: &Target, labels: Option<&Value>) ->
     blocking.and_then(|budget| metadata_of(&budget).get("name")?.as_str().map(str::to_owned))
 }
 
+/// Runs the admission hooks of a connection to a Pod, Service or Node, and returns the failure of a server without
+/// kubelets.
+pub(crate) fn connect(cx: &mut Context<'_>, call: &Call, target: &Target) -> Failure {
+    let sub = target.version().subresource(&target.subresource);
+    let kind = sub.map_or("", |sub| sub.kind.as_str()).to_owned();
+    let kind = GroupVersionKind {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind,
+    };
+    let mut object = Object::new();
+    for flag in ["stdin", "stdout", "stderr", "tty"] {
+        if call.query.flag(flag) && call.query.get(flag).is_some() {
+            object.insert(flag.to_owned(), json!(true));
+        }
+    }
+    for text in ["container", "path"] {
+        if let Some(value) = call.query.filled(text) {
+            object.insert(text.to_owned(), json!(value));
+        }
+    }
+    let command: Vec<&str> = call.query.all("command").collect();
+    if !command.is_empty() {
+        object.insert("command".to_owned(), json!(command));
+    }
+    let write = Write {
+        operation: Operation::Connect,
+        kind: Some(&kind),
+        ..Write::create(target, &object, false)
+    };
+    match admission::admit(cx, write) {
+        Ok(_) => not_implemented(cx, target),
+        Err(failure) => failure,
+    }
+}
+
 /// Returns the failure for subresources that need a kubelet; this server has none.
 pub(crate) fn not_implemented(cx: &Context<'_>, target: &Target) -> Failure {
     if cx
@@ -243,6 +341,7 @@ pub(crate) fn not_implemented(cx: &Context<'_>, target: &Target) -> Failure {
 /// Binds a Pod to a node.
 pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "Binding", &mut Vec::new())?;
+    let body = admit(cx, call, target, body)?;
     let stored = cx
         .state
         .store
@@ -314,17 +413,17 @@ pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
         all.extend(annotations);
         object["metadata"]["annotations"] = json!(all);
     }
+    let labels = body.pointer("/metadata/labels").and_then(Value::as_object);
+    for (key, value) in labels.into_iter().flatten() {
+        object["metadata"]["labels"][key] = value.clone();
+    }
+    crate::write::admission::topology::label(cx, &mut object, node);
     let raw = Target {
         subresource: "binding".to_owned(),
         ..target.clone()
     };
-    replace(
-        cx,
-        &raw,
-        &Arc::clone(&stored),
-        object,
-        call.query.filled("dryRun").is_some(),
-    )?;
+    let dry_run = call.query.filled("dryRun").is_some();
+    cx.admitted(|cx| replace(cx, &raw, &stored, object, dry_run))?;
     let reply =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(Reply::json(StatusCode::CREATED, &reply))

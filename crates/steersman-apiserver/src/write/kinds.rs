@@ -3,11 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::{checks, defaults};
+use super::{certificates, checks, defaults};
 use crate::{
     background::protection,
     crd,
     handler::{Target, delete::DeleteOptions},
+    policy::authorization,
     resource::at,
     schema::go,
     state::Context,
@@ -40,8 +41,8 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
         select_own_pods(object);
     } else if is(target, "apps", "daemonsets") {
         count_template(None, object);
-    } else if is(target, "", "pods") {
-        tolerate_lost_nodes(object);
+    } else if is(target, "certificates.k8s.io", "certificatesigningrequests") {
+        certificates::prepare_create(cx, object);
     } else if is(target, "", "nodes") {
         let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
         if let Some(Value::Object(spec)) = object.get_mut("spec")
@@ -67,7 +68,7 @@ fn give_address(cx: &mut Context<'_>, object: &mut Object) {
     }
     let headless = spec.get("clusterIP") == Some(&json!("None"));
     if !spec.contains_key("clusterIP") {
-        let host = cx.state.next_count() + 9;
+        let host = cx.state.repeated_count() + 9;
         spec.insert(
             "clusterIP".to_owned(),
             json!(format!("10.0.{}.{}", host / 250 % 250, host % 250 + 1)),
@@ -145,8 +146,9 @@ fn count_template(old: Option<&Object>, object: &mut Object) {
     }
 }
 
-/// Adds tolerations that keep a Pod on a lost node for five minutes, unless the Pod has tolerations for these taints.
-fn tolerate_lost_nodes(object: &mut Object) {
+/// The admission plugin `DefaultTolerationSeconds`: adds tolerations that keep a Pod on a lost node for five minutes,
+/// unless the Pod has tolerations for these taints.
+pub(super) fn tolerate_lost_nodes(object: &mut Object) {
     let Some(Value::Object(spec)) = object.get_mut("spec") else {
         return;
     };
@@ -205,6 +207,8 @@ pub(crate) fn prepare_update(
                 None => metadata.remove("labels"),
             };
         }
+    } else if is(target, "certificates.k8s.io", "certificatesigningrequests") {
+        certificates::prepare_update(cx, old, object);
     } else if is(target, "apps", "daemonsets") {
         count_template(Some(old), object);
     } else if is(target, "", "pods") && target.subresource.is_empty() {
@@ -424,11 +428,6 @@ pub(crate) fn on_deletion(target: &Target, object: &mut Object) {
     }
 }
 
-/// Returns true if a create of the kind responds with 200 instead of 201.
-pub(crate) fn answers_create_with_ok(_target: &Target) -> bool {
-    false
-}
-
 /// Validates the content of a built-in object.
 pub(crate) fn validate(
     cx: &Context<'_>,
@@ -445,6 +444,17 @@ pub(crate) fn validate(
         ("", "pods" | "resourcequotas") => checks::check(target, old, object, errors),
         _ if target.subresource.is_empty() => checks::check(target, old, object, errors),
         _ => {}
+    }
+    if errors.is_empty() && target.subresource.is_empty() {
+        match (target.resource.group.as_str(), target.resource.plural.as_str()) {
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+                authorization::policy(cx, old, object, errors)
+            }
+            ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+                authorization::binding(cx, old, object, errors)
+            }
+            _ => {}
+        }
     }
 }
 

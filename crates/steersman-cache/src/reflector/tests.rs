@@ -572,6 +572,7 @@ async fn periodic_relists_recover_a_lost_event() {
     assert_eq!(scene.trouble(), None);
 }
 
+// D1
 #[tokio::test]
 async fn guarantee_3_relists_after_a_watch_without_revisions() {
     let item = |name: &str| format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns"}}}}"#);

@@ -26,10 +26,10 @@ use tokio::sync::watch;
 
 /// In real time.
 pub fn context(client: Client) -> InformerContext {
-    surroundings_at(client, Arc::new(TokioClock::new()))
+    context_at(client, Arc::new(TokioClock::new()))
 }
 
-pub fn surroundings_at(client: Client, clock: Arc<dyn Clock>) -> InformerContext {
+pub fn context_at(client: Client, clock: Arc<dyn Clock>) -> InformerContext {
     InformerContext::new(client, clock, Arc::new(Random::from_seed(1)), Spawner::current())
 }
 

@@ -234,6 +234,20 @@ async fn guarantee_9_rejects_a_response_that_is_not_a_list() {
 
 // D1
 #[tokio::test]
+async fn guarantee_9_rejects_a_first_response_that_is_not_a_list() {
+    for body in [
+        "{}",
+        r#"{"status":"ok"}"#,
+        r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#,
+    ] {
+        let scene = Scene::start(paged(), [answer(200, body)]);
+        assert_eq!(scene.events().await, ["begin", "abandon"], "{body}");
+        assert!(!scene.health.borrow().synced, "{body}");
+    }
+}
+
+// D1
+#[tokio::test]
 async fn guarantee_9_rejects_a_page_of_another_list() {
     for page in ["{}", r#"{"metadata":{},"items":[]}"#] {
         let scene = Scene::start(paged(), [list(&["a"], 5, "more"), answer(200, page)]);
