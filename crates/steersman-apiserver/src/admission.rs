@@ -38,7 +38,7 @@ use crate::{
     store::{Object, Stored},
 };
 
-pub(crate) use hook::{Call as HookCall, Hook, Hooks, InProcess, is_configuration, refresh};
+pub(crate) use hook::{Call as HookCall, Hook, Hooks, InProcess, is_configuration, refresh, warnings};
 pub use in_process::{AdmissionDenied, AdmissionRequest};
 
 /// The operation that is admitted.
@@ -241,9 +241,9 @@ pub(crate) struct Admit {
 /// The hooks with `reinvocationPolicy: IfNeeded` that were called, by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
-    /// Those that were called before a later hook or plugin changed the object.
+    /// Hooks that a later hook or plugin made outdated by a change of the object.
     pub(crate) outdated: Vec<String>,
-    /// Those after which nothing changed the object.
+    /// Hooks that saw the last change of the object.
     pub(crate) current: Vec<String>,
 }
 
