@@ -54,7 +54,7 @@ pub(crate) struct Hook {
     pub(crate) review: &'static str,
 }
 
-/// What a hook calls.
+/// The code that a hook calls.
 pub(crate) enum Call {
     /// `None` if the configuration has no usable address.
     Webhook(Option<Client>),

@@ -28,7 +28,7 @@ enum Rejection {
     Call(String),
 }
 
-/// What a hook answered.
+/// The answer of a hook.
 struct Admitted {
     /// The changed object, in the stored form.
     object: Option<Object>,
