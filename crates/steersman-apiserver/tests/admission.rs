@@ -57,7 +57,6 @@ fn hooked(name: &str) -> Value {
     json!({"metadata": {"name": name, "labels": {"hook": "yes"}}})
 }
 
-// D12
 #[tokio::test]
 async fn an_in_process_hook_changes_objects_before_validation() {
     let server = ApiServer::builder()
