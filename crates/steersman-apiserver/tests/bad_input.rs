@@ -176,7 +176,7 @@ fn configuration(chance: &mut Chance) -> Value {
 
 /// An answer without what differs between two servers, and without the Go values that the real one prints.
 fn shown(answer: &Answer) -> Value {
-    let mut body = comparable(&answer.body, &Ranks::default());
+    let mut body = comparable(&answer.body, &Ranks::default(), false);
     let message = body["message"].as_str().unwrap_or_default();
     if message.contains("patch: Invalid value") || message.contains("<object>") {
         body = json!("a patch that does not fit");
