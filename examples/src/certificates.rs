@@ -7,13 +7,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman_core::Action;
-use steersman_runtime::{AddError, BoxError, Context, Controller, Manager, ObjectReconciler};
+use steersman::{k8s_openapi::api::core::v1::ConfigMap, prelude::*, runtime::AddError};
 
 /// The fields of a certificate that this program uses.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -54,11 +52,7 @@ impl ObjectReconciler<Certificate> for Hosts {
             },
             "data": {"hosts": certificate.spec.dns_names.join(" ")},
         }))?;
-        cx.client()
-            .field_manager("certificates")
-            .force()
-            .apply(&hosts)
-            .await?;
+        cx.client().force().apply(&hosts).await?;
         Ok(Action::await_change())
     }
 }

@@ -4,11 +4,12 @@
 //! A [`Manager`] has any number of clusters. A controller can watch kinds in any of them. Here both Secrets of one name
 //! have one key, so that a change in either cluster triggers the same reconcile.
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::core::ObjectMeta;
-use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Action, ObjectKey};
-use steersman_runtime::{AddError, BoxError, Context, Controller, Manager, Reconciler, kind, same_object};
+use steersman::{
+    k8s_openapi::api::core::v1::Secret,
+    kube::core::ObjectMeta,
+    prelude::*,
+    runtime::{AddError, same_object},
+};
 
 /// Copies Secrets of the manager's own cluster to another one.
 #[derive(Debug)]

@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::{ResourceExt, api::Preconditions, core::ObjectMeta};
 use steersman::{
-    cluster::{DeleteOptions, Error},
+    Client,
+    cluster::DeleteOptions,
+    k8s_openapi::api::core::v1::Secret,
+    kube::{ResourceExt, api::Preconditions, core::ObjectMeta},
     prelude::*,
     runtime::{AddError, same_object},
 };
@@ -102,7 +103,7 @@ fn copy(original: &Arc<Secret>) -> Secret {
 }
 
 /// Deletes this copy, and no Secret that was created under its name meanwhile.
-async fn delete(target: &Client, key: &ObjectKey, copy: &Secret) -> Result<(), Error> {
+async fn delete(target: &Client, key: &ObjectKey, copy: &Secret) -> Result<(), ClientError> {
     let options = DeleteOptions {
         preconditions: Some(Preconditions {
             uid: copy.metadata.uid.clone(),

@@ -3,12 +3,14 @@
 //!
 //! It looks up the resource name and the scope on the server; objects are JSON.
 
-use kube::{ResourceExt, api::Patch};
 use serde_json::json;
-use steersman_cache::Resource;
-use steersman_cluster::{Cluster, Error, MapError, ResourceQuery};
-use steersman_core::Action;
-use steersman_runtime::{AddError, Context, Controller, Manager, Reconciler, Request, dynamic};
+use steersman::{
+    cache::Resource,
+    cluster::{MapError, ResourceQuery},
+    kube::{ResourceExt, api::Patch},
+    prelude::*,
+    runtime::AddError,
+};
 
 /// Label that every object gets.
 pub const LABEL: &str = "examples.steersman.dev/team";
@@ -46,9 +48,9 @@ pub fn add(manager: &Manager, resource: &Resource, team: &str) -> Result<Control
 }
 
 impl Reconciler for Tags {
-    type Error = Error;
+    type Error = ClientError;
 
-    async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, Error> {
+    async fn reconcile(&self, request: Request, cx: Context) -> Result<Action, ClientError> {
         let objects = cx.client().of(&self.resource);
         let Some(object) = objects.get(request.key()).await? else {
             return Ok(Action::await_change());

@@ -5,12 +5,22 @@
 
 mod support;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::ResourceExt;
 use serde_json::{Value, json};
-use steersman_core::ObjectKey;
-use steersman_examples::{handlers, tags};
-use steersman_runtime::Manager;
+use steersman::{
+    cache::Resource,
+    cluster::DeleteOptions,
+    k8s_openapi::{
+        api::{
+            core::v1::{ConfigMap, Namespace},
+            events::v1::Event,
+        },
+        apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    },
+    kube::{ResourceExt, api::Patch},
+    prelude::*,
+    runtime::RunnableStatus,
+};
+use steersman_examples::{guards, handlers, tags};
 use steersman_testing::{FaultProxy, Fixture};
 use support::{cluster, eventually, run};
 
@@ -61,6 +71,62 @@ async fn each_handler_does_its_own_thing(fixture: Fixture) {
     running.stop().await;
 }
 
+// R7, R100
+#[steersman_testing::test]
+async fn a_dynamic_kind_is_guarded_once_its_crd_is_installed(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let manager = manager(&fixture, &proxy).await;
+    let client = manager.client().unwrap().live();
+    let resource = Resource::new(fixture.group(), "v1", "Widget", "widgets");
+    let controller = guards::add(&manager, resource.clone()).unwrap();
+    let running = run(&manager);
+    let is_dormant = |status: &RunnableStatus| matches!(status, RunnableStatus::Dormant { .. });
+    let statuses = manager.statuses();
+    statuses
+        .when(|all| all.get(controller.name()).is_some_and(is_dormant))
+        .await;
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let definition: CustomResourceDefinition = object(json!({
+        "metadata": {"name": format!("widgets.{}", fixture.group())},
+        "spec": {
+            "group": fixture.group(),
+            "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    }));
+    client.create(&definition).await.unwrap();
+    statuses
+        .when(|all| all.get(controller.name()) == Some(&RunnableStatus::Ready))
+        .await;
+    let widgets = client.of(&resource);
+    let widget = object(json!({
+        "apiVersion": format!("{}/v1", fixture.group()),
+        "kind": "Widget",
+        "metadata": {"name": "w", "namespace": fixture.namespace(), "annotations": {guards::LOCKED: ""}},
+    }));
+    let key = widgets.create(&widget).await.unwrap().key();
+    let has_finalizer = async || {
+        let widget = widgets.get(&key).await.unwrap();
+        widget.is_some_and(|widget| widget.has_finalizer(guards::FINALIZER))
+    };
+    eventually(has_finalizer).await;
+    widgets.delete(&key, DeleteOptions::default()).await.unwrap();
+    eventually(async || {
+        let query = Query::new().namespace(fixture.namespace());
+        let events = client.list::<Event>(&query).await.unwrap();
+        events
+            .iter()
+            .any(|event| event.reason.as_deref() == Some("Locked"))
+    })
+    .await;
+    assert!(has_finalizer().await, "it is locked");
+    let unlock = Patch::Merge(json!({"metadata": {"annotations": {guards::LOCKED: null}}}));
+    widgets.patch(&key, &unlock).await.unwrap();
+    eventually(async || widgets.get(&key).await.unwrap().is_none()).await;
+    running.stop().await;
+}
+
 // R58
 #[steersman_testing::test]
 async fn any_kind_can_be_tagged(fixture: Fixture) {
@@ -90,5 +156,5 @@ async fn any_kind_can_be_tagged(fixture: Fixture) {
     running.stop().await;
     // A kind outside of namespaces is found as well.
     let namespaces = tags::find(&cluster, "", "Namespace").await.unwrap();
-    assert_eq!(namespaces, steersman_cache::Resource::of::<Namespace>());
+    assert_eq!(namespaces, Resource::of::<Namespace>());
 }

@@ -121,7 +121,7 @@ async fn gets_label(fixture: &Fixture, label: &str, value: &str) {
 
 // R45, R76, R159
 #[steersman_testing::test]
-async fn a_program_works_until_it_is_told_to_end(fixture: Fixture) {
+async fn a_program_works_until_it_is_stopped(fixture: Fixture) {
     let program = Program::start(&fixture, env!("CARGO_BIN_EXE_handlers"), &[]);
     gets_label(&fixture, handlers::SIZE, "0").await;
     let output = program.terminate();
@@ -193,7 +193,7 @@ async fn replicas_follow_a_kind_that_is_installed_while_they_run(fixture: Fixtur
     let output = second.terminate();
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{log}");
-    assert!(log.contains("starting, because its condition holds"), "{log}");
+    assert!(log.contains("condition holds; starting"), "{log}");
 }
 
 #[test]

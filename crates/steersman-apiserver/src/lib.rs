@@ -26,6 +26,11 @@
 //! code path. Controller work, such as garbage collection, is a queue that the server drains after each request, or step
 //! by step.
 //!
+//! # Admission
+//! The server runs the admission plugins of kube-apiserver, calls admission and conversion webhooks by HTTPS, and evaluates
+//! ValidatingAdmissionPolicies. Tests can add closures instead of webhooks: [`Builder::mutating_hook`] and
+//! [`Builder::validating_hook`].
+//!
 //! # Example
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

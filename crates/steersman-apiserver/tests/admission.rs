@@ -37,7 +37,7 @@ fn merge(path: &str, body: &Value) -> Raw {
 }
 
 /// A configuration with one webhook for ConfigMaps.
-fn configuration(client: Value, timeout: u32) -> Value {
+fn configuration(client: &Value, timeout: u32) -> Value {
     let rule =
         json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]});
     let webhook = json!({
@@ -246,7 +246,7 @@ async fn a_service_leads_to_the_address_that_the_builder_names() {
         .build();
     let service = json!({"namespace": "default", "name": "hooks", "port": 8443, "path": "/deny"});
     let client = json!({"service": service, "caBundle": Webhooks::get().authority});
-    post(VALIDATING, &configuration(client, 10))
+    post(VALIDATING, &configuration(&client, 10))
         .send(&server)
         .await
         .ok();
@@ -265,7 +265,7 @@ async fn a_service_without_an_address_has_no_endpoints() {
         .await
         .ok();
     let client = json!({"service": {"namespace": "default", "name": "hooks"}});
-    post(VALIDATING, &configuration(client, 10))
+    post(VALIDATING, &configuration(&client, 10))
         .send(&server)
         .await
         .ok();
@@ -281,7 +281,7 @@ async fn a_service_without_an_address_has_no_endpoints() {
 #[tokio::test]
 async fn webhooks_can_be_switched_off() {
     let server = ApiServer::builder().webhooks(false).build();
-    post(VALIDATING, &configuration(by_url("deny"), 10))
+    post(VALIDATING, &configuration(&by_url("deny"), 10))
         .send(&server)
         .await
         .ok();
@@ -292,7 +292,7 @@ async fn webhooks_can_be_switched_off() {
 async fn a_slow_webhook_delays_no_other_request_and_times_out_on_the_servers_clock() {
     let clock = ManualClock::default();
     let server = ApiServer::builder().clock(clock.clone()).build();
-    post(VALIDATING, &configuration(by_url("slow"), 3))
+    post(VALIDATING, &configuration(&by_url("slow"), 3))
         .send(&server)
         .await
         .ok();

@@ -10,7 +10,8 @@
 //! 3. Two indexes of one name in one store are the same index; otherwise adding the second returns an error.
 //! 4. A lookup with an index that a store does not maintain returns the same objects, by a scan of all of them.
 //! 5. A store maintains an index as long as a handle to it exists, and drops it with the next change after that.
-//! 6. An object over which the function panics has no values and counts as a failure. Other objects are not affected.
+//! 6. An object over which the function panics or returns an error has no values, is logged, and counts as a failure. Other
+//!    objects are not affected.
 //!
 //! # Not promised
 //! The function can run more than once for an object: a relist runs it on changed objects, and a reader runs it on its own
@@ -102,6 +103,43 @@ impl<V: IndexValue> Index<V> {
         Self::new(name, move |object| {
             let decoded = object.decoded::<T>();
             decoded.map_or_else(|_| Vec::new(), |value| values(&value).into_iter().collect())
+        })
+    }
+
+    /// Like [`on`](Self::on), with a function that can fail. An object for which it fails is logged with the error, has no
+    /// values and counts as a failure, once for each change of the object.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use steersman_cache::Index;
+    ///
+    /// let by_port = Index::try_on("port", |map: &ConfigMap| {
+    ///     let port = map.data.as_ref().and_then(|data| data.get("port"));
+    ///     port.map(|port| port.parse::<u16>()).transpose()
+    /// });
+    /// # let _: Index<u16> = by_port;
+    /// ```
+    pub fn try_on<T, F, I, E>(name: &str, values: F) -> Self
+    where
+        T: DeserializeOwned + Send + Sync + 'static,
+        F: Fn(&T) -> Result<I, E> + Send + Sync + 'static,
+        I: IntoIterator<Item = V>,
+        E: fmt::Display,
+    {
+        let index: Box<str> = name.into();
+        Self::new(name, move |object| {
+            let Ok(value) = object.decoded::<T>() else {
+                return Vec::new();
+            };
+            match values(&value) {
+                Ok(values) => values.into_iter().collect(),
+                Err(error) => {
+                    let key = object.key();
+                    tracing::warn!(%index, %key, %error, "index function failed; lookups by this index do not find the object");
+                    object.failed();
+                    Vec::new()
+                }
+            }
         })
     }
 

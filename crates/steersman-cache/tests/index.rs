@@ -131,3 +131,29 @@ fn guarantee_5_an_index_goes_with_the_last_who_holds_it() {
     store.add_index(&second).unwrap();
     assert_eq!(store.list(&Query::new().index(&second, "x")).len(), 1);
 }
+
+#[test]
+fn guarantee_6_an_object_for_which_the_function_fails_is_not_in_the_index() {
+    let (mut writer, store) = store(StoreOptions::new());
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let by_number = Index::try_on("number", move |config: &ConfigMap| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let keys = config.data.iter().flatten().map(|(key, _)| key.parse::<u32>());
+        keys.collect::<Result<Vec<_>, _>>()
+    });
+    store.add_index(&by_number).unwrap();
+    writer.apply(config("good", 1, &["1", "2"]));
+    writer.apply(config("bad", 2, &["1", "two"]));
+    let found = |number: u32| store.list(&Query::new().index(&by_number, number)).len();
+    assert_eq!((found(1), found(2)), (1, 1));
+    assert_eq!(runs.load(Ordering::Relaxed), 2, "once for each object");
+    writer.apply(config("bad", 3, &["1", "2"]));
+    assert_eq!((found(1), found(2)), (2, 2));
+    writer.apply(config("good", 4, &["1", "two"]));
+    assert_eq!(
+        (found(1), found(2)),
+        (1, 1),
+        "a value that an object no longer has"
+    );
+}

@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builder of controllers.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
 use steersman_cache::{Index, IndexValue, Resource};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
-use steersman_queue::{Group, Limiter};
+use steersman_queue::{Group, Grouping, Limiter};
 
 use crate::{
-    AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Enqueue, Handler, Kind,
-    KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request, RequestKey,
-    RunPolicy, Source,
-    controller::{LateSeries, Memory, Plan},
+    AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Declarations, Enqueue,
+    Handler, Kind, KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request,
+    RequestKey, RunPolicy, Source,
+    controller::{MakeSpan, Memory, Plan, PlanParts},
     handle_fn,
     handler::PrimaryObject,
-    indexes::BY_CONTROLLER,
     kind,
-    kind::ClusterChoice,
     namespaced::Namespaced,
     object_reconciler::Bound,
-    owner::{Owners, Primaries},
-    source::{self, AnySource, Gone, KindSource, ToRequest},
+    owner::{Owned, Owners, Parent, owned},
+    source::{self, AnySource, KindSource, OnDeleted, ToRequest},
 };
 
 /// Builder of a [`Controller`]; from [`Controller::of`] and its siblings.
@@ -55,6 +53,7 @@ pub struct Builder<R: RequestKey, T> {
     sources: Vec<AnySource<R>>,
     options: Options,
     queue: steersman_queue::Options<R>,
+    span: Option<MakeSpan<R>>,
     memory: Option<Arc<dyn Memory<R>>>,
 }
 
@@ -63,18 +62,7 @@ struct Primary<R: RequestKey, T> {
     kind: Kind<T>,
     source: fn(Kind<T>) -> KindSource<R>,
     to_request: ToRequest<R>,
-    gone: Option<Gone>,
-}
-
-/// Makes the source of an owned kind once the primary kind is final.
-type Owned<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
-
-/// Facts about the primary kind that sources of owned kinds need.
-struct Parent {
-    resource: Resource,
-    namespaced: Namespaced,
-    place: ClusterChoice,
-    objects: Arc<Primaries>,
+    on_deleted: Vec<OnDeleted>,
 }
 
 /// Type of the primary kind of a controller that has none.
@@ -89,7 +77,7 @@ impl<T: 'static> Builder<Request, T> {
                 kind,
                 source: |kind| KindSource::new(kind, PrimaryObject),
                 to_request: |cluster, key| Request::new(cluster.clone(), key),
-                gone: None,
+                on_deleted: Vec::new(),
             }),
             ..Self::start(name)
         }
@@ -149,13 +137,14 @@ impl<T: 'static> Builder<Request, T> {
 
     /// Calls `forget` for each deleted object of the primary kind, in every replica that watches it, leader or standby. Use
     /// it to drop in-memory state about the object. The function has no client, runs where changes are dispatched, and must
-    /// be quick. Put cleanup into the reconciler: it is called for deletions too, and retried.
+    /// be quick. Put cleanup into the reconciler: it is called for deletions too, and retried. Several calls add several
+    /// functions.
     pub fn on_deleted_everywhere(
         mut self,
         forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static,
     ) -> Self {
         if let Some(primary) = &mut self.primary {
-            primary.gone = Some(Arc::new(forget));
+            primary.on_deleted.push(Arc::new(forget));
         }
         self
     }
@@ -190,19 +179,7 @@ impl<T: 'static> Builder<Request, T> {
     }
 
     fn owned<C: 'static>(mut self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
-        self.owned.push(Box::new(move |parent| {
-            let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
-            let child = child.index(&BY_CONTROLLER);
-            let child = match (&child.place, &parent.place) {
-                // An owner and its children are in the same cluster.
-                (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
-                    place: place.clone(),
-                    ..child
-                },
-                _ => child,
-            };
-            KindSource::new(child, owners).awaiting_scope()
-        }));
+        self.owned.push(owned(child, owners));
         self
     }
 
@@ -233,6 +210,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             sources: Vec::new(),
             options: Options::new(),
             queue: steersman_queue::Options::new().grouping(grouping),
+            span: None,
             memory: None,
         }
     }
@@ -335,9 +313,40 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// Back-off of a key after failures. Default: 5 ms, doubled each time up to 1000 s, with jitter.
+    /// Back-off of a key after failures: a [`Backoff`](steersman_queue::Backoff) with other limits, or your own. Default:
+    /// 5 ms, doubled each time up to 1000 s, with jitter.
     pub fn limiter(mut self, limiter: impl Limiter<R>) -> Self {
         self.queue = self.queue.limiter(limiter);
+        self
+    }
+
+    /// Number of consecutive takes from the queue that can skip a priority in which keys wait. Default: 16, so that lower
+    /// priorities get a seventeenth of the takes while higher ones are busy. With 1 they get half.
+    pub fn queue_patience(mut self, takes: NonZeroU32) -> Self {
+        self.queue = self.queue.patience(takes);
+        self
+    }
+
+    /// Groups of keys that the queue serves in turn, so that one busy group does not delay the others. Default: the cluster
+    /// and namespace of the key.
+    pub fn queue_grouping(mut self, grouping: impl Grouping<R>) -> Self {
+        self.queue = self.queue.grouping(grouping);
+        self
+    }
+
+    /// Adds fields to the log lines of a reconcile: the function returns a span, which is entered inside of the span
+    /// `reconcile`. Default: the fields of `reconcile` only (`controller`, `cluster`, `kind`, `key`, `reconcile_id`,
+    /// `attempt`).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use steersman_runtime::{Controller, Request};
+    /// let web = Controller::of::<ConfigMap>("web")
+    ///     .span(|request: &Request| tracing::info_span!("web", tenant = request.key().namespace()));
+    /// # let _ = web;
+    /// ```
+    pub fn span(mut self, span: impl Fn(&R) -> tracing::Span + Send + Sync + 'static) -> Self {
+        self.span = Some(Arc::new(span));
         self
     }
 
@@ -422,6 +431,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             mut sources,
             options,
             queue,
+            span,
             memory,
         } = self;
         let home = own.unwrap_or_else(|| home.clone());
@@ -435,7 +445,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             kind,
             source,
             to_request,
-            gone,
+            on_deleted,
         }) = primary
         {
             let parent = Parent {
@@ -446,32 +456,38 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             };
             let known = source::Primary::new(&parent.objects, to_request, memory.clone());
             let source = source(kind).primary(known);
-            let source = match gone {
-                Some(gone) => source.telling_of_the_gone(gone),
-                None => source,
-            };
-            let owned = owned.into_iter().map(|owned| owned(&parent));
+            let mut declared = Declarations::new();
+            reconciler.declare_any(&mut declared);
+            let source = source.on_deleted(on_deleted.into_iter().chain(declared.on_deleted).collect());
+            let owned = owned
+                .into_iter()
+                .chain(declared.owned)
+                .map(|owned| owned(&parent));
+            let watched = declared.watched.into_iter();
+            let watched = watched.map(|watched| watched.following(&parent.place));
             read = read
                 .into_iter()
                 .map(|read| read.following(&parent.place))
                 .collect();
-            let found = std::iter::once(source).chain(owned).map(AnySource::Kind);
-            sources.splice(..0, found.collect::<Vec<_>>());
+            let found = std::iter::once(source).chain(owned).chain(watched);
+            sources.splice(..0, found.map(AnySource::Kind).collect::<Vec<_>>());
             if parent.namespaced.get().is_none() {
                 unknown_scope = Some((parent.resource, parent.namespaced));
             }
         }
         sources.extend(read.into_iter().map(AnySource::Kind));
-        let plan = Plan::new(
-            (name.into(), home),
+        Controller(Arc::new(Plan::new(PlanParts {
+            name: name.into(),
+            home,
             sources,
-            BoxReconciler::new(Bound::new(reconciler, primary_kind)),
-            (options, queue),
-            Arc::new(LateSeries::default()),
-            resource,
+            reconciler: BoxReconciler::new(Bound::new(reconciler, primary_kind)),
+            options,
+            queue,
+            primary: resource,
             unknown_scope,
-        );
-        Controller(Arc::new(plan.remembering(memory)))
+            span,
+            memory,
+        })))
     }
 }
 

@@ -128,8 +128,11 @@ impl CacheRequirement {
     }
 
     /// Returns the caches of all clusters of this requirement.
-    fn parts(self, fleet: &ClusterSet) -> Vec<Part> {
-        let clusters = self.cluster.clone().map_or_else(|| fleet.all(), |one| vec![one]);
+    fn parts(self, cluster_set: &ClusterSet) -> Vec<Part> {
+        let clusters = self
+            .cluster
+            .clone()
+            .map_or_else(|| cluster_set.all(), |one| vec![one]);
         clusters
             .into_iter()
             .map(|cluster| Part::new(self.clone(), cluster))
@@ -165,11 +168,14 @@ struct Part {
 impl CacheSync {
     /// Starts to sync the required caches.
     #[must_use]
-    pub(crate) fn start(wanted: impl IntoIterator<Item = CacheRequirement>, fleet: &ClusterSet) -> Self {
+    pub(crate) fn start(
+        wanted: impl IntoIterator<Item = CacheRequirement>,
+        cluster_set: &ClusterSet,
+    ) -> Self {
         Self(
             wanted
                 .into_iter()
-                .flat_map(|wanted| wanted.parts(fleet))
+                .flat_map(|wanted| wanted.parts(cluster_set))
                 .collect(),
         )
     }
@@ -272,7 +278,7 @@ pub(crate) async fn run_synced(
     let named = runnable.clusters();
     let _visits: Vec<_> = named
         .iter()
-        .filter_map(|name| cx.clusters().visit(name))
+        .filter_map(|name| cx.clusters().guard(name))
         .collect();
     let mut filling = CacheSync::start(runnable.caches(), cx.clusters());
     if cx.clock().now() < deadline {

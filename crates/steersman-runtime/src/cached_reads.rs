@@ -94,9 +94,9 @@ impl CachedReads {
     }
 
     /// Drops the clients of removed clusters.
-    fn dismiss_absent(&self, fleet: &ClusterSet) {
+    fn dismiss_absent(&self, cluster_set: &ClusterSet) {
         let is_present = |cluster: &Cluster| {
-            let member = fleet.member(cluster.name());
+            let member = cluster_set.member(cluster.name());
             let is_bound = || {
                 let mut places = self
                     .watched

@@ -30,27 +30,49 @@ pub(crate) struct ClusterSession {
     /// Timeout of each of several handlers.
     pub(crate) handler_limit: Option<Duration>,
     fence: Option<Fence>,
-    fleet: ClusterSet,
+    cluster_set: ClusterSet,
     /// `None` without a run: then informers that reads start end with this session.
     reads: Option<Arc<CachedReads>>,
     /// `None` if the cluster is not in the cluster set.
-    visit: Option<ClusterGuard>,
+    guard: Option<ClusterGuard>,
     /// Requested clients of other clusters, with the number that distinguishes a cluster from an earlier one of its name.
-    guests: Mutex<BTreeMap<ClusterName, (u64, Client)>>,
+    other_clients: Mutex<BTreeMap<ClusterName, (u64, Client)>>,
     /// `None` if the work does not end with a kind.
-    stay: Option<KindGuard>,
+    kind_guard: Option<KindGuard>,
+}
+
+/// Settings of a session.
+pub(crate) struct SessionOptions<'a> {
+    pub(crate) controller: &'a str,
+    pub(crate) field_manager: &'a str,
+    /// Guard of the cluster in the cluster set; `None` if the set does not have it.
+    pub(crate) guard: Option<ClusterGuard>,
+    /// `None` without a run.
+    pub(crate) reads: Option<Arc<CachedReads>>,
+    pub(crate) fence: Option<Fence>,
+    pub(crate) cluster_set: ClusterSet,
+    pub(crate) stop: Stop,
+    pub(crate) metrics: Metrics,
+    pub(crate) recovers_panics: bool,
+    /// Timeout of each of several handlers.
+    pub(crate) handler_limit: Option<Duration>,
 }
 
 impl ClusterSession {
-    /// Creates a session. The guard is that of this cluster in the cluster set.
-    pub(crate) fn new(
-        (controller, field_manager): (&str, &str),
-        (cluster, visit): (&Cluster, Option<ClusterGuard>),
-        reads: Option<Arc<CachedReads>>,
-        fence: Option<Fence>,
-        fleet: ClusterSet,
-        stop: Stop,
-    ) -> Self {
+    /// Creates a session.
+    pub(crate) fn new(cluster: &Cluster, options: SessionOptions<'_>) -> Self {
+        let SessionOptions {
+            controller,
+            field_manager,
+            guard,
+            reads,
+            fence,
+            cluster_set,
+            stop,
+            metrics,
+            recovers_panics,
+            handler_limit,
+        } = options;
         Self {
             controller: controller.into(),
             client: client_of_run(cluster, reads.as_deref(), fence.as_ref(), field_manager),
@@ -60,34 +82,21 @@ impl ClusterSession {
                 None => cluster.recorder(controller),
             },
             cluster: cluster.clone(),
-            visit,
+            guard,
             stop,
-            metrics: Metrics::new(),
-            recovers_panics: true,
-            handler_limit: None,
-            fence,
-            fleet,
-            reads,
-            guests: Mutex::default(),
-            stay: None,
-        }
-    }
-
-    /// Sets the metrics, and the behaviour on panics.
-    pub(crate) fn counted(self, metrics: Metrics, recovers_panics: bool) -> Self {
-        Self {
             metrics,
             recovers_panics,
-            ..self
+            handler_limit,
+            fence,
+            cluster_set,
+            reads,
+            other_clients: Mutex::default(),
+            kind_guard: None,
         }
     }
 
-    /// Sets the timeout of each of several handlers.
-    pub(crate) fn limited(self, handler_limit: Option<Duration>) -> Self {
-        Self {
-            handler_limit,
-            ..self
-        }
+    pub(crate) fn field_manager(&self) -> &str {
+        &self.field_manager
     }
 
     /// Adds a callback for recorded events.
@@ -99,38 +108,40 @@ impl ClusterSession {
     }
 
     /// Ends the session with the kind.
-    pub(crate) fn during(self, stay: KindGuard) -> Self {
+    pub(crate) fn during(self, kind_guard: KindGuard) -> Self {
         Self {
-            stop: stay.end().joined(&self.stop),
-            stay: Some(stay),
+            stop: kind_guard.end().joined(&self.stop),
+            kind_guard: Some(kind_guard),
             ..self
         }
     }
 
     /// Returns true if the kind of the session was removed.
     pub(crate) fn is_over(&self) -> bool {
-        self.stay.as_ref().is_some_and(|stay| stay.end().is_requested())
+        self.kind_guard
+            .as_ref()
+            .is_some_and(|kind_guard| kind_guard.end().is_requested())
     }
 
     /// Returns true if work on the cluster can begin.
     pub(crate) fn is_current(&self) -> bool {
-        match &self.visit {
-            Some(visit) => self.fleet.is_there(visit),
-            None => !self.cluster.is_closed() && !self.fleet.is_leaving(self.cluster.name()),
+        match &self.guard {
+            Some(guard) => self.cluster_set.is_current(guard),
+            None => !self.cluster.is_closed() && !self.cluster_set.is_leaving(self.cluster.name()),
         }
     }
 
     /// Runs `work`, unless the cluster or the kind was removed and the shutdown timeout after that has passed.
     pub(crate) async fn unless_dismissed<F: Future>(&self, work: F) -> Option<F::Output> {
-        let Some(stay) = &self.stay else {
+        let Some(kind_guard) = &self.kind_guard else {
             return self.cluster.until_closed(work).await;
         };
         let staying = async {
             tokio::select! {
                 biased;
                 output = work => Some(output),
-                () = stay.outstayed() => {
-                    tracing::warn!("the kind was removed and the reconcile did not end in time; cancelling it");
+                () = kind_guard.overdue() => {
+                    tracing::warn!("kind was removed; cancelling the reconcile");
                     None
                 }
             }
@@ -143,10 +154,12 @@ impl ClusterSession {
         if name == self.cluster.name() {
             return Some((self.client.clone(), None));
         }
-        let visit = self.fleet.visit(name)?;
-        let member = visit.member();
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = guests.get(name).filter(|(number, _)| *number == member.number());
+        let guard = self.cluster_set.guard(name)?;
+        let member = guard.member();
+        let mut other_clients = self.other_clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = other_clients
+            .get(name)
+            .filter(|(number, _)| *number == member.number());
         let client = match known {
             Some((_, client)) => client.clone(),
             None => client_of_run(
@@ -156,16 +169,16 @@ impl ClusterSession {
                 &self.field_manager,
             ),
         };
-        guests.insert(name.clone(), (member.number(), client.clone()));
-        drop(guests);
-        Some((client, Some(visit)))
+        other_clients.insert(name.clone(), (member.number(), client.clone()));
+        drop(other_clients);
+        Some((client, Some(guard)))
     }
 
     /// Drops the clients of removed clusters.
-    pub(crate) fn dismiss_guests(&self) {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        guests.retain(|name, (number, _)| {
-            let member = self.fleet.member(name);
+    pub(crate) fn drop_other_clients(&self) {
+        let mut other_clients = self.other_clients.lock().unwrap_or_else(PoisonError::into_inner);
+        other_clients.retain(|name, (number, _)| {
+            let member = self.cluster_set.member(name);
             member.is_some_and(|member| member.number() == *number)
         });
     }

@@ -31,17 +31,17 @@ pub(crate) struct Member {
     cluster: Cluster,
     /// Distinguishes the cluster from earlier ones of its name.
     number: u64,
-    visits: Arc<watch::Sender<usize>>,
+    guards: Arc<watch::Sender<usize>>,
 }
 
 /// Guard of work on a cluster of the set. Removal of the cluster waits until it is dropped.
 pub(crate) struct ClusterGuard(Member);
 
-/// A cluster that was removed from a set; from [`ClusterSet::depart`]. While it is held, no new work begins on the cluster.
+/// A cluster that was removed from a set; from [`ClusterSet::begin_removal`]. While it is held, no new work begins on the cluster.
 #[must_use = "the cluster is not closed by itself"]
 pub struct ClusterRemoval {
     member: Member,
-    fleet: ClusterSet,
+    cluster_set: ClusterSet,
 }
 
 /// Another cluster has the same name.
@@ -76,7 +76,7 @@ impl ClusterSet {
             let member = Member {
                 cluster,
                 number: members.arrivals,
-                visits: Arc::default(),
+                guards: Arc::default(),
             };
             members.present.insert(name, member);
             true
@@ -85,7 +85,7 @@ impl ClusterSet {
     }
 
     /// Removes a cluster. Its users are notified, and begin no new work.
-    pub fn depart(&self, name: &ClusterName) -> Option<ClusterRemoval> {
+    pub fn begin_removal(&self, name: &ClusterName) -> Option<ClusterRemoval> {
         let mut removed = None;
         self.0.send_if_modified(|members| {
             removed = members.present.remove(name);
@@ -94,7 +94,7 @@ impl ClusterSet {
         });
         removed.map(|member| ClusterRemoval {
             member,
-            fleet: self.clone(),
+            cluster_set: self.clone(),
         })
     }
 
@@ -133,19 +133,19 @@ impl ClusterSet {
     }
 
     /// Registers work on the cluster of this name.
-    pub(crate) fn visit(&self, name: &ClusterName) -> Option<ClusterGuard> {
+    pub(crate) fn guard(&self, name: &ClusterName) -> Option<ClusterGuard> {
         // Counted before the set can change, so that a removal does not miss it.
         let members = self.0.borrow();
         let member = members.present.get(name)?;
-        member.visits.send_modify(|visits| *visits += 1);
+        member.guards.send_modify(|guards| *guards += 1);
         Some(ClusterGuard(member.clone()))
     }
 
     /// Returns true if the cluster of the guard is still in the set.
-    pub(crate) fn is_there(&self, visit: &ClusterGuard) -> bool {
+    pub(crate) fn is_current(&self, guard: &ClusterGuard) -> bool {
         let members = self.0.borrow();
-        let member = members.present.get(visit.0.cluster.name());
-        member.is_some_and(|member| member.is(&visit.0))
+        let member = members.present.get(guard.0.cluster.name());
+        member.is_some_and(|member| member.is(&guard.0))
     }
 
     /// Returns true if a cluster of this name was removed and is not closed yet.
@@ -188,7 +188,7 @@ impl ClusterGuard {
 
 impl Drop for ClusterGuard {
     fn drop(&mut self) {
-        self.0.visits.send_modify(|visits| *visits -= 1);
+        self.0.guards.send_modify(|guards| *guards -= 1);
     }
 }
 
@@ -207,16 +207,16 @@ impl ClusterRemoval {
         // The sender lives as long as `self`.
         let _ = self
             .member
-            .visits
+            .guards
             .subscribe()
-            .wait_for(|visits| *visits == 0)
+            .wait_for(|guards| *guards == 0)
             .await;
     }
 }
 
 impl Drop for ClusterRemoval {
     fn drop(&mut self) {
-        self.fleet
+        self.cluster_set
             .0
             .send_modify(|members| members.leaving.retain(|member| !member.is(&self.member)));
     }
@@ -224,7 +224,7 @@ impl Drop for ClusterRemoval {
 
 impl fmt::Debug for ClusterRemoval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Departure")
+        f.debug_tuple("ClusterRemoval")
             .field(self.member.cluster.name())
             .finish()
     }
@@ -257,44 +257,44 @@ mod tests {
 
     #[tokio::test]
     async fn guarantee_1_a_name_is_taken_once() {
-        let fleet = ClusterSet::new();
-        fleet.insert(cluster("a")).unwrap();
-        assert_eq!(fleet.insert(cluster("a")).unwrap_err().name, "a".into());
+        let cluster_set = ClusterSet::new();
+        cluster_set.insert(cluster("a")).unwrap();
+        assert_eq!(cluster_set.insert(cluster("a")).unwrap_err().name, "a".into());
     }
 
     #[tokio::test]
-    async fn guarantee_3_a_departure_waits_for_those_who_work_on_the_cluster() {
-        let (fleet, name) = (ClusterSet::new(), ClusterName::from("a"));
-        fleet.insert(cluster("a")).unwrap();
-        let visit = fleet.visit(&name).unwrap();
-        let departure = fleet.depart(&name).unwrap();
-        assert!(departure.vacated().now_or_never().is_none());
-        assert!(!fleet.is_there(&visit) && fleet.is_leaving(&name));
-        assert!(fleet.visit(&name).is_none());
-        drop(visit);
-        assert!(departure.vacated().now_or_never().is_some());
-        assert_eq!(fleet.all_and_leaving().len(), 1);
-        drop(departure);
-        assert!(!fleet.is_leaving(&name) && fleet.all_and_leaving().is_empty());
+    async fn guarantee_3_a_removal_waits_for_work_on_the_cluster() {
+        let (cluster_set, name) = (ClusterSet::new(), ClusterName::from("a"));
+        cluster_set.insert(cluster("a")).unwrap();
+        let guard = cluster_set.guard(&name).unwrap();
+        let removal = cluster_set.begin_removal(&name).unwrap();
+        assert!(removal.vacated().now_or_never().is_none());
+        assert!(!cluster_set.is_current(&guard) && cluster_set.is_leaving(&name));
+        assert!(cluster_set.guard(&name).is_none());
+        drop(guard);
+        assert!(removal.vacated().now_or_never().is_some());
+        assert_eq!(cluster_set.all_and_leaving().len(), 1);
+        drop(removal);
+        assert!(!cluster_set.is_leaving(&name) && cluster_set.all_and_leaving().is_empty());
     }
 
     #[tokio::test]
-    async fn guarantee_4_one_that_comes_under_an_old_name_is_another_one() {
-        let (fleet, name) = (ClusterSet::new(), ClusterName::from("a"));
-        fleet.insert(cluster("a")).unwrap();
-        let visit = fleet.visit(&name).unwrap();
-        let _departure = fleet.depart(&name).unwrap();
+    async fn guarantee_4_a_new_cluster_with_the_name_of_a_removed_one_is_another_cluster() {
+        let (cluster_set, name) = (ClusterSet::new(), ClusterName::from("a"));
+        cluster_set.insert(cluster("a")).unwrap();
+        let guard = cluster_set.guard(&name).unwrap();
+        let _departure = cluster_set.begin_removal(&name).unwrap();
         let next = cluster("a");
         next.drain();
-        fleet.insert(next).unwrap();
-        let shown = fleet.all_and_leaving();
+        cluster_set.insert(next).unwrap();
+        let shown = cluster_set.all_and_leaving();
         assert_eq!(shown.len(), 1, "a name is shown once");
         assert_eq!(
             shown[0].state(),
             ClusterState::Draining,
             "as the one that came last"
         );
-        assert!(!fleet.is_there(&visit));
-        assert!(fleet.is_there(&fleet.visit(&name).unwrap()));
+        assert!(!cluster_set.is_current(&guard));
+        assert!(cluster_set.is_current(&cluster_set.guard(&name).unwrap()));
     }
 }

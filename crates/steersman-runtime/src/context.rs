@@ -8,28 +8,31 @@ use std::{
     time::Duration,
 };
 
+use kube::core::PartialObjectMeta;
 use steersman_cache::Query;
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::Clock;
 
 use crate::{
-    ClusterSet, Metrics, Stop, StopHandle, cluster_session::ClusterSession, cluster_set::ClusterGuard,
+    ClusterSet, Metrics, Stop, StopHandle,
+    cluster_session::{ClusterSession, SessionOptions},
+    cluster_set::ClusterGuard,
     indexes::BY_CONTROLLER,
 };
 
 /// Context of one reconcile: clients, recorder, attempt and stop request. It is owned and cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    engagement: Arc<ClusterSession>,
-    circumstances: Circumstances,
+    session: Arc<ClusterSession>,
+    attempt: Attempt,
     handler: Option<Arc<str>>,
     /// Guards of the other clusters that this reconcile works on.
-    visits: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
+    guards: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
 }
 
-/// Facts about one reconcile.
+/// One attempt to reconcile a key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Circumstances {
+pub(crate) struct Attempt {
     pub(crate) number: u64,
     /// Number of failures in a row before this attempt.
     pub(crate) failures: u32,
@@ -39,44 +42,44 @@ pub(crate) struct Circumstances {
 }
 
 impl Context {
-    pub(crate) fn new(engagement: Arc<ClusterSession>, circumstances: Circumstances) -> Self {
+    pub(crate) fn new(session: Arc<ClusterSession>, attempt: Attempt) -> Self {
         Self {
-            engagement,
-            circumstances,
+            session,
+            attempt,
             handler: None,
-            visits: Arc::default(),
+            guards: Arc::default(),
         }
     }
 
     /// Returns the context for one of several handlers, with the number of its own failures.
     pub(crate) fn of_handler(&self, handler: &Arc<str>, failures: u32) -> Self {
         Self {
-            engagement: Arc::clone(&self.engagement),
-            circumstances: Circumstances {
+            session: Arc::clone(&self.session),
+            attempt: Attempt {
                 failures,
-                ..self.circumstances
+                ..self.attempt
             },
             handler: Some(Arc::clone(handler)),
-            visits: Arc::clone(&self.visits),
+            guards: Arc::clone(&self.guards),
         }
     }
 
     pub(crate) fn is_news(&self) -> bool {
-        self.circumstances.is_news
+        self.attempt.is_news
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.engagement.metrics
+        &self.session.metrics
     }
 
     /// Returns true if a panic is counted and retried instead of ending the run.
     pub(crate) fn recovers_panics(&self) -> bool {
-        self.engagement.recovers_panics
+        self.session.recovers_panics
     }
 
     /// Timeout of each of several handlers.
     pub(crate) fn handler_limit(&self) -> Option<Duration> {
-        self.engagement.handler_limit
+        self.session.handler_limit
     }
 
     /// Makes a context without a controller, for tests that call a reconciler directly.
@@ -84,17 +87,18 @@ impl Context {
     /// The handle requests a stop. The context stays valid while you hold the handle.
     #[must_use]
     pub fn standalone(cluster: &Cluster) -> (StopHandle, Self) {
-        let (handle, engagement) = alone(cluster);
-        (handle, Self::new(Arc::new(engagement), ALONE))
+        let (handle, session) = alone(cluster, STANDALONE);
+        (handle, Self::new(Arc::new(session), ALONE))
     }
 
-    /// As `standalone`, with a callback for each recorded event.
+    /// As `standalone`, for a controller of this name, with a callback for each recorded event.
     pub(crate) fn standalone_recorded(
         cluster: &Cluster,
+        controller: &str,
         observer: impl Fn(&steersman_cluster::RecordedEvent) + Send + Sync + 'static,
     ) -> (StopHandle, Self) {
-        let (handle, engagement) = alone(cluster);
-        (handle, Self::new(Arc::new(engagement.recorded(observer)), ALONE))
+        let (handle, session) = alone(cluster, controller);
+        (handle, Self::new(Arc::new(session.recorded(observer)), ALONE))
     }
 
     /// Client that reads from the cache of the request's cluster and writes to its server. Its writes are fenced: they fail
@@ -105,14 +109,15 @@ impl Context {
     /// informers last as long as the run. Declare those with [`Builder::reads`](crate::Builder::reads).
     #[must_use]
     pub fn client(&self) -> &Client {
-        &self.engagement.client
+        &self.session.client
     }
 
     /// Lists the objects of a kind that `owner` controls, from the cache. For a kind that the controller [owns](crate::Builder::owns)
     /// this is a lookup by index; for another kind it reads every object.
     ///
     /// # Errors
-    /// When the cache is not in sync, or an object does not decode.
+    /// When the cache is not in sync, an object does not decode, or the controller watches only the
+    /// [metadata](crate::metadata) of the kind: then call [`owned_metadata`](Self::owned_metadata).
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
@@ -120,27 +125,36 @@ impl Context {
         &self,
         owner: &impl kube::Resource,
     ) -> Result<Vec<Arc<C>>, steersman_cluster::Error> {
-        let metadata = owner.meta();
-        let query = match &metadata.namespace {
-            Some(namespace) => Query::new().namespace(namespace),
-            None => Query::new(),
-        };
-        let uid = metadata.uid.clone().unwrap_or_default();
-        self.client().list(&query.index(&BY_CONTROLLER, uid)).await
+        self.client().list(&controlled_by(owner)).await
+    }
+
+    /// As [`owned`](Self::owned), with the metadata of the objects only. The cache keeps no more than that for a kind of
+    /// `owns_with(metadata::<C>())`.
+    ///
+    /// # Errors
+    /// When the cache is not in sync.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn owned_metadata<C: steersman_cluster::Kind>(
+        &self,
+        owner: &impl kube::Resource,
+    ) -> Result<Vec<Arc<PartialObjectMeta<C>>>, steersman_cluster::Error> {
+        self.client().metadata::<C>().list(&controlled_by(owner)).await
     }
 
     /// Raw client, with the same fence. Its writes are not visible in the cache before the watch reports them, and do not
     /// count for [`hot_loop_limit`](crate::Options::hot_loop_limit).
     #[must_use]
     pub fn kube(&self) -> kube::Client {
-        self.engagement.client.kube()
+        self.session.client.kube()
     }
 
     /// The request's cluster, shared by the whole manager. Its own [client](Cluster::client) is not fenced; use
     /// [`client`](Self::client) for writes.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
-        &self.engagement.cluster
+        &self.session.cluster
     }
 
     /// Client of another cluster of the same manager, with the same fence. Informers that its reads open are released when
@@ -148,10 +162,10 @@ impl Context {
     /// this context and its clones are dropped.
     #[must_use]
     pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
-        let (client, visit) = self.engagement.client_of(cluster)?;
-        if let Some(visit) = visit {
-            let mut visits = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
-            visits.entry(visit.member().number()).or_insert(visit);
+        let (client, guard) = self.session.client_of(cluster)?;
+        if let Some(guard) = guard {
+            let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+            guards.entry(guard.member().number()).or_insert(guard);
         }
         Some(client)
     }
@@ -159,32 +173,38 @@ impl Context {
     /// Recorder of events about objects of the request's cluster, with the controller as the reporter.
     #[must_use]
     pub fn recorder(&self) -> &Recorder {
-        &self.engagement.recorder
+        &self.session.recorder
     }
 
     /// Name of the controller.
     #[must_use]
     pub fn controller(&self) -> &str {
-        &self.engagement.controller
+        &self.session.controller
+    }
+
+    /// Field manager of the writes of the controller.
+    #[must_use]
+    pub fn field_manager(&self) -> &str {
+        self.session.field_manager()
     }
 
     /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.engagement.cluster.clock()
+        self.session.cluster.clock()
     }
 
     /// Identifier of this reconcile, unique within the process. The log has it as `reconcile_id`.
     #[must_use]
     pub fn reconcile_id(&self) -> u64 {
-        self.circumstances.number
+        self.attempt.number
     }
 
     /// Number of this attempt: 1 at first, plus one for each failure in a row. With several [`Handlers`](crate::Handlers),
     /// each counts its own. The log has the same number as `attempt`.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.circumstances.failures.saturating_add(1)
+        self.attempt.failures.saturating_add(1)
     }
 
     /// Name of the handler that this context is for, if the controller has several [`Handlers`](crate::Handlers).
@@ -196,7 +216,7 @@ impl Context {
     /// Priority of the key when it was taken from the queue.
     #[must_use]
     pub fn priority(&self) -> i32 {
-        self.circumstances.priority
+        self.attempt.priority
     }
 
     /// Stop request of the controller. On shutdown, a reconcile can finish within the shutdown timeout, and its client
@@ -205,33 +225,51 @@ impl Context {
     /// cancelled.
     #[must_use]
     pub fn stop(&self) -> &Stop {
-        &self.engagement.stop
+        &self.session.stop
     }
 }
 
+/// Selects the objects that `owner` controls.
+fn controlled_by(owner: &impl kube::Resource) -> Query {
+    let metadata = owner.meta();
+    let query = match &metadata.namespace {
+        Some(namespace) => Query::new().namespace(namespace),
+        None => Query::new(),
+    };
+    query.index(&BY_CONTROLLER, metadata.uid.clone().unwrap_or_default())
+}
+
 /// Facts about a reconcile without a controller.
-const ALONE: Circumstances = Circumstances {
+const ALONE: Attempt = Attempt {
     number: 0,
     failures: 0,
     priority: 0,
     is_news: true,
 };
 
-/// Session of a cluster without a controller.
-fn alone(cluster: &Cluster) -> (StopHandle, ClusterSession) {
+/// Name of the controller of a context without one.
+pub(crate) const STANDALONE: &str = "standalone";
+
+/// Session of a cluster without a running controller.
+fn alone(cluster: &Cluster, controller: &str) -> (StopHandle, ClusterSession) {
     let (handle, stop) = StopHandle::new();
-    let fleet = ClusterSet::new();
+    let cluster_set = ClusterSet::new();
     // An empty cluster set cannot have a cluster of this name.
-    let _ = fleet.insert(cluster.clone());
-    let engagement = ClusterSession::new(
-        ("standalone", "standalone"),
-        (cluster, None),
-        None,
-        None,
-        fleet,
+    let _ = cluster_set.insert(cluster.clone());
+    let options = SessionOptions {
+        controller,
+        field_manager: controller,
+        guard: None,
+        reads: None,
+        fence: None,
+        cluster_set,
         stop,
-    );
-    (handle, engagement)
+        metrics: Metrics::new(),
+        recovers_panics: true,
+        handler_limit: None,
+    };
+    let session = ClusterSession::new(cluster, options);
+    (handle, session)
 }
 
 impl fmt::Debug for Context {

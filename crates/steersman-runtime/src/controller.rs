@@ -27,7 +27,7 @@ use steersman_queue::{Add, Depth, Status};
 
 pub(crate) use self::{
     late_series::LateSeries,
-    plan::{Memory, Plan},
+    plan::{MakeSpan, Memory, Plan, PlanParts},
 };
 use crate::{
     BoxError, CacheRequirement, Request, RequestKey, RunCondition, RunContext, RunPolicy, Runnable,

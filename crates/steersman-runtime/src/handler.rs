@@ -2,17 +2,17 @@
 //! Handlers: from changes to keys.
 //!
 //! A handler runs where the change is dispatched: synchronously, once for each change and in order. It must be quick. Reads
-//! of other state belong into the reconciler.
+//! of other state belong into the reconciler, or into a function of [`map_async`](crate::map_async), which runs later.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
 use serde::de::DeserializeOwned;
-use steersman_cache::Object;
+use steersman_cache::{DecodeError, Object};
 use steersman_cluster::ClusterName;
 use steersman_core::{ObjectKey, error_chain};
-use steersman_queue::{Add, Queue};
+use steersman_queue::Add;
 
-use crate::{ObjectEvent, Request, RequestKey, owner::Primaries, source::EnqueueSink};
+use crate::{ObjectEvent, Request, RequestKey, gate::EnqueueSink, owner::Primaries, source::Mapping};
 
 /// Priority of keys that are not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;
@@ -20,12 +20,18 @@ pub const LOW_PRIORITY: i32 = -100;
 /// Turns changes of objects of type `T` into keys.
 pub trait Handler<T, R: RequestKey>: Send + Sync + 'static {
     /// Enqueues the keys to reconcile because of this change.
-    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>);
+    fn handle(&self, event: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>);
+
+    /// Async function that the source calls instead of `handle`; see [`map_async`](crate::map_async).
+    #[doc(hidden)]
+    fn mapping(&self) -> Option<Mapping<R>> {
+        None
+    }
 }
 
 /// Sink for the keys of a handler. A key that already waits is merged; a key that one change adds twice counts once.
 pub struct Enqueue<'q, R: RequestKey> {
-    intake: &'q EnqueueSink<R>,
+    sink: &'q EnqueueSink<R>,
     cluster: &'q ClusterName,
     priority: i32,
     seen: Option<Seen<R>>,
@@ -40,9 +46,9 @@ struct Seen<R> {
 
 impl<'q, R: RequestKey> Enqueue<'q, R> {
     /// Sink for the keys of one change.
-    pub(crate) fn of_change(intake: &'q EnqueueSink<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
+    pub(crate) fn of_change(sink: &'q EnqueueSink<R>, cluster: &'q ClusterName, is_replay: bool) -> Self {
         Self {
-            intake,
+            sink,
             cluster,
             priority: if is_replay { LOW_PRIORITY } else { 0 },
             seen: Some(Seen {
@@ -53,9 +59,9 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
     }
 
     /// Sink for unrelated keys.
-    pub(crate) fn plain(intake: &'q EnqueueSink<R>, cluster: &'q ClusterName) -> Self {
+    pub(crate) fn plain(sink: &'q EnqueueSink<R>, cluster: &'q ClusterName) -> Self {
         Self {
-            intake,
+            sink,
             cluster,
             priority: 0,
             seen: None,
@@ -68,8 +74,15 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
         self.cluster
     }
 
-    pub(crate) fn queue(&self) -> &'q Queue<R> {
-        self.intake.queue()
+    /// Logs that an object cannot be decoded, so that its change enqueues nothing.
+    pub(crate) fn skip_undecodable(&self, object: &Object, error: &DecodeError) {
+        tracing::warn!(
+            controller = self.sink.queue().name(),
+            cluster = %self.cluster,
+            key = %object.key(),
+            error = %error_chain(error),
+            "cannot decode object; its change enqueues nothing"
+        );
     }
 
     /// Enqueues a key: with [`LOW_PRIORITY`] if nothing changed (first list, resync), with normal priority otherwise.
@@ -86,7 +99,7 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
     pub fn add_with(&mut self, key: impl IntoRequest<R>, how: Add) {
         let key = key.into_request(self.cluster);
         if self.seen.as_mut().is_none_or(|seen| seen.is_new(&key, how)) {
-            self.intake.add(key, how);
+            self.sink.add(key, how);
         }
     }
 
@@ -106,7 +119,7 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
     {
         self.add_own(key.clone());
         let to_request = |cluster: &ClusterName, key: ObjectKey| key.into_request(cluster);
-        primaries.bound_missing(self.cluster, key, self.intake, to_request);
+        primaries.bound_missing(self.cluster, key, self.sink, to_request);
     }
 }
 
@@ -168,8 +181,8 @@ impl<T, R: RequestKey> Handler<T, R> for SameObject
 where
     ObjectKey: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
-        enqueue.add(occurrence.object().key());
+    fn handle(&self, event: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        enqueue.add(event.object().key());
     }
 }
 
@@ -180,8 +193,8 @@ impl<T, R: RequestKey> Handler<T, R> for PrimaryObject
 where
     ObjectKey: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
-        enqueue.add_own(occurrence.object().key());
+    fn handle(&self, event: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        enqueue.add_own(event.object().key());
     }
 }
 
@@ -224,17 +237,11 @@ where
     I: IntoIterator,
     I::Item: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
-        for object in occurrence.states() {
+    fn handle(&self, event: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        for object in event.states() {
             match object.decoded::<T>() {
                 Ok(object) => (self.0)(&object).into_iter().for_each(|key| enqueue.add(key)),
-                Err(error) => tracing::warn!(
-                    controller = enqueue.queue().name(),
-                    cluster = %enqueue.cluster(),
-                    key = %object.key(),
-                    error = %error_chain(&error),
-                    "cannot decode object; its change enqueues nothing"
-                ),
+                Err(error) => enqueue.skip_undecodable(object, &error),
             }
         }
     }
@@ -242,7 +249,7 @@ where
 
 impl<F> fmt::Debug for MapFn<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Related")
+        f.write_str("MapFn")
     }
 }
 
@@ -266,8 +273,8 @@ where
     I: IntoIterator,
     I::Item: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
-        for object in occurrence.states() {
+    fn handle(&self, event: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        for object in event.states() {
             (self.0)(object).into_iter().for_each(|key| enqueue.add(key));
         }
     }
@@ -275,7 +282,7 @@ where
 
 impl<F> fmt::Debug for MapMetadata<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RelatedHeader")
+        f.write_str("MapMetadata")
     }
 }
 
@@ -297,8 +304,8 @@ where
     R: RequestKey,
     F: Fn(&ObjectEvent<'_, T>, &mut Enqueue<'_, R>) + Send + Sync + 'static,
 {
-    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
-        (self.0)(occurrence, enqueue);
+    fn handle(&self, event: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        (self.0)(event, enqueue);
     }
 }
 

@@ -64,7 +64,9 @@ pub fn kind<K: KnownKind>() -> Kind<K> {
 }
 
 /// Selects the metadata of the objects of a type. Only metadata is fetched, unless another user of the cluster's cache
-/// reads whole objects.
+/// reads whole objects. Reconciles of the controller read it with
+/// [`Client::metadata`](steersman_cluster::Client::metadata) or [`Context::owned_metadata`](crate::Context::owned_metadata);
+/// a cached read of the whole object is an error, because it would make the cache fetch and keep all of each object.
 pub fn metadata<K: KnownKind>() -> Kind<PartialObjectMeta<K>> {
     Kind {
         metadata_only: true,

@@ -27,8 +27,10 @@ mod cluster_set;
 mod conditional;
 mod context;
 mod controller;
+mod declarations;
 mod disable;
 mod election;
+mod gate;
 mod handler;
 mod handlers;
 mod hot_loop;
@@ -69,6 +71,7 @@ pub use cluster_set::DuplicateCluster;
 pub use conditional::Conditional;
 pub use context::Context;
 pub use controller::{Controller, ControllerError, RunningController};
+pub use declarations::Declarations;
 pub use disable::disabled_by_args;
 pub use election::{Election, ElectionError, OnLoss};
 pub use handler::{
@@ -84,9 +87,9 @@ pub use main_error::MainError;
 pub use manager::{Addresses, BuildError, Manager, ManagerBuilder, RemoveError, RunError};
 pub use metrics::Metrics;
 pub use object_event::ObjectEvent;
-pub use object_reconciler::{
-    AnyReconciler, ByKey, ByObject, KnownPrimary, ObjectReconciler, PrimaryKind, Reconciles,
-};
+#[doc(hidden)]
+pub use object_reconciler::PrimaryKind;
+pub use object_reconciler::{AnyReconciler, ByKey, ByObject, ObjectReconciler, Reconciles};
 pub use options::Options;
 pub use owner::{Owners, controller_of, owners_of};
 pub use predicate::{
@@ -103,8 +106,11 @@ pub use run_condition::RunCondition;
 pub use run_context::RunContext;
 pub use runnable::{RunFn, RunPolicy, Runnable, run_fn};
 pub use signals::{InstallError, Signal, Signals};
+#[doc(hidden)]
+pub use source::Mapping;
 pub use source::{
-    Channel, Sender, Source, SourceContext, SourceState, Stream, Timer, channel, every, stream,
+    Channel, MapAsync, MapContext, Sender, Source, SourceContext, SourceState, Stream, Timer, channel, every,
+    map_async, stream,
 };
 pub use status::{RunnableStatus, StatusRegistry};
 pub use stop::{Stop, StopHandle};

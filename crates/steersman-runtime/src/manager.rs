@@ -74,8 +74,9 @@ use crate::{
 pub struct Manager(Arc<Inner>);
 
 pub(crate) struct Inner {
-    surroundings: Arc<RuntimeContext>,
+    runtime: Arc<RuntimeContext>,
     default_cluster: Option<ClusterName>,
+    field_manager: Option<Arc<str>>,
     controllers: Options,
     disabled: BTreeSet<String>,
     grace: Duration,
@@ -214,7 +215,7 @@ impl Manager {
     /// Statuses of all runnables.
     #[must_use]
     pub fn statuses(&self) -> &StatusRegistry {
-        self.0.surroundings.statuses()
+        self.0.runtime.statuses()
     }
 
     /// Addresses of `/healthz` and `/readyz`, and of `/metrics`.
@@ -263,14 +264,14 @@ impl Manager {
         // Runnables that were removed between runs do not matter for this run.
         self.0.take_dismissed();
         let _over = Over(&self.0);
-        for cluster in self.0.surroundings.clusters().all() {
+        for cluster in self.0.runtime.clusters().all() {
             let server = cluster
                 .config()
                 .map(|config| tracing::field::display(&config.cluster_url));
             tracing::info!(cluster = %cluster.name(), server, "starting manager with cluster");
         }
         let (handle, stopped) = StopHandle::new();
-        run::run(&self.0, (handle, stopped), stop).await
+        run::run(&self.0, handle, stopped, stop).await
     }
 }
 
@@ -298,11 +299,12 @@ impl Inner {
     fn with_lease(&self, runnable: BoxRunnable) -> BoxRunnable {
         match &self.own_leases {
             Some(settings) if matches!(runnable.run_policy(), RunPolicy::Leadership | RunPolicy::WarmUp) => {
-                let standings = self.surroundings.statuses();
+                let statuses = self.runtime.statuses();
                 let own = OwnLease::new(
                     runnable,
                     settings,
-                    (standings, &self.overdue),
+                    statuses,
+                    &self.overdue,
                     &self.metrics,
                     &self.leads,
                 );
@@ -345,11 +347,11 @@ impl Manager {
         if registry.runnables.contains_key(&name) || registry.disabled.contains_key(&name) {
             return Err(AddError::DuplicateName { name });
         }
-        let fleet = self.0.surroundings.clusters();
+        let cluster_set = self.0.runtime.clusters();
         if let Some(cluster) = runnable
             .clusters()
             .into_iter()
-            .find(|name| fleet.get(name).is_none())
+            .find(|name| cluster_set.get(name).is_none())
         {
             return Err(AddError::UnknownCluster { name, cluster });
         }
@@ -368,7 +370,7 @@ impl Manager {
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manager")
-            .field("clusters", self.0.surroundings.clusters())
+            .field("clusters", self.0.runtime.clusters())
             .field("runnables", &self.0.lock().runnables.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }

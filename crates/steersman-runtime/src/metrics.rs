@@ -62,6 +62,7 @@ struct Families {
     panics: Family<ControllerLabels, Counter>,
     timeouts: Family<ControllerLabels, Counter>,
     other_panics: Family<ControllerLabels, Counter>,
+    map_failures: Family<ControllerLabels, Counter>,
     hot_loops: Family<ControllerLabels, Counter>,
     long_running: Family<ControllerLabels, Gauge>,
     seconds: Family<ControllerLabels, Histogram, fn() -> Histogram>,
@@ -141,6 +142,8 @@ pub(crate) struct Series {
     pub(crate) timeouts: Counter,
     /// Panics of sources, and of workers outside of a reconcile.
     pub(crate) other_panics: Counter,
+    /// Failed calls of async mapping functions.
+    pub(crate) map_failures: Counter,
     pub(crate) hot_loops: Counter,
     pub(crate) long_running: Gauge<i64, AtomicI64>,
     pub(crate) workers: Gauge<i64, AtomicI64>,
@@ -165,6 +168,7 @@ impl Metrics {
             panics: Family::default(),
             timeouts: Family::default(),
             other_panics: Family::default(),
+            map_failures: Family::default(),
             hot_loops: Family::default(),
             long_running: Family::default(),
             seconds: Family::new_with_constructor(seconds),
@@ -194,87 +198,9 @@ impl Metrics {
     /// # Ok::<(), std::fmt::Error>(())
     /// ```
     pub fn register(&self, registry: &mut Registry) {
-        let families = &self.0;
-        let runtime = registry.sub_registry_with_prefix("controller_runtime");
-        // The encoder adds `_total` to the names of counters.
-        runtime.register(
-            "reconcile",
-            "Reconciles by controller and result",
-            families.reconciles.clone(),
-        );
-        runtime.register(
-            "reconcile_errors",
-            "Reconciles that failed",
-            families.errors.clone(),
-        );
-        runtime.register(
-            "terminal_reconcile_errors",
-            "Reconciles that failed and are not retried",
-            families.terminal_errors.clone(),
-        );
-        runtime.register(
-            "reconcile_panics",
-            "Reconciles that panicked",
-            families.panics.clone(),
-        );
-        runtime.register(
-            "reconcile_timeouts",
-            "Reconciles that timed out",
-            families.timeouts.clone(),
-        );
-        runtime.register(
-            "reconcile_time_seconds",
-            "Duration of a reconcile",
-            families.seconds.clone(),
-        );
-        runtime.register(
-            "max_concurrent_reconciles",
-            "Workers of a controller",
-            families.workers.clone(),
-        );
-        runtime.register("active_workers", "Workers that are busy", families.active.clone());
-        registry.register(
-            "steersman_controller_panics",
-            "Panics of sources, and of workers outside of a reconcile",
-            families.other_panics.clone(),
-        );
-        registry.register(
-            "reconcile_hot_loop",
-            "Delays of keys whose reconciles change objects more often than the limit allows",
-            families.hot_loops.clone(),
-        );
-        registry.register(
-            "steersman_reconciles_long_running",
-            "Reconciles that run for longer than the time after which a warning is logged",
-            families.long_running.clone(),
-        );
-        registry.register(
-            "steersman_handler_runs",
-            "Runs of one of several handlers of a controller, by result",
-            families.handler_runs.clone(),
-        );
-        registry.register(
-            "steersman_handler_time_seconds",
-            "Duration of a run of one of several handlers of a controller",
-            families.handler_seconds.clone(),
-        );
-        let queue = registry.sub_registry_with_prefix("workqueue");
-        queue.register("adds", "Keys that became ready", families.adds.clone());
-        queue.register(
-            "retries",
-            "Keys that were put back with a delay",
-            families.retries.clone(),
-        );
-        queue.register(
-            "queue_duration_seconds",
-            "Time that keys were ready before a worker took them",
-            families.queued_seconds.clone(),
-        );
-        queue.register(
-            "work_duration_seconds",
-            "Time that workers had a key",
-            families.worked_seconds.clone(),
-        );
+        self.0.register_reconciles(registry);
+        self.0.register_own(registry);
+        self.0.register_queues(registry);
         registry.register_collector(Box::new(Gauges::of(self)));
     }
 
@@ -303,6 +229,7 @@ impl Metrics {
             panics: families.panics.get_or_create_owned(&labels),
             timeouts: families.timeouts.get_or_create_owned(&labels),
             other_panics: families.other_panics.get_or_create_owned(&labels),
+            map_failures: families.map_failures.get_or_create_owned(&labels),
             hot_loops: families.hot_loops.get_or_create_owned(&labels),
             long_running: families.long_running.get_or_create_owned(&labels),
             workers: families.workers.get_or_create_owned(&labels),
@@ -335,6 +262,101 @@ impl Metrics {
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<String, Weak<dyn Queued>>> {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Families {
+    /// Registers the metrics of reconciles, with the names of controller-runtime.
+    fn register_reconciles(&self, registry: &mut Registry) {
+        let runtime = registry.sub_registry_with_prefix("controller_runtime");
+        // The encoder adds `_total` to the names of counters.
+        runtime.register(
+            "reconcile",
+            "Reconciles by controller and result",
+            self.reconciles.clone(),
+        );
+        runtime.register("reconcile_errors", "Reconciles that failed", self.errors.clone());
+        runtime.register(
+            "terminal_reconcile_errors",
+            "Reconciles that failed and are not retried",
+            self.terminal_errors.clone(),
+        );
+        runtime.register(
+            "reconcile_panics",
+            "Reconciles that panicked",
+            self.panics.clone(),
+        );
+        runtime.register(
+            "reconcile_timeouts",
+            "Reconciles that timed out",
+            self.timeouts.clone(),
+        );
+        runtime.register(
+            "reconcile_time_seconds",
+            "Duration of a reconcile",
+            self.seconds.clone(),
+        );
+        runtime.register(
+            "max_concurrent_reconciles",
+            "Workers of a controller",
+            self.workers.clone(),
+        );
+        runtime.register("active_workers", "Workers that are busy", self.active.clone());
+    }
+
+    /// Registers the metrics that controller-runtime does not have.
+    fn register_own(&self, registry: &mut Registry) {
+        registry.register(
+            "steersman_controller_panics",
+            "Panics of sources, and of workers outside of a reconcile",
+            self.other_panics.clone(),
+        );
+        registry.register(
+            "steersman_map_failures",
+            "Calls of async mapping functions that failed, panicked or timed out",
+            self.map_failures.clone(),
+        );
+        registry.register(
+            "reconcile_hot_loop",
+            "Delays of keys whose reconciles change objects more often than the limit allows",
+            self.hot_loops.clone(),
+        );
+        registry.register(
+            "steersman_reconciles_long_running",
+            "Reconciles that run for longer than the time after which a warning is logged",
+            self.long_running.clone(),
+        );
+        registry.register(
+            "steersman_handler_runs",
+            "Runs of one of several handlers of a controller, by result",
+            self.handler_runs.clone(),
+        );
+        registry.register(
+            "steersman_handler_time_seconds",
+            "Duration of a run of one of several handlers of a controller",
+            self.handler_seconds.clone(),
+        );
+    }
+
+    /// Registers the metrics of queues, with the names of client-go.
+    fn register_queues(&self, registry: &mut Registry) {
+        let queue = registry.sub_registry_with_prefix("workqueue");
+        queue.register("adds", "Keys that became ready", self.adds.clone());
+        queue.register(
+            "retries",
+            "Keys that were put back with a delay",
+            self.retries.clone(),
+        );
+        queue.register(
+            "queue_duration_seconds",
+            "Time that keys were ready before a worker took them",
+            self.queued_seconds.clone(),
+        );
+        queue.register(
+            "work_duration_seconds",
+            "Time that workers had a key",
+            self.worked_seconds.clone(),
+        );
     }
 }
 
@@ -391,6 +413,7 @@ impl Drop for Series {
             &families.panics,
             &families.timeouts,
             &families.other_panics,
+            &families.map_failures,
             &families.hot_loops,
         ] {
             family.remove(labels);

@@ -79,7 +79,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> ObjectEvent<'_, T> {
 
 impl<T> fmt::Debug for ObjectEvent<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Occurrence")
+        f.debug_struct("ObjectEvent")
             .field("event", self.event)
             .field("cluster", self.cluster)
             .finish()

@@ -7,8 +7,9 @@ use serde::de::DeserializeOwned;
 use steersman_cache::{ObjectDetail, Resource};
 use steersman_cluster::{Error, ObjectExt};
 use steersman_core::{Action, ObjectKey};
+use tracing::{Instrument, debug_span};
 
-use crate::{BoxError, Context, KnownKind, Reconciler, Request, Undecodable};
+use crate::{BoxError, Context, Declarations, KnownKind, Reconciler, Request, RequestKey, Undecodable};
 
 /// Brings an object into its desired state. The object is from the cache and shared: clone it before you change it.
 ///
@@ -53,6 +54,12 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send {
         let _ = (key, cx);
         async { Ok(Action::await_change()) }
+    }
+
+    /// Declares the kinds that the reconciler needs, in addition to those of the [`Builder`](crate::Builder). It is called
+    /// once, when the controller is built. Default: none.
+    fn declare(&self, declarations: &mut Declarations) {
+        let _ = declarations;
     }
 
     /// Finalizer that delays deletion until the reconciler has cleaned up. While an object with a deletion timestamp has
@@ -115,6 +122,15 @@ pub trait AnyReconciler<R, By>: Send + Sync + 'static {
         request: R,
         cx: Context,
     ) -> impl Future<Output = Result<Action, BoxError>> + Send;
+
+    /// Calls [`ObjectReconciler::declare`], if it is one.
+    #[doc(hidden)]
+    fn declare_any(&self, declarations: &mut Declarations<R>)
+    where
+        R: RequestKey,
+    {
+        let _ = declarations;
+    }
 }
 
 /// Calling convention of a reconciler for a controller of `T`.
@@ -191,7 +207,7 @@ where
     ) -> Result<Action, BoxError> {
         let primary = primary.expect("a controller of objects has a primary kind");
         let objects = cx.client().of_as::<K>(&primary.resource, primary.wanted);
-        let object = match objects.get(request.key()).await {
+        let object = match objects.get(request.key()).instrument(debug_span!("get")).await {
             Ok(Some(object)) => object,
             Ok(None) => return deleted(self, request, cx).await,
             Err(error) if error.is_undecodable() => {
@@ -203,6 +219,10 @@ where
             return Ok(Action::await_change());
         }
         self.reconcile(object, cx).await.map_err(Into::into)
+    }
+
+    fn declare_any(&self, declarations: &mut Declarations) {
+        self.declare(declarations);
     }
 }
 

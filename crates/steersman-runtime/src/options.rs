@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_controller_says_goes_before_what_its_host_says() {
+    fn options_of_a_controller_override_those_of_the_manager() {
         let host = Options::new().workers(4).strict(true);
         let own = Options::new().workers(2).or(&host);
         assert_eq!(own.worker_count(), 2);

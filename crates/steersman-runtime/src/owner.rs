@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handlers from an object to its owners.
 
+mod owned;
 mod primaries;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use steersman_cache::{Object, Resource};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
+pub(crate) use self::owned::{Owned, Parent, owned};
 #[cfg(test)]
 pub(crate) use self::primaries::DELETIONS_MAX;
 use self::primaries::Referent;
@@ -100,9 +102,9 @@ impl<T, R: RequestKey> Handler<T, R> for Owners
 where
     ObjectKey: IntoRequest<R>,
 {
-    fn handle(&self, occurrence: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
-        for object in occurrence.states() {
-            for (key, referent) in self.keys(object, occurrence.cluster()) {
+    fn handle(&self, event: &ObjectEvent<'_, T>, enqueue: &mut Enqueue<'_, R>) {
+        for object in event.states() {
+            for (key, referent) in self.keys(object, event.cluster()) {
                 match &self.primaries {
                     Some(primaries) if referent == Referent::Missing => enqueue.add_missing(key, primaries),
                     Some(_) => enqueue.add_own(key),

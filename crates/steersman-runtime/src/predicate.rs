@@ -38,20 +38,20 @@ impl<T: 'static> Predicate<T> {
 
     /// Returns true if the change passes.
     #[must_use]
-    pub fn admits(&self, occurrence: &ObjectEvent<'_, T>) -> bool {
-        (self.0)(occurrence)
+    pub fn admits(&self, event: &ObjectEvent<'_, T>) -> bool {
+        (self.0)(event)
     }
 
     /// Passes changes that both pass.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self::new(move |occurrence| self.admits(occurrence) && other.admits(occurrence))
+        Self::new(move |event| self.admits(event) && other.admits(event))
     }
 
     /// Passes changes that at least one of them passes.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self::new(move |occurrence| self.admits(occurrence) || other.admits(occurrence))
+        Self::new(move |event| self.admits(event) || other.admits(event))
     }
 }
 
@@ -60,7 +60,7 @@ impl<T: 'static> std::ops::Not for Predicate<T> {
     type Output = Self;
 
     fn not(self) -> Self {
-        Self::new(move |occurrence| !self.admits(occurrence))
+        Self::new(move |event| !self.admits(event))
     }
 }
 
@@ -103,7 +103,7 @@ pub fn annotations_changed<T: 'static>() -> Predicate<T> {
 /// example after a change of the CRD's defaults.
 #[must_use]
 pub fn resource_version_changed<T: 'static>() -> Predicate<T> {
-    Predicate::new(|occurrence| occurrence.event().is_change())
+    Predicate::new(|event| event.event().is_change())
 }
 
 /// Passes updates that set the deletion timestamp: from then on only finalizers keep the object.
@@ -118,15 +118,15 @@ pub fn object_is<T>(holds: impl Fn(&T) -> bool + Send + Sync + 'static) -> Predi
 where
     T: DeserializeOwned + Send + Sync + 'static,
 {
-    Predicate::new(move |occurrence| {
-        let mut states = occurrence.states();
+    Predicate::new(move |event| {
+        let mut states = event.states();
         states.any(|object| object.decoded::<T>().map_or(true, |object| holds(&object)))
     })
 }
 
 fn on_update<T: 'static>(matters: impl Fn(&Object, &Object) -> bool + Send + Sync + 'static) -> Predicate<T> {
-    Predicate::new(move |occurrence| match occurrence.old() {
-        Some(old) => matters(old, occurrence.object()),
+    Predicate::new(move |event| match event.old() {
+        Some(old) => matters(old, event.object()),
         None => true,
     })
 }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_not_dropped() {
+    fn an_object_that_does_not_decode_is_not_dropped_by_a_predicate() {
         let never = Predicate::and(object_is(|_: &Value| false), generation_changed());
         assert!(!admits(&never, &update(&json!({}), &json!({}))));
         let event = update(&json!({}), &json!({}));

@@ -11,18 +11,40 @@ use steersman_cluster::ResourceQuery;
 use steersman_core::{MonotonicTime, Sleep, Task, panic_message};
 use tokio::sync::watch;
 
-use self::summary::{Known, SourceSummary, judge};
+use self::summary::{SourceInfo, SourceSummary, summarize};
 use crate::{
     ControllerError, RequestKey, RunContext, Term,
     cached_reads::CachedReads,
     controller::Plan,
+    gate::Gates,
     namespaced::Namespaced,
-    source::{AnySource, Gates, Reporter, SourceContext, SourceOptions, SourceState},
+    source::{AnySource, Reporter, SourceContext, SourceOptions, SourceState},
     worker::{WorkerPool, Workers},
 };
 
 /// Delay before a source start is retried.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// The parts of one run that its sources and workers share.
+pub(crate) struct Run<R: RequestKey> {
+    pub(crate) plan: Arc<Plan<R>>,
+    pub(crate) cx: RunContext,
+    pub(crate) reads: Arc<CachedReads>,
+    pub(crate) gates: Arc<Gates<R>>,
+}
+
+impl<R: RequestKey> Run<R> {
+    fn new(plan: &Arc<Plan<R>>, cx: RunContext) -> Self {
+        let everywhere = (0..plan.sources.len()).filter(|index| plan.sources[*index].is_everywhere());
+        let clock = Arc::clone(plan.home.clock());
+        Self {
+            plan: Arc::clone(plan),
+            cx,
+            reads: Arc::new(CachedReads::new(plan)),
+            gates: Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect())),
+        }
+    }
+}
 
 /// Runs the controller until it is stopped.
 pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> Result<(), ControllerError> {
@@ -30,17 +52,19 @@ pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> R
     plan.series(cx.metrics());
     cx.in_cluster(plan.home.name().as_str());
     let stop = cx.stop().clone();
-    let reads = Arc::new(CachedReads::new(plan));
-    let mut sources = Sources::start(plan, &cx, &reads);
+    let run = Arc::new(Run::new(plan, cx.clone()));
+    let mut sources = Sources::start(&run);
     let begun = tokio::select! {
         biased;
         _ = stop.requested() => Ok(()),
         begun = sources.in_sync(plan, &cx) => begun,
     };
     let result = match begun {
-        Ok(()) => lead_in_turn((plan, &reads), &cx, &mut sources).await,
+        Ok(()) => lead_in_turn(&run, &mut sources).await,
         Err(error) => Err(error),
     };
+    // Its gates return waiting keys to the queue.
+    drop(run);
     let deadline = stop.deadline().unwrap_or_default();
     tokio::select! {
         biased;
@@ -52,34 +76,33 @@ pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> R
 
 /// Works in one term after the other, until the run ends.
 async fn lead_in_turn<R: RequestKey>(
-    (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
-    cx: &RunContext,
-    sources: &mut Sources<R>,
+    run: &Arc<Run<R>>,
+    sources: &mut Sources,
 ) -> Result<(), ControllerError> {
-    while let Some(term) = sources.until_term(cx).await {
-        if let Some(result) = lead((plan, reads), cx, term, sources).await {
+    while let Some(term) = sources.until_term(&run.cx).await {
+        if let Some(result) = lead(run, term, sources).await {
             return result;
         }
         // Another leader can leave any work undone, so every object is reconciled in the next term. The sources continue;
         // the objects that their informers hold are enqueued now, at low priority.
-        plan.replay();
+        run.plan.replay();
     }
     Ok(())
 }
 
 /// Works until the term ends, which returns `None`, or until the run ends.
 async fn lead<R: RequestKey>(
-    (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
-    cx: &RunContext,
+    run: &Arc<Run<R>>,
     term: Term,
-    sources: &mut Sources<R>,
+    sources: &mut Sources,
 ) -> Option<Result<(), ControllerError>> {
-    let outfit = Arc::new(WorkerPool::new((plan, reads), cx, term.clone(), &sources.gates));
+    let Run { plan, cx, reads, .. } = &**run;
+    let pool = Arc::new(WorkerPool::new(run, term.clone()));
     // Subscribe before any worker starts, so that no removal is missed.
     let mut members = cx.clusters().subscribe();
     let mut recoveries = reads.recoveries();
-    let workers = Workers::start(plan, cx, &outfit);
-    let mut long_running = std::pin::pin!(outfit.watch_long_running());
+    let workers = Workers::start(&pool);
+    let mut long_running = std::pin::pin!(pool.watch_long_running());
     let (deadline, mut result) = loop {
         tokio::select! {
             biased;
@@ -87,10 +110,10 @@ async fn lead<R: RequestKey>(
             () = term.ended() => break (MonotonicTime::ORIGIN, None),
             deadline = cx.stop().requested() => break (deadline, Some(Ok(()))),
             error = workers.failed() => break (MonotonicTime::ORIGIN, Some(Err(error))),
-            _ = members.changed() => outfit.dismiss_absent(),
-            () = outfit.kind_departed() => outfit.dismiss_absent(),
-            _ = recoveries.changed() => outfit.caches_recovered(),
-            () = sources.keep_standing(cx) => {}
+            _ = members.changed() => pool.dismiss_absent(),
+            () = pool.kind_removed() => pool.dismiss_absent(),
+            _ = recoveries.changed() => pool.caches_recovered(),
+            () = sources.follow_status(cx) => {}
             () = &mut long_running => {}
         }
     };
@@ -106,32 +129,36 @@ async fn lead<R: RequestKey>(
 }
 
 /// The running sources of a controller.
-pub(crate) struct Sources<R: RequestKey> {
-    gates: Arc<Gates<R>>,
-    known: Vec<Known>,
+struct Sources {
+    infos: Vec<SourceInfo>,
     states: watch::Receiver<Vec<SourceState>>,
     /// Deadline for all sources to be in sync; `None` once it has passed.
     limit: Option<Sleep>,
     _tasks: Vec<Task>,
 }
 
-impl<R: RequestKey> Sources<R> {
-    fn start(plan: &Arc<Plan<R>>, cx: &RunContext, reads: &Arc<CachedReads>) -> Self {
+impl Sources {
+    fn start<R: RequestKey>(run: &Run<R>) -> Self {
+        let Run {
+            plan,
+            cx,
+            reads,
+            gates,
+        } = run;
         let mut states = vec![SourceState::Waiting; plan.sources.len()];
         // The last state is for kinds that reconciles read without a source; initially ready.
         states.push(SourceState::Ready);
         let (sender, states) = watch::channel(states);
         let sender = Arc::new(sender);
-        let everywhere = (0..plan.sources.len()).filter(|index| plan.sources[*index].is_everywhere());
-        let clock = Arc::clone(plan.home.clock());
-        let gates = Arc::new(Gates::new((*plan.queue).clone(), clock, everywhere.collect()));
         let tasks = (0..plan.sources.len()).map(|index| {
             let reporter = Reporter::new(&sender, index);
-            let wishes = SourceOptions {
+            let options = SourceOptions {
                 poll_every: plan.options.polled_every(),
                 replays: plan.replays(),
+                reads: Arc::clone(reads),
+                series: Arc::clone(&plan.series),
             };
-            let source = SourceContext::new(&plan.queue, &gates, &plan.home, cx, (wishes, reporter));
+            let source = SourceContext::new(plan, cx, gates, options, reporter);
             cx.spawner()
                 .spawn("source", keep_running(Arc::clone(plan), index, source))
         });
@@ -141,11 +168,10 @@ impl<R: RequestKey> Sources<R> {
             reads.follow(&context, &reporter).await;
         });
         let limit = cx.clock().now() + plan.options.sync_limit();
-        let known = plan.sources.iter().map(Known::of);
+        let infos = plan.sources.iter().map(SourceInfo::of);
         Self {
             _tasks: tasks.chain([following]).collect(),
-            gates,
-            known: known.chain([Known::cached_reads()]).collect(),
+            infos: infos.chain([SourceInfo::cached_reads()]).collect(),
             limit: Some(cx.clock().sleep_until(limit)),
             states,
         }
@@ -162,13 +188,17 @@ impl<R: RequestKey> Sources<R> {
     }
 
     /// Waits until every source has enqueued the objects that exist.
-    async fn in_sync(&mut self, plan: &Plan<R>, cx: &RunContext) -> Result<(), ControllerError> {
+    async fn in_sync<R: RequestKey>(
+        &mut self,
+        plan: &Plan<R>,
+        cx: &RunContext,
+    ) -> Result<(), ControllerError> {
         loop {
-            let verdict = self.look();
-            verdict.refuse(plan, self.is_late())?;
-            cx.set_status(verdict.standing(self.is_late()));
+            let summary = self.summary();
+            summary.check(plan, self.is_late())?;
+            cx.set_status(summary.status(self.is_late()));
             // False means that all sources have ended by themselves.
-            if !verdict.is_held_up(self.is_late()) || !self.changed(cx).await {
+            if !summary.is_held_up(self.is_late()) || !self.changed(cx).await {
                 return Ok(());
             }
         }
@@ -181,18 +211,18 @@ impl<R: RequestKey> Sources<R> {
                 biased;
                 _ = cx.stop().requested() => return None,
                 term = cx.leadership().term() => return Some(term),
-                () = self.keep_standing(cx) => {}
+                () = self.follow_status(cx) => {}
             }
         }
     }
 
     /// Waits for a change of the state of the sources, and reports it.
-    async fn keep_standing(&mut self, cx: &RunContext) {
+    async fn follow_status(&mut self, cx: &RunContext) {
         if !self.changed(cx).await {
             // No further change is possible.
             std::future::pending::<()>().await;
         }
-        cx.set_status(self.look().standing(self.is_late()));
+        cx.set_status(self.summary().status(self.is_late()));
     }
 
     /// Waits until a source changes its state or the sync timeout passes; then nothing waits for this controller any
@@ -219,9 +249,9 @@ impl<R: RequestKey> Sources<R> {
         self.limit.is_none()
     }
 
-    fn look(&mut self) -> SourceSummary {
+    fn summary(&mut self) -> SourceSummary {
         let states = self.states.borrow_and_update();
-        judge(&self.known, &states)
+        summarize(&self.infos, &states)
     }
 }
 

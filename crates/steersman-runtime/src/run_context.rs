@@ -14,7 +14,7 @@ use crate::{
 /// Context of one run: clock, randomness, tasks, clusters, leadership and stop request. Cheap to clone.
 #[derive(Clone)]
 pub struct RunContext {
-    surroundings: Arc<RuntimeContext>,
+    runtime: Arc<RuntimeContext>,
     leadership: Leadership,
     stop: Stop,
     place: Arc<StatusHandle>,
@@ -28,7 +28,7 @@ pub struct RuntimeContext {
     spawner: Spawner,
     clusters: ClusterSet,
     metrics: Metrics,
-    standings: StatusRegistry,
+    statuses: StatusRegistry,
     fill_limit: Duration,
     hub: Hub,
 }
@@ -57,7 +57,7 @@ impl RuntimeContext {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, random: Arc<Random>, spawner: Spawner) -> Self {
         Self {
-            standings: StatusRegistry::timed(Arc::clone(&clock), spawner.clone()),
+            statuses: StatusRegistry::timed(Arc::clone(&clock), spawner.clone()),
             clock,
             random,
             spawner,
@@ -114,15 +114,15 @@ impl RuntimeContext {
     /// Statuses of the runnables.
     #[must_use]
     pub fn statuses(&self) -> &StatusRegistry {
-        &self.standings
+        &self.statuses
     }
 
     /// Makes the context for one run of the runnable `name`.
     #[must_use]
     pub fn context(self: &Arc<Self>, name: &str, leadership: Leadership, stop: Stop) -> RunContext {
         RunContext {
-            place: Arc::new(self.standings.place(name)),
-            surroundings: Arc::clone(self),
+            place: Arc::new(self.statuses.place(name)),
+            runtime: Arc::clone(self),
             leadership,
             stop,
         }
@@ -196,31 +196,31 @@ impl RunContext {
     }
 
     pub(crate) fn clusters(&self) -> &ClusterSet {
-        &self.surroundings.clusters
+        &self.runtime.clusters
     }
 
     /// Clock of the run.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.surroundings.clock
+        &self.runtime.clock
     }
 
     /// Source of randomness.
     #[must_use]
     pub fn random(&self) -> &Arc<Random> {
-        &self.surroundings.random
+        &self.runtime.random
     }
 
     /// Spawner of tasks.
     #[must_use]
     pub fn spawner(&self) -> &Spawner {
-        &self.surroundings.spawner
+        &self.runtime.spawner
     }
 
     /// Metrics registry.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
-        &self.surroundings.metrics
+        &self.runtime.metrics
     }
 
     /// Reports that the runnable is ready.
@@ -255,13 +255,13 @@ impl RunContext {
     }
 
     pub(crate) fn hub(&self) -> &Hub {
-        &self.surroundings.hub
+        &self.runtime.hub
     }
 
     /// Limit of the wait for caches.
     #[must_use]
     pub fn fill_limit(&self) -> Duration {
-        self.surroundings.fill_limit
+        self.runtime.fill_limit
     }
 
     /// Returns a context with another leadership.

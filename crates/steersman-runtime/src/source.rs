@@ -9,9 +9,10 @@
 //! 2. A source ends with the run: it enqueues nothing afterwards.
 //! 3. A failure of a source is a state with a reason. The source retries, and no other source is disturbed.
 
+mod cluster_watch;
 mod every;
-mod gate;
 mod kinds;
+mod mapping;
 mod others;
 mod primary;
 
@@ -22,13 +23,19 @@ use steersman_core::{Clock, Spawner};
 use steersman_queue::Queue;
 use tokio::sync::watch;
 
-pub(crate) use gate::{EnqueueSink, Gates};
-pub(crate) use kinds::{Gone, KindSource, KindSpec};
+pub(crate) use kinds::{KindSource, KindSpec, OnDeleted};
+pub use mapping::{MapAsync, MapContext, Mapping, map_async};
 pub(crate) use others::INTERVAL_MIN;
 pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
 pub(crate) use primary::{Primary, ToRequest};
 
-use crate::{ClusterSet, Enqueue, RequestKey, RunContext, run_context::Hub};
+use crate::{
+    ClusterSet, Enqueue, RequestKey, RunContext,
+    cached_reads::CachedReads,
+    controller::{LateSeries, Plan},
+    gate::{EnqueueSink, Gates},
+    run_context::Hub,
+};
 
 /// Produces keys for a controller.
 ///
@@ -144,44 +151,47 @@ impl Reporter {
 /// Context of a source for one run. Clones share it.
 pub struct SourceContext<R: RequestKey> {
     queue: Queue<R>,
-    intake: Arc<EnqueueSink<R>>,
+    sink: Arc<EnqueueSink<R>>,
     gates: Arc<Gates<R>>,
     home: Cluster,
-    fleet: ClusterSet,
+    cluster_set: ClusterSet,
     hub: Hub,
     clock: Arc<dyn Clock>,
     spawner: Spawner,
-    wishes: SourceOptions,
+    options: SourceOptions,
     reporter: Reporter,
 }
 
-/// Settings of a controller for its kind sources.
-#[derive(Clone, Debug)]
+/// Settings and shared parts of a controller for its kind sources.
+#[derive(Clone)]
 pub(crate) struct SourceOptions {
     /// Interval of polling for the kind, if it cannot be watched.
     pub(crate) poll_every: Duration,
     /// Notifies the source to enqueue again the objects that its informers hold.
     pub(crate) replays: watch::Receiver<u64>,
+    /// Clients for the reads of mapping functions.
+    pub(crate) reads: Arc<CachedReads>,
+    pub(crate) series: Arc<LateSeries>,
 }
 
 impl<R: RequestKey> SourceContext<R> {
     pub(crate) fn new(
-        queue: &Queue<R>,
-        gates: &Arc<Gates<R>>,
-        home: &Cluster,
+        plan: &Plan<R>,
         cx: &RunContext,
-        (wishes, reporter): (SourceOptions, Reporter),
+        gates: &Arc<Gates<R>>,
+        options: SourceOptions,
+        reporter: Reporter,
     ) -> Self {
         Self {
-            queue: queue.clone(),
-            intake: Arc::new(gates.ungated()),
+            queue: (*plan.queue).clone(),
+            sink: Arc::new(gates.ungated()),
             gates: Arc::clone(gates),
-            home: home.clone(),
-            fleet: cx.clusters().clone(),
+            home: plan.home.clone(),
+            cluster_set: cx.clusters().clone(),
             hub: cx.hub().clone(),
             clock: Arc::clone(cx.clock()),
             spawner: cx.spawner().clone(),
-            wishes,
+            options,
             reporter,
         }
     }
@@ -189,11 +199,11 @@ impl<R: RequestKey> SourceContext<R> {
     /// Sink for keys.
     #[must_use]
     pub fn enqueue(&self) -> Enqueue<'_, R> {
-        Enqueue::plain(&self.intake, self.home.name())
+        Enqueue::plain(&self.sink, self.home.name())
     }
 
     pub(crate) fn clusters(&self) -> &ClusterSet {
-        &self.fleet
+        &self.cluster_set
     }
 
     /// Default cluster of the controller.
@@ -228,14 +238,14 @@ impl<R: RequestKey> Clone for SourceContext<R> {
     fn clone(&self) -> Self {
         Self {
             queue: self.queue.clone(),
-            intake: Arc::clone(&self.intake),
+            sink: Arc::clone(&self.sink),
             gates: Arc::clone(&self.gates),
             home: self.home.clone(),
-            fleet: self.fleet.clone(),
+            cluster_set: self.cluster_set.clone(),
             hub: self.hub.clone(),
             clock: Arc::clone(&self.clock),
             spawner: self.spawner.clone(),
-            wishes: self.wishes.clone(),
+            options: self.options.clone(),
             reporter: self.reporter.clone(),
         }
     }

@@ -193,20 +193,20 @@ impl StatusRegistry {
 
 impl StatusHandle {
     /// Sets the status, and logs a change of the state.
-    pub(crate) fn set(&self, standing: RunnableStatus) {
+    pub(crate) fn set(&self, status: RunnableStatus) {
         let mut board = self.board.lock();
         if !self.is_own(&board) {
             return;
         }
         let before = board.entries.get(&self.name);
-        if before == Some(&standing) {
+        if before == Some(&status) {
             return;
         }
-        self.tell(&mut board, &standing);
-        if standing.is_ready() {
+        self.tell(&mut board, &status);
+        if status.is_ready() {
             board.settled.insert(self.name.clone());
         }
-        board.entries.insert(self.name.clone(), standing);
+        board.entries.insert(self.name.clone(), status);
         drop(board);
         self.board.0.changed.send_replace(());
     }
@@ -229,7 +229,7 @@ impl StatusHandle {
 
     /// Waits until the status is not waiting.
     pub(crate) async fn begun(&self) {
-        let is_waiting = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Waiting { .. });
+        let is_waiting = |status: &RunnableStatus| matches!(status, RunnableStatus::Waiting { .. });
         let board = &self.board;
         board
             .when(|all| !all.get(&self.name).is_some_and(is_waiting))
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_leaves_is_off_the_board_and_who_waits_is_woken() {
+    fn a_dropped_status_is_removed_and_waiters_are_notified() {
         let board = StatusRegistry::new();
         let place = board.place("web");
         assert!(!board.of("web").unwrap().is_ready());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_late_takes_nothing_from_the_next_of_its_name() {
+    fn a_late_drop_keeps_the_status_of_the_next_runnable_of_its_name() {
         let board = StatusRegistry::new();
         let (old, new) = (board.place("web"), board.place("web"));
         new.set(RunnableStatus::Ready);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_ready_once_or_had_its_time_is_settled() {
+    fn a_runnable_is_settled_once_ready_or_after_its_time() {
         let board = StatusRegistry::new();
         let (web, late) = (board.place("web"), board.place("late"));
         assert!(board.settled().is_empty());

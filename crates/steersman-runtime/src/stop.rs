@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_without_a_word_stops_what_it_ran() {
+    fn a_dropped_handle_stops_the_run() {
         let (handle, stop) = StopHandle::new();
         drop(handle);
         assert!(stop.is_requested());

@@ -35,7 +35,7 @@ const FAILURES: usize = 64;
 
 /// The running runnables.
 pub(crate) struct Supervisor {
-    surroundings: Arc<RuntimeContext>,
+    runtime: Arc<RuntimeContext>,
     running: BTreeMap<String, Running>,
     leaving: Leaving,
     failures: (mpsc::Sender<Failure>, mpsc::Receiver<Failure>),
@@ -123,9 +123,9 @@ impl Leaving {
 
 impl Supervisor {
     /// Creates a supervisor without runnables. `leaving` has the tasks that others have cancelled.
-    pub(crate) fn new(surroundings: &Arc<RuntimeContext>, leaving: &Leaving) -> Self {
+    pub(crate) fn new(runtime: &Arc<RuntimeContext>, leaving: &Leaving) -> Self {
         Self {
-            surroundings: Arc::clone(surroundings),
+            runtime: Arc::clone(runtime),
             running: BTreeMap::new(),
             leaving: leaving.clone(),
             failures: mpsc::channel(FAILURES),
@@ -137,15 +137,17 @@ impl Supervisor {
     pub(crate) fn start(
         &mut self,
         runnable: &BoxRunnable,
-        (leadership, term): (&Leadership, Option<Term>),
-        (stop, deadline): (&Stop, MonotonicTime),
+        leadership: &Leadership,
+        term: Option<Term>,
+        stop: &Stop,
+        deadline: MonotonicTime,
     ) {
         let name = runnable.name().to_owned();
         if self.running.contains_key(&name) {
             return;
         }
         let (handle, own) = stop.child();
-        let cx = self.surroundings.context(&name, leadership.clone(), own.clone());
+        let cx = self.runtime.context(&name, leadership.clone(), own.clone());
         let (sender, progress) = watch::channel(Progress::Starting);
         let (failures, runnable) = (self.failures.0.clone(), runnable.clone());
         let (called, before) = (name.clone(), self.leaving.of(|one| one.name == name));
@@ -153,7 +155,7 @@ impl Supervisor {
         let needs = runnable.run_policy();
         let warms_up = needs == RunPolicy::WarmUp;
         let place = warms_up.then(|| cx.clone());
-        let task = self.surroundings.spawner().spawn("runnable", async move {
+        let task = self.runtime.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
             let (ending, term, cx) = (ending, term, cx);
             if !before.is_empty() {
@@ -161,7 +163,7 @@ impl Supervisor {
                 gone(before).await;
             }
             tracing::debug!(name = called, "starting");
-            let end = run(&runnable, cx.clone(), deadline, (&ending, term.as_ref())).await;
+            let end = run(&runnable, cx.clone(), deadline, &ending, term.as_ref()).await;
             let error = match end {
                 End::Deposed => return tracing::debug!(name = called, "cancelled, because it stopped leading"),
                 End::Finished(Ok(())) => {
@@ -225,7 +227,7 @@ impl Supervisor {
             biased;
             // `self` holds the sender, so the channel stays open.
             Some(failure) = self.failures.1.recv() => return Change::Failed(failure),
-            released = released(&self.running, self.surroundings.clock()) => released,
+            released = released(&self.running, self.runtime.clock()) => released,
         };
         let released = self.running.remove(&name);
         if let Some(running) = released.filter(|_| !has_ended) {
@@ -266,7 +268,7 @@ impl Supervisor {
                 running.stop.stop_by(deadline);
             }
         }
-        let clock = self.surroundings.clock();
+        let clock = self.runtime.clock();
         let had_time = clock.now() < deadline;
         let mut late = clock.sleep_until(deadline);
         let mut is_late = false;
@@ -314,7 +316,8 @@ async fn run(
     runnable: &BoxRunnable,
     cx: RunContext,
     deadline: MonotonicTime,
-    (ending, term): (&Ending, Option<&Term>),
+    ending: &Ending,
+    term: Option<&Term>,
 ) -> End {
     let running = async {
         if term.is_some() {

@@ -56,7 +56,8 @@ use tower::service_fn;
 
 pub use self::write::Write;
 use self::write::Writes;
-use crate::{AnyReconciler, BoxError, Context, KnownPrimary, Request};
+pub use crate::object_reconciler::KnownPrimary;
+use crate::{AnyReconciler, BoxError, Context, Request, context::STANDALONE};
 /// For tests of controllers without a manager, with leadership that the test grants and revokes.
 pub use crate::{
     cluster_set::{ClusterRemoval, ClusterSet},
@@ -69,6 +70,7 @@ pub use crate::{
 pub struct Stand {
     cluster: Cluster,
     writes: Writes,
+    controller: String,
 }
 
 /// A row of a table; see the [module](self).
@@ -120,7 +122,19 @@ impl Stand {
             .field_manager("test")
             .build()
             .await?;
-        Ok(Self { cluster, writes })
+        Ok(Self {
+            cluster,
+            writes,
+            controller: STANDALONE.to_owned(),
+        })
+    }
+
+    /// Name of the controller that the reconcilers see, which is also the field manager of their writes. Default:
+    /// `standalone`.
+    #[must_use]
+    pub fn controller(mut self, name: impl Into<String>) -> Self {
+        self.controller = name.into();
+        self
     }
 
     /// The server, to inspect its objects.
@@ -138,7 +152,7 @@ impl Stand {
         self.writes.take();
         let events = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&events);
-        let (_handle, cx) = Context::standalone_recorded(&self.cluster, move |event| {
+        let (_handle, cx) = Context::standalone_recorded(&self.cluster, &self.controller, move |event| {
             let mut events = recorded.lock().unwrap_or_else(PoisonError::into_inner);
             events.push(event.clone());
         });
@@ -173,7 +187,8 @@ impl Stand {
         let ask = ResourceQuery::kind(group, &types.kind).version(version);
         let mapping = self.cluster.mapper().resolve(&ask).await;
         let mapping = mapping.unwrap_or_else(|error| panic!("{case}: {error}: is its CRD installed?"));
-        let client = self.cluster.live().of(mapping.resource());
+        let client = self.cluster.live().field_manager("test");
+        let client = client.of(mapping.resource());
         let made = client.create(&object).await;
         let mut made = made.unwrap_or_else(|error| panic!("{case}: {error}"));
         let status = object

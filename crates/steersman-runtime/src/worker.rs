@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Workers: they take keys and call the reconciler.
 //!
+//! One term of a run, from top to bottom: [`Workers::start`] starts the workers and resumes the queue; each worker calls
+//! [`WorkerPool::work_on_next_key`] in a loop; that takes a key and [reconciles](attempt) it in the
+//! [session](sessions) of its cluster.
+//!
 //! # Guarantees
 //! 1. The number of workers is that of the controller's options. A worker that panics outside of a reconcile continues
 //!    after 1 s.
@@ -16,284 +20,69 @@
 
 mod attempt;
 mod long_running;
+mod sessions;
+mod unsynced;
 
 use std::{
-    collections::{BTreeMap, HashMap},
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use futures::FutureExt;
-use steersman_cache::Resource;
-use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Clock, MonotonicTime, Random, Task};
+use steersman_core::{MonotonicTime, Task};
 use steersman_queue::{Depth, Item};
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::attempt::is_quiet;
-use self::long_running::Keys;
-use crate::{
-    ClusterSet, ControllerError, RequestKey, RunContext, Term,
-    cached_reads::CachedReads,
-    cluster_session::{ClusterSession, KindGuard},
-    cluster_set::ClusterGuard,
-    controller::Plan,
-    hot_loop::HotLoops,
-    kind::WhenAbsent,
-    source::Gates,
-};
+use self::{long_running::Keys, sessions::Sessions, unsynced::UnsyncedKeys};
+use crate::{ControllerError, RequestKey, Term, hot_loop::HotLoops, run::Run};
 
 /// Pause of a worker that panicked outside of a reconcile.
-const REST: Duration = Duration::from_secs(1);
-
-/// Shared state of the workers of one term: leadership and the clusters that they work on.
-pub(crate) struct WorkerPool<R: RequestKey> {
-    plan: Arc<Plan<R>>,
-    reads: Arc<CachedReads>,
-    gates: Arc<Gates<R>>,
-    term: Term,
-    cx: RunContext,
-    fleet: ClusterSet,
-    clock: Arc<dyn Clock>,
-    random: Arc<Random>,
-    engagements: RwLock<BTreeMap<ClusterName, Arc<ClusterSession>>>,
-    hot_loops: HotLoops<R>,
-    /// Notified of each reconcile that ended after its warning for a long run.
-    long_ended: Notify,
-    /// Notified of each cluster whose kind was removed.
-    departed: Arc<Notify>,
-    closing: AtomicBool,
-    idle: Notify,
-    /// Keys that failed because caches were not in sync.
-    starved: Mutex<HashMap<R, Starved>>,
-    panicked: watch::Sender<Option<(String, String)>>,
-}
-
-/// A key that waits for caches.
-struct Starved {
-    /// The kinds that were not in sync.
-    missing: Vec<Resource>,
-    /// Number of recoveries before its reconcile.
-    recoveries: u64,
-}
-
-impl<R: RequestKey> WorkerPool<R> {
-    pub(crate) fn new(
-        (plan, reads): (&Arc<Plan<R>>, &Arc<CachedReads>),
-        cx: &RunContext,
-        term: Term,
-        gates: &Arc<Gates<R>>,
-    ) -> Self {
-        Self {
-            plan: Arc::clone(plan),
-            reads: Arc::clone(reads),
-            gates: Arc::clone(gates),
-            cx: cx.clone(),
-            fleet: cx.clusters().clone(),
-            clock: Arc::clone(cx.clock()),
-            random: Arc::clone(cx.random()),
-            engagements: RwLock::default(),
-            hot_loops: HotLoops::new(plan.options.hot_loop_rate()),
-            long_ended: Notify::new(),
-            departed: Arc::default(),
-            closing: AtomicBool::new(false),
-            idle: Notify::new(),
-            starved: Mutex::default(),
-            panicked: watch::Sender::new(None),
-            term,
-        }
-    }
-
-    /// Waits until work has to end: the deadline, or, after leadership has ended, the time until which the fence allows
-    /// writes.
-    async fn overdue(&self, deadline: MonotonicTime) {
-        tokio::select! {
-            biased;
-            () = self.term.ended() => {
-                let now = self.clock.now();
-                let deadline = self.term.fence().remaining().map_or(now, |left| now + left);
-                self.clock.sleep_until(deadline).await;
-            }
-            () = self.clock.sleep_until(deadline) => {}
-        }
-    }
-
-    /// Returns the session of a key's cluster, unless the cluster or the kind was removed.
-    fn engagement(&self, key: &R) -> Option<Arc<ClusterSession>> {
-        let name = key.cluster().unwrap_or_else(|| self.plan.home.name());
-        let known = self.engagements.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.get(name).filter(|found| self.goes_on(found)) {
-            return Some(Arc::clone(found));
-        }
-        drop(known);
-        let made = self.engage(self.place(name)?)?;
-        if !self.goes_on(&made) {
-            return None;
-        }
-        let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
-        // Another worker might have been faster.
-        let engagement = match all.remove(name).filter(|other| self.goes_on(other)) {
-            Some(other) => other,
-            None => made,
-        };
-        all.insert(name.clone(), Arc::clone(&engagement));
-        Some(engagement)
-    }
-
-    /// Returns the key, unless it has to wait until its cluster is in sync. Applies to controllers of every cluster.
-    fn pass_gate(&self, item: Item<R>) -> Option<Item<R>> {
-        let name = item.key().cluster().filter(|_| self.plan.is_everywhere());
-        match name.and_then(|name| self.fleet.member(name)) {
-            Some(member) => self.gates.hold_back(&member, item),
-            None => Some(item),
-        }
-    }
-
-    /// Returns true if new work on the cluster can begin. The whole controller ends with its default cluster.
-    fn goes_on(&self, engagement: &ClusterSession) -> bool {
-        let is_home = engagement.cluster.name() == self.plan.home.name();
-        !engagement.is_over() && (is_home || engagement.is_current())
-    }
-
-    /// Returns the cluster of this name: the default one, one of the cluster set, or one that a source is bound to. The
-    /// guard excludes another cluster of the same name.
-    fn place(&self, name: &ClusterName) -> Option<(Cluster, Option<ClusterGuard>)> {
-        let visit = self.fleet.visit(name);
-        if name == self.plan.home.name() {
-            return Some((self.plan.home.clone(), visit));
-        }
-        match visit {
-            Some(visit) => Some((visit.member().cluster().clone(), Some(visit))),
-            None => {
-                let bound = self.plan.bound_cluster(name)?;
-                (!self.fleet.is_leaving(name)).then_some((bound, None))
-            }
-        }
-    }
-
-    /// Waits until the kind was removed from a cluster.
-    pub(crate) async fn kind_departed(&self) {
-        self.departed.notified().await;
-    }
-
-    /// Ends the work on clusters that were removed or lost the kind, and drops the keys of removed clusters.
-    pub(crate) fn dismiss_absent(&self) {
-        let mut all = self.engagements.write().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, engagement| self.goes_on(engagement));
-        all.values().for_each(|one| one.dismiss_guests());
-        drop(all);
-        let is_gone = |name: &ClusterName| self.place(name).is_none();
-        self.plan.purge(|key| key.cluster().is_some_and(is_gone));
-        self.starved()
-            .retain(|key, _| !key.cluster().is_some_and(is_gone));
-    }
-
-    fn engage(&self, (cluster, visit): (Cluster, Option<ClusterGuard>)) -> Option<Arc<ClusterSession>> {
-        let (plan, cx, cluster) = (&self.plan, &self.cx, &cluster);
-        let fence = Some(self.term.fence().clone());
-        let fleet = self.fleet.clone();
-        let stop = cx.stop().joined(self.term.stop());
-        let reads = Some(Arc::clone(&self.reads));
-        let mut engagement = ClusterSession::new(
-            (&plan.name, plan.options.field_manager_of(&plan.name)),
-            (cluster, visit),
-            reads,
-            fence,
-            fleet,
-            stop,
-        )
-        .counted(cx.metrics().clone(), plan.options.recovers_panics())
-        .limited(plan.handler_limit());
-        if let Some(kind) = plan.passing_kind(cluster) {
-            let presence = cluster.presence(&kind.resource, plan.options.polled_every());
-            // A key that changed during its reconcile is handed out once more before it is removed from the queue.
-            if kind.presence == WhenAbsent::Rest && presence.now().is_absent() {
-                return None;
-            }
-            engagement = engagement.during(KindGuard::follow(presence, cx, &self.departed));
-        }
-        Some(Arc::new(engagement))
-    }
-
-    /// Retries a key when one of the caches that its last reconcile lacked is in sync again. `recoveries` is the number of
-    /// recoveries before that reconcile.
-    fn retry_with_caches(&self, key: R, missing: Vec<Resource>, recoveries: u64) {
-        if missing.is_empty() {
-            self.starved().remove(&key);
-            return;
-        }
-        self.starved().insert(key, Starved { missing, recoveries });
-        if self.reads.recovery_count() != recoveries {
-            self.caches_recovered();
-        }
-    }
-
-    /// Enqueues at once the keys that failed because of a cache that is in sync now.
-    pub(crate) fn caches_recovered(&self) {
-        let recovered = self.reads.last_recoveries();
-        let is_due = |starved: &Starved| {
-            let mut missing = starved.missing.iter();
-            missing.any(|kind| recovered.get(kind).is_some_and(|&last| last > starved.recoveries))
-        };
-        let due: Vec<R> = self
-            .starved()
-            .extract_if(|_, starved| is_due(starved))
-            .map(|(key, _)| key)
-            .collect();
-        due.into_iter().for_each(|key| _ = self.plan.queue.add(key));
-    }
-
-    fn starved(&self) -> MutexGuard<'_, HashMap<R, Starved>> {
-        self.starved.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reconciles keys until the worker has to end.
-    async fn serve(&self) {
-        while let Some(item) = self.next().await {
-            let remembered = self.plan.remembers().then(|| item.key().clone());
-            self.work(item).await;
-            remembered.iter().for_each(|key| self.plan.settle(key));
-            self.tell_if_closing();
-        }
-    }
-
-    /// Returns the next key, unless the worker has to end. Checked here because the supervisor of the run can notice a stop
-    /// later than a worker that has just finished a key.
-    async fn next(&self) -> Option<Item<R>> {
-        let is_stopping = self.cx.stop().is_requested() && !self.plan.options.drains();
-        if is_stopping || self.term.stop().is_requested() || self.panicked.borrow().is_some() {
-            return None;
-        }
-        self.plan.queue.next().await
-    }
-
-    /// Notifies tasks that wait for the end of the work.
-    fn tell_if_closing(&self) {
-        if self.closing.load(Ordering::SeqCst) {
-            self.idle.notify_waiters();
-        }
-    }
-}
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The workers of one term.
 pub(crate) struct Workers<R: RequestKey> {
-    outfit: Arc<WorkerPool<R>>,
+    pool: Arc<WorkerPool<R>>,
     _tasks: Vec<Task>,
+}
+
+/// Shared state of the workers of one term.
+pub(crate) struct WorkerPool<R: RequestKey> {
+    run: Arc<Run<R>>,
+    term: Term,
+    sessions: Sessions,
+    hot_loops: HotLoops<R>,
+    /// Keys that failed because caches were not in sync.
+    unsynced: UnsyncedKeys<R>,
+    /// Notified of each reconcile that ended after its warning for a long run.
+    long_ended: Notify,
+    closing: AtomicBool,
+    idle: Notify,
+    /// The panic that ends the run.
+    panicked: watch::Sender<Option<Panicked>>,
+}
+
+/// A panic from which the controller does not recover.
+#[derive(Clone)]
+struct Panicked {
+    key: String,
+    message: String,
 }
 
 impl<R: RequestKey> Workers<R> {
     /// Starts the workers, and resumes the queue.
-    pub(crate) fn start(plan: &Plan<R>, cx: &RunContext, outfit: &Arc<WorkerPool<R>>) -> Self {
+    pub(crate) fn start(pool: &Arc<WorkerPool<R>>) -> Self {
+        let (plan, cx) = (&pool.run.plan, &pool.run.cx);
         let count = plan.options.worker_count();
         plan.series(cx.metrics()).workers.set(count as i64);
-        let tasks = (0..count).map(|_| cx.spawner().spawn("worker", keep_serving(Arc::clone(outfit))));
+        let tasks = (0..count).map(|_| cx.spawner().spawn("worker", keep_working(Arc::clone(pool))));
         let workers = Self {
             _tasks: tasks.collect(),
-            outfit: Arc::clone(outfit),
+            pool: Arc::clone(pool),
         };
         plan.queue.resume();
         workers
@@ -301,13 +90,13 @@ impl<R: RequestKey> Workers<R> {
 
     /// Waits for a panic from which the controller does not recover.
     pub(crate) async fn failed(&self) -> ControllerError {
-        let mut panicked = self.outfit.panicked.subscribe();
+        let mut panicked = self.pool.panicked.subscribe();
         let panicked = panicked.wait_for(Option::is_some).await;
-        let Some((key, message)) = panicked.ok().and_then(|panicked| panicked.clone()) else {
+        let Some(Panicked { key, message }) = panicked.ok().and_then(|panicked| panicked.clone()) else {
             return std::future::pending().await;
         };
         ControllerError::Panicked {
-            controller: self.outfit.plan.name.to_string(),
+            controller: self.pool.run.plan.name.to_string(),
             key,
             message,
         }
@@ -318,25 +107,25 @@ impl<R: RequestKey> Workers<R> {
         let is_drained = |depth: &Depth| depth.ready() == 0 && depth.in_flight() == 0;
         tokio::select! {
             biased;
-            () = self.outfit.term.ended() => {}
+            () = self.pool.term.ended() => {}
             () = self.until(deadline, is_drained) => {}
         }
     }
 
     /// Pauses the queue, waits for reconciles in flight, and cancels the rest at the deadline or at the end of leadership.
     pub(crate) async fn finish(self, deadline: MonotonicTime) {
-        self.outfit.plan.queue.pause();
+        self.pool.run.plan.queue.pause();
         self.until(deadline, |depth| depth.in_flight() == 0).await;
     }
 
     async fn until(&self, deadline: MonotonicTime, condition: impl Fn(&Depth) -> bool) {
-        let outfit = &self.outfit;
-        outfit.closing.store(true, Ordering::SeqCst);
-        let mut late = std::pin::pin!(outfit.overdue(deadline));
+        let pool = &self.pool;
+        pool.closing.store(true, Ordering::SeqCst);
+        let mut late = std::pin::pin!(pool.overdue(deadline));
         loop {
-            let mut idle = std::pin::pin!(outfit.idle.notified());
+            let mut idle = std::pin::pin!(pool.idle.notified());
             idle.as_mut().enable();
-            if condition(&outfit.plan.queue.depth()) {
+            if condition(&pool.run.plan.queue.depth()) {
                 return;
             }
             tokio::select! {
@@ -350,7 +139,7 @@ impl<R: RequestKey> Workers<R> {
 
 impl<R: RequestKey> Drop for Workers<R> {
     fn drop(&mut self) {
-        let plan = &self.outfit.plan;
+        let plan = &self.pool.run.plan;
         plan.queue.pause();
         // Logged here because the caller can cancel the run at its deadline.
         let left = plan.queue.in_flight();
@@ -371,11 +160,75 @@ impl<R: RequestKey> Drop for Workers<R> {
 
 /// Runs one worker. Catches panics of code around reconciles, such as a user's limiter; panics of reconciles are handled in
 /// the attempt.
-async fn keep_serving<R: RequestKey>(outfit: Arc<WorkerPool<R>>) {
-    while AssertUnwindSafe(outfit.serve()).catch_unwind().await.is_err() {
-        outfit.tell_if_closing();
-        outfit.plan.count_panic();
-        tracing::error!(controller = %outfit.plan.name, "worker panicked outside of a reconcile; it continues in 1 s");
-        outfit.clock.sleep_until(outfit.clock.now() + REST).await;
+async fn keep_working<R: RequestKey>(pool: Arc<WorkerPool<R>>) {
+    let work = async || while pool.work_on_next_key().await {};
+    while AssertUnwindSafe(work()).catch_unwind().await.is_err() {
+        pool.notify_if_closing();
+        let (plan, clock) = (&pool.run.plan, pool.run.cx.clock());
+        plan.count_panic();
+        tracing::error!(controller = %plan.name, "worker panicked outside of a reconcile; it continues in 1 s");
+        clock.sleep_until(clock.now() + PAUSE).await;
+    }
+}
+
+impl<R: RequestKey> WorkerPool<R> {
+    pub(crate) fn new(run: &Arc<Run<R>>, term: Term) -> Self {
+        Self {
+            run: Arc::clone(run),
+            term,
+            sessions: Sessions::default(),
+            hot_loops: HotLoops::new(run.plan.options.hot_loop_rate()),
+            unsynced: UnsyncedKeys::default(),
+            long_ended: Notify::new(),
+            closing: AtomicBool::new(false),
+            idle: Notify::new(),
+            panicked: watch::Sender::new(None),
+        }
+    }
+
+    /// Takes a key and reconciles it. Returns false if the worker has to end.
+    async fn work_on_next_key(&self) -> bool {
+        let Some(item) = self.next().await else {
+            return false;
+        };
+        let plan = &self.run.plan;
+        let remembered = plan.remembers().then(|| item.key().clone());
+        self.reconcile_item(item).await;
+        remembered.iter().for_each(|key| plan.settle(key));
+        self.notify_if_closing();
+        true
+    }
+
+    /// Returns the next key, unless the worker has to end. Checked here because the supervisor of the run can notice a stop
+    /// later than a worker that has just finished a key.
+    async fn next(&self) -> Option<Item<R>> {
+        let Run { plan, cx, .. } = &*self.run;
+        let is_stopping = cx.stop().is_requested() && !plan.options.drains();
+        if is_stopping || self.term.stop().is_requested() || self.panicked.borrow().is_some() {
+            return None;
+        }
+        plan.queue.next().await
+    }
+
+    /// Notifies tasks that wait for the end of the work.
+    fn notify_if_closing(&self) {
+        if self.closing.load(Ordering::SeqCst) {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Waits until work has to end: the deadline, or, after leadership has ended, the time until which the fence allows
+    /// writes.
+    async fn overdue(&self, deadline: MonotonicTime) {
+        let clock = self.run.cx.clock();
+        tokio::select! {
+            biased;
+            () = self.term.ended() => {
+                let now = clock.now();
+                let deadline = self.term.fence().remaining().map_or(now, |left| now + left);
+                clock.sleep_until(deadline).await;
+            }
+            () = clock.sleep_until(deadline) => {}
+        }
     }
 }

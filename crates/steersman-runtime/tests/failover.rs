@@ -210,7 +210,7 @@ async fn a_slow_list_of_many_objects_adds_nothing_to_the_failover_after_a_clean_
 
 // R68
 #[steersman_testing::test]
-async fn a_leader_that_is_told_to_stop_hands_over_before_the_end_of_its_lease(fixture: Fixture) {
+async fn a_stopped_leader_releases_its_lease_before_it_expires(fixture: Fixture) {
     let Stage {
         proxy,
         chronicle,
@@ -234,7 +234,7 @@ async fn a_leader_that_is_told_to_stop_hands_over_before_the_end_of_its_lease(fi
 
 // R68
 #[steersman_testing::test]
-async fn a_leader_that_stood_still_for_twice_its_lease_writes_nothing_when_it_goes_on(fixture: Fixture) {
+async fn a_leader_suspended_for_twice_its_lease_writes_nothing_when_it_resumes(fixture: Fixture) {
     let Stage {
         proxy,
         chronicle,

@@ -39,7 +39,7 @@ use managed::{Log, cluster, cluster_through, config_map, is_dormant, key, manage
 
 // R166, D24
 #[steersman_testing::test]
-async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) {
+async fn a_failure_is_logged_with_controller_key_and_reconcile_id(fixture: Fixture) {
     logs();
     let manager = manager_of(cluster(&fixture).await).await;
     let name = unique(&fixture, "failing");
@@ -66,7 +66,7 @@ async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) 
     let running = run(&manager);
     let second = line(&name, |line| line["attempt"] == 2 && line["level"] == "warn").await;
     assert_eq!(second["error"], "attempt 2: the disk is full");
-    assert_eq!(second["msg"], "the reconcile failed and will be tried again");
+    assert_eq!(second["msg"], "reconcile failed; retrying");
     assert_eq!(second["key"], format!("{}/a", fixture.namespace()));
     assert_eq!(second["cluster"], "default");
     assert_eq!(second["kind"], "configmaps/v1");
@@ -82,6 +82,34 @@ async fn a_failure_is_said_with_all_that_is_needed_to_find_it(fixture: Fixture) 
     running.stop().await.unwrap();
     let warnings = lines(&name).iter().filter(|line| line["level"] == "warn").count();
     assert_eq!(warnings, 2, "each failure is said once");
+}
+
+// R166
+#[steersman_testing::test]
+async fn log_lines_of_a_reconcile_have_the_fields_of_the_users_span(fixture: Fixture) {
+    logs();
+    let manager = manager_of(cluster(&fixture).await).await;
+    let name = unique(&fixture, "spanned");
+    let reconciler = reconcile_fn(async |_: Request, cx: Context| match is_first(&cx) {
+        true => {
+            tracing::info!("reconciling");
+            Err::<_, BoxError>("not yet".into())
+        }
+        false => Ok(Action::await_change()),
+    });
+    Controller::of::<ConfigMap>(&name)
+        .span(|request: &Request| tracing::info_span!("tenant", tenant = request.namespace()))
+        .add_to(&manager, reconciler)
+        .unwrap();
+    let client = manager.client().unwrap();
+    client.create(&config_map(&fixture, "a", "1")).await.unwrap();
+    let running = run(&manager);
+    for message in ["reconciling", "reconcile failed; retrying"] {
+        let line = line(&name, |line| line["msg"] == message).await;
+        assert_eq!(line["tenant"], fixture.namespace(), "{line}");
+        assert_eq!(line["key"], format!("{}/a", fixture.namespace()), "{line}");
+    }
+    running.stop().await.unwrap();
 }
 
 // D20
@@ -222,7 +250,7 @@ async fn conflicts_are_no_cause_for_alarm(fixture: Fixture) {
     let conflict = proxy.inject(Matching::method("PUT").first(3), Fault::answer(409));
     let running = run(&manager);
     conflict.hit_times(3).await;
-    let again = "the reconcile will be tried again";
+    let again = "reconcile failed; retrying";
     let quiet = line(&name, |line| line["attempt"] == 3 && line["msg"] == again).await;
     assert_eq!(quiet["level"], "debug");
     let a = key(&fixture, "a");
@@ -296,11 +324,8 @@ async fn conflicts_and_terminal_errors_are_recognised_under_every_wrapper(fixtur
             let key = format!("{what}/{how}");
             let said = line(&name, |line| line["key"] == key && line["error"].is_string()).await;
             let (level, message) = match what {
-                "conflict" => ("debug", "the reconcile will be tried again"),
-                _ => (
-                    "error",
-                    "the reconcile failed and will not be tried again until something changes",
-                ),
+                "conflict" => ("debug", "reconcile failed; retrying"),
+                _ => ("error", "reconcile failed; not retrying until something changes"),
             };
             assert_eq!(
                 (&said["level"], &said["msg"]),
@@ -399,6 +424,58 @@ async fn a_reconcile_that_hangs_is_named_while_it_runs_and_when_the_shutdown_tim
     assert_eq!(all.iter().filter(|line| is_hanging(line)).count(), 1);
 }
 
+// R117
+#[steersman_testing::test]
+async fn only_a_change_of_the_entry_changes_the_log_filter_and_an_invalid_one_is_logged_once(
+    fixture: Fixture,
+) {
+    logs();
+    let (_dispatch, handle) = Logging::new().writer(io::sink).build().unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
+    let settings = key(&fixture, "settings");
+    manager
+        .add(LogLevel::new(
+            handle.clone(),
+            manager.cluster().unwrap(),
+            settings.clone(),
+        ))
+        .unwrap();
+    let running = run(&manager);
+    let client = manager.client().unwrap();
+    let map = |filter: &str, other: u32| -> ConfigMap {
+        let map = json!({
+            "metadata": {"name": "settings", "namespace": fixture.namespace()},
+            "data": {"log-filter": filter, "other": other.to_string()},
+        });
+        serde_json::from_value(map).unwrap()
+    };
+    let (invalid, changed) = (
+        "invalid log filter; keeping the current one",
+        "log filter changed",
+    );
+    let is_about = |line: &Value| line["map"] == settings.to_string();
+    client.create(&map("loud=very", 0)).await.unwrap();
+    saying(invalid, is_about).await;
+    // The log shows this filter in another order.
+    for filter in ["loud=very", "warn,steersman=trace"] {
+        for other in 1..6 {
+            client.update(&map(filter, other)).await.unwrap();
+        }
+    }
+    saying(changed, is_about).await;
+    handle.set_filter("error").unwrap();
+    client.update(&map("warn,steersman=trace", 6)).await.unwrap();
+    client.update(&map("debug", 6)).await.unwrap();
+    until(|| handle.filter() == "debug").await;
+    running.stop().await.unwrap();
+    let lines = LINES.get().unwrap().borrow().clone();
+    let count = |message: &str| {
+        let said = lines.iter().filter(|line| is_about(line));
+        said.filter(|line| line["msg"] == message).count()
+    };
+    assert_eq!((count(invalid), count(changed)), (1, 2));
+}
+
 /// A map of which some are not.
 #[derive(serde::Deserialize)]
 struct Numbered {
@@ -412,7 +489,7 @@ struct Number {
 
 // R160, R165
 #[steersman_testing::test]
-async fn what_a_mapping_cannot_read_or_breaks_over_is_said_and_counted(fixture: Fixture) {
+async fn mappings_that_cannot_decode_or_panic_are_logged_and_counted(fixture: Fixture) {
     logs();
     let manager = manager_of(cluster(&fixture).await).await;
     let (name, log) = (unique(&fixture, "mapping"), Log::new());
@@ -466,7 +543,7 @@ async fn what_a_mapping_cannot_read_or_breaks_over_is_said_and_counted(fixture: 
 
 // R67
 #[steersman_testing::test]
-async fn what_fails_after_the_first_failure_is_logged(fixture: Fixture) {
+async fn failures_after_the_first_one_are_logged(fixture: Fixture) {
     logs();
     let manager = Manager::builder().without_cluster().build().await.unwrap();
     let names = ["first", "second"].map(|name| unique(&fixture, name));
@@ -489,7 +566,7 @@ async fn what_fails_after_the_first_failure_is_logged(fixture: Fixture) {
 
 // R67
 #[steersman_testing::test]
-async fn who_fails_only_because_it_was_told_to_stop_is_neither_returned_nor_warned_of(fixture: Fixture) {
+async fn a_failure_caused_by_the_stop_is_neither_returned_nor_logged(fixture: Fixture) {
     logs();
     let (near, far) = (cluster(&fixture).await, cluster(&fixture).await);
     let manager = manager_of(near).await;
@@ -534,7 +611,7 @@ async fn who_fails_only_because_it_was_told_to_stop_is_neither_returned_nor_warn
 
 // R117
 #[steersman_testing::test]
-async fn what_is_logged_follows_a_config_map(fixture: Fixture) {
+async fn the_log_level_follows_a_config_map(fixture: Fixture) {
     let written = Logging::new().filter("info").writer(io::sink).build().unwrap();
     let (_dispatch, handle) = written;
     let manager = manager_of(cluster(&fixture).await).await;
@@ -579,7 +656,7 @@ async fn what_is_logged_follows_a_config_map(fixture: Fixture) {
 
 // R117
 #[steersman_testing::test]
-async fn a_config_map_that_may_not_be_read_does_no_harm(fixture: Fixture) {
+async fn a_forbidden_config_map_does_no_harm(fixture: Fixture) {
     let (_dispatch, handle) = Logging::new().writer(io::sink).build().unwrap();
     let proxy = fixture.proxy().await;
     let forbidden = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(403));
@@ -611,7 +688,7 @@ async fn a_config_map_that_may_not_be_read_does_no_harm(fixture: Fixture) {
 
 // R38
 #[steersman_testing::test]
-async fn a_kind_that_comes_or_goes_is_one_line_with_the_reason(fixture: Fixture) {
+async fn an_installed_or_removed_kind_is_one_log_line_with_the_reason(fixture: Fixture) {
     logs();
     let manager = manager_of(cluster(&fixture).await).await;
     let (name, widgets) = (unique(&fixture, "widgets"), TestKind::new(&fixture, "Widget"));
@@ -638,7 +715,7 @@ async fn a_kind_that_comes_or_goes_is_one_line_with_the_reason(fixture: Fixture)
     let there = format!("{} is installed", widgets.resource);
     let (gone, starting) = (
         (gone.as_str(), None),
-        ("starting, because its condition holds", Some(there.as_str())),
+        ("condition holds; starting", Some(there.as_str())),
     );
     let said: Vec<_> = said.collect();
     assert_eq!(said, [gone, starting, gone, starting, gone]);
@@ -646,7 +723,7 @@ async fn a_kind_that_comes_or_goes_is_one_line_with_the_reason(fixture: Fixture)
 
 // R38
 #[steersman_testing::test]
-async fn so_it_is_where_a_controller_works_without_it(fixture: Fixture) {
+async fn an_optional_kind_that_is_installed_or_removed_is_one_log_line(fixture: Fixture) {
     logs();
     let manager = manager_of(cluster(&fixture).await).await;
     let (name, widgets) = (unique(&fixture, "maps"), TestKind::new(&fixture, "Widget"));
@@ -668,11 +745,11 @@ async fn so_it_is_where_a_controller_works_without_it(fixture: Fixture) {
     until(|| said().len() == 3).await;
     running.stop().await.unwrap();
     let there = (
-        "the kind is watched",
+        "kind is installed; watching it",
         format!("{} is installed", widgets.resource),
     );
     let gone = (
-        "the kind is not watched",
+        "kind is not installed; not watching it",
         format!("{} is not installed", widgets.resource),
     );
     let said = said();

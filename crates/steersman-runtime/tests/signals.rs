@@ -178,7 +178,7 @@ fn the_first_signal_lets_a_manager_wind_down_also_after_a_failure() {
 }
 
 #[test]
-fn guarantee_4_when_nobody_hears_it_any_more_one_signal_is_enough() {
+fn guarantee_4_one_signal_is_enough_after_all_handles_are_dropped() {
     let copy = Copy::start("dropping");
     copy.send(Signal::TERM);
     assert_eq!(copy.exit_code(), Some(1));

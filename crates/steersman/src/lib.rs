@@ -9,7 +9,7 @@
 //! struct Web;
 //!
 //! impl ObjectReconciler<ConfigMap> for Web {
-//!     type Error = steersman::cluster::Error;
+//!     type Error = ClientError;
 //!
 //!     async fn reconcile(&self, map: Arc<ConfigMap>, cx: Context) -> Result<Action, Self::Error> {
 //!         let deployment: Deployment = wanted(&map);
@@ -45,11 +45,17 @@ pub use k8s_openapi;
 pub use kube;
 pub use steersman_cache as cache;
 pub use steersman_cluster as cluster;
+/// Client for the objects of a cluster. It is not in the prelude, because `kube` has a type of the same name.
+pub use steersman_cluster::Client;
+/// Error of a client call.
+pub use steersman_cluster::Error as ClientError;
 pub use steersman_core as core;
 pub use steersman_endpoints as endpoints;
+pub use steersman_kit as kit;
 pub use steersman_queue as queue;
 pub use steersman_runtime as runtime;
-/// An error of the `main` function of an operator. Its `Debug` output is written for people, since `main` prints that.
+/// Error of an operator, for `main`: `?` converts every error into it. Its `Debug` output is one readable line, because
+/// `main` prints that.
 pub use steersman_runtime::MainError as Error;
 
 /// Compiles the examples of the README.

@@ -12,6 +12,7 @@ use std::{
 };
 
 use steersman::{
+    Client,
     cache::Cache,
     cluster::{ClusterBuilder, Mapper},
     prelude::*,
@@ -22,7 +23,7 @@ use tokio::sync::{oneshot, watch};
 
 // R27
 #[tokio::test]
-async fn a_condition_of_ones_own_makes_a_runnable_come_and_go() {
+async fn a_custom_condition_starts_and_stops_a_runnable() {
     let manager = Manager::builder().without_cluster().build().await.unwrap();
     let (runs, mut seen) = watch::channel(0_i32);
     let task = run_fn("task", move |cx: RunContext| {

@@ -6,11 +6,11 @@
 //! cargo run -p steersman-examples --bin certificates -- NAMESPACE    # where the lease of the replicas is
 //! ```
 
+use steersman::{prelude::*, runtime::Election};
 use steersman_examples::certificates;
-use steersman_runtime::{Election, Logging, MainError, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), MainError> {
+async fn main() -> Result<(), steersman::Error> {
     Logging::from_env().install()?;
     let Some(namespace) = std::env::args().nth(1) else {
         return Err("name the namespace that has the lease of the replicas".into());

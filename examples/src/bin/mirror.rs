@@ -7,13 +7,14 @@
 
 use std::env;
 
-use kube::config::{Config, KubeConfigOptions};
-use steersman_cluster::Cluster;
+use steersman::{
+    kube::config::{Config, KubeConfigOptions},
+    prelude::*,
+};
 use steersman_examples::mirror;
-use steersman_runtime::{Logging, MainError, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), MainError> {
+async fn main() -> Result<(), steersman::Error> {
     Logging::from_env().install()?;
     let mut contexts = env::args().skip(1);
     let (Some(reference), Some(copy)) = (contexts.next(), contexts.next()) else {
@@ -31,7 +32,7 @@ async fn main() -> Result<(), MainError> {
     Ok(manager.run().await?)
 }
 
-async fn cluster(context: String) -> Result<Cluster, MainError> {
+async fn cluster(context: String) -> Result<Cluster, steersman::Error> {
     let options = KubeConfigOptions {
         context: Some(context.clone()),
         ..KubeConfigOptions::default()

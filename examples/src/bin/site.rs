@@ -8,11 +8,14 @@
 
 use std::{env, io::Write};
 
+use steersman::{
+    prelude::*,
+    runtime::{Election, disabled_by_args},
+};
 use steersman_examples::site;
-use steersman_runtime::{Election, Logging, MainError, Manager, disabled_by_args};
 
 #[tokio::main]
-async fn main() -> Result<(), MainError> {
+async fn main() -> Result<(), steersman::Error> {
     if env::args().any(|argument| argument == "--crd") {
         let definitions =
             serde_json::json!({"apiVersion": "v1", "kind": "List", "items": site::definitions()});

@@ -7,11 +7,11 @@
 
 use std::env;
 
+use steersman::prelude::*;
 use steersman_examples::tags;
-use steersman_runtime::{Logging, MainError, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), MainError> {
+async fn main() -> Result<(), steersman::Error> {
     Logging::from_env().install()?;
     let mut arguments = env::args().skip(1);
     let (Some(group), Some(kind), Some(team)) = (arguments.next(), arguments.next(), arguments.next()) else {

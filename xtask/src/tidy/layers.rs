@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Each crate with the crates of this workspace that it is allowed to depend on. Dev-dependencies are not checked.
-const MAY_KNOW: [(&str, &[&str]); 12] = [
+const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("steersman-core", &[]),
     ("steersman-queue", &["core"]),
     ("steersman-cache", &["core"]),
@@ -17,6 +17,11 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
     (
         "steersman-runtime",
         &["core", "queue", "cache", "cluster", "endpoints"],
+    ),
+    ("steersman-kit-derive", &[]),
+    (
+        "steersman-kit",
+        &["core", "cache", "cluster", "runtime", "kit-derive"],
     ),
     ("steersman-apiserver", &[]),
     ("steersman-assets", &[]),
@@ -27,7 +32,7 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
     ),
     (
         "steersman",
-        &["core", "queue", "cache", "cluster", "endpoints", "runtime"],
+        &["core", "queue", "cache", "cluster", "endpoints", "runtime", "kit"],
     ),
     ("xtask", &["assets"]),
 ];

@@ -12,6 +12,7 @@ use crate::{
     resource::Resource,
     selector::Selector,
     state::{Context, State},
+    store::Object,
     webhook::Client,
 };
 
@@ -53,7 +54,7 @@ pub(crate) struct Hook {
     pub(crate) review: &'static str,
 }
 
-/// What a hook calls.
+/// The code that a hook calls.
 pub(crate) enum Call {
     /// `None` if the configuration has no usable address.
     Webhook(Option<Client>),
@@ -146,6 +147,42 @@ pub(crate) fn is_exempt(resource: &Resource) -> bool {
         "admissionpolicybindings",
     ];
     resource.group == GROUP && kinds.iter().any(|kind| resource.plural.ends_with(kind))
+}
+
+/// Kinds that are answered and never stored; no hook is called for them.
+const REVIEWS: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// Returns a warning for each review that a rule of a configuration names.
+pub(crate) fn warnings(configuration: &Object) -> Vec<String> {
+    let list = |value: &Value, key: &str| {
+        value
+            .get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let webhooks = configuration.get("webhooks").and_then(Value::as_array);
+    let mut warnings = Vec::new();
+    for (index, webhook) in webhooks.into_iter().flatten().enumerate() {
+        for (place, rule) in list(webhook, "rules").iter().enumerate() {
+            let (groups, resources) = (list(rule, "apiGroups"), list(rule, "resources"));
+            for (group, resource) in REVIEWS {
+                if groups.contains(&json!(group)) && resources.contains(&json!(resource)) {
+                    warnings.push(format!(
+                        "webhooks[{index}].rules[{place}]: {resource}.{group} is excluded from admission webhooks; this rule will have no effect"
+                    ));
+                }
+            }
+        }
+    }
+    warnings
 }
 
 const GROUP: &str = "admissionregistration.k8s.io";

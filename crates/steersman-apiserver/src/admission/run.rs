@@ -7,13 +7,14 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use serde_json::Value;
 
 use super::{
-    Admit, Attributes, Outcome, Phase,
+    Admit, Attributes, GroupVersionKind, Outcome, Phase,
     hook::{Call, Hook},
     in_process::AdmissionRequest,
     review::{self, Unpatched},
     selection,
 };
 use crate::{
+    crd::conversion::{convert_one, has_webhook},
     policy::matching::Matched,
     server::Inner,
     status::{Failure, Result},
@@ -28,7 +29,7 @@ enum Rejection {
     Call(String),
 }
 
-/// What a hook answered.
+/// The answer of a hook.
 struct Admitted {
     /// The changed object, in the stored form.
     object: Option<Object>,
@@ -67,13 +68,12 @@ impl Admit {
             if is_again && !outcome.calls.outdated.contains(&hook.key()) {
                 continue;
             }
-            let selected = selection::select(hook, &attributes, &self.equivalents, self.namespace.as_deref());
-            let matched = match selected {
-                Ok(Some(matched)) => matched,
+            let (matched, shown) = match self.select(server, hook, &attributes).await {
+                Ok(Some(selected)) => selected,
                 Ok(None) => continue,
                 Err(failure) => return outcome.failed(failure),
             };
-            let answer = call(server, hook, &attributes, &matched, self.phase).await;
+            let answer = call(server, hook, &shown, &matched, self.phase).await;
             outcome.warnings.extend(answer.warnings);
             if let Some(object) = answer.object {
                 let shown = attributes.kind.shown(&attributes.target, &object);
@@ -100,21 +100,16 @@ impl Admit {
         let mut outcome = Outcome::default();
         let mut selected = Vec::new();
         for hook in self.hooks.iter() {
-            match selection::select(
-                hook,
-                &self.attributes,
-                &self.equivalents,
-                self.namespace.as_deref(),
-            ) {
-                Ok(Some(matched)) => selected.push((hook, matched)),
+            match self.select(server, hook, &self.attributes).await {
+                Ok(Some((matched, shown))) => selected.push((hook, matched, shown)),
                 Ok(None) => {}
                 Err(failure) => return outcome.failed(failure),
             }
         }
         let mut calls: FuturesUnordered<_> = selected
             .iter()
-            .map(|(hook, matched)| async move {
-                let answer = call(server, hook, &self.attributes, matched, self.phase).await;
+            .map(|(hook, matched, shown)| async move {
+                let answer = call(server, hook, shown, matched, self.phase).await;
                 (hook, answer)
             })
             .collect();
@@ -131,6 +126,35 @@ impl Admit {
             Some(failure) => outcome.failed(failure),
             None => outcome,
         }
+    }
+}
+
+impl Admit {
+    /// Decides whether a hook is called. Returns the version through which it is selected, and the write with its objects
+    /// in that version if a conversion webhook is needed for that.
+    async fn select(
+        &self,
+        server: &Arc<Inner>,
+        hook: &Hook,
+        attributes: &Attributes,
+    ) -> Result<Option<(Matched, Attributes)>> {
+        let namespace = self.namespace.as_deref();
+        let Some(matched) = selection::select(hook, attributes, &self.equivalents, namespace) else {
+            return Ok(None);
+        };
+        let mut shown = attributes.clone();
+        let versions = (attributes.target.version, matched.version);
+        if has_webhook(&matched.resource) && attributes.kind == GroupVersionKind::of(&attributes.target) {
+            for object in [&mut shown.object, &mut shown.old_object].into_iter().flatten() {
+                if let Value::Object(fields) = object {
+                    let converted = convert_one(server, &matched.resource, versions, fields.clone()).await;
+                    let converted = converted.map_err(|failure| Failure::internal(failure.message()))?;
+                    *object = GroupVersionKind::of(&matched).shown(&matched, &converted);
+                }
+            }
+        }
+        let is_met = selection::meets_conditions(hook, &shown, &matched)?;
+        Ok(is_met.then_some((matched, shown)))
     }
 }
 
@@ -176,7 +200,7 @@ async fn call(
                     response.map_err(|error| format!("received invalid webhook response: {error}"))
                 });
             match response {
-                Ok(response) => admitted(hook, attributes, matched, &request, response),
+                Ok(response) => admitted(server, hook, attributes, matched, &request, response).await,
                 Err(why) => Admitted::rejected(Rejection::Call(why)),
             }
         }
@@ -193,18 +217,19 @@ async fn call(
             };
             match verdict {
                 Err(denied) => Admitted::rejected(Rejection::Final(denied.failure(&hook.name))),
-                Ok(()) => changed(attributes, matched, object, Vec::new()),
+                Ok(()) => changed(server, attributes, matched, object, Vec::new()).await,
             }
         }
         Call::Validating(closure) => match closure(&AdmissionRequest::new(request)) {
             Err(denied) => Admitted::rejected(Rejection::Final(denied.failure(&hook.name))),
-            Ok(()) => changed(attributes, matched, None, Vec::new()),
+            Ok(()) => changed(server, attributes, matched, None, Vec::new()).await,
         },
     }
 }
 
 /// Reads a valid response and applies its patch.
-fn admitted(
+async fn admitted(
+    server: &Arc<Inner>,
     hook: &Hook,
     attributes: &Attributes,
     matched: &Matched,
@@ -219,11 +244,11 @@ fn admitted(
         };
     }
     if response.patch.is_empty() {
-        return changed(attributes, matched, None, response.warnings);
+        return changed(server, attributes, matched, None, response.warnings).await;
     }
     let object = request.get("object").filter(|object| !object.is_null());
     match review::patched(object, &response, &hook.name) {
-        Ok(object) => changed(attributes, matched, object, response.warnings),
+        Ok(object) => changed(server, attributes, matched, object, response.warnings).await,
         Err(Unpatched::Call(why)) => Admitted {
             warnings: response.warnings,
             ..Admitted::rejected(Rejection::Call(why))
@@ -236,15 +261,17 @@ fn admitted(
 }
 
 /// Decodes the object that a hook returned.
-fn changed(
+async fn changed(
+    server: &Arc<Inner>,
     attributes: &Attributes,
     matched: &Matched,
     object: Option<Value>,
     warnings: Vec<String>,
 ) -> Admitted {
-    let decoded: Result<Option<Object>> = object
-        .map(|object| selection::from_version(attributes, matched, object))
-        .transpose();
+    let decoded = match object {
+        Some(object) => decoded(server, attributes, matched, object).await.map(Some),
+        None => Ok(None),
+    };
     match decoded {
         Ok(object) => Admitted {
             object,
@@ -256,4 +283,20 @@ fn changed(
             ..Admitted::rejected(Rejection::Final(failure))
         },
     }
+}
+
+/// Decodes an object from the version that a hook got to the requested one.
+async fn decoded(
+    server: &Arc<Inner>,
+    attributes: &Attributes,
+    matched: &Matched,
+    object: Value,
+) -> Result<Object> {
+    let object = selection::from_version(attributes, matched, object)?;
+    if attributes.kind != GroupVersionKind::of(&attributes.target) {
+        return Ok(object);
+    }
+    let versions = (matched.version, attributes.target.version);
+    let converted = convert_one(server, &matched.resource, versions, object).await;
+    converted.map_err(|failure| Failure::internal(failure.message()))
 }

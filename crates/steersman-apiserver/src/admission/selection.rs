@@ -30,24 +30,17 @@ pub(crate) fn by_rules(
     hook.rules.iter().filter(|_| hook.is_equivalent).find_map(other)
 }
 
-/// Decides whether a hook is called for a write.
-///
-/// # Errors
-/// Returns the failure of match conditions that cannot be evaluated.
+/// Returns the resource and version through which a hook is selected by selectors and rules; conditions come later.
 pub(crate) fn select(
     hook: &Hook,
     attributes: &Attributes,
     equivalents: &[Target],
     namespace: Option<&Stored>,
-) -> Result<Option<Matched>> {
+) -> Option<Matched> {
     if !selects_namespace(hook, attributes, namespace) || !selects_object(hook, attributes) {
-        return Ok(None);
+        return None;
     }
-    let Some(matched) = by_rules(hook, attributes.operation, &attributes.target, equivalents) else {
-        return Ok(None);
-    };
-    let is_met = hook.conditions.is_empty() || conditions(hook, attributes, &matched)?;
-    Ok(is_met.then_some(matched))
+    by_rules(hook, attributes.operation, &attributes.target, equivalents)
 }
 
 fn selects_namespace(hook: &Hook, attributes: &Attributes, namespace: Option<&Stored>) -> bool {
@@ -70,7 +63,13 @@ fn selects_object(hook: &Hook, attributes: &Attributes) -> bool {
 }
 
 /// Evaluates the match conditions. One that is false excludes the write; an error is subject to the failure policy.
-fn conditions(hook: &Hook, attributes: &Attributes, matched: &Matched) -> Result<bool> {
+///
+/// # Errors
+/// Returns the failure of conditions that cannot be evaluated.
+pub(crate) fn meets_conditions(hook: &Hook, attributes: &Attributes, matched: &Matched) -> Result<bool> {
+    if hook.conditions.is_empty() {
+        return Ok(true);
+    }
     let shown = |object: &Option<Value>| {
         object
             .as_ref()

@@ -271,6 +271,33 @@ fn convert(cx: &mut Context<'_>, target: &Target, from: usize, to: usize, object
     }
 }
 
+/// Converts an object of a request to another version of its kind, outside the lock.
+///
+/// # Errors
+/// Returns the failure of the webhook.
+pub(crate) async fn convert_one(
+    server: &Arc<Inner>,
+    resource: &Arc<Resource>,
+    versions: (usize, usize),
+    mut object: Object,
+) -> Result<Object> {
+    let (from, to) = versions;
+    let Some(converter) = converter(resource).filter(|_| from != to) else {
+        return Ok(object);
+    };
+    object.remove("apiVersion");
+    object.remove("kind");
+    let conversion = Conversion {
+        converter: Arc::clone(converter),
+        resource: Arc::clone(resource),
+        from,
+        to,
+        objects: vec![object],
+    };
+    let converted = conversion.run(server).await?;
+    Ok(converted.into_iter().next().unwrap_or_default())
+}
+
 /// Converts stored objects to a version, by one call for each version in which they are stored.
 pub(crate) async fn convert_all(
     server: &Arc<Inner>,

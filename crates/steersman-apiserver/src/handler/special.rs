@@ -140,7 +140,7 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
     let account = Account {
         namespace: target.namespace.clone(),
         name: target.name.clone(),
-        uid: uid.clone(),
+        uid,
         node: node_of(cx, bound.as_ref(), &target.namespace),
         bound,
     };

@@ -52,7 +52,7 @@ impl Scopes {
         };
         let validations = Scope {
             variables: has_variables.then(BTreeMap::new),
-            ..conditions.clone()
+            ..conditions
         };
         let messages = Scope {
             has_authorizer: false,

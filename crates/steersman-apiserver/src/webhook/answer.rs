@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a webhook answered, read as the real server's client reads it.
+//! The answer of a webhook, read as the real server's client reads it.
 
 use bytes::Bytes;
 use http::{HeaderMap, header};

@@ -15,6 +15,7 @@ mod usage;
 use http::StatusCode;
 
 use crate::{
+    admission as hooks,
     handler::Target,
     state::Context,
     status::{Failure, Qualified, Result},
@@ -73,6 +74,9 @@ pub(crate) fn check_write(
     }
     if old.is_none() && resource.is("networking.k8s.io", "ingresses") {
         classes::warn_of_annotation(cx, object);
+    }
+    if hooks::is_configuration(resource) {
+        cx.warnings.extend(hooks::warnings(object));
     }
     security::check(cx, target, old, object)
 }

@@ -188,6 +188,9 @@ fn admitted(path: &str, query: &str, review: &Value) -> Value {
         "patch-unknown" => patch_of(json!([{"op": "add", "path": "/unknown", "value": 1}])),
         "patch-name" => patch_of(json!([{"op": "add", "path": "/metadata/name", "value": "other"}])),
         "patch-spec" => patch_of(json!([{"op": "add", "path": "/spec", "value": {"replicas": 4}}])),
+        "sidecar" => patch_of(
+            json!([{"op": "add", "path": "/spec/containers/-", "value": {"name": "sidecar", "image": "i"}}]),
+        ),
         "patch-untyped" => json!({"uid": request["uid"], "allowed": true, "patch": STANDARD.encode("[]")}),
         "patch-only-type" => json!({"uid": request["uid"], "allowed": true, "patchType": "JSONPatch"}),
         "patch-other-type" => with(
@@ -228,6 +231,9 @@ fn shown(query: &str, review: &Value) -> String {
 
 fn masked(value: &mut Value, key: &str) {
     match value {
+        Value::String(text) if text.starts_with("10.") && key.starts_with("clusterIP") => {
+            *text = "<address>".to_owned();
+        }
         Value::Object(fields) => {
             // Which manager wrote a field is the subject of other conversations.
             fields.remove("managedFields");

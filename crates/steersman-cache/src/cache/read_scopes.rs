@@ -78,6 +78,13 @@ impl ReadScopes {
             .collect()
     }
 
+    /// Returns true if a resource is declared in this scope with its metadata only.
+    fn is_metadata_only(&self, resource: &Resource, scope: Option<&Scope>) -> bool {
+        let mut declared = self.declared.get(resource).into_iter().flatten();
+        let found = declared.find(|declared| declared.scope.as_ref() == scope);
+        found.is_some_and(|declared| declared.wanted == ObjectDetail::Metadata)
+    }
+
     fn declares(&self, cache: &Cache, lease: &Lease, wanted: ObjectDetail) -> bool {
         let declared = self.declared.get(&lease.key.0).into_iter().flatten();
         declared
@@ -107,6 +114,11 @@ impl Opened {
             scopes,
             by_resource: Mutex::default(),
         }
+    }
+
+    /// Returns true if the scopes declare a resource with its metadata only.
+    pub(super) fn is_metadata_only(&self, resource: &Resource, scope: Option<&Scope>) -> bool {
+        self.scopes.is_metadata_only(resource, scope)
     }
 
     /// Returns the objects of an opened informer that is in sync for a namespace.

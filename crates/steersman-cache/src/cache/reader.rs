@@ -79,6 +79,15 @@ pub enum ReadError {
         /// The cause.
         reason: Arc<WatchError>,
     },
+    /// The [scopes](ReadScopes) of the reader declare only the metadata of the kind. A read of whole objects would make the
+    /// informer fetch and keep all of each object.
+    #[error(
+        "only the metadata of {resource} is watched; read it with `Client::metadata`, watch whole objects, or read live"
+    )]
+    MetadataOnly {
+        /// The kind that was asked for.
+        resource: Resource,
+    },
     /// The scope of the cache does not contain the namespace.
     #[error("{resource} is cached in namespace {cached} only, not in {asked}")]
     UnknownNamespace {
@@ -297,6 +306,11 @@ impl Reader {
         }
         if let Some((access, lease)) = self.opened.get(resource, scope, wanted) {
             return Ok(Some((access, Some(lease))));
+        }
+        if wanted == ObjectDetail::Whole && self.opened.is_metadata_only(resource, scope) {
+            return Err(ReadError::MetadataOnly {
+                resource: resource.clone(),
+            });
         }
         if !self.cache.is_running(resource, scope) && self.cache.is_absent(resource) {
             return Err(ReadError::Absent {

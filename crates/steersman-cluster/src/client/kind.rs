@@ -11,7 +11,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use steersman_cache::{ObjectDetail, ReadError, Resource, Scope, View};
+use steersman_cache::{Object, ObjectDetail, ReadError, Resource, Scope, View};
 use steersman_core::ObjectKey;
 
 use super::{
@@ -112,6 +112,29 @@ impl<K: DeserializeOwned + Send + Sync + 'static> KindClient<K> {
         let found = self.client.get_live(&call, form).await?;
         let decoded = found.map(|json| answer::decode(&call, &json)).transpose()?;
         Ok(decoded.map(Arc::new))
+    }
+
+    /// Returns the object with this key as the bytes that the server sent, without `managedFields`. Nothing is decoded until
+    /// the caller asks for it with [`Object::decoded`].
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), except that no object is undecodable.
+    pub async fn get_object(&self, key: &ObjectKey) -> Result<Option<Arc<Object>>, Error> {
+        self.check(key)?;
+        let call = || self.on("get", key);
+        if let Some(view) = self.view(key.namespace(), call).await? {
+            return Ok(view.get(key.namespace(), key.name()));
+        }
+        let (call, [form, _]) = (call(), self.forms());
+        let found = self.client.get_live(&call, form).await?;
+        let read = found.map(|json| Object::from_slice(&json)).transpose();
+        let object = read.map_err(|error| Error::Decode {
+            call: Box::new(call),
+            type_name: "Object",
+            path: ".".to_owned(),
+            reason: error.to_string(),
+        })?;
+        Ok(object.map(Arc::new))
     }
 
     /// As [`Client::get_required`].

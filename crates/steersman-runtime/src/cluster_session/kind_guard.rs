@@ -21,13 +21,13 @@ pub(crate) struct KindGuard {
 }
 
 impl KindGuard {
-    /// Follows the kind. `told` is notified of the end.
-    pub(crate) fn follow(mut presence: PresenceWatch, cx: &RunContext, told: &Arc<Notify>) -> Self {
+    /// Follows the kind. `ended` is notified of the end.
+    pub(crate) fn follow(mut presence: PresenceWatch, cx: &RunContext, ended: &Arc<Notify>) -> Self {
         let (handle, end) = StopHandle::new();
-        let (clock, told) = (Arc::clone(cx.clock()), Arc::clone(told));
+        let (clock, ended) = (Arc::clone(cx.clock()), Arc::clone(ended));
         // Read now, not in the task: the kind can be replaced before the task runs.
         let now = presence.now();
-        let following = cx.spawner().spawn("stay", async move {
+        let following = cx.spawner().spawn("kind guard", async move {
             let begun = match now.is_present() {
                 true => now,
                 // Other sources can enqueue keys before the kind is installed.
@@ -35,7 +35,7 @@ impl KindGuard {
             };
             presence.when(|now| is_over(&begun, now)).await;
             handle.stop_by(clock.now() + GRACE);
-            told.notify_one();
+            ended.notify_one();
         });
         Self {
             end,
@@ -50,7 +50,7 @@ impl KindGuard {
     }
 
     /// Waits until the deadline of the stop request has passed.
-    pub(super) async fn outstayed(&self) {
+    pub(super) async fn overdue(&self) {
         let deadline = self.end.requested().await;
         self.clock.sleep_until(deadline).await;
     }

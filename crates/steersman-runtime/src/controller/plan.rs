@@ -36,12 +36,17 @@ pub(crate) struct Plan<R: RequestKey> {
     pub(crate) primary: Option<Resource>,
     /// The primary resource and its scope (namespaced or cluster-scoped), if only a server knows the scope.
     pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
+    /// Makes the user's span of a reconcile.
+    span: Option<MakeSpan<R>>,
     /// State of the reconciler for each key, if it consists of several handlers.
     memory: Option<Arc<dyn Memory<R>>>,
     /// Counts the replays.
     replays: watch::Sender<u64>,
     is_running: AtomicBool,
 }
+
+/// Makes a span for the reconcile of a key.
+pub(crate) type MakeSpan<R> = Arc<dyn Fn(&R) -> tracing::Span + Send + Sync>;
 
 /// State that several handlers keep for each key, beside the queue.
 pub(crate) trait Memory<R>: Send + Sync {
@@ -60,16 +65,35 @@ impl Drop for OnlyRun<'_> {
     }
 }
 
+/// The parts of a plan.
+pub(crate) struct PlanParts<R: RequestKey> {
+    pub(crate) name: Arc<str>,
+    pub(crate) home: Cluster,
+    pub(crate) sources: Vec<AnySource<R>>,
+    pub(crate) reconciler: BoxReconciler<R>,
+    pub(crate) options: Options,
+    pub(crate) queue: steersman_queue::Options<R>,
+    pub(crate) primary: Option<Resource>,
+    pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
+    pub(crate) span: Option<MakeSpan<R>>,
+    pub(crate) memory: Option<Arc<dyn Memory<R>>>,
+}
+
 impl<R: RequestKey> Plan<R> {
-    pub(crate) fn new(
-        (name, home): (Arc<str>, Cluster),
-        sources: Vec<AnySource<R>>,
-        reconciler: BoxReconciler<R>,
-        (options, queue): (Options, steersman_queue::Options<R>),
-        series: Arc<LateSeries>,
-        primary: Option<Resource>,
-        unknown_scope: Option<(Resource, Namespaced)>,
-    ) -> Self {
+    pub(crate) fn new(parts: PlanParts<R>) -> Self {
+        let PlanParts {
+            name,
+            home,
+            sources,
+            reconciler,
+            options,
+            queue,
+            primary,
+            unknown_scope,
+            span,
+            memory,
+        } = parts;
+        let series = Arc::<LateSeries>::default();
         let queue = queue
             .named(&name)
             .paused()
@@ -84,15 +108,18 @@ impl<R: RequestKey> Plan<R> {
             series,
             primary,
             unknown_scope,
-            memory: None,
+            span,
+            memory,
             replays: watch::Sender::default(),
             is_running: AtomicBool::new(false),
         }
     }
 
-    /// Sets the per-key state of a reconciler that consists of several handlers.
-    pub(crate) fn remembering(self, memory: Option<Arc<dyn Memory<R>>>) -> Self {
-        Self { memory, ..self }
+    /// Returns the span of a reconcile: the user's within `outer`, or `outer` if there is none or the log filter disables
+    /// it.
+    pub(crate) fn span_in(&self, outer: tracing::Span, key: &R) -> tracing::Span {
+        let inner = self.span.as_ref().map(|span| outer.in_scope(|| span(key)));
+        inner.filter(|inner| !inner.is_disabled()).unwrap_or(outer)
     }
 
     /// Removes all matching keys and returns how many were queued.

@@ -63,7 +63,7 @@ pub(crate) struct Circumstances {
     pub(crate) seed: u64,
     pub(crate) keeper: Arc<LeadershipKeeper>,
     pub(crate) warm: watch::Receiver<bool>,
-    pub(crate) standings: StatusRegistry,
+    pub(crate) statuses: StatusRegistry,
     pub(crate) overdue: Overdue,
 }
 
@@ -76,7 +76,7 @@ impl Campaign {
         let (orders, receiver) = watch::channel(Order::Contend);
         let (done, ended) = oneshot::channel();
         let place = run
-            .standings
+            .statuses
             .place(&format!("lease {}/{}", settings.namespace, settings.lease));
         place.set_cluster(settings.cluster.name().as_str());
         let (settings, figures) = (settings.clone(), figures.clone());

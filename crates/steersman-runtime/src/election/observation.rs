@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_8_who_is_cold_leaves_it_to_others_for_a_time() {
+    fn guarantee_8_a_cold_replica_waits_before_it_takes_the_lease() {
         let mut sight = LeaseObservation::default();
         assert_eq!(sight.turn(&cold(), at(10)), Turn::Wait(at(15)));
         assert_eq!(sight.turn(&warm(), at(11)), Turn::Take);

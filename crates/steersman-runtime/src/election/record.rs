@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_the_rest_is_left_alone() {
+    fn a_record_is_read_as_written_and_other_fields_are_kept() {
         let record = Record {
             holder: "me".to_owned(),
             seconds: 15,

@@ -53,7 +53,7 @@ impl Inner {
     fn unsynced_caches(&self) -> BTreeSet<String> {
         let mut missing: BTreeSet<String> = self.awaited.all().into_iter().collect();
         let default_cluster = self.default_cluster.as_ref();
-        let Some(cluster) = default_cluster.and_then(|name| self.surroundings.clusters().get(name)) else {
+        let Some(cluster) = default_cluster.and_then(|name| self.runtime.clusters().get(name)) else {
             return missing;
         };
         let named: Vec<Resource> = self
@@ -92,7 +92,7 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
     let is_early = |runnable: &BoxRunnable| !is_contested || runnable.run_policy() != RunPolicy::Leadership;
     let runnables = inner.runnables().into_iter().filter(is_early);
     let wanted = runnables.flat_map(|runnable| runnable.caches());
-    let mut filling = CacheSync::start(wanted, inner.surroundings.clusters());
+    let mut filling = CacheSync::start(wanted, inner.runtime.clusters());
     let _waiting = Waiting(&inner.awaited);
     // One warning for each reason, because several kinds can have the same.
     let mut said = BTreeSet::new();
@@ -113,7 +113,7 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
     tokio::select! {
         biased;
         () = filling.filled(|names| *inner.awaited.lock() = names, missing) => {}
-        () = inner.surroundings.clock().sleep_until(deadline) => {
+        () = inner.runtime.clock().sleep_until(deadline) => {
             let late = inner.awaited.all();
             tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");
         }

@@ -15,8 +15,8 @@ use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
 use steersman_core::{Clock, MonotonicTime, Random, Spawner, Task, TokioClock};
 use steersman_endpoints::{
-    BindError, CheckError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RouteError, Routes,
-    Server,
+    BindError, CheckError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RegistrationGuard,
+    RouteError, Routes, Server,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -38,6 +38,7 @@ use crate::{
 pub struct ManagerBuilder {
     clusters: Vec<Cluster>,
     without_cluster: bool,
+    field_manager: Option<String>,
     controllers: Options,
     disabled: BTreeSet<String>,
     grace: Duration,
@@ -46,6 +47,8 @@ pub struct ManagerBuilder {
     ready_before_sync: bool,
     stuck_after: Option<Duration>,
     health: Option<SocketAddr>,
+    liveness_path: String,
+    readiness_path: String,
     metrics: Option<ServerOptions>,
     clock: Option<Arc<dyn Clock>>,
     seed: Option<u64>,
@@ -97,6 +100,7 @@ impl ManagerBuilder {
         Self {
             clusters: Vec::new(),
             without_cluster: false,
+            field_manager: None,
             controllers: Options::new(),
             disabled: BTreeSet::new(),
             grace: Duration::from_secs(30),
@@ -105,6 +109,8 @@ impl ManagerBuilder {
             ready_before_sync: false,
             stuck_after: None,
             health: None,
+            liveness_path: "/healthz".to_owned(),
+            readiness_path: "/readyz".to_owned(),
             metrics: None,
             clock: None,
             seed: None,
@@ -123,6 +129,16 @@ impl ManagerBuilder {
     /// Builds a manager without a default cluster. Controllers have to name one.
     pub fn without_cluster(mut self) -> Self {
         self.without_cluster = true;
+        self
+    }
+
+    /// Field manager of writes outside of controllers: by [`Manager::client`], and by the clients of the default cluster if
+    /// the manager connects to it. Choose a stable name, such as the name of the operator. Default: none, so that a write
+    /// that needs one is an error; a cluster that you add has its own
+    /// [setting](steersman_cluster::ClusterBuilder::field_manager). A controller writes with its
+    /// [own](crate::Builder::field_manager), which is its name by default.
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.field_manager = Some(name.into());
         self
     }
 
@@ -176,9 +192,21 @@ impl ManagerBuilder {
         self
     }
 
-    /// Serves `/healthz` and `/readyz` at this address. Default: not served.
+    /// Serves the probes, `/healthz` and `/readyz`, at this address. Default: not served.
     pub fn health(mut self, address: SocketAddr) -> Self {
         self.health = Some(address);
+        self
+    }
+
+    /// Path of the liveness probe. Each of its checks has a path below it. Default: `/healthz`.
+    pub fn liveness_path(mut self, path: impl Into<String>) -> Self {
+        self.liveness_path = path.into();
+        self
+    }
+
+    /// Path of the readiness probe. Each of its checks has a path below it. Default: `/readyz`.
+    pub fn readiness_path(mut self, path: impl Into<String>) -> Self {
+        self.readiness_path = path.into();
         self
     }
 
@@ -189,7 +217,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Clock of the manager. Default: the system clock.
+    /// Clock of the manager, and of the cluster that it connects to by default. A cluster that is [passed in](Self::cluster) keeps
+    /// its own clock. Default: the system clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
@@ -211,37 +240,24 @@ impl ManagerBuilder {
     ///
     /// # Errors
     /// When no cluster is found, or an address cannot be bound.
-    pub async fn build(self) -> Result<Manager, BuildError> {
-        let clock = self.clock.unwrap_or_else(|| Arc::new(TokioClock::new()));
-        let spawner = self.spawner.unwrap_or_else(Spawner::current);
+    pub async fn build(mut self) -> Result<Manager, BuildError> {
+        let clock = self.clock.take().unwrap_or_else(|| Arc::new(TokioClock::new()));
+        let spawner = self.spawner.take().unwrap_or_else(Spawner::current);
         let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
-        let mut clusters = self.clusters;
-        if clusters.is_empty() && !self.without_cluster {
-            let inferred = Cluster::builder(ClusterName::default())
-                .clock(Arc::clone(&clock))
-                .build()
-                .await;
-            clusters.push(inferred.map_err(BuildError::Connect)?);
-        }
+        let clusters = self.connect(&clock).await?;
         let default_cluster = clusters.first().map(|cluster| cluster.name().clone());
-        let surroundings = RuntimeContext::new(Arc::clone(&clock), Arc::clone(&random), spawner);
-        let surroundings = surroundings
+        let runtime = RuntimeContext::new(Arc::clone(&clock), Arc::clone(&random), spawner);
+        let runtime = runtime
             .with_fill_limit(self.barrier)
             .with_default_cluster(default_cluster.clone());
-        let surroundings = Arc::new(surroundings);
-        let election = self.election.map(|election| {
-            let settings = election.settle(clusters.first())?;
-            Ok::<_, ElectionError>(Contested {
-                settings,
-                seed: random.next_u64(),
-                figures: Figures::default(),
-            })
-        });
+        let runtime = Arc::new(runtime);
+        let election = self.election.take();
+        let election = election.map(|election| Contested::new(election, clusters.first(), &random));
         let election = election.transpose()?;
         let replica = election
             .as_ref()
             .map(|election| election.settings.identity.clone());
-        surroundings
+        runtime
             .statuses()
             .set_replica(&replica.unwrap_or_else(crate::election::host));
         let (own_leases, election) = match election {
@@ -249,67 +265,122 @@ impl ManagerBuilder {
             election => (None, election),
         };
         for cluster in clusters {
-            surroundings.clusters().insert(cluster)?;
+            runtime.clusters().insert(cluster)?;
         }
-        let (healthz, readyz, metrics) = (Checks::new(), Checks::new(), MetricsRegistry::new());
-        let mut registered = vec![
-            metrics.register_process(),
-            metrics.register(|registry| surroundings.metrics().register(registry)),
-            metrics.register(|registry| collect::register(&surroundings, registry)),
-        ];
-        if let Some(Contested {
-            settings, figures, ..
-        }) = &election
-        {
-            registered.push(metrics.register(|registry| figures.register(&settings.lease, registry)));
-        }
-        let overdue = Overdue::default();
-        if own_leases.is_some() || election.is_some() {
-            let overdue = overdue.clone();
-            registered.extend(healthz.add_sync("leader-election", move || overdue.check()));
-        }
-        let warmth = Arc::new(Warmth::new());
-        let awaited = Awaited::default();
-        let caches = Caches::default();
-        own_checks(&readyz, &surroundings, &caches, &warmth);
-        if self.ready_before_sync {
-            for check in ["caches", "runnables", "warm"] {
-                readyz.hide(check);
-            }
-        }
-        if let Some(limit) = self.stuck_after {
-            let stuck = Stuck::new(limit, &clock, surroundings.statuses(), &awaited);
-            registered.extend(healthz.add_sync("stuck", move || stuck.check()));
-        }
-        let mut routes = Routes::new();
-        healthz.mount(&mut routes, "/healthz")?;
-        readyz.mount(&mut routes, "/readyz")?;
+        let metrics = MetricsRegistry::new();
+        let mut registered = register(&metrics, &runtime, election.as_ref());
+        let probes = Probes::new(&self, &runtime, own_leases.is_some() || election.is_some());
+        registered.extend(probes.registered);
+        let routes = self.mount(&probes.healthz, &probes.readyz)?;
         let endpoints = Endpoints::bind(self.health, routes, self.metrics, &metrics, &clock)?;
         let inner = Arc::new(Inner {
-            surroundings,
+            runtime,
             default_cluster,
+            field_manager: self.field_manager.map(Into::into),
             controllers: self.controllers,
             disabled: self.disabled,
             grace: self.grace,
             barrier: self.barrier,
-            awaited,
-            healthz,
-            readyz,
+            awaited: probes.awaited,
+            healthz: probes.healthz,
+            readyz: probes.readyz,
             metrics,
             endpoints,
             leadership: watch::Sender::new(None),
             election,
             own_leases,
             leads: Leads::default(),
-            overdue,
-            warmth,
+            overdue: probes.overdue,
+            warmth: probes.warmth,
             registry: Mutex::default(),
             leaving: Default::default(),
             changed: watch::Sender::new(()),
             _registered: registered,
         });
-        caches.set(&inner);
+        probes.caches.set(&inner);
         Ok(Manager(inner))
+    }
+
+    /// Returns the clusters that were added, or connects to the default cluster.
+    async fn connect(&mut self, clock: &Arc<dyn Clock>) -> Result<Vec<Cluster>, BuildError> {
+        let mut clusters = std::mem::take(&mut self.clusters);
+        if clusters.is_empty() && !self.without_cluster {
+            let inferred = Cluster::builder(ClusterName::default()).clock(Arc::clone(clock));
+            let inferred = match &self.field_manager {
+                Some(name) => inferred.field_manager(name),
+                None => inferred,
+            };
+            clusters.push(inferred.build().await.map_err(BuildError::Connect)?);
+        }
+        Ok(clusters)
+    }
+
+    fn mount(&self, healthz: &Checks, readyz: &Checks) -> Result<Routes, RouteError> {
+        let mut routes = Routes::new();
+        healthz.mount(&mut routes, &self.liveness_path)?;
+        readyz.mount(&mut routes, &self.readiness_path)?;
+        Ok(routes)
+    }
+}
+
+/// Registers the metrics of a manager.
+fn register(
+    metrics: &MetricsRegistry,
+    runtime: &Arc<RuntimeContext>,
+    election: Option<&Contested>,
+) -> Vec<RegistrationGuard> {
+    let mut registered = vec![
+        metrics.register_process(),
+        metrics.register(|registry| runtime.metrics().register(registry)),
+        metrics.register(|registry| collect::register(runtime, registry)),
+    ];
+    if let Some(Contested {
+        settings, figures, ..
+    }) = election
+    {
+        registered.push(metrics.register(|registry| figures.register(&settings.lease, registry)));
+    }
+    registered
+}
+
+/// The probes of a manager, and the state that its checks read.
+struct Probes {
+    healthz: Checks,
+    readyz: Checks,
+    warmth: Arc<Warmth>,
+    awaited: Awaited,
+    caches: Caches,
+    overdue: Overdue,
+    registered: Vec<RegistrationGuard>,
+}
+
+impl Probes {
+    fn new(builder: &ManagerBuilder, runtime: &Arc<RuntimeContext>, is_elected: bool) -> Self {
+        let probes = Self {
+            healthz: Checks::new(),
+            readyz: Checks::new(),
+            warmth: Arc::new(Warmth::new()),
+            awaited: Awaited::default(),
+            caches: Caches::default(),
+            overdue: Overdue::default(),
+            registered: Vec::new(),
+        };
+        let (healthz, mut registered) = (&probes.healthz, Vec::new());
+        if is_elected {
+            let overdue = probes.overdue.clone();
+            registered.extend(healthz.add_sync("leader-election", move || overdue.check()));
+        }
+        own_checks(&probes.readyz, runtime, &probes.caches, &probes.warmth);
+        if builder.ready_before_sync {
+            for check in ["caches", "runnables", "warm"] {
+                probes.readyz.hide(check);
+            }
+        }
+        if let Some(limit) = builder.stuck_after {
+            let stuck = Stuck::new(limit, runtime.clock(), runtime.statuses(), &probes.awaited);
+            registered.extend(healthz.add_sync("stuck", move || stuck.check()));
+        }
+        Self { registered, ..probes }
     }
 }
 
@@ -320,15 +391,29 @@ pub(crate) struct Contested {
     pub(super) figures: Figures,
 }
 
+impl Contested {
+    fn new(
+        election: Election,
+        default_cluster: Option<&Cluster>,
+        random: &Random,
+    ) -> Result<Self, ElectionError> {
+        Ok(Self {
+            settings: election.settle(default_cluster)?,
+            seed: random.next_u64(),
+            figures: Figures::default(),
+        })
+    }
+}
+
 /// Adds the checks that make `/readyz` name each runnable that is not ready, with the reason.
-fn own_checks(readyz: &Checks, surroundings: &Arc<RuntimeContext>, caches: &Caches, warmth: &Arc<Warmth>) {
-    let standings = surroundings.statuses().clone();
+fn own_checks(readyz: &Checks, runtime: &Arc<RuntimeContext>, caches: &Caches, warmth: &Arc<Warmth>) {
+    let statuses = runtime.statuses().clone();
     let running = readyz.add_sync("runnables", move || {
-        let all = standings.all();
+        let all = statuses.all();
         let not_ready: Vec<String> = all
             .iter()
-            .filter(|(_, standing)| !RunnableStatus::is_ready(standing))
-            .map(|(name, standing)| format!("{name}: {standing}"))
+            .filter(|(_, status)| !RunnableStatus::is_ready(status))
+            .map(|(name, status)| format!("{name}: {status}"))
             .collect();
         if not_ready.is_empty() {
             Ok(())
@@ -338,7 +423,7 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RuntimeContext>, caches: &Cach
     });
     let caches = caches.clone();
     let caches = readyz.add_sync("caches", move || caches.check());
-    add_details(readyz, surroundings);
+    add_details(readyz, runtime);
     let warmth = Arc::clone(warmth);
     let warm = readyz.add_sync("warm", move || warmth.check());
     // The names are free: these are the first checks.
@@ -349,10 +434,10 @@ fn own_checks(readyz: &Checks, surroundings: &Arc<RuntimeContext>, caches: &Cach
 
 /// Adds the status of each cluster, kind and runnable to `/readyz`, for information only. It does not affect the result: an
 /// unreachable cluster must not make the work on other clusters unready, and runnables that need it fail their own check.
-fn add_details(readyz: &Checks, surroundings: &RuntimeContext) {
-    let (fleet, standings) = (surroundings.clusters().clone(), surroundings.statuses().clone());
+fn add_details(readyz: &Checks, runtime: &RuntimeContext) {
+    let (cluster_set, statuses) = (runtime.clusters().clone(), runtime.statuses().clone());
     readyz.add_details(move || {
-        let clusters = fleet.all_and_leaving().into_iter();
+        let clusters = cluster_set.all_and_leaving().into_iter();
         let clusters = clusters.flat_map(|cluster| {
             let mut kinds: Vec<String> = cluster
                 .presences()
@@ -362,8 +447,8 @@ fn add_details(readyz: &Checks, surroundings: &RuntimeContext) {
             kinds.sort();
             std::iter::once(format!("cluster {}: {}", cluster.name(), cluster.state())).chain(kinds)
         });
-        let runnables = standings.all().into_iter();
-        let runnables = runnables.map(|(name, standing)| format!("runnable {name}: {standing}"));
+        let runnables = statuses.all().into_iter();
+        let runnables = runnables.map(|(name, status)| format!("runnable {name}: {status}"));
         clusters.chain(runnables).collect()
     });
 }

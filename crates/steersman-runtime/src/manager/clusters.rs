@@ -28,25 +28,26 @@ impl Manager {
     /// When the manager was built without one, or it was removed.
     pub fn cluster(&self) -> Result<Cluster, AddError> {
         let name = self.0.default_cluster.as_ref().ok_or(AddError::NoCluster)?;
-        self.0
-            .surroundings
-            .clusters()
-            .get(name)
-            .ok_or(AddError::NoCluster)
+        self.0.runtime.clusters().get(name).ok_or(AddError::NoCluster)
     }
 
-    /// Returns a client of the default cluster.
+    /// Returns a client of the default cluster. It writes with the [field manager](crate::ManagerBuilder::field_manager) of
+    /// the manager, or with that of the cluster if the manager has none. Its writes are not fenced.
     ///
     /// # Errors
     /// When there is no default cluster.
     pub fn client(&self) -> Result<Client, AddError> {
-        Ok(self.cluster()?.client())
+        let client = self.cluster()?.client();
+        Ok(match &self.0.field_manager {
+            Some(name) => client.field_manager(name),
+            None => client,
+        })
     }
 
     /// Returns the cluster of this name.
     #[must_use]
     pub fn cluster_named(&self, name: &ClusterName) -> Option<Cluster> {
-        self.0.surroundings.clusters().get(name)
+        self.0.runtime.clusters().get(name)
     }
 
     /// Adds a cluster. Controllers that work on every cluster start to work on it at once. When the manager stops,
@@ -60,7 +61,7 @@ impl Manager {
             let name = cluster.name().to_string();
             return Err(AddError::Stopping { name });
         }
-        self.0.surroundings.clusters().insert(cluster)?;
+        self.0.runtime.clusters().insert(cluster)?;
         drop(registry);
         self.0.changed.send_replace(());
         Ok(())
@@ -80,25 +81,25 @@ impl Manager {
     /// # Cancel safety
     /// Dropping the future closes the cluster at once.
     pub async fn remove_cluster(&self, name: &ClusterName, grace: Duration) -> Result<(), RemoveError> {
-        let clock = self.0.surroundings.clock();
+        let clock = self.0.runtime.clock();
         let deadline = clock.now() + grace;
-        let departure = self.0.depart(name, deadline);
-        let departing = Departing(departure.ok_or_else(|| RemoveError::Unknown { name: name.clone() })?);
-        departing.0.cluster().drain();
+        let removal = self.0.remove(name, deadline);
+        let removal = ClosedOnDrop(removal.ok_or_else(|| RemoveError::Unknown { name: name.clone() })?);
+        removal.0.cluster().drain();
         tokio::select! {
             biased;
-            () = departing.0.vacated() => {}
+            () = removal.0.vacated() => {}
             () = clock.sleep_until(deadline) => {}
         }
-        last_events::write(std::slice::from_ref(departing.0.cluster()), clock, deadline).await;
+        last_events::write(std::slice::from_ref(removal.0.cluster()), clock, deadline).await;
         Ok(())
     }
 }
 
 /// Closes a removed cluster, on drop.
-struct Departing(ClusterRemoval);
+struct ClosedOnDrop(ClusterRemoval);
 
-impl Drop for Departing {
+impl Drop for ClosedOnDrop {
     fn drop(&mut self) {
         let cluster = self.0.cluster();
         cluster.close(format!("cluster {} was removed", cluster.name()));
@@ -108,9 +109,9 @@ impl Drop for Departing {
 impl Inner {
     /// Removes a cluster and the runnables that require it, under one lock. A new cluster of the same name can be added
     /// only after both.
-    fn depart(&self, cluster: &ClusterName, deadline: MonotonicTime) -> Option<ClusterRemoval> {
+    fn remove(&self, cluster: &ClusterName, deadline: MonotonicTime) -> Option<ClusterRemoval> {
         let mut registry = self.lock();
-        let departure = self.surroundings.clusters().depart(cluster)?;
+        let removal = self.runtime.clusters().begin_removal(cluster)?;
         let Registry {
             runnables,
             disabled,
@@ -127,6 +128,6 @@ impl Inner {
         });
         drop(registry);
         self.changed.send_replace(());
-        Some(departure)
+        Some(removal)
     }
 }

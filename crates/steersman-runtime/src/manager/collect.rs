@@ -15,17 +15,17 @@ use steersman_cluster::{Cluster, ClusterState, EventCounts, RequestCount};
 use steersman_core::Presence;
 
 /// Registers the collector.
-pub(super) fn register(surroundings: &Arc<RuntimeContext>, registry: &mut Registry) {
+pub(super) fn register(runtime: &Arc<RuntimeContext>, registry: &mut Registry) {
     registry.register_collector(Box::new(Collected {
-        fleet: surroundings.clusters().clone(),
-        standings: surroundings.statuses().clone(),
+        cluster_set: runtime.clusters().clone(),
+        statuses: runtime.statuses().clone(),
     }));
 }
 
 #[derive(Debug)]
 struct Collected {
-    fleet: ClusterSet,
-    standings: StatusRegistry,
+    cluster_set: ClusterSet,
+    statuses: StatusRegistry,
 }
 
 /// A metric of an informer: name, help, type and value.
@@ -169,7 +169,7 @@ impl Informed {
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         // A cluster that is being removed is included until it is closed.
-        let clusters = self.fleet.all_and_leaving();
+        let clusters = self.cluster_set.all_and_leaving();
         states(&clusters, &mut encoder)?;
         self.caches(&clusters, &mut encoder)?;
         requests(&clusters, &mut encoder)?;
@@ -206,8 +206,8 @@ impl Collected {
         let help = "Status of a runnable: 1 for its current state";
         let mut metric =
             encoder.encode_descriptor("steersman_runnable_state", help, None, MetricType::Gauge)?;
-        for (name, standing) in self.standings.all() {
-            let state = match standing {
+        for (name, status) in self.statuses.all() {
+            let state = match status {
                 RunnableStatus::Ready => "ready",
                 RunnableStatus::Dormant { .. } => "dormant",
                 RunnableStatus::Impaired { .. } => "impaired",

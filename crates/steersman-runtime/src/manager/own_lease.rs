@@ -26,7 +26,7 @@ pub(super) struct OwnLease {
     inner: BoxRunnable,
     settings: Settings,
     figures: Figures,
-    standings: StatusRegistry,
+    statuses: StatusRegistry,
     overdue: Overdue,
     leads: Leads,
     _registered: RegistrationGuard,
@@ -73,7 +73,8 @@ impl OwnLease {
     pub(super) fn new(
         inner: BoxRunnable,
         settings: &Settings,
-        (standings, overdue): (&StatusRegistry, &Overdue),
+        statuses: &StatusRegistry,
+        overdue: &Overdue,
         metrics: &MetricsRegistry,
         leads: &Leads,
     ) -> Self {
@@ -84,7 +85,7 @@ impl OwnLease {
             inner,
             settings,
             figures,
-            standings: standings.clone(),
+            statuses: statuses.clone(),
             overdue: overdue.clone(),
             leads: leads.clone(),
         }
@@ -99,7 +100,7 @@ impl OwnLease {
             seed: cx.random().next_u64(),
             keeper: Arc::clone(&keeper),
             warm: is_warm,
-            standings: self.standings.clone(),
+            statuses: self.statuses.clone(),
             overdue: self.overdue.clone(),
         };
         let campaign = Campaign::start(&self.settings, &self.figures, circumstances);
@@ -164,7 +165,7 @@ impl Contest<'_> {
         let warm = &self.warm;
         let warming = async {
             self.own
-                .standings
+                .statuses
                 .when_settled(|settled| settled.contains(name))
                 .await;
             warm.send_replace(true);

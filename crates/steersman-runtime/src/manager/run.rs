@@ -17,11 +17,12 @@ use crate::{
 pub(super) async fn run(
     inner: &Arc<Inner>,
     // Held to the end: everything that runs ends with it, also if this future is dropped.
-    (_handle, stop): (StopHandle, Stop),
+    _handle: StopHandle,
+    stop: Stop,
     asked: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let clock = Arc::clone(inner.surroundings.clock());
-    let mut endpoints = inner.endpoints.serve(inner.surroundings.spawner())?;
+    let clock = Arc::clone(inner.runtime.clock());
+    let mut endpoints = inner.endpoints.serve(inner.runtime.spawner())?;
     let (keeper, leadership) = LeadershipKeeper::new();
     let keeper = Arc::new(keeper);
     if inner.own_leases.is_none() {
@@ -29,14 +30,14 @@ pub(super) async fn run(
         inner.leadership.send_replace(Some(leadership.clone()));
     }
     let mut campaign = campaign(inner, &keeper)?;
-    let mut supervisor = Supervisor::new(&inner.surroundings, &inner.leaving);
+    let mut supervisor = Supervisor::new(&inner.runtime, &inner.leaving);
     // Held to the end too: a caller that handles signals in this future does so during shutdown.
     let mut asked = pin!(asked);
     let ended = tokio::select! {
         biased;
         () = &mut asked => Ok(()),
         error = endpoints.failed() => Err(error),
-        result = work(inner, (&keeper, &leadership, campaign.as_mut()), &mut supervisor, &stop) => result,
+        result = work(inner, &keeper, &leadership, campaign.as_mut(), &mut supervisor, &stop) => result,
         () = inner.warmth.keep(inner) => Ok(()),
     };
     inner.lock().state = State::Stopping;
@@ -44,7 +45,7 @@ pub(super) async fn run(
         campaign.abstain();
     }
     let deadline = clock.now() + inner.grace;
-    let unfinished = wind_down(inner, (&keeper, campaign), &mut supervisor, deadline).await;
+    let unfinished = wind_down(inner, &keeper, campaign, &mut supervisor, deadline).await;
     for Failure { name, error } in supervisor.unheard() {
         tracing::error!(name, error = %error_chain(&*error), "failed after the run was to end");
     }
@@ -84,11 +85,11 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
         return Ok(None);
     };
     let circumstances = Circumstances {
-        clock: Arc::clone(inner.surroundings.clock()),
+        clock: Arc::clone(inner.runtime.clock()),
         seed: election.seed,
         keeper: Arc::clone(keeper),
         warm: inner.warmth.is_warm(),
-        standings: inner.surroundings.statuses().clone(),
+        statuses: inner.runtime.statuses().clone(),
         overdue: inner.overdue.clone(),
     };
     let campaign = Campaign::start(&election.settings, &election.figures, circumstances);
@@ -98,17 +99,24 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
 /// Starts everything, and supervises it until something fails.
 async fn work(
     inner: &Arc<Inner>,
-    (keeper, leadership, mut campaign): (&LeadershipKeeper, &Leadership, Option<&mut Campaign>),
+    keeper: &LeadershipKeeper,
+    leadership: &Leadership,
+    mut campaign: Option<&mut Campaign>,
     supervisor: &mut Supervisor,
     stop: &Stop,
 ) -> Result<(), RunError> {
     inner.warn_of_unknown_names();
-    let clock = inner.surroundings.clock();
+    let clock = inner.runtime.clock();
     let deadline = clock.now() + inner.barrier;
-    let due = (stop, deadline);
     // Caches wait for the first step of these runnables, which waits for their tasks from an earlier run.
     supervisor.rid_of(RunPolicy::NoCaches).await;
-    start_phase(inner, supervisor, RunPolicy::NoCaches, (leadership, None), due).await;
+    let start = Start {
+        leadership,
+        term: None,
+        stop,
+        deadline,
+    };
+    start_phase(inner, supervisor, RunPolicy::NoCaches, start).await;
     let filling = tokio::select! {
         biased;
         failure = failed(supervisor) => return Err(failure),
@@ -138,8 +146,12 @@ async fn work(
             Some((_, deadline)) => *deadline,
             None => clock.now() + inner.barrier,
         };
-        let due = (stop, deadline);
-        start_due(inner, supervisor, (leadership, term.as_ref()), due).await;
+        let start = Start {
+            term: term.as_ref(),
+            deadline,
+            ..start
+        };
+        start_due(inner, supervisor, start).await;
         first = None;
         tokio::select! {
             biased;
@@ -151,7 +163,7 @@ async fn work(
                 return Err(error);
             }
             _ = changed.changed() => {}
-            () = turn(leadership, term.as_ref()) => {}
+            () = term_changed(leadership, term.as_ref()) => {}
         }
     }
 }
@@ -174,7 +186,7 @@ async fn lost(inner: &Inner, campaign: &mut Option<&mut Campaign>) -> RunError {
 }
 
 /// Waits until this term ends, or until a term begins.
-async fn turn(leadership: &Leadership, term: Option<&Term>) {
+async fn term_changed(leadership: &Leadership, term: Option<&Term>) {
     match term {
         Some(term) => term.ended().await,
         None => drop(leadership.term().await),
@@ -183,19 +195,23 @@ async fn turn(leadership: &Leadership, term: Option<&Term>) {
 
 /// Stops the runnables that need leadership, without a delay: their writes are fenced.
 async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
-    let now = inner.surroundings.clock().now();
+    let now = inner.runtime.clock().now();
     // Without a delay, no runnable counts as late.
     let _none = supervisor.stop(now, |needs| needs == RunPolicy::Leadership).await;
 }
 
+/// The leadership, the stop request and the caches of runnables that start.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    leadership: &'a Leadership,
+    term: Option<&'a Term>,
+    stop: &'a Stop,
+    /// Limit of the wait for their caches.
+    deadline: MonotonicTime,
+}
+
 /// Starts the runnables that should run and do not, one phase after the other.
-async fn start_due(
-    inner: &Inner,
-    supervisor: &mut Supervisor,
-    turn: (&Leadership, Option<&Term>),
-    // Limit of the wait for their caches.
-    due: (&Stop, MonotonicTime),
-) {
+async fn start_due(inner: &Inner, supervisor: &mut Supervisor, start: Start<'_>) {
     let phases = [
         RunPolicy::NoCaches,
         RunPolicy::Nothing,
@@ -203,7 +219,7 @@ async fn start_due(
         RunPolicy::Leadership,
     ];
     for phase in phases {
-        start_phase(inner, supervisor, phase, turn, due).await;
+        start_phase(inner, supervisor, phase, start).await;
     }
 }
 
@@ -211,21 +227,25 @@ async fn start_phase(
     inner: &Inner,
     supervisor: &mut Supervisor,
     phase: RunPolicy,
-    (leadership, term): (&Leadership, Option<&Term>),
-    due: (&Stop, MonotonicTime),
+    Start {
+        leadership,
+        term,
+        stop,
+        deadline,
+    }: Start<'_>,
 ) {
     let runnables = inner.runnables();
     for runnable in runnables.iter().filter(|runnable| runnable.run_policy() == phase) {
         match (phase, term) {
             // On leader and standby.
             (RunPolicy::NoCaches | RunPolicy::Nothing, _) => {
-                supervisor.start(runnable, (&Leadership::always(), None), due);
+                supervisor.start(runnable, &Leadership::always(), None, stop, deadline);
             }
             (RunPolicy::Leadership, None) => {}
             (RunPolicy::Leadership, Some(term)) => {
-                supervisor.start(runnable, (leadership, Some(term.clone())), due);
+                supervisor.start(runnable, leadership, Some(term.clone()), stop, deadline);
             }
-            _ => supervisor.start(runnable, (leadership, None), due),
+            _ => supervisor.start(runnable, leadership, None, stop, deadline),
         }
     }
     supervisor.begun().await;
@@ -234,7 +254,8 @@ async fn start_phase(
 /// Ends everything in order, and returns the names of the runnables that did not end in time.
 async fn wind_down(
     inner: &Inner,
-    (keeper, campaign): (&LeadershipKeeper, Option<Campaign>),
+    keeper: &LeadershipKeeper,
+    campaign: Option<Campaign>,
     supervisor: &mut Supervisor,
     deadline: MonotonicTime,
 ) -> Vec<String> {
@@ -242,17 +263,17 @@ async fn wind_down(
     let leads = |needs| matches!(needs, RunPolicy::Leadership | RunPolicy::WarmUp);
     let mut unfinished = supervisor.stop(deadline, leads).await;
     keeper.revoke();
-    let clock = inner.surroundings.clock();
+    let clock = inner.runtime.clock();
     let is_vacated = tokio::select! {
         biased;
         () = keeper.vacated() => true,
         () = clock.sleep_until(deadline) => false,
     };
-    let fleet = inner.surroundings.clusters();
+    let cluster_set = inner.runtime.clusters();
     if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
         // Events cannot be written once the lease is released.
         let lease = election.settings.cluster();
-        last_events::write_before_release(&fleet.all(), lease, clock, deadline).await;
+        last_events::write_before_release(&cluster_set.all(), lease, clock, deadline).await;
         if !is_vacated {
             tracing::warn!(
                 lease = election.settings.lease,
@@ -273,7 +294,7 @@ async fn wind_down(
             .await,
     );
     // No user of caches is left.
-    let clusters = fleet.all();
+    let clusters = cluster_set.all();
     clusters.iter().for_each(Cluster::end_idle);
     unfinished.extend(supervisor.stop(deadline, |_| true).await);
     last_events::write(&clusters, clock, deadline).await;

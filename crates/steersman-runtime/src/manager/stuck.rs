@@ -17,7 +17,7 @@ use steersman_endpoints::CheckError;
 pub(super) struct Stuck {
     limit: Duration,
     clock: Arc<dyn Clock>,
-    standings: StatusRegistry,
+    statuses: StatusRegistry,
     awaited: Awaited,
     since: Mutex<BTreeMap<String, MonotonicTime>>,
 }
@@ -26,13 +26,13 @@ impl Stuck {
     pub(super) fn new(
         limit: Duration,
         clock: &Arc<dyn Clock>,
-        standings: &StatusRegistry,
+        statuses: &StatusRegistry,
         awaited: &Awaited,
     ) -> Self {
         Self {
             limit,
             clock: Arc::clone(clock),
-            standings: standings.clone(),
+            statuses: statuses.clone(),
             awaited: awaited.clone(),
             since: Mutex::default(),
         }
@@ -59,10 +59,10 @@ impl Stuck {
 
     /// Returns the runnables and caches that are not ready now, with the reason.
     fn pending(&self) -> BTreeMap<String, String> {
-        let all = self.standings.all().into_iter();
+        let all = self.statuses.all().into_iter();
         let mut pending: BTreeMap<String, String> = all
-            .filter(|(_, standing)| !standing.is_ready())
-            .map(|(name, standing)| (name, standing.to_string()))
+            .filter(|(_, status)| !status.is_ready())
+            .map(|(name, status)| (name, status.to_string()))
             .collect();
         let caches = self.awaited.all();
         if !caches.is_empty() {

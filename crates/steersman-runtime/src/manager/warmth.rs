@@ -56,25 +56,25 @@ impl Warmth {
     /// Updates the state during a run.
     pub(super) async fn keep(&self, inner: &Inner) {
         let (mut added, mut filled) = (inner.changed.subscribe(), self.filled.subscribe());
-        let standings = inner.surroundings.statuses();
+        let statuses = inner.runtime.statuses();
         loop {
             added.mark_unchanged();
             let is_filled = *filled.borrow_and_update();
-            let settled = standings.settled();
+            let settled = statuses.settled();
             let mut warming = warming(inner);
             warming.retain(|name| !settled.contains(name));
             let missing = |all: &BTreeMap<String, RunnableStatus>| match is_filled {
                 true => not_ready(&warming, all),
                 false => Some("caches are being filled".to_owned()),
             };
-            let known = missing(&standings.all());
+            let known = missing(&statuses.all());
             self.set(known.clone());
             tokio::select! {
                 biased;
                 _ = added.changed() => {}
                 _ = filled.changed() => {}
-                () = standings.when_settled(|settled| !warming.is_disjoint(settled)) => {}
-                () = standings.when(|all| missing(all) != known) => {}
+                () = statuses.when_settled(|settled| !warming.is_disjoint(settled)) => {}
+                () = statuses.when(|all| missing(all) != known) => {}
             }
         }
     }
@@ -99,8 +99,8 @@ fn warming(inner: &Inner) -> BTreeSet<String> {
 /// Returns the runnables that are not ready, with the reason.
 fn not_ready(warming: &BTreeSet<String>, all: &BTreeMap<String, RunnableStatus>) -> Option<String> {
     let waiting = warming.iter().filter_map(|name| match all.get(name) {
-        Some(standing) if standing.is_ready() => None,
-        Some(standing) => Some(format!("{name}: {standing}")),
+        Some(status) if status.is_ready() => None,
+        Some(status) => Some(format!("{name}: {status}")),
         None => Some(format!("{name}: waiting for its start")),
     });
     let waiting: Vec<String> = waiting.collect();

@@ -25,7 +25,8 @@ impl Gauges {
     fn encode_each(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
-        (name, help): (&str, &str),
+        name: &str,
+        help: &str,
         value: impl Fn(&Depth) -> f64,
     ) -> fmt::Result {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -64,23 +65,20 @@ impl Collector for Gauges {
         }
         self.encode_each(
             &mut encoder,
-            (
-                "workqueue_unfinished_work_seconds",
-                "Total time that the keys in flight have been worked on",
-            ),
+            "workqueue_unfinished_work_seconds",
+            "Total time that the keys in flight have been worked on",
             |depth| depth.unfinished_work().as_secs_f64(),
         )?;
         self.encode_each(
             &mut encoder,
-            (
-                "workqueue_longest_running_processor_seconds",
-                "Time that the oldest key in flight has been worked on",
-            ),
+            "workqueue_longest_running_processor_seconds",
+            "Time that the oldest key in flight has been worked on",
             |depth| depth.longest_running().as_secs_f64(),
         )?;
         self.encode_each(
             &mut encoder,
-            ("controller_warm_pending", "Keys that wait for leadership"),
+            "controller_warm_pending",
+            "Keys that wait for leadership",
             |depth| depth.warm() as f64,
         )
     }

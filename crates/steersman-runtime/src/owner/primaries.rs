@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-use steersman_cache::{Object, Store};
+use steersman_cache::{Object, Query, Store};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_queue::Add;
 
-use crate::{RequestKey, source::EnqueueSink};
+use crate::{RequestKey, gate::EnqueueSink};
 
 /// Number of deleted objects of a cluster whose keys a standby replica keeps. The leader reconciles them meanwhile; the
 /// last ones are kept in case the leader fails before that.
@@ -86,6 +86,15 @@ impl Primaries {
         }
     }
 
+    /// Returns the keys of the objects of a cluster.
+    pub(crate) fn keys(&self, cluster: &ClusterName) -> Vec<ObjectKey> {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let store = shown.stores.get(cluster).map(|objects| objects.store.clone());
+        drop(shown);
+        let objects = store.map(|store| store.list(&Query::new())).unwrap_or_default();
+        objects.iter().map(|object| object.key()).collect()
+    }
+
     /// Returns true if the object exists.
     pub(crate) fn contains(&self, cluster: &ClusterName, key: &ObjectKey) -> bool {
         self.get(cluster, key).is_some()
@@ -106,11 +115,11 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         key: ObjectKey,
-        intake: &EnqueueSink<R>,
+        sink: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         let oldest = self.deletions(cluster, |deletions| deletions.push(key));
-        self.retract(cluster, oldest, intake, to_request);
+        self.retract(cluster, oldest, sink, to_request);
     }
 
     /// As [`bound_deletions`](Self::bound_deletions), after the key of a missing object was enqueued: garbage collection
@@ -119,13 +128,13 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         key: ObjectKey,
-        intake: &EnqueueSink<R>,
+        sink: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         // After the key was enqueued, so that this or the deletion of the object detects that it is missing.
         if self.is_known_to_be_missing(cluster, &key) {
             let oldest = self.deletions(cluster, |deletions| deletions.push_new(key));
-            self.retract(cluster, oldest, intake, to_request);
+            self.retract(cluster, oldest, sink, to_request);
         }
     }
 
@@ -139,15 +148,15 @@ impl Primaries {
         &self,
         cluster: &ClusterName,
         oldest: Option<ObjectKey>,
-        intake: &EnqueueSink<R>,
+        sink: &EnqueueSink<R>,
         to_request: impl Fn(&ClusterName, ObjectKey) -> R,
     ) {
         let Some(key) = oldest else { return };
         let request = to_request(cluster, key.clone());
         let exists = || self.contains(cluster, &key);
         // An object is in the store before its key is enqueued, so an object that was created meanwhile is found now.
-        if !exists() && intake.retract(&request) && exists() {
-            intake.add(request, Add::new().retractable());
+        if !exists() && sink.retract(&request) && exists() {
+            sink.add(request, Add::new().retractable());
         }
     }
 

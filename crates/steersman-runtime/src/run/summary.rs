@@ -26,7 +26,7 @@ pub(super) struct SourceSummary {
 }
 
 /// Static facts about a source.
-pub(super) struct Known {
+pub(super) struct SourceInfo {
     name: String,
     /// Its clusters delay only their own keys.
     is_everywhere: bool,
@@ -40,7 +40,7 @@ impl SourceSummary {
     }
 
     /// Fails if the controller has to give up.
-    pub(super) fn refuse<R: RequestKey>(&self, plan: &Plan<R>, is_late: bool) -> Result<(), ControllerError> {
+    pub(super) fn check<R: RequestKey>(&self, plan: &Plan<R>, is_late: bool) -> Result<(), ControllerError> {
         let controller = || plan.name.to_string();
         let is_strict = plan.options.is_strict();
         match &self.absent {
@@ -62,7 +62,7 @@ impl SourceSummary {
 
     /// Status of the controller. A failing non-default cluster keeps the controller unready until everything was in sync
     /// once or the limit has passed.
-    pub(super) fn standing(&self, is_late: bool) -> RunnableStatus {
+    pub(super) fn status(&self, is_late: bool) -> RunnableStatus {
         let (waits, troubles) = (!self.waiting.is_empty(), self.all_troubles());
         let has_trouble = !troubles.is_empty();
         let reason = match has_trouble {
@@ -89,7 +89,7 @@ impl SourceSummary {
     }
 }
 
-impl Known {
+impl SourceInfo {
     /// State for kinds that reconciles read without a source.
     pub(super) fn cached_reads() -> Self {
         Self {
@@ -106,38 +106,38 @@ impl Known {
     }
 }
 
-pub(super) fn judge(sources: &[Known], states: &[SourceState]) -> SourceSummary {
-    let mut verdict = SourceSummary::default();
+pub(super) fn summarize(sources: &[SourceInfo], states: &[SourceState]) -> SourceSummary {
+    let mut summary = SourceSummary::default();
     for (source, state) in sources.iter().zip(states) {
         if !state.has_been_ready() {
-            verdict.waiting.push(source.name.clone());
+            summary.waiting.push(source.name.clone());
             let is_elsewhere = matches!(
                 state,
                 SourceState::WaitingElsewhere | SourceState::TroubleElsewhere { .. }
             );
             let is_held_up = match is_elsewhere {
-                true => &mut verdict.is_held_up_elsewhere,
-                false => &mut verdict.is_held_up,
+                true => &mut summary.is_held_up_elsewhere,
+                false => &mut summary.is_held_up,
             };
             *is_held_up |= !source.is_everywhere;
         }
         match state {
             SourceState::Ready | SourceState::WaitingElsewhere | SourceState::Dormant { .. } => {}
-            SourceState::Waiting => verdict.waits_here = true,
-            SourceState::TroubleElsewhere { reason, .. } => verdict.troubles_elsewhere.push(reason.clone()),
+            SourceState::Waiting => summary.waits_here = true,
+            SourceState::TroubleElsewhere { reason, .. } => summary.troubles_elsewhere.push(reason.clone()),
             SourceState::Trouble {
                 reason,
                 absent,
                 was_ready,
             } => {
-                verdict.troubles.push(reason.clone());
+                summary.troubles.push(reason.clone());
                 if *absent && !was_ready {
-                    verdict.absent.get_or_insert_with(|| source.name.clone());
+                    summary.absent.get_or_insert_with(|| source.name.clone());
                 }
             }
         }
     }
-    verdict
+    summary
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
     // D16
     #[test]
     fn a_source_of_another_cluster_holds_up_the_controller_no_longer_than_the_limit() {
-        let source = || Known {
+        let source = || SourceInfo {
             name: "secrets".to_owned(),
             is_everywhere: false,
         };
@@ -156,10 +156,10 @@ mod tests {
             was_ready: false,
         };
         for state in [SourceState::WaitingElsewhere, trouble] {
-            let verdict = judge(&[source()], &[state]);
-            assert!(verdict.is_held_up(false) && !verdict.is_held_up(true));
+            let summary = summarize(&[source()], &[state]);
+            assert!(summary.is_held_up(false) && !summary.is_held_up(true));
         }
-        let verdict = judge(&[source()], &[SourceState::Waiting]);
-        assert!(verdict.is_held_up(true), "the default cluster is waited for");
+        let summary = summarize(&[source()], &[SourceState::Waiting]);
+        assert!(summary.is_held_up(true), "the default cluster is waited for");
     }
 }

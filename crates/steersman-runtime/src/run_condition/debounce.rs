@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn that_nothing_is_known_yet_is_no_answer() {
+    fn an_unknown_presence_is_not_the_first_answer() {
         let (time, clock) = clock();
         let (sender, condition) = told("a");
         let mut settled = condition.debounce(Duration::from_secs(5)).watch(&clock);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_lasts_is_told_however_often_it_is_said() {
+    fn a_lasting_change_is_reported_once_however_often_it_is_repeated() {
         let (time, clock) = clock();
         let flag = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let polled = Arc::clone(&flag);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_lasts_is_told_also_if_its_reason_changes() {
+    fn a_lasting_change_is_reported_although_its_reason_changes() {
         let (time, clock) = clock();
         let (sender, receiver) = watch::channel((Present, 0));
         let condition = RunCondition::from_stream("counted", move || {

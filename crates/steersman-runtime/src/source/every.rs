@@ -14,7 +14,7 @@ use crate::{RequestKey, cluster_set::Member, run_context::Hub};
 
 /// Watches a kind in every cluster. Clusters are independent: a slow or failing cluster delays only its own keys.
 pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceContext<R>) {
-    let mut members = cx.fleet.subscribe();
+    let mut members = cx.cluster_set.subscribe();
     let board = Arc::new(Board::new(cx.reporter.clone(), cx.hub.clone()));
     let mut watching: BTreeMap<ClusterName, (Member, Task)> = BTreeMap::new();
     loop {
@@ -26,7 +26,7 @@ pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceCont
                 // Also on standbys, where no worker runs. The keys of a new cluster with the same name wait behind its gate
                 // until all sources have done this.
                 match source.as_primary() {
-                    Some(primary) => primary.left(name, &cx.intake),
+                    Some(primary) => primary.kind_removed(name, &cx.sink),
                     None => _ = cx.queue.purge(|key| key.cluster() == Some(name)),
                 }
                 board.remove(name);
@@ -55,7 +55,7 @@ fn join<R: RequestKey>(
 ) -> Task {
     let (source, board) = (source.clone(), Arc::clone(board));
     let (gates, member, index) = (Arc::clone(&cx.gates), member.clone(), cx.reporter.index());
-    let (intake, wishes) = (Arc::new(gates.intake(&member)), cx.wishes.clone());
+    let (sink, options) = (Arc::new(gates.sink(&member)), cx.options.clone());
     board.set(member.cluster().name(), SourceState::Waiting);
     cx.spawner.spawn("source", async move {
         let cluster = member.cluster();
@@ -65,7 +65,7 @@ fn join<R: RequestKey>(
             }
             board.set(cluster.name(), state);
         };
-        source.watch(cluster, &intake, &wishes, report).await;
+        source.watch(cluster, &sink, &options, &report).await;
     })
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_the_kind_is_told_of_the_option() {
+    fn the_error_of_a_cluster_without_the_kind_names_when_installed() {
         let (board, states) = board();
         board.set(&ClusterName::from("a"), SourceState::Ready);
         let absent = SourceState::Trouble {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_later_is_not_waited_for() {
+    fn a_cluster_that_is_added_later_delays_nothing() {
         let (board, states) = board();
         assert_eq!(is(&states), SourceState::Waiting);
         board.complete();

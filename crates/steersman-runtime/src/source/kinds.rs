@@ -2,44 +2,50 @@
 //! Kinds as sources: an informer in each cluster, and a handler on it.
 
 use std::{
-    future::Future,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
     time::Duration,
 };
 
-use steersman_cache::{
-    Event, Health, InformerHandle, Object, Query, Registration, Resource, Scope, WatchError,
-};
+use steersman_cache::{Event, Object, Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{ObjectKey, Presence, Sighting};
-use tokio::sync::watch;
+use steersman_core::ObjectKey;
 
-use super::{EnqueueSink, Primary, SourceContext, SourceOptions, SourceState};
+use super::{
+    Primary, SourceContext, SourceOptions, SourceState,
+    cluster_watch::{ClusterWatch, Report},
+    mapping::{self, Deferred, Mapping},
+};
 use crate::{
     CacheRequirement, Enqueue, Handler, Kind, ObjectEvent, RequestKey,
-    cluster_session::is_over,
+    gate::EnqueueSink,
     indexes::Indexes,
     kind::{ClusterChoice, WhenAbsent},
-    owner::Showing,
 };
 
 /// A kind and the handler for changes of its objects. Clones share it.
 pub(crate) struct KindSource<R: RequestKey> {
     spec: Arc<KindSpec>,
     on_event: OnEvent<R>,
+    /// Maps the changes of objects, if the handler is an async mapping function.
+    mapping: Option<Mapping<R>>,
     /// True if its keys depend on the scope of the primary kind, which is not yet known.
     awaits_scope: bool,
     /// Set if the controller's keys are the keys of these objects.
     primary: Option<Arc<Primary<R>>>,
     /// Called for each deleted object.
-    gone: Option<Gone>,
+    on_deleted: Vec<OnDeleted>,
+    /// Called when the kind is installed after it was absent.
+    on_installed: Option<OnInstalled<R>>,
 }
 
-type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &EnqueueSink<R>) + Send + Sync>;
+type OnEvent<R> = Arc<dyn Fn(&Event, &ClusterName, &EnqueueSink<R>, Option<&Deferred<R>>) + Send + Sync>;
 
 /// Callback for a deleted object.
-pub(crate) type Gone = Arc<dyn Fn(&ClusterName, &ObjectKey) + Send + Sync>;
+pub(crate) type OnDeleted = Arc<dyn Fn(&ClusterName, &ObjectKey) + Send + Sync>;
+
+/// Callback for a kind that was installed in a cluster, once its objects are known.
+pub(crate) type OnInstalled<R> = Arc<dyn Fn(&ClusterName, &EnqueueSink<R>) + Send + Sync>;
 
 /// A [`Kind`] without its type.
 #[derive(Clone, Debug)]
@@ -66,17 +72,23 @@ impl<R: RequestKey> KindSource<R> {
             indexes,
             ..
         } = kind;
-        let on_event = move |event: &Event, cluster: &ClusterName, intake: &EnqueueSink<R>| {
-            let occurrence = ObjectEvent::<T>::new(event, cluster);
-            let judged = catch_unwind(AssertUnwindSafe(|| {
-                predicates.iter().all(|predicate| predicate.admits(&occurrence))
+        let mapping = handler.mapping();
+        let on_event = move |event: &Event,
+                             cluster: &ClusterName,
+                             sink: &EnqueueSink<R>,
+                             deferred: Option<&Deferred<R>>| {
+            let event = ObjectEvent::<T>::new(event, cluster);
+            let admitted = catch_unwind(AssertUnwindSafe(|| {
+                predicates.iter().all(|predicate| predicate.admits(&event))
             }));
-            // A change that no predicate can judge passes: an extra reconcile does no harm.
-            if *judged.as_ref().unwrap_or(&true) {
-                let mut enqueue = Enqueue::of_change(intake, cluster, occurrence.is_replay());
-                handler.handle(&occurrence, &mut enqueue);
+            // A change that makes a predicate panic passes: an extra reconcile does no harm.
+            if *admitted.as_ref().unwrap_or(&true) {
+                match deferred {
+                    Some(deferred) => deferred.add(event.object(), event.old(), event.is_replay()),
+                    None => handler.handle(&event, &mut Enqueue::of_change(sink, cluster, event.is_replay())),
+                }
             }
-            if let Err(panic) = judged {
+            if let Err(panic) = admitted {
                 resume_unwind(panic); // The informer counts and names it.
             }
         };
@@ -91,9 +103,11 @@ impl<R: RequestKey> KindSource<R> {
                 indexes,
             }),
             on_event: Arc::new(on_event),
+            mapping,
             awaits_scope: false,
             primary: None,
-            gone: None,
+            on_deleted: Vec::new(),
+            on_installed: None,
         }
     }
 
@@ -134,312 +148,87 @@ impl<R: RequestKey> KindSource<R> {
     }
 
     pub(super) async fn run(&self, cx: SourceContext<R>) {
-        let Some(cluster) = self.spec.cluster(&cx.home).cloned() else {
+        let Some(cluster) = self.spec.cluster(&cx.home) else {
             return super::every::watch(self, &cx).await;
         };
-        let intake = Arc::clone(&cx.intake);
         let is_spoke = cx.hub.is_spoke(cluster.name());
         let report = |state: SourceState| match is_spoke {
             true => cx.report(state.elsewhere(cluster.name())),
             false => cx.report(state),
         };
-        self.watch(&cluster, &intake, &cx.wishes, report).await;
-    }
-
-    /// Adds a callback for each deleted object.
-    pub(crate) fn telling_of_the_gone(self, told: Gone) -> Self {
-        Self {
-            gone: Some(told),
-            ..self
-        }
+        self.watch(cluster, &cx.sink, &cx.options, &report).await;
     }
 
     /// Watches one cluster until the cluster is removed.
     pub(super) async fn watch(
         &self,
         cluster: &Cluster,
-        intake: &Arc<EnqueueSink<R>>,
-        wishes: &SourceOptions,
-        report: impl Fn(SourceState) + Send + Sync,
+        sink: &Arc<EnqueueSink<R>>,
+        options: &SourceOptions,
+        report: &Report<'_>,
     ) {
-        if self.spec.waits() {
-            self.watch_while_present(cluster, intake, wishes, &report).await;
-        } else {
-            let ever = std::future::pending::<()>();
-            self.watch_present(cluster, intake, wishes, &report, (ever, &mut Vec::new()))
-                .await;
+        let mapping = self.mapping.as_ref();
+        let deferred = mapping.map(|mapping| Arc::new(Deferred::new(mapping, cluster, sink, options)));
+        let watching = ClusterWatch {
+            source: self,
+            cluster,
+            sink,
+            options,
+            report,
+            deferred: deferred.as_ref(),
+        };
+        tokio::select! {
+            biased;
+            () = watching.run() => {}
+            () = mapping::run(deferred.as_deref()) => {}
         }
-        report(SourceState::Dormant {
-            reason: format!("cluster {} was removed", cluster.name()),
-        });
     }
 
-    /// Watches while the kind is installed in the cluster.
-    async fn watch_while_present(
+    /// Turns an event into keys, or defers it to the mapping function.
+    pub(super) fn handle(
         &self,
-        cluster: &Cluster,
-        intake: &Arc<EnqueueSink<R>>,
-        wishes: &SourceOptions,
-        report: &(impl Fn(SourceState) + Send + Sync),
+        event: &Event,
+        cluster: &ClusterName,
+        sink: &EnqueueSink<R>,
+        deferred: Option<&Deferred<R>>,
     ) {
-        let mut presence = cluster.presence(&self.spec.resource, wishes.poll_every);
-        let (mut sighting, mut said) = (presence.now(), None);
-        let mut before = Vec::new();
-        loop {
-            match sighting.presence {
-                Presence::Present => {
-                    self.say(&sighting, &mut said, cluster, intake);
-                    let over = presence.when(|now| is_over(&sighting, now));
-                    let stay = (over, &mut before);
-                    let Some(now) = self.watch_present(cluster, intake, wishes, report, stay).await else {
-                        return;
-                    };
-                    cluster.cache().end_idle(&self.spec.resource);
-                    // For a replaced CRD, the deletions are emitted once the objects of the new one are known.
-                    let left = match now.is_absent() {
-                        true => std::mem::take(&mut before),
-                        false => Vec::new(),
-                    };
-                    match &self.primary {
-                        // The keys of its objects are removed too, and must not be reconciled again.
-                        Some(primary) => {
-                            let told = self
-                                .gone
-                                .iter()
-                                .flat_map(|gone| left.iter().map(move |one| (gone, one)));
-                            told.for_each(|(gone, one)| gone(cluster.name(), &one.key()));
-                            primary.left(cluster.name(), intake);
-                        }
-                        None => tell_of_the_gone(left, self.teller(cluster, intake)).await,
-                    }
-                    sighting = now;
-                    continue;
-                }
-                Presence::Absent => {
-                    self.say(&sighting, &mut said, cluster, intake);
-                    report(SourceState::Dormant {
-                        reason: sighting.reason.to_string(),
-                    });
-                }
-                // An absent kind counts as absent until its presence is known again.
-                Presence::Unknown if said.is_some() => {}
-                Presence::Unknown if sighting.is_pending => report(SourceState::Waiting),
-                Presence::Unknown => report(SourceState::Trouble {
-                    reason: sighting.reason.to_string(),
-                    absent: false,
-                    was_ready: false,
-                }),
+        if event.is_deletion() {
+            if let Some(primary) = &self.primary {
+                primary.deleted(cluster, event.object().key(), sink);
             }
-            sighting = presence.when(|now| *now != sighting).await;
+            self.notify_deleted(cluster, event.object());
+        }
+        (self.on_event)(event, cluster, sink, deferred);
+    }
+
+    /// Calls the callbacks for a deleted object.
+    pub(super) fn notify_deleted(&self, cluster: &ClusterName, object: &Object) {
+        if !self.on_deleted.is_empty() {
+            let key = object.key();
+            self.on_deleted
+                .iter()
+                .for_each(|callback| callback(cluster, &key));
         }
     }
 
-    /// Logs that the kind was installed or removed, once for each change.
-    fn say(
-        &self,
-        sighting: &Sighting,
-        said: &mut Option<(Presence, Option<Arc<str>>)>,
-        cluster: &Cluster,
-        intake: &EnqueueSink<R>,
-    ) {
-        let now = (sighting.presence, sighting.incarnation.clone());
-        if said.replace(now.clone()).as_ref() == Some(&now) {
-            return;
-        }
-        let (controller, kind, reason) = (intake.queue().name(), &self.spec.resource, &sighting.reason);
-        let cluster = cluster.name();
-        if sighting.is_present() {
-            tracing::info!(controller, %kind, %cluster, %reason, "the kind is watched");
-        } else {
-            tracing::info!(controller, %kind, %cluster, %reason, "the kind is not watched");
+    /// Calls the callback for the installation of the kind.
+    pub(super) fn notify_installed(&self, cluster: &ClusterName, sink: &EnqueueSink<R>) {
+        if let Some(callback) = &self.on_installed {
+            callback(cluster, sink);
         }
     }
 
-    /// Returns the event handler, which turns events into keys.
-    fn teller(
-        &self,
-        cluster: &Cluster,
-        intake: &Arc<EnqueueSink<R>>,
-    ) -> impl Fn(&Event) + Send + Sync + 'static + use<R> {
-        let (intake, name) = (Arc::clone(intake), cluster.name().clone());
-        let (on_event, primary) = (Arc::clone(&self.on_event), self.primary.clone());
-        let gone = self.gone.clone();
-        move |event: &Event| {
-            if let Some(primary) = primary.as_ref().filter(|_| event.is_deletion()) {
-                primary.gone(&name, event.object().key(), &intake);
-            }
-            if let Some(gone) = gone.as_ref().filter(|_| event.is_deletion()) {
-                gone(&name, &event.object().key());
-            }
-            on_event(event, &name, &intake);
-        }
+    /// Sets the callbacks for each deleted object.
+    pub(crate) fn on_deleted(self, on_deleted: Vec<OnDeleted>) -> Self {
+        Self { on_deleted, ..self }
     }
 
-    /// Watches until the cluster is closed or `over` completes; returns the output of `over`. `before` holds objects of
-    /// earlier informers whose deletion might not have been emitted; at the end it holds the objects of this one too.
-    async fn watch_present<T>(
-        &self,
-        cluster: &Cluster,
-        intake: &Arc<EnqueueSink<R>>,
-        wishes: &SourceOptions,
-        report: &(impl Fn(SourceState) + Send + Sync),
-        (over, before): (impl Future<Output = T> + Send, &mut Vec<Arc<Object>>),
-    ) -> Option<T> {
-        let handle = Arc::new(self.teller(cluster, intake));
-        let mut replays = wishes.replays.clone();
-        // Earlier replay requests do not matter: a new informer emits everything.
-        replays.mark_unchanged();
-        let may_be_absent = self.spec.presence != WhenAbsent::Mistake;
-        let mut over = std::pin::pin!(over);
-        while !cluster.is_closed() {
-            let informer = self.spec.wanted(cluster, wishes.poll_every).informer(cluster);
-            if let Err(error) = self.spec.indexes.add_to(informer.store()) {
-                let (controller, kind) = (intake.queue().name(), &self.spec.resource);
-                tracing::error!(controller, %kind, %error, "cannot keep an index; lookups by it read every object");
-            }
-            let primary = self.primary.as_ref();
-            let showing = primary.map(|primary| primary.objects.show(cluster.name(), informer.store()));
-            let (name, handler) = (intake.queue().name(), Arc::clone(&handle));
-            let handler = move |event: &Event| handler(event);
-            let registration = match self.spec.resync {
-                Some(every) => informer.handle_with_resync(name, every, handler),
-                None => informer.handle(name, handler),
-            };
-            let ending = tokio::select! {
-                biased;
-                ending = &mut over => Some(ending),
-                () = follow(&informer, &registration, may_be_absent, report) => None,
-                () = note_sync(showing.as_ref(), &registration) => None,
-                () = make_up(before, &informer, &registration, &*handle) => None,
-                () = replay(&mut replays, &informer, &registration, &*handle) => None,
-            };
-            // The kind was removed, or the informer ended. The next informer emits the events in between.
-            before.extend(informer.store().list(&Query::new()));
-            if ending.is_some() {
-                return ending;
-            }
+    /// Sets the callback for the installation of the kind, after it was absent.
+    pub(crate) fn on_installed(self, on_installed: OnInstalled<R>) -> Self {
+        Self {
+            on_installed: Some(on_installed),
+            ..self
         }
-        None
-    }
-}
-
-/// Emits the deletion of objects whose kind was removed.
-async fn tell_of_the_gone(objects: Vec<Arc<Object>>, handle: impl Fn(&Event) + Send + Sync) {
-    // In small chunks, so that other tasks can run in between.
-    for portion in objects.chunks(256) {
-        for object in portion.iter().map(Arc::clone) {
-            handle(&Event::Deleted {
-                object,
-                final_state_known: false,
-            });
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Reports the state of an informer until it ends.
-async fn follow(
-    informer: &InformerHandle,
-    registration: &Registration,
-    may_be_absent: bool,
-    report: &(impl Fn(SourceState) + Send + Sync),
-) {
-    let mut seen: Option<Health> = None;
-    loop {
-        let health = informer
-            .health_when(|health| {
-                seen.as_ref()
-                    .is_none_or(|seen| seen.synced != health.synced || seen.trouble != health.trouble)
-            })
-            .await;
-        if health.ended {
-            return;
-        }
-        if health.synced && health.trouble.is_none() && !registration.is_synced() {
-            registration.synced().await;
-        }
-        report(state_of(&health, registration, may_be_absent, informer));
-        seen = Some(health);
-    }
-}
-
-/// Notes when the store of the primary objects is in sync.
-async fn note_sync(showing: Option<&Showing>, registration: &Registration) {
-    if let Some(showing) = showing {
-        registration.synced().await;
-        showing.set_synced();
-    }
-    std::future::pending().await
-}
-
-/// Emits the missed deletions of objects that an earlier informer held, once this informer is in sync.
-async fn make_up(
-    before: &mut Vec<Arc<Object>>,
-    informer: &InformerHandle,
-    registration: &Registration,
-    handle: &(impl Fn(&Event) + Send + Sync),
-) {
-    registration.synced().await;
-    // An informer that has ended too emits nothing.
-    let before = if informer.is_ended() {
-        Vec::new()
-    } else {
-        std::mem::take(before)
-    };
-    for old in before {
-        match informer.store().get_key(&old.key()) {
-            Some(new) if new.uid() == old.uid() && new.resource_version() == old.resource_version() => {}
-            Some(new) if new.uid() == old.uid() => handle(&Event::Updated { old, new }),
-            _ => handle(&Event::Deleted {
-                object: old,
-                final_state_known: false,
-            }),
-        }
-    }
-    std::future::pending().await
-}
-
-/// Emits all objects again on each replay request.
-async fn replay(
-    replays: &mut watch::Receiver<u64>,
-    informer: &InformerHandle,
-    registration: &Registration,
-    handle: &(impl Fn(&Event) + Send + Sync),
-) {
-    while replays.changed().await.is_ok() {
-        registration.synced().await;
-        // In small chunks, so that other tasks can run in between.
-        for portion in informer.store().list(&Query::new()).chunks(256) {
-            for object in portion.iter().map(Arc::clone) {
-                handle(&Event::Added {
-                    object,
-                    initial: true,
-                });
-            }
-            tokio::task::yield_now().await;
-        }
-    }
-    std::future::pending().await
-}
-
-fn state_of(
-    health: &Health,
-    registration: &Registration,
-    may_be_absent: bool,
-    informer: &InformerHandle,
-) -> SourceState {
-    match &health.trouble {
-        // The watch can notice the removal before the presence check does.
-        Some(trouble) if may_be_absent && **trouble == WatchError::Absent => SourceState::Dormant {
-            reason: format!("{}: {trouble}", informer.resource()),
-        },
-        Some(trouble) => SourceState::Trouble {
-            reason: format!("{}: {trouble}", informer.resource()),
-            absent: **trouble == WatchError::Absent,
-            was_ready: registration.is_synced(),
-        },
-        None if registration.is_synced() => SourceState::Ready,
-        None => SourceState::Waiting,
     }
 }
 
@@ -491,9 +280,11 @@ impl<R: RequestKey> Clone for KindSource<R> {
         Self {
             spec: Arc::clone(&self.spec),
             on_event: Arc::clone(&self.on_event),
+            mapping: self.mapping.clone(),
             awaits_scope: self.awaits_scope,
             primary: self.primary.clone(),
-            gone: self.gone.clone(),
+            on_deleted: self.on_deleted.clone(),
+            on_installed: self.on_installed.clone(),
         }
     }
 }

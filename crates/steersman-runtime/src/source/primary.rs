@@ -6,8 +6,7 @@ use std::sync::Arc;
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
-use super::EnqueueSink;
-use crate::{RequestKey, controller::Memory, owner::Primaries};
+use crate::{RequestKey, controller::Memory, gate::EnqueueSink, owner::Primaries};
 
 /// Makes the key of an object.
 pub(crate) type ToRequest<R> = fn(&ClusterName, ObjectKey) -> R;
@@ -35,20 +34,19 @@ impl<R: RequestKey> Primary<R> {
     }
 
     /// Handles the deletion of an object. A new object of the same name starts without its failures.
-    pub(super) fn gone(&self, cluster: &ClusterName, key: ObjectKey, intake: &EnqueueSink<R>) {
+    pub(crate) fn deleted(&self, cluster: &ClusterName, key: ObjectKey, sink: &EnqueueSink<R>) {
         let request = (self.to_request)(cluster, key.clone());
-        intake.queue().forget(&request);
+        sink.queue().forget(&request);
         if let Some(memory) = &self.memory {
             memory.forget(&request);
         }
-        self.objects
-            .bound_deletions(cluster, key, intake, self.to_request);
+        self.objects.bound_deletions(cluster, key, sink, self.to_request);
     }
 
     /// Removes all keys of a cluster whose kind was removed.
-    pub(super) fn left(&self, cluster: &ClusterName, intake: &EnqueueSink<R>) {
+    pub(super) fn kind_removed(&self, cluster: &ClusterName, sink: &EnqueueSink<R>) {
         let is_meant = |key: &R| key.cluster() == Some(cluster);
-        intake.purge(is_meant);
+        sink.purge(is_meant);
         self.objects.forget_deletions(cluster);
         if let Some(memory) = &self.memory {
             memory.forget_all(&is_meant);
@@ -67,15 +65,15 @@ mod tests {
 
     use super::*;
     use crate::{
-        Enqueue, Handler, ObjectEvent, Request, controller_of, handler::PrimaryObject, owner::DELETIONS_MAX,
-        source::Gates,
+        Enqueue, Handler, ObjectEvent, Request, controller_of, gate::Gates, handler::PrimaryObject,
+        owner::DELETIONS_MAX,
     };
 
     fn queue(options: Options<Request>) -> (Queue<Request>, EnqueueSink<Request>) {
         let clock = Arc::new(TestClock::new());
         let queue = Queue::new(clock.clone(), options);
-        let intake = Gates::new(queue.clone(), clock, BTreeSet::new()).ungated();
-        (queue, intake)
+        let sink = Gates::new(queue.clone(), clock, BTreeSet::new()).ungated();
+        (queue, sink)
     }
 
     fn primary(objects: &Arc<Primaries>) -> Primary<Request> {
@@ -117,31 +115,31 @@ mod tests {
         }
     }
 
-    fn deleted(object: Arc<Object>) -> Event {
+    fn deletion(object: Arc<Object>) -> Event {
         Event::Deleted {
             object,
             final_state_known: true,
         }
     }
 
-    fn dispatch(handler: &impl Handler<Object, Request>, event: &Event, intake: &EnqueueSink<Request>) {
+    fn dispatch(handler: &impl Handler<Object, Request>, event: &Event, sink: &EnqueueSink<Request>) {
         let cluster = ClusterName::default();
-        let mut enqueue = Enqueue::of_change(intake, &cluster, false);
+        let mut enqueue = Enqueue::of_change(sink, &cluster, false);
         handler.handle(&ObjectEvent::new(event, &cluster), &mut enqueue);
     }
 
     // R77, D3
     #[test]
     fn a_standby_keeps_the_keys_of_the_last_deletions_and_of_other_sources() {
-        let (queue, intake) = queue(Options::new().paused());
+        let (queue, sink) = queue(Options::new().paused());
         let (primary, cluster) = (primary(&Arc::default()), ClusterName::default());
         for number in 0..5000 {
-            dispatch(&PrimaryObject, &added(job(number)), &intake);
+            dispatch(&PrimaryObject, &added(job(number)), &sink);
             if number % 10 == 0 {
-                intake.add(request(number), Add::new());
+                sink.add(request(number), Add::new());
             }
-            primary.gone(&cluster, job_key(number), &intake);
-            dispatch(&PrimaryObject, &deleted(job(number)), &intake);
+            primary.deleted(&cluster, job_key(number), &sink);
+            dispatch(&PrimaryObject, &deletion(job(number)), &sink);
             assert!(queue.depth().warm() <= DELETIONS_MAX + number / 10 + 2);
         }
         let is_kept = |number: usize| queue.status(&request(number)).is_some();
@@ -156,7 +154,7 @@ mod tests {
     // R77, D3
     #[test]
     fn a_standby_bounds_the_keys_that_children_of_deleted_objects_enqueue() {
-        let (queue, intake) = queue(Options::new().paused());
+        let (queue, sink) = queue(Options::new().paused());
         let (objects, cluster) = (Arc::<Primaries>::default(), ClusterName::default());
         let primary = primary(&objects);
         let (mut writer, store) = store(StoreOptions::new());
@@ -166,21 +164,21 @@ mod tests {
         let owners = controller_of(&jobs, true).among(&objects);
         let living = 1_000_000;
         writer.apply(job(living));
-        dispatch(&owners, &added(pod(living)), &intake);
+        dispatch(&owners, &added(pod(living)), &sink);
         for number in 0..4000 {
             writer.apply(job(number));
-            dispatch(&PrimaryObject, &added(job(number)), &intake);
-            dispatch(&owners, &added(pod(number)), &intake);
+            dispatch(&PrimaryObject, &added(job(number)), &sink);
+            dispatch(&owners, &added(pod(number)), &sink);
             if number % 10 == 0 {
-                intake.add(request(number), Add::new());
+                sink.add(request(number), Add::new());
             }
             writer.remove(&job(number));
-            primary.gone(&cluster, job_key(number), &intake);
-            dispatch(&PrimaryObject, &deleted(job(number)), &intake);
+            primary.deleted(&cluster, job_key(number), &sink);
+            dispatch(&PrimaryObject, &deletion(job(number)), &sink);
             // Garbage collection deletes a Pod after its Job, and some Pods much later.
-            dispatch(&owners, &deleted(pod(number)), &intake);
+            dispatch(&owners, &deletion(pod(number)), &sink);
             if number >= 2000 {
-                dispatch(&owners, &deleted(pod(number - 2000)), &intake);
+                dispatch(&owners, &deletion(pod(number - 2000)), &sink);
             }
             assert!(queue.depth().warm() <= DELETIONS_MAX + number / 10 + 2);
         }
@@ -196,24 +194,24 @@ mod tests {
     // D3
     #[test]
     fn a_child_does_not_bound_keys_while_the_owners_are_not_in_sync() {
-        let (queue, intake) = queue(Options::new().paused());
+        let (queue, sink) = queue(Options::new().paused());
         let objects = Arc::<Primaries>::default();
         let (_writer, store) = store(StoreOptions::new());
         let _showing = objects.show(&ClusterName::default(), &store);
         let jobs = Resource::new("batch", "v1", "Job", "jobs");
         let owners = controller_of(&jobs, true).among(&objects);
-        (0..3000).for_each(|number| dispatch(&owners, &added(pod(number)), &intake));
+        (0..3000).for_each(|number| dispatch(&owners, &added(pod(number)), &sink));
         assert_eq!(queue.depth().warm(), 3000);
     }
 
     // D3
     #[test]
     fn an_object_that_is_deleted_again_is_the_last_one() {
-        let (queue, intake) = queue(Options::new().paused());
+        let (queue, sink) = queue(Options::new().paused());
         let (primary, cluster) = (primary(&Arc::default()), ClusterName::default());
         let delete = |number| {
-            primary.gone(&cluster, job_key(number), &intake);
-            dispatch(&PrimaryObject, &deleted(job(number)), &intake);
+            primary.deleted(&cluster, job_key(number), &sink);
+            dispatch(&PrimaryObject, &deletion(job(number)), &sink);
         };
         (0..DELETIONS_MAX).for_each(delete);
         delete(0);
@@ -225,11 +223,11 @@ mod tests {
     // D3
     #[test]
     fn a_leader_keeps_the_keys_of_all_deletions() {
-        let (queue, intake) = queue(Options::new());
+        let (queue, sink) = queue(Options::new());
         let (primary, cluster) = (primary(&Arc::default()), ClusterName::default());
         for number in 0..3000 {
-            primary.gone(&cluster, job_key(number), &intake);
-            dispatch(&PrimaryObject, &deleted(job(number)), &intake);
+            primary.deleted(&cluster, job_key(number), &sink);
+            dispatch(&PrimaryObject, &deletion(job(number)), &sink);
         }
         assert_eq!(queue.depth().ready(), 3000);
     }

@@ -43,8 +43,8 @@ struct Fields {
 }
 
 impl Phase {
-    fn of(standing: &RunnableStatus) -> Option<Self> {
-        match standing {
+    fn of(status: &RunnableStatus) -> Option<Self> {
+        match status {
             RunnableStatus::Waiting { .. } => None,
             RunnableStatus::Ready => Some(Self::Ready),
             RunnableStatus::Dormant { .. } => Some(Self::Dormant),
@@ -68,18 +68,12 @@ impl StatusHandle {
             cluster,
             replica,
         } = self.fields();
-        tracing::info!(
-            name,
-            cluster,
-            replica,
-            reason,
-            "starting, because its condition holds"
-        );
+        tracing::info!(name, cluster, replica, reason, "condition holds; starting");
     }
 
-    pub(super) fn tell(&self, board: &mut Board, standing: &RunnableStatus) {
+    pub(super) fn tell(&self, board: &mut Board, status: &RunnableStatus) {
         let told = board.told.entry(self.number).or_default();
-        let phase = Phase::of(standing);
+        let phase = Phase::of(status);
         let is_trouble = matches!(phase, Some(Phase::Impaired | Phase::Degraded));
         if !is_trouble || phase == told.last {
             told.overdue = None;
@@ -99,7 +93,7 @@ impl StatusHandle {
         if phase.is_some() && told.overdue.is_none() {
             told.last = phase;
         }
-        self.fields().log(standing, is_news);
+        self.fields().log(status, is_news);
     }
 
     /// Logs a warning after [`WARN_AFTER`], unless the status has recovered by then.
@@ -136,29 +130,29 @@ impl Inner {
             return; // It has just recovered.
         };
         told.overdue = None;
-        if let Some(standing) = entries.get(&fields.name) {
-            told.last = Phase::of(standing);
-            fields.log(standing, true);
+        if let Some(status) = entries.get(&fields.name) {
+            told.last = Phase::of(status);
+            fields.log(status, true);
         }
     }
 }
 
 impl Fields {
-    fn log(&self, standing: &RunnableStatus, is_news: bool) {
+    fn log(&self, status: &RunnableStatus, is_news: bool) {
         let Self {
             name,
             cluster,
             replica,
         } = self;
-        match standing {
+        match status {
             RunnableStatus::Degraded { reason } if is_news => {
                 tracing::warn!(name, cluster, replica, reason, "degraded");
             }
             RunnableStatus::Impaired { reason } if is_news => {
                 tracing::warn!(name, cluster, replica, reason, "impaired");
             }
-            standing if is_news => tracing::info!(name, cluster, replica, "{standing}"),
-            standing => tracing::debug!(name, cluster, replica, "{standing}"),
+            status if is_news => tracing::info!(name, cluster, replica, "{status}"),
+            status => tracing::debug!(name, cluster, replica, "{status}"),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::*;
 
 struct Stage {
     clock: TestClock,
-    surroundings: Arc<RuntimeContext>,
+    runtime: Arc<RuntimeContext>,
     supervisor: Supervisor,
     stop: Stop,
     _handle: StopHandle,
@@ -22,24 +22,25 @@ impl Stage {
     fn new() -> Self {
         let (clock, random) = (TestClock::new(), Arc::new(Random::from_seed(7)));
         let shared = Arc::new(clock.clone());
-        let surroundings = Arc::new(RuntimeContext::new(shared, random, Spawner::current()));
+        let runtime = Arc::new(RuntimeContext::new(shared, random, Spawner::current()));
         let (handle, stop) = StopHandle::new();
         Self {
             clock,
-            supervisor: Supervisor::new(&surroundings, &Leaving::default()),
-            surroundings,
+            supervisor: Supervisor::new(&runtime, &Leaving::default()),
+            runtime,
             stop,
             _handle: handle,
         }
     }
 
     fn now(&self) -> MonotonicTime {
-        self.surroundings.clock().now()
+        self.runtime.clock().now()
     }
 
     fn start(&mut self, runnable: &BoxRunnable, turn: (&Leadership, Option<Term>)) {
-        let due = (&self.stop, self.now());
-        self.supervisor.start(runnable, turn, due);
+        let (leadership, term) = turn;
+        let now = self.now();
+        self.supervisor.start(runnable, leadership, term, &self.stop, now);
     }
 
     /// Waits until a runnable fails, and returns its error.
@@ -91,7 +92,7 @@ async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begi
     go_on.send(()).unwrap();
     begun.wait_for(|runs| *runs == 2).await.unwrap();
     let is_ready = |all: &BTreeMap<String, RunnableStatus>| all.get("one") == Some(&RunnableStatus::Ready);
-    stage.surroundings.statuses().when(is_ready).await;
+    stage.runtime.statuses().when(is_ready).await;
     stage
         .supervisor
         .stop(MonotonicTime::from_nanos(u64::MAX), |_| true)
@@ -102,7 +103,7 @@ async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begi
 #[tokio::test]
 async fn guarantee_2_a_leader_that_fails_because_its_term_is_over_is_no_failure() {
     let mut stage = Stage::new();
-    let (fence_keeper, fence) = Fence::new(Arc::clone(stage.surroundings.clock()));
+    let (fence_keeper, fence) = Fence::new(Arc::clone(stage.runtime.clock()));
     fence_keeper.open_until(None);
     let (keeper, leadership) = LeadershipKeeper::new();
     keeper.grant(fence.clone());
@@ -152,7 +153,7 @@ fn careless_warm_up(failing: watch::Receiver<u32>) -> (BoxRunnable, watch::Recei
 #[tokio::test]
 async fn guarantee_2_a_warm_up_runnable_that_fails_because_it_is_fenced_starts_again() {
     let mut stage = Stage::new();
-    let (fence_keeper, fence) = Fence::new(Arc::clone(stage.surroundings.clock()));
+    let (fence_keeper, fence) = Fence::new(Arc::clone(stage.runtime.clock()));
     fence_keeper.open_until(None);
     let (keeper, leadership) = LeadershipKeeper::new();
     keeper.grant(fence);
@@ -262,11 +263,11 @@ async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_sto
 async fn guarantee_3_a_warm_up_that_has_ended_well_stands_as_ready_until_it_is_let_go() {
     let mut stage = Stage::new();
     stage.start(&runnable(async |_| Ok(())), (&Leadership::always(), None));
-    let standings = stage.surroundings.statuses().clone();
-    standings.when_settled(|settled| settled.contains("one")).await;
+    let statuses = stage.runtime.statuses().clone();
+    statuses.when_settled(|settled| settled.contains("one")).await;
     stage.supervisor.begun().await;
-    assert_eq!(standings.of("one"), Some(RunnableStatus::Ready));
+    assert_eq!(statuses.of("one"), Some(RunnableStatus::Ready));
     let now = stage.now();
     stage.supervisor.stop(now, |_| true).await;
-    assert!(standings.all().is_empty() && standings.settled().is_empty());
+    assert!(statuses.all().is_empty() && statuses.settled().is_empty());
 }

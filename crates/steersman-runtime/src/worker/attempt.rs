@@ -6,13 +6,13 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::FutureExt;
 use steersman_core::{Action, Next, error_chain, panic_message};
 use steersman_queue::{Finished, Item, Outcome};
-use tracing::{Instrument, field::debug};
+use tracing::{Instrument, Span, field::debug};
 
-use super::WorkerPool;
+use super::{Panicked, WorkerPool};
 use crate::{
     BoxError, Context, RequestKey,
     cluster_session::ClusterSession,
-    context::Circumstances,
+    context::Attempt,
     handlers::HandlersFailed,
     hot_loop::Slowed,
     metrics::{Ended, Series},
@@ -36,58 +36,60 @@ enum Result {
 }
 
 impl<R: RequestKey> WorkerPool<R> {
-    /// Reconciles one key.
-    pub(super) async fn work(&self, item: Item<R>) {
-        let plan = &self.plan;
-        let Some(engagement) = self.engagement(item.key()) else {
+    /// Reconciles one key: in the session of its cluster, within its span, and with the next step for the key.
+    pub(super) async fn reconcile_item(&self, item: Item<R>) {
+        let (plan, key) = (&self.run.plan, item.key().clone());
+        let Some(session) = self.session(&key) else {
             item.done(); // Its cluster was removed.
             return;
         };
-        let Some(item) = self.pass_gate(item) else {
-            return;
-        };
-        let (Some(series), key) = (plan.series.get(), item.key().clone()) else {
+        let (Some(item), Some(series)) = (self.pass_gate(item), plan.series.get()) else {
             return;
         };
         if let Some(slowed) = self.hot_loops.check(&key, item.started()) {
             return self.slow_down(item, slowed, series);
         }
-        let number = self.random.next_u64();
-        let circumstances = Circumstances {
-            number,
+        let attempt = Attempt {
+            number: self.run.cx.random().next_u64(),
             failures: item.failures(),
             priority: item.priority(),
             is_news: item.was_added(),
         };
-        let cx = Context::new(Arc::clone(&engagement), circumstances);
-        let span = tracing::info_span!(
-            "reconcile",
-            controller = %plan.name,
-            cluster = %engagement.cluster.name(),
-            kind = plan.primary.as_ref().map(tracing::field::display),
-            %key,
-            reconcile_id = format_args!("{number:016x}"),
-            attempt = cx.attempt(),
-        );
+        let cx = Context::new(Arc::clone(&session), attempt);
+        let span = self.span(&key, &cx);
         let active = Active::new(series);
-        let recoveries = self.reads.recovery_count();
-        let reconcile = self.hot_loops.observe(self.reconcile(key, cx, &engagement));
+        let recoveries = self.run.reads.recovery_count();
+        let reconcile = self.hot_loops.observe(self.reconcile(key.clone(), cx, &session));
         let (result, writes) = reconcile.instrument(span.clone()).await;
         drop(active);
         // By the clock of the queue: the clock of another cluster or of the manager can have another origin.
         let now = plan.home.clock().now();
         let took = now.saturating_since(item.started());
-        self.hot_loops.count(item.key(), writes, now);
+        self.hot_loops.count(&key, writes, now);
         let missing = match &result {
             Result::Failed(error) => unsynced(error),
             _ => Vec::new(),
         };
-        let key = item.key().clone();
         span.in_scope(|| self.conclude(item, result, series, took));
         self.retry_with_caches(key, missing, recoveries);
         if plan.options.warn_limit().is_some_and(|limit| took >= limit) {
             self.long_ended.notify_one();
         }
+    }
+
+    /// Returns the span of a reconcile.
+    fn span(&self, key: &R, cx: &Context) -> Span {
+        let plan = &self.run.plan;
+        let span = tracing::info_span!(
+            "reconcile",
+            controller = %plan.name,
+            cluster = %cx.cluster().name(),
+            kind = plan.primary.as_ref().map(tracing::field::display),
+            %key,
+            reconcile_id = format_args!("{:016x}", cx.reconcile_id()),
+            attempt = cx.attempt(),
+        );
+        plan.span_in(span, key)
     }
 
     /// Delays a key whose reconciles write too often.
@@ -96,12 +98,12 @@ impl<R: RequestKey> WorkerPool<R> {
         if let Some(changed) = slowed.changed {
             let key = item.key();
             tracing::warn!(
-                controller = %self.plan.name,
+                controller = %self.run.plan.name,
                 cluster = key.cluster().map(tracing::field::display),
-                kind = self.plan.primary.as_ref().map(tracing::field::display),
+                kind = self.run.plan.primary.as_ref().map(tracing::field::display),
                 %key,
                 %changed,
-                limit_per_minute = self.plan.options.hot_loop_rate(),
+                limit_per_minute = self.run.plan.options.hot_loop_rate(),
                 hint = "write only what differs; `hot_loop_limit` sets the limit",
                 "reconciles of this key write too often; slowing it down"
             );
@@ -109,22 +111,24 @@ impl<R: RequestKey> WorkerPool<R> {
         item.finish(Outcome::postpone(slowed.delay));
     }
 
-    async fn reconcile(&self, key: R, cx: Context, engagement: &ClusterSession) -> Result {
+    async fn reconcile(&self, key: R, cx: Context, session: &ClusterSession) -> Result {
         // Within a future, so that a panic before the first await counts as a panic of the reconcile.
-        let reconciling = AssertUnwindSafe(async { self.plan.reconciler.call(key, cx).await }).catch_unwind();
+        let reconciling =
+            AssertUnwindSafe(async { self.run.plan.reconciler.call(key, cx).await }).catch_unwind();
+        let clock = self.run.cx.clock();
         let limited = async {
-            let Some(limit) = self.plan.reconcile_limit() else {
+            let Some(limit) = self.run.plan.reconcile_limit() else {
                 return Some(reconciling.await);
             };
             tokio::select! {
                 biased;
                 ended = reconciling => Some(ended),
-                () = self.clock.sleep_until(self.clock.now() + limit) => None,
+                () = clock.sleep_until(clock.now() + limit) => None,
             }
         };
-        match engagement.unless_dismissed(limited).await {
+        match session.unless_dismissed(limited).await {
             None => Result::Dismissed,
-            Some(None) => Result::TimedOut(self.plan.reconcile_limit().unwrap_or_default()),
+            Some(None) => Result::TimedOut(self.run.plan.reconcile_limit().unwrap_or_default()),
             Some(Some(Err(panic))) => Result::Panicked(panic_message(&*panic)),
             Some(Some(Ok(Err(error)))) => Result::Failed(error),
             Some(Some(Ok(Ok(action)))) => Result::Done(action),
@@ -157,15 +161,15 @@ impl<R: RequestKey> WorkerPool<R> {
                 series.panics.inc();
                 let key = item.key().to_string();
                 let finished = item.finish(Outcome::retry(format_args!("panic: {message}")));
-                if self.plan.options.recovers_panics() {
+                if self.run.plan.options.recovers_panics() {
                     tracing::error!(
                         panic = message,
                         next_try = finished.delay().map(debug),
-                        "the reconcile panicked and will be tried again"
+                        "reconcile panicked; retrying"
                     );
                 } else {
-                    tracing::error!(panic = message, "the reconcile panicked");
-                    self.panicked.send_replace(Some((key, message)));
+                    tracing::error!(panic = message, "reconcile panicked; ending the run");
+                    self.panicked.send_replace(Some(Panicked { key, message }));
                 }
             }
             Result::TimedOut(limit) => {
@@ -176,7 +180,7 @@ impl<R: RequestKey> WorkerPool<R> {
                 tracing::warn!(
                     ?limit,
                     next_try = finished.delay().map(debug),
-                    "the reconcile took too long and will be tried again"
+                    "reconcile timed out; retrying"
                 );
             }
             Result::Dismissed => item.done(),
@@ -189,7 +193,7 @@ impl<R: RequestKey> WorkerPool<R> {
             series.terminal_errors.inc();
             item.finish(Outcome::fail(&text));
             if caused_by::<HandlersFailed>(error).is_none() {
-                tracing::error!(error = %text, "the reconcile failed and will not be tried again until something changes");
+                tracing::error!(error = %text, "reconcile failed; not retrying until something changes");
             }
             return;
         }
@@ -199,11 +203,11 @@ impl<R: RequestKey> WorkerPool<R> {
         });
         let next_try = finished.delay().map(debug);
         if is_quiet(error) {
-            tracing::debug!(error = %text, next_try, "the reconcile will be tried again");
+            tracing::debug!(error = %text, next_try, "reconcile failed; retrying");
         } else if finished.repeats_error() && is_frequent(&finished) {
-            tracing::debug!(error = %text, next_try, "the reconcile failed as before and will be tried again");
+            tracing::debug!(error = %text, next_try, "reconcile failed as before; retrying");
         } else {
-            tracing::warn!(error = %text, next_try, "the reconcile failed and will be tried again");
+            tracing::warn!(error = %text, next_try, "reconcile failed; retrying");
         }
     }
 }

@@ -17,14 +17,16 @@ pub(super) struct Keys<'a, R>(pub(super) &'a [Status<R>]);
 impl<R: RequestKey> WorkerPool<R> {
     /// Logs each reconcile that takes longer than the limit, and counts them. Never returns.
     pub(crate) async fn watch_long_running(&self) {
-        let (Some(limit), Some(series)) = (self.plan.options.warn_limit(), self.plan.series.get()) else {
+        let (Some(limit), Some(series)) = (self.run.plan.options.warn_limit(), self.run.plan.series.get())
+        else {
             return std::future::pending().await;
         };
-        let clock = self.plan.home.clock();
+        let clock = self.run.plan.home.clock();
         let mut logged = HashSet::new();
         loop {
             let now = clock.now();
             let due = self
+                .run
                 .plan
                 .queue
                 .in_flight()
@@ -38,13 +40,13 @@ impl<R: RequestKey> WorkerPool<R> {
             let is_new = |(key, since, _): &&(R, _, _)| !logged.contains(&(key.clone(), *since));
             for (key, since, _) in long.iter().filter(is_new) {
                 tracing::warn!(
-                    controller = %self.plan.name,
+                    controller = %self.run.plan.name,
                     cluster = key.cluster().map(tracing::field::display),
-                    kind = self.plan.primary.as_ref().map(tracing::field::display),
+                    kind = self.run.plan.primary.as_ref().map(tracing::field::display),
                     %key,
                     running_for = ?now.saturating_since(*since),
                     long_running = long.len(),
-                    workers = self.plan.options.worker_count(),
+                    workers = self.run.plan.options.worker_count(),
                     hint = "`reconcile_timeout` cancels such a reconcile, `reconcile_warn_after` sets when to warn",
                     "reconcile is still running"
                 );

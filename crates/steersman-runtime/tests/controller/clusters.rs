@@ -59,7 +59,7 @@ async fn an_object_is_reconciled_in_each_cluster_with_the_client_of_that_cluster
     let home = fixture.proxy().await;
     let stage = Stage::through(&fixture, &home).await;
     let (proxy, b) = joining(&fixture, "b").await;
-    stage.surroundings.clusters().insert(b.clone()).unwrap();
+    stage.runtime.clusters().insert(b.clone()).unwrap();
     let calls = Calls::new();
     let reconciler = calls.then(|request: Request, cx: Context, _| async move {
         let name = format!("{}-of-{}", request.name(), cx.cluster().name());
@@ -98,11 +98,9 @@ async fn an_object_is_reconciled_in_each_cluster_with_the_client_of_that_cluster
 
 // R9, R59
 #[steersman_testing::test]
-async fn what_is_read_of_another_cluster_is_kept_as_long_as_the_run_lasts_and_the_cluster_is_there(
-    fixture: Fixture,
-) {
+async fn informers_of_another_cluster_are_kept_until_the_run_or_the_cluster_ends(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
-    let fleet = stage.surroundings.clusters().clone();
+    let cluster_set = stage.runtime.clusters().clone();
     let calls = Calls::new();
     let reconciler = calls.then(|key: ObjectKey, cx: Context, _| async move {
         if let Some(client) = cx.client_of(&"b".into()) {
@@ -112,7 +110,7 @@ async fn what_is_read_of_another_cluster_is_kept_as_long_as_the_run_lasts_and_th
     });
     let controller = Controller::<ObjectKey>::named("keys").build(&stage.cluster, reconciler);
     let (proxy, b) = joining(&fixture, "b").await;
-    fleet.insert(b.clone()).unwrap();
+    cluster_set.insert(b.clone()).unwrap();
     let watches = || {
         let all = proxy.exchanges();
         all.iter().filter(|one| one.is_watch()).count()
@@ -135,17 +133,17 @@ async fn what_is_read_of_another_cluster_is_kept_as_long_as_the_run_lasts_and_th
     calls.reach("four", 1).await;
     until(|| controller.depth() == Default::default()).await;
     // It departs while the controller runs, and another one comes.
-    let departure = fleet.depart(&"b".into()).unwrap();
+    let removal = cluster_set.begin_removal(&"b".into()).unwrap();
     until(|| b.cache().informers().is_empty()).await;
     let (_other_proxy, other) = joining(&fixture, "b").await;
-    fleet.insert(other.clone()).unwrap();
+    cluster_set.insert(other.clone()).unwrap();
     controller.enqueue(key(&fixture, "five"));
     calls.reach("five", 1).await;
     until(|| controller.depth() == Default::default()).await;
     assert_eq!(other.cache().informers().len(), 1);
     assert!(b.cache().informers().is_empty());
     running.stop(GRACE).await.unwrap();
-    drop(departure);
+    drop(removal);
 }
 
 // R5, R168
@@ -163,10 +161,10 @@ async fn one_of_which_it_is_not_known_yet_whether_it_has_the_kind_is_no_trouble(
     stage.stands("widgets", |is| is == "ready").await;
     let (proxy, b) = joining(&fixture, "b").await;
     let held = proxy.inject(Matching::any().path("customresourcedefinitions"), Fault::stall());
-    let standings = stage.surroundings.statuses();
+    let standings = stage.runtime.statuses();
     let degraded = standings.when(|all| !all.values().all(RunnableStatus::is_ready));
     let joined = async {
-        stage.surroundings.clusters().insert(b.clone()).unwrap();
+        stage.runtime.clusters().insert(b.clone()).unwrap();
         held.hit().await;
         let_go_on().await;
         drop(held);
@@ -184,7 +182,7 @@ async fn one_of_which_it_is_not_known_yet_whether_it_has_the_kind_is_no_trouble(
 
 // R168
 #[steersman_testing::test]
-async fn a_strict_controller_waits_until_it_is_known_whether_an_optional_kind_is_there(fixture: Fixture) {
+async fn a_strict_controller_waits_until_the_presence_of_an_optional_kind_is_known(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let held = proxy.inject(Matching::any().path("customresourcedefinitions"), Fault::stall());
@@ -210,8 +208,8 @@ async fn a_strict_controller_waits_until_it_is_known_whether_an_optional_kind_is
 #[steersman_testing::test]
 async fn clusters_come_go_and_come_back(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
-    let fleet = stage.surroundings.clusters().clone();
-    let home = fleet.depart(&ClusterName::default()).unwrap();
+    let cluster_set = stage.runtime.clusters().clone();
+    let home = cluster_set.begin_removal(&ClusterName::default()).unwrap();
     stage
         .live()
         .create(&config_map(&fixture, "a", "1"))
@@ -225,18 +223,18 @@ async fn clusters_come_go_and_come_back(fixture: Fixture) {
     let name = ClusterName::from("b");
     for time in 1..=3 {
         let (proxy, b) = joining(&fixture, "b").await;
-        fleet.insert(b.clone()).unwrap();
+        cluster_set.insert(b.clone()).unwrap();
         calls.reach("b:a", time).await;
         stage.stands("maps", |is| is == "ready").await;
-        let departure = fleet.depart(&name).unwrap();
-        departure.vacated().await;
+        let removal = cluster_set.begin_removal(&name).unwrap();
+        removal.vacated().await;
         proxy
             .wait_for(|all| all.iter().all(|one| !one.is_open()).then_some(()))
             .await;
         // What is enqueued for it after that is forgotten.
         controller.enqueue(Request::new(name.clone(), key(&fixture, "late")));
         until(|| controller.depth() == Default::default()).await;
-        departure.cluster().close("the test says so");
+        removal.cluster().close("the test says so");
     }
     assert_eq!(calls.count("b:late"), 0);
     running.stop(GRACE).await.unwrap();
@@ -244,11 +242,11 @@ async fn clusters_come_go_and_come_back(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn one_that_takes_the_name_of_another_at_once_is_worked_on(fixture: Fixture) {
+async fn a_cluster_that_replaces_another_of_its_name_is_worked_on(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
-    let fleet = stage.surroundings.clusters().clone();
+    let cluster_set = stage.runtime.clusters().clone();
     let (first, b) = joining(&fixture, "b").await;
-    fleet.insert(b).unwrap();
+    cluster_set.insert(b).unwrap();
     let calls = Calls::new();
     let controller = everywhere(&stage, &calls, |builder| builder);
     let running = stage.run(&controller);
@@ -260,10 +258,10 @@ async fn one_that_takes_the_name_of_another_at_once_is_worked_on(fixture: Fixtur
     calls.reach("b:a", 1).await;
     // Nobody gets to see that there was none in between.
     let (second, other) = joining(&fixture, "b").await;
-    let departure = fleet.depart(&"b".into()).unwrap();
-    fleet.insert(other).unwrap();
-    departure.vacated().await;
-    departure.cluster().close("another one took its place");
+    let removal = cluster_set.begin_removal(&"b".into()).unwrap();
+    cluster_set.insert(other).unwrap();
+    removal.vacated().await;
+    removal.cluster().close("another one took its place");
     calls.reach("b:a", 2).await;
     stage
         .live()
@@ -280,15 +278,15 @@ async fn one_that_takes_the_name_of_another_at_once_is_worked_on(fixture: Fixtur
 
 // R71
 #[steersman_testing::test]
-async fn one_that_is_slow_or_out_of_reach_holds_up_its_own_keys_only(fixture: Fixture) {
+async fn a_slow_or_unreachable_cluster_delays_only_its_own_keys(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
-    let fleet = stage.surroundings.clusters().clone();
+    let cluster_set = stage.runtime.clusters().clone();
     let (slow_proxy, slow) = joining(&fixture, "slow").await;
     let (dead_proxy, dead) = joining(&fixture, "dead").await;
     let stall = slow_proxy.inject(Matching::any().path("/secrets"), Fault::stall());
     let unplugged = dead_proxy.unplug();
-    fleet.insert(slow).unwrap();
-    fleet.insert(dead).unwrap();
+    cluster_set.insert(slow).unwrap();
+    cluster_set.insert(dead).unwrap();
     stage
         .live()
         .create(&config_map(&fixture, "a", "1"))
@@ -302,7 +300,7 @@ async fn one_that_is_slow_or_out_of_reach_holds_up_its_own_keys_only(fixture: Fi
     stall.hit().await;
     // The maps of the slow one are known, and wait for the secrets there.
     let maps = steersman_cache::Resource::of::<ConfigMap>();
-    fleet
+    cluster_set
         .get(&"slow".into())
         .unwrap()
         .cache()
@@ -335,11 +333,11 @@ async fn one_that_is_slow_or_out_of_reach_holds_up_its_own_keys_only(fixture: Fi
 
 // R95
 #[steersman_testing::test]
-async fn what_somebody_enqueues_for_one_that_is_slow_waits_for_it_and_outlives_the_run(fixture: Fixture) {
+async fn keys_enqueued_for_a_slow_cluster_wait_for_it_and_outlive_the_run(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let (proxy, slow) = joining(&fixture, "slow").await;
     let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
-    stage.surroundings.clusters().insert(slow).unwrap();
+    stage.runtime.clusters().insert(slow).unwrap();
     let client = stage.live();
     client.create(&config_map(&fixture, "a", "1")).await.unwrap();
     let calls = Calls::new();
@@ -368,7 +366,7 @@ async fn a_key_that_waits_for_a_slow_cluster_keeps_its_failure_count(fixture: Fi
     // Time stands still, so the key fails once in the first run.
     let (clock, stage) = Stage::timed(&fixture).await;
     let (proxy, slow) = joining(&fixture, "slow").await;
-    stage.surroundings.clusters().insert(slow.clone()).unwrap();
+    stage.runtime.clusters().insert(slow.clone()).unwrap();
     let calls = Calls::new();
     let reconciler = calls.then(|_: Request, _, _| async { Err("not yet".into()) });
     let controller = Controller::of::<ConfigMap>("maps")
@@ -399,7 +397,7 @@ async fn a_key_that_waits_for_a_slow_cluster_keeps_its_failure_count(fixture: Fi
 async fn children_in_a_cluster_wake_their_owner_in_that_cluster(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let (proxy, b) = joining(&fixture, "b").await;
-    stage.surroundings.clusters().insert(b).unwrap();
+    stage.runtime.clusters().insert(b).unwrap();
     let calls = Calls::new();
     let controller = everywhere(&stage, &calls, |builder| builder.owns::<Secret>());
     let running = stage.run(&controller);
@@ -431,7 +429,7 @@ async fn whether_a_kind_is_in_namespaces_is_asked_where_it_is_watched(fixture: F
     let _unplugged = proxy.unplug();
     let (_b_proxy, b) = joining(&fixture, "b").await;
     b.live().create(&config_map(&fixture, "a", "1")).await.unwrap();
-    stage.surroundings.clusters().insert(b).unwrap();
+    stage.runtime.clusters().insert(b).unwrap();
     let calls = Calls::new();
     let maps = steersman_cache::Resource::new("", "v1", "ConfigMap", "configmaps");
     let controller = Controller::of_kind("maps", dynamic(maps))
@@ -452,7 +450,7 @@ async fn the_same_object_in_two_clusters_can_have_one_key(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let (mirror_proxy, mirror) = joining(&fixture, "mirror").await;
-    stage.surroundings.clusters().insert(mirror.clone()).unwrap();
+    stage.runtime.clusters().insert(mirror.clone()).unwrap();
     let calls = Calls::new();
     let controller = Controller::<ObjectKey>::named("mirror")
         .watches(kind::<Secret>(), same_object())

@@ -43,7 +43,7 @@ enum Ending {
 struct Scene {
     clock: TestClock,
     sightings: Arc<watch::Sender<Sighting>>,
-    surroundings: Arc<RuntimeContext>,
+    runtime: Arc<RuntimeContext>,
     /// How often it began, and how often it ended.
     runs: Arc<watch::Sender<(u32, u32)>>,
     task: Task,
@@ -95,19 +95,19 @@ impl Scene {
         });
         let conditional = Conditional::new(task, condition).shutdown_timeout(Duration::from_secs(3));
         let clock = TestClock::new();
-        let surroundings = RuntimeContext::new(
+        let runtime = RuntimeContext::new(
             Arc::new(clock.clone()),
             Arc::new(Random::from_seed(7)),
             Spawner::current(),
         );
-        let surroundings = Arc::new(surroundings);
+        let runtime = Arc::new(runtime);
         let (handle, stop) = StopHandle::new();
-        let cx = surroundings.context("task", Leadership::always(), stop);
+        let cx = runtime.context("task", Leadership::always(), stop);
         let task = Spawner::current().spawn("conditional", async move { conditional.run(cx).await.unwrap() });
         Self {
             clock,
             sightings,
-            surroundings,
+            runtime,
             runs,
             task,
             stop: handle,
@@ -126,18 +126,18 @@ impl Scene {
 
     async fn stands(&self, so: &str) {
         let is_so = |standing: &RunnableStatus| standing.to_string().contains(so);
-        let standings = self.surroundings.statuses();
+        let standings = self.runtime.statuses();
         standings.when(|all| all.get("task").is_some_and(is_so)).await;
     }
 
     /// What is told is heard, and changes nothing.
     async fn changes_nothing(&self, presence: Presence) {
-        let before = (self.surroundings.statuses().of("task"), *self.runs.borrow());
+        let before = (self.runtime.statuses().of("task"), *self.runs.borrow());
         for number in 0..3 {
             self.tell(presence, &format!("once more, {number}"));
             let_go_on().await;
         }
-        let after = (self.surroundings.statuses().of("task"), *self.runs.borrow());
+        let after = (self.runtime.statuses().of("task"), *self.runs.borrow());
         assert_eq!(after, before);
     }
 }
@@ -228,19 +228,19 @@ async fn guarantee_3_another_incarnation_is_noticed_also_if_nothing_ran_when_it_
     });
     let conditional = Conditional::new(Forgetful(Arc::clone(&forgotten)), condition);
     let run_once = async || {
-        let surroundings = Arc::new(RuntimeContext::new(
+        let runtime = Arc::new(RuntimeContext::new(
             Arc::new(TestClock::new()),
             Arc::new(Random::from_seed(7)),
             Spawner::current(),
         ));
         let (handle, stop) = StopHandle::new();
-        let cx = surroundings.context("forgetful", Leadership::always(), stop);
+        let cx = runtime.context("forgetful", Leadership::always(), stop);
         let stop_when_ready = async {
-            surroundings
+            runtime
                 .statuses()
                 .when(|all| all.get("forgetful").is_some_and(|is| is.to_string() == "ready"))
                 .await;
-            handle.stop_by(surroundings.clock().now());
+            handle.stop_by(runtime.clock().now());
         };
         let (ended, ()) = tokio::join!(conditional.run(cx), stop_when_ready);
         ended.unwrap();
@@ -254,7 +254,7 @@ async fn guarantee_3_another_incarnation_is_noticed_also_if_nothing_ran_when_it_
 }
 
 #[tokio::test]
-async fn what_does_not_end_within_its_grace_period_is_cancelled() {
+async fn work_that_exceeds_the_shutdown_timeout_is_cancelled() {
     let scene = Scene::new(Ending::NotInTime);
     scene.tell(Present, "it is on");
     scene.ran(1, 0).await;
@@ -391,7 +391,7 @@ async fn an_object_that_cannot_be_decoded_is_not_taken_for_a_missing_one(fixture
 
 // R28
 #[steersman_testing::test]
-async fn a_condition_on_an_object_follows_whether_it_is_there(fixture: Fixture) {
+async fn a_condition_on_an_object_follows_its_existence(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     let condition = RunCondition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
@@ -454,7 +454,7 @@ async fn an_object_of_an_absent_kind_is_absent_and_not_asked_for_again(fixture: 
 
 // R28
 #[steersman_testing::test]
-async fn an_object_that_may_not_be_read_is_not_taken_for_a_missing_one(fixture: Fixture) {
+async fn a_forbidden_object_is_not_a_missing_object(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let refused = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(403));

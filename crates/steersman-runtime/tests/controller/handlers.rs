@@ -512,7 +512,7 @@ async fn guarantee_6_what_is_purged_begins_anew(fixture: Fixture) {
 /// Whether there are series of a handler.
 fn has_series(stage: &Stage, handler: &str) -> bool {
     let mut registry = Registry::default();
-    stage.surroundings.metrics().register(&mut registry);
+    stage.runtime.metrics().register(&mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     text.contains(&format!("handler=\"{handler}\""))
@@ -538,9 +538,9 @@ async fn guarantee_6_the_series_of_a_handler_go_with_the_last_controller_of_thei
 }
 
 #[steersman_testing::test]
-async fn guarantee_6_a_cluster_that_comes_back_begins_anew(fixture: Fixture) {
+async fn guarantee_6_a_cluster_that_is_added_again_starts_from_scratch(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
-    let fleet = stage.surroundings.clusters().clone();
+    let cluster_set = stage.runtime.clusters().clone();
     let (handlers, calls) = (Handlers::new(), Calls::new());
     let failing = |_, cx: Context, time| async move {
         match (cx.cluster().name().as_str(), time) {
@@ -550,7 +550,7 @@ async fn guarantee_6_a_cluster_that_comes_back_begins_anew(fixture: Fixture) {
         }
     };
     let _handling = add(&handlers, &calls, "failing", failing);
-    let home = fleet.depart(&ClusterName::default()).unwrap();
+    let home = cluster_set.begin_removal(&ClusterName::default()).unwrap();
     let builder = Controller::of::<ConfigMap>("maps").on_every_cluster();
     let controller = handlers.build(&stage.cluster, builder);
     let running = stage.run(&controller);
@@ -561,12 +561,12 @@ async fn guarantee_6_a_cluster_that_comes_back_begins_anew(fixture: Fixture) {
         .unwrap();
     for time in [4, 5] {
         let b = support::cluster_builder(&fixture, "b").build().await.unwrap();
-        fleet.insert(b).unwrap();
+        cluster_set.insert(b).unwrap();
         calls.reach("failing:a", time).await;
-        let departure = fleet.depart(&"b".into()).unwrap();
-        departure.vacated().await;
+        let removal = cluster_set.begin_removal(&"b".into()).unwrap();
+        removal.vacated().await;
         until(|| controller.depth() == Default::default()).await;
-        departure.cluster().close("the test says so");
+        removal.cluster().close("the test says so");
     }
     let attempts: Vec<_> = calls.all().iter().map(|call| call.attempt).collect();
     assert_eq!(attempts, [0, 1, 2, 3, 0]);

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 fn exposition(stage: &Stage) -> String {
     let mut registry = Registry::default();
-    stage.surroundings.metrics().register(&mut registry);
+    stage.runtime.metrics().register(&mut registry);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text
@@ -129,7 +129,7 @@ async fn series_have_the_names_and_buckets_of_controller_runtime(fixture: Fixtur
 }
 
 #[steersman_testing::test]
-async fn guarantee_3_one_that_goes_takes_nothing_along_of_another_that_has_its_name(fixture: Fixture) {
+async fn guarantee_3_a_dropped_controller_keeps_the_series_of_a_namesake(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let calls = Calls::new();
     let make = || Controller::<ObjectKey>::named("keys").build(&stage.cluster, calls.only());

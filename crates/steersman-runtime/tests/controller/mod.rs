@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Controllers, without a manager.
 
+mod async_mapping;
 mod cached_reads;
 mod clusters;
 mod conditional;

@@ -106,7 +106,7 @@ fn held(fixture: &Fixture, name: &str, finalizer: &str) -> ConfigMap {
 
 // R100, R164, D26
 #[steersman_testing::test]
-async fn one_that_is_gone_is_told_of_until_that_succeeds(fixture: Fixture) {
+async fn on_deleted_is_retried_until_it_succeeds(fixture: Fixture) {
     let (stage, standby) = (Stage::new(&fixture).await, Stage::new(&fixture).await);
     let (keeper, idle) = (Keeper::new(), Keeper::new());
     keeper.failures.store(3, Ordering::SeqCst);
@@ -148,7 +148,7 @@ async fn one_that_is_gone_is_told_of_until_that_succeeds(fixture: Fixture) {
 
 // R100
 #[steersman_testing::test]
-async fn one_that_is_gone_at_once_is_no_error(fixture: Fixture) {
+async fn an_object_that_is_deleted_at_once_is_no_error(fixture: Fixture) {
     struct Careless;
     impl ObjectReconciler<ConfigMap> for Careless {
         type Error = BoxError;
@@ -178,7 +178,7 @@ async fn one_that_is_gone_at_once_is_no_error(fixture: Fixture) {
 
 // R101
 #[steersman_testing::test]
-async fn one_that_is_going_is_left_alone_unless_it_is_ours_to_clean_up(fixture: Fixture) {
+async fn an_object_being_deleted_is_skipped_unless_it_has_our_finalizer(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     let (ours, theirs) = ("steersman.example/ours", "steersman.example/theirs");
@@ -248,7 +248,7 @@ impl kube::Resource for Numbered {
 
 // R150, R165, R167
 #[steersman_testing::test]
-async fn an_object_that_cannot_be_read_is_an_error_of_its_own_reconcile(fixture: Fixture) {
+async fn an_object_that_does_not_decode_fails_only_its_own_reconcile(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     client
@@ -456,7 +456,7 @@ async fn an_undecodable_object_gets_an_event_and_can_be_released(fixture: Fixtur
 
 // R165, D22
 #[steersman_testing::test]
-async fn an_undecodable_object_of_several_handlers_goes_to_their_hook(fixture: Fixture) {
+async fn an_undecodable_object_of_several_handlers_is_passed_to_their_hook(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     let (handlers, keeper) = (Handlers::<Numbered>::new(), Keeper::new());

@@ -390,7 +390,7 @@ impl Drop for Counted {
 
 // R134, R155
 #[steersman_testing::test]
-async fn so_many_keys_are_worked_on_at_once_and_one_that_waits_delays_no_other(fixture: Fixture) {
+async fn workers_reconcile_several_keys_at_once_and_a_waiting_one_delays_no_other(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let (calls, gate) = (Calls::new(), Arc::new(Semaphore::new(0)));
     let reconciler = {

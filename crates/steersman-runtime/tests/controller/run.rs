@@ -54,7 +54,7 @@ fn of_both(stage: &Stage, calls: &Calls) -> Controller {
 
 // R158
 #[steersman_testing::test]
-async fn guarantee_3_nothing_is_reconciled_before_every_source_has_told_what_is_there(fixture: Fixture) {
+async fn guarantee_3_no_reconcile_before_every_source_is_in_sync(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     stage
@@ -78,7 +78,7 @@ async fn guarantee_3_nothing_is_reconciled_before_every_source_has_told_what_is_
 
 // R158
 #[steersman_testing::test]
-async fn guarantee_3_nothing_is_reconciled_while_a_handler_is_busy_with_what_is_there(fixture: Fixture) {
+async fn guarantee_3_no_reconcile_while_a_handler_processes_existing_objects(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     for number in 0..20 {
         let map = config_map(&fixture, &format!("map-{number}"), "1");
@@ -87,12 +87,12 @@ async fn guarantee_3_nothing_is_reconciled_while_a_handler_is_busy_with_what_is_
     let (calls, handled) = (Calls::new(), Arc::new(AtomicUsize::new(0)));
     let (go_on, blocked) = std::sync::mpsc::sync_channel::<()>(0);
     let (counting, blocked) = (Arc::clone(&handled), Mutex::new(blocked));
-    let slow = handle_fn(move |occurrence, enqueue| {
+    let slow = handle_fn(move |event, enqueue| {
         if counting.fetch_add(1, Ordering::SeqCst) == 10 {
             // Until the other end is dropped.
             let _ = blocked.lock().unwrap().recv();
         }
-        enqueue.add(occurrence.object().key());
+        enqueue.add(event.object().key());
     });
     let controller = Controller::<ObjectKey>::named("maps")
         .watches(kind::<ConfigMap>(), slow)
@@ -517,7 +517,7 @@ async fn every_client_of_a_context_passes_the_fence_of_its_term(fixture: Fixture
         .build()
         .await
         .unwrap();
-    stage.surroundings.clusters().insert(other).unwrap();
+    stage.runtime.clusters().insert(other).unwrap();
     let (calls, go_on) = (Calls::new(), Arc::new(Notify::new()));
     let reconciler = {
         let go_on = Arc::clone(&go_on);
@@ -601,7 +601,7 @@ async fn a_source_that_is_not_in_sync_in_time_is_named_and_waited_for(fixture: F
 }
 
 #[steersman_testing::test]
-async fn a_run_that_cannot_begin_ends_when_it_is_told_to(fixture: Fixture) {
+async fn a_run_that_waits_for_caches_can_be_stopped(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let stall = proxy.inject(Matching::any(), Fault::stall());
@@ -682,7 +682,7 @@ impl fmt::Display for Cursed {
 
 // R160
 #[steersman_testing::test]
-async fn a_worker_that_breaks_outside_of_a_reconcile_goes_on(fixture: Fixture) {
+async fn a_worker_that_panics_outside_of_a_reconcile_continues(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let (calls, shown) = (Calls::new(), Arc::new(AtomicUsize::new(0)));
     let reconciler = {

@@ -82,7 +82,7 @@ async fn only_what_is_declared_is_watched_and_once_for_all(fixture: Fixture) {
 
 // R114
 #[steersman_testing::test]
-async fn what_is_not_news_has_low_priority(fixture: Fixture) {
+async fn first_lists_and_resyncs_have_low_priority(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let client = stage.live();
     client.create(&config_map(&fixture, "old", "1")).await.unwrap();
@@ -116,7 +116,7 @@ async fn what_is_not_news_has_low_priority(fixture: Fixture) {
 
 // R114
 #[steersman_testing::test]
-async fn what_is_new_does_not_wait_for_a_resync(fixture: Fixture) {
+async fn changes_do_not_wait_for_a_resync(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let client = stage.live();
     for number in 0..20 {
@@ -246,7 +246,7 @@ async fn both_the_owner_that_was_and_the_one_that_is_are_woken(fixture: Fixture)
 }
 
 #[steersman_testing::test]
-async fn what_belonged_to_a_former_owner_does_not_wake_one_that_has_its_name_now(fixture: Fixture) {
+async fn a_child_of_a_former_owner_does_not_enqueue_a_new_object_of_its_name(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     for name in ["owner", "other"] {
@@ -355,9 +355,9 @@ async fn a_kind_can_be_watched_as_a_projection_of_it(fixture: Fixture) {
 async fn a_change_that_a_predicate_panics_over_passes_and_is_counted(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let calls = Calls::new();
-    let fragile = Predicate::<ConfigMap>::new(|occurrence: &ObjectEvent<'_, ConfigMap>| {
-        assert!(occurrence.object().name() != "strange", "out of order");
-        occurrence.object().name() == "wanted"
+    let fragile = Predicate::<ConfigMap>::new(|event: &ObjectEvent<'_, ConfigMap>| {
+        assert!(event.object().name() != "strange", "out of order");
+        event.object().name() == "wanted"
     });
     let controller = Controller::of::<ConfigMap>("maps")
         .when(fragile)
@@ -410,18 +410,18 @@ fn by_label(secret: &Secret) -> Option<ObjectKey> {
 
 // R150
 #[steersman_testing::test]
-async fn a_mapping_sees_what_an_object_was_also_if_nobody_saw_it_go(fixture: Fixture) {
+async fn a_mapping_gets_the_last_state_of_an_object_whose_deletion_was_missed(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let (typed, header) = (Calls::new(), Calls::new());
     let unknown = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let one = {
         let unknown = Arc::clone(&unknown);
-        let noting = Predicate::<Secret>::new(move |occurrence: &ObjectEvent<'_, Secret>| {
+        let noting = Predicate::<Secret>::new(move |event: &ObjectEvent<'_, Secret>| {
             if let Event::Deleted {
                 object,
                 final_state_known: false,
-            } = occurrence.event()
+            } = event.event()
             {
                 unknown.lock().unwrap().insert(object.name().to_owned());
             }
@@ -593,7 +593,7 @@ async fn fixture_client(fixture: &Fixture) -> Client {
 }
 
 #[steersman_testing::test]
-async fn what_is_sent_before_a_run_or_between_two_waits_in_the_channel(fixture: Fixture) {
+async fn keys_sent_before_or_between_runs_wait_in_the_channel(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let calls = Calls::new();
     let (sender, receiver) = channel::<ObjectKey>("outside", 2);
@@ -627,7 +627,7 @@ async fn what_is_sent_before_a_run_or_between_two_waits_in_the_channel(fixture: 
 }
 
 #[steersman_testing::test]
-async fn a_stream_is_made_anew_for_each_run(fixture: Fixture) {
+async fn each_run_creates_a_new_stream(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let calls = Calls::new();
     let source = stream("numbers", || {
@@ -646,7 +646,7 @@ async fn a_stream_is_made_anew_for_each_run(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_timer_comes_at_once_and_then_at_its_interval(fixture: Fixture) {
+async fn a_timer_fires_at_once_and_then_at_its_interval(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let calls = Calls::new();
     let controller = Controller::<ObjectKey>::named("keys")

@@ -94,16 +94,16 @@ async fn a_standby_bounds_the_keys_of_owners_that_do_not_exist(fixture: Fixture)
 
 // R47
 #[steersman_testing::test]
-async fn a_cluster_that_goes_takes_its_keys_along(fixture: Fixture) {
+async fn the_keys_of_a_removed_cluster_are_removed(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     stage
         .live()
         .create(&config_map(&fixture, "a", "1"))
         .await
         .unwrap();
-    let fleet = stage.surroundings.clusters();
+    let cluster_set = stage.runtime.clusters();
     let b = cluster_builder(&fixture, "b").build().await.unwrap();
-    fleet.insert(b).unwrap();
+    cluster_set.insert(b).unwrap();
     let controller = Controller::of::<ConfigMap>("maps")
         .on_every_cluster()
         .build(&stage.cluster, Calls::new().only());
@@ -111,8 +111,8 @@ async fn a_cluster_that_goes_takes_its_keys_along(fixture: Fixture) {
     let running = controller.clone().spawn(&stage.context_led("maps", leadership));
     let request = |cluster: &str| Request::new(cluster.into(), key(&fixture, "a"));
     until(|| controller.status(&request("b")).is_some()).await;
-    let departure = fleet.depart(&"b".into()).unwrap();
-    departure.vacated().await;
+    let removal = cluster_set.begin_removal(&"b".into()).unwrap();
+    removal.vacated().await;
     until(|| controller.status(&request("b")).is_none()).await;
     until(|| controller.status(&request("default")).is_some()).await;
     running.stop(GRACE).await.unwrap();
@@ -124,13 +124,13 @@ async fn a_reconcile_takes_as_long_as_the_clock_of_its_cluster_says(fixture: Fix
     // That of what runs the controller counts from long before.
     let clock = TestClock::new();
     clock.advance(Duration::from_secs(86_400));
-    let surroundings = RuntimeContext::new(
+    let runtime = RuntimeContext::new(
         Arc::new(clock),
         Arc::new(Random::from_seed(7)),
         Spawner::current(),
     );
-    surroundings.clusters().insert(stage.cluster.clone()).unwrap();
-    stage.surroundings = Arc::new(surroundings);
+    runtime.clusters().insert(stage.cluster.clone()).unwrap();
+    stage.runtime = Arc::new(runtime);
     let calls = Calls::new();
     let controller = Controller::<Request>::named("keys").build(&stage.cluster, calls.only());
     let running = stage.run(&controller);

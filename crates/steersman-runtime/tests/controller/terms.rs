@@ -38,7 +38,7 @@ fn leading(stage: &Stage) -> (FenceKeeper, LeadershipKeeper, Leadership) {
 
 // R68
 #[steersman_testing::test]
-async fn guarantee_8_what_is_in_flight_is_told_when_its_term_ends(fixture: Fixture) {
+async fn guarantee_8_reconciles_in_flight_get_a_stop_request_when_their_term_ends(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let (fence, keeper, leadership) = leading(&stage);
     let (calls, told) = (Calls::new(), Arc::new(watch::Sender::new(false)));
@@ -138,7 +138,7 @@ impl<R: RequestKey> Source<R> for Exclusive {
 
 // R77, D15
 #[steersman_testing::test]
-async fn guarantee_9_a_source_goes_on_when_a_term_ends(fixture: Fixture) {
+async fn guarantee_9_a_source_continues_when_a_term_ends(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let (calls, source) = (Calls::new(), Exclusive::default());
     let runs = Arc::clone(&source.runs);

@@ -103,7 +103,7 @@ async fn guarantee_2_a_kind_that_may_be_absent_and_is_not_holds_the_start(fixtur
 
 // R93
 #[steersman_testing::test]
-async fn a_list_that_takes_longer_than_was_said_fails_the_liveness_probe_until_it_is_there(fixture: Fixture) {
+async fn a_list_longer_than_stuck_after_fails_the_liveness_probe_until_it_ends(fixture: Fixture) {
     let (clock, proxy) = (TestClock::new(), fixture.proxy().await);
     let limit = FAR_AWAY / 2;
     let manager = patient(cluster_through(&fixture, &proxy, "default").await)
@@ -185,7 +185,7 @@ async fn guarantee_1_a_list_may_need_a_webhook_of_this_process_which_is_called_o
 }
 
 #[steersman_testing::test]
-async fn guarantee_1_what_a_cluster_asks_is_there_before_caches_and_after_them(fixture: Fixture) {
+async fn guarantee_1_runnables_without_caches_start_before_them_and_stop_after_them(fixture: Fixture) {
     let proxy = Arc::new(fixture.proxy().await);
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let manager = patient(cluster).build().await.unwrap();
@@ -349,7 +349,7 @@ fn stalled_maps(proxy: &FaultProxy) -> Injected {
 
 // R70
 #[steersman_testing::test]
-async fn what_is_added_later_begins_when_its_caches_are_filled_and_nobody_else_waits(fixture: Fixture) {
+async fn a_runnable_added_later_starts_when_its_caches_are_in_sync_and_delays_no_other(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let manager = patient(cluster.clone()).build().await.unwrap();
@@ -375,7 +375,7 @@ async fn what_is_added_later_begins_when_its_caches_are_filled_and_nobody_else_w
 
 // R70
 #[steersman_testing::test]
-async fn what_needs_leadership_has_its_caches_when_it_leads(fixture: Fixture) {
+async fn a_runnable_that_needs_leadership_has_its_caches_when_it_leads(fixture: Fixture) {
     let elections = [
         elected::steady(&fixture, "one"),
         elected::steady(&fixture, "two").per_runnable(),
@@ -397,7 +397,7 @@ async fn what_needs_leadership_has_its_caches_when_it_leads(fixture: Fixture) {
 
 // R70
 #[steersman_testing::test]
-async fn what_runs_on_a_condition_has_its_caches_when_the_condition_holds(fixture: Fixture) {
+async fn a_conditional_runnable_has_its_caches_when_the_condition_holds(fixture: Fixture) {
     let cluster = cluster(&fixture).await;
     let manager = patient(cluster.clone()).build().await.unwrap();
     let reading = Reading::new(&cluster);
@@ -412,7 +412,7 @@ async fn what_runs_on_a_condition_has_its_caches_when_the_condition_holds(fixtur
 
 // R70
 #[steersman_testing::test]
-async fn a_stop_is_heard_by_who_waits_for_its_caches(fixture: Fixture) {
+async fn a_runnable_that_waits_for_its_caches_can_be_stopped(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let manager = patient(cluster.clone())
@@ -457,7 +457,7 @@ impl Runnable for Farewell {
 
 // R45
 #[steersman_testing::test]
-async fn guarantee_1_caches_end_after_those_who_named_them(fixture: Fixture) {
+async fn guarantee_1_caches_end_after_the_runnables_that_need_them(fixture: Fixture) {
     // Nothing lingers there, so that a cache is there because somebody holds it.
     let cluster = cluster(&fixture).await;
     let manager = patient(cluster.clone()).build().await.unwrap();

@@ -117,7 +117,7 @@ async fn a_version_that_is_not_served_is_not_installed(fixture: Fixture) {
 
 // R171
 #[steersman_testing::test]
-async fn a_definition_made_anew_is_another_incarnation(fixture: Fixture) {
+async fn a_recreated_crd_is_another_incarnation(fixture: Fixture) {
     let scene = Scene::new(&fixture, "Widget").await;
     let running = run(&scene.manager);
     scene.kind.install().await;
@@ -162,7 +162,7 @@ async fn a_kind_is_present_until_its_last_finalizer_is_removed(fixture: Fixture)
 
 // R5, R31, R168
 #[steersman_testing::test]
-async fn a_controller_works_without_an_optional_kind_and_watches_it_once_it_is_there(fixture: Fixture) {
+async fn a_controller_works_without_an_optional_kind_and_watches_it_once_it_is_installed(fixture: Fixture) {
     let cluster = managed::cluster(&fixture).await;
     let client = cluster.live();
     let manager = manager_of(cluster).await;
@@ -247,7 +247,7 @@ async fn any_runnable_hangs_on_any_condition(fixture: Fixture) {
 
 // R24, R32
 #[steersman_testing::test]
-async fn where_definitions_may_not_be_watched_discovery_is_polled(fixture: Fixture) {
+async fn discovery_is_polled_if_crds_cannot_be_watched(fixture: Fixture) {
     let user = fixture.user("limited").await;
     let _ = user.grant(fixture.group(), &["*"], &["*"]).await.unwrap();
     let proxy = fixture.proxy().await;

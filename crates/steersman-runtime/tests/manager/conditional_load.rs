@@ -44,7 +44,7 @@ const SLOWER: u32 = 5;
 
 // R6, R16, R39, R40
 #[steersman_testing::test]
-async fn a_loaded_controller_notices_nothing_of_kinds_that_come_and_go(fixture: Fixture) {
+async fn a_busy_controller_is_not_disturbed_by_other_kinds_that_are_installed_and_removed(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let watched = cluster_through(&fixture, &proxy, "default").await;
     let client = cluster(&fixture).await.live();
@@ -250,7 +250,7 @@ async fn a_thousand_that_wait_cost_what_one_does(fixture: Fixture) {
 
 // R2, R24
 #[steersman_testing::test]
-async fn so_they_do_where_discovery_is_polled(fixture: Fixture) {
+async fn many_installs_leave_no_task_behind_where_discovery_is_polled(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let _refused = ["/customresourcedefinitions", "/apiservices"]
         .map(|path| proxy.inject(Matching::any().path(path), Fault::answer(403)));
@@ -327,7 +327,7 @@ fn order(random: &Random) -> Vec<usize> {
 
 // R7, R10
 #[steersman_testing::test]
-async fn ten_kinds_come_and_go_in_random_orders_beside_a_broken_group(fixture: Fixture) {
+async fn ten_kinds_are_installed_and_removed_in_random_order_beside_a_broken_group(fixture: Fixture) {
     let own = fixture.own_server(Default::default()).await;
     let config = own.endpoint().config(own.admin()).unwrap();
     let watched = Cluster::builder("default").field_manager("test").config(config);

@@ -99,7 +99,7 @@ async fn objects_that_go_with_their_kind_wake_those_whom_they_are_about(fixture:
 
 // R26
 #[steersman_testing::test]
-async fn what_is_remembered_of_objects_is_forgotten_when_they_go_with_their_kind(fixture: Fixture) {
+async fn on_deleted_everywhere_is_called_for_objects_that_are_removed_with_their_kind(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let watched = cluster_through(&fixture, &proxy, "default").await;
     let client = cluster(&fixture).await.live();

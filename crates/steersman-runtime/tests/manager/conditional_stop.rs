@@ -84,7 +84,7 @@ impl Reconciler for Moody {
 
 // R10, R26
 #[steersman_testing::test]
-async fn a_key_in_back_off_goes_with_its_kind(fixture: Fixture) {
+async fn a_key_in_back_off_is_removed_with_its_kind(fixture: Fixture) {
     let client = cluster(&fixture).await.live();
     let manager = manager_of(cluster(&fixture).await).await;
     let (widgets, moody) = (TestKind::new(&fixture, "Widget"), Moody::default());
@@ -110,7 +110,7 @@ async fn a_key_in_back_off_goes_with_its_kind(fixture: Fixture) {
 
 // R5, R10
 #[steersman_testing::test]
-async fn so_it_does_with_the_kind_of_its_cluster(fixture: Fixture) {
+async fn a_key_in_back_off_is_removed_with_the_kind_of_its_cluster(fixture: Fixture) {
     let client = cluster(&fixture).await.live();
     let manager = manager_of(cluster(&fixture).await).await;
     let (widgets, moody) = (TestKind::new(&fixture, "Widget"), Moody::default());
@@ -133,7 +133,7 @@ async fn so_it_does_with_the_kind_of_its_cluster(fixture: Fixture) {
 
 // R26, R39
 #[steersman_testing::test]
-async fn what_is_in_flight_when_its_kind_goes_ends_within_the_grace_period_or_is_cancelled(fixture: Fixture) {
+async fn reconciles_in_flight_when_the_kind_is_removed_end_in_time_or_are_cancelled(fixture: Fixture) {
     let watched = cluster(&fixture).await;
     let client = watched.live();
     let manager = manager_of(watched.clone()).await;
@@ -166,7 +166,9 @@ async fn what_is_in_flight_when_its_kind_goes_ends_within_the_grace_period_or_is
 
 // R5, R26, R39
 #[steersman_testing::test]
-async fn so_it_does_where_one_of_several_clusters_loses_the_kind(fixture: Fixture) {
+async fn reconciles_in_flight_where_one_of_several_clusters_loses_the_kind_end_in_time_or_are_cancelled(
+    fixture: Fixture,
+) {
     let own = fixture.own_server(Default::default()).await;
     let config = own.endpoint().config(own.admin()).unwrap();
     let other = Cluster::builder("other").field_manager("test").config(config);
@@ -411,7 +413,7 @@ async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
 
 // R171
 #[steersman_testing::test]
-async fn a_kind_that_comes_back_with_another_schema_is_read_by_that(fixture: Fixture) {
+async fn a_kind_that_is_installed_again_with_another_schema_is_read_by_it(fixture: Fixture) {
     let client = cluster(&fixture).await.live();
     let manager = manager_of(cluster(&fixture).await).await;
     let widgets = TestKind::new(&fixture, "Widget");

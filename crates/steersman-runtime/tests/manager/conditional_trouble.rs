@@ -44,7 +44,7 @@ fn opened_watches(exchanges: &[Exchange]) -> usize {
 
 // R24
 #[steersman_testing::test]
-async fn a_permission_to_watch_definitions_that_goes_and_comes_back_restarts_nothing(fixture: Fixture) {
+async fn a_permission_to_watch_crds_that_is_revoked_and_granted_restarts_nothing(fixture: Fixture) {
     let user = fixture.user("limited").await;
     let _ = user.grant(fixture.group(), &["*"], &["*"]).await.unwrap();
     let granted = user.grant(GROUP, &[DEFINITIONS], &["*"]).await.unwrap();
@@ -312,7 +312,7 @@ fn owned(fixture: &Fixture, widgets: &TestKind, name: &str, uid: &str) -> Config
 
 // R171
 #[steersman_testing::test]
-async fn a_kind_that_comes_back_with_another_scope_is_followed_in_that(fixture: Fixture) {
+async fn a_kind_that_is_installed_again_with_another_scope_is_watched_in_it(fixture: Fixture) {
     let watched = Cluster::builder("default")
         .field_manager("test")
         .config(fixture.endpoint().config(fixture.admin()).unwrap())
@@ -360,7 +360,7 @@ async fn probe(manager: &Manager, path: &str) -> (u16, String) {
 
 // R2, R24, R37, R93
 #[steersman_testing::test]
-async fn what_cannot_be_told_starts_nothing_stops_nothing_and_is_named(fixture: Fixture) {
+async fn an_unknown_presence_starts_nothing_stops_nothing_and_is_named(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let watched = cluster_through(&fixture, &proxy, "default").await;
     let client = cluster(&fixture).await.live();

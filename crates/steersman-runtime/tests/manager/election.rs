@@ -97,7 +97,7 @@ async fn guarantee_9_the_lease_is_that_of_client_go(fixture: Fixture) {
 
 // R62, R63, R81
 #[steersman_testing::test]
-async fn what_needs_leadership_runs_in_one_replica_and_the_rest_in_all(fixture: Fixture) {
+async fn leader_runnables_run_in_one_replica_and_the_others_in_all(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let mut runnings = Vec::new();
     let mut counts = Vec::new();
@@ -138,7 +138,7 @@ async fn what_needs_leadership_runs_in_one_replica_and_the_rest_in_all(fixture: 
 
 // R68, R77, R79, R177
 #[steersman_testing::test]
-async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_comes_back(fixture: Fixture) {
+async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_can_lead_again(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     for name in ["a", "b"] {
         create_map(&fixture, name).await;
@@ -253,7 +253,7 @@ async fn guarantee_6_the_lease_is_not_given_up_before_the_work_has_ended(fixture
 
 // R68
 #[steersman_testing::test]
-async fn guarantee_6_the_lease_of_one_who_does_not_end_runs_out(fixture: Fixture) {
+async fn guarantee_6_the_lease_expires_if_leader_work_does_not_end(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let grace = Duration::from_millis(300);
     let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", |builder| {
@@ -438,7 +438,7 @@ async fn guarantee_3_where_watching_is_forbidden_candidates_ask_at_intervals(fix
 }
 
 #[steersman_testing::test]
-async fn a_lease_that_is_deleted_is_made_anew_by_its_holder(fixture: Fixture) {
+async fn a_deleted_lease_is_created_again_by_its_holder(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let mut runnings = Vec::new();
     for name in ["one", "two"] {
@@ -468,7 +468,7 @@ async fn a_lease_that_is_deleted_is_made_anew_by_its_holder(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_lease_that_somebody_labels_is_read_and_renewed(fixture: Fixture) {
+async fn a_lease_with_foreign_labels_is_read_and_renewed(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", |builder| {
         builder
@@ -550,7 +550,7 @@ async fn of_two_replicas_with_defaults_one_writes(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_lease_that_may_not_be_read_is_named_in_readiness(fixture: Fixture) {
+async fn a_forbidden_lease_is_named_in_readiness(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let forbidden = proxy.inject(Matching::method("GET").path("/leases"), Fault::answer(403));
     let one = Replica::new(&fixture, &proxy, short(&fixture, "one"), "one", |builder| builder).await;
@@ -584,7 +584,7 @@ async fn a_run_follows_another_and_a_lease_can_be_kept_at_the_end(fixture: Fixtu
 }
 
 #[tokio::test]
-async fn the_election_says_who_asks() {
+async fn lease_requests_have_their_own_user_agent() {
     let server = ApiServer::builder().build();
     let (sender, mut agents) = watch::channel(Vec::new());
     let sender = Arc::new(sender);
@@ -598,6 +598,7 @@ async fn the_election_says_who_asks() {
         tower::Service::call(&mut server.service(), request)
     });
     let cluster = steersman_cluster::Cluster::builder("default")
+        .field_manager("test")
         .service(kube::Client::new(service, "default"))
         .user_agent("web-operator/1.0")
         .build()

@@ -379,13 +379,13 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
 
 // R68, R177, D14, D17, D29
 #[test]
-fn in_a_hundred_elections_full_of_trouble_nobody_writes_without_the_lease() {
+fn no_replica_writes_without_the_lease_in_a_hundred_elections_with_faults() {
     run_seeds(0..100);
 }
 
 // R68, R177, D14, D17, D29
 #[test]
-fn in_another_hundred_elections_full_of_trouble_nobody_writes_without_the_lease() {
+fn no_replica_writes_without_the_lease_in_another_hundred_elections_with_faults() {
     run_seeds(100..200);
 }
 

@@ -105,7 +105,9 @@ async fn guarantee_10_a_leader_holds_its_lease_until_its_events_are_written(fixt
 }
 
 #[steersman_testing::test]
-async fn guarantee_10_also_one_with_a_lease_of_its_own(fixture: Fixture) {
+async fn guarantee_10_a_leader_with_a_lease_for_each_runnable_holds_it_until_its_events_are_written(
+    fixture: Fixture,
+) {
     let election = steady(&fixture, "a").per_runnable();
     assert_eq!(
         stopped(&fixture, Some(election), RunPolicy::Leadership).await,
@@ -183,7 +185,12 @@ async fn guarantee_10_a_lease_is_given_up_before_a_cluster_elsewhere_takes_its_e
 async fn metrics_say_how_many_events_were_recorded_and_dropped(fixture: Fixture) {
     let user = fixture.user("poor").await;
     let config = fixture.endpoint().config(user.identity()).unwrap();
-    let cluster = Cluster::builder("home").config(config).build().await.unwrap();
+    let cluster = Cluster::builder("home")
+        .field_manager("test")
+        .config(config)
+        .build()
+        .await
+        .unwrap();
     let manager = manager_of(cluster.clone()).await;
     let counts = || {
         ["recorded", "dropped"].map(|what| {

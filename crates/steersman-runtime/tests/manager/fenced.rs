@@ -276,15 +276,13 @@ async fn goes_on_after_a_suspend(
 
 // R68, R177
 #[steersman_testing::test]
-async fn guarantee_5_a_leader_that_fails_because_it_may_not_write_runs_again_in_the_next_term(
-    fixture: Fixture,
-) {
+async fn guarantee_5_a_leader_that_fails_on_a_fenced_write_runs_again_in_the_next_term(fixture: Fixture) {
     goes_on_after_a_suspend(&fixture, RunPolicy::Leadership, |election| election).await;
 }
 
 // R68, R177
 #[steersman_testing::test]
-async fn guarantee_5_so_it_does_with_a_lease_of_its_own(fixture: Fixture) {
+async fn guarantee_5_a_leader_with_its_own_lease_that_fails_on_a_fenced_write_runs_again(fixture: Fixture) {
     goes_on_after_a_suspend(&fixture, RunPolicy::Leadership, Election::per_runnable).await;
 }
 
@@ -296,7 +294,7 @@ async fn guarantee_5_a_warm_up_runnable_that_fails_because_it_is_fenced_runs_aga
 
 // R68, R177, D14
 #[steersman_testing::test]
-async fn guarantee_5_a_fenced_warm_up_runnable_with_a_lease_of_its_own_runs_again(fixture: Fixture) {
+async fn guarantee_5_a_fenced_warm_runnable_with_its_own_lease_runs_again(fixture: Fixture) {
     goes_on_after_a_suspend(&fixture, RunPolicy::WarmUp, Election::per_runnable).await;
 }
 
@@ -487,7 +485,7 @@ async fn guarantee_11_a_leader_whose_deleted_lease_another_replica_created_steps
 
 // R68, D17
 #[steersman_testing::test]
-async fn guarantee_11_a_leader_that_is_told_of_an_old_state_of_its_lease_goes_on(fixture: Fixture) {
+async fn guarantee_11_a_leader_that_reads_an_old_state_of_its_lease_continues(fixture: Fixture) {
     let (clock, proxy, replica) = candidate(&fixture, |election| election).await;
     let another = json!({"type": "MODIFIED", "object": {
         "apiVersion": "coordination.k8s.io/v1",

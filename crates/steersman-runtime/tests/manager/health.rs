@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use super::support;
-use steersman_runtime::{BoxError, Manager, RunContext, RunPolicy, RunnableStatus, run_fn};
+use steersman_runtime::{BoxError, BuildError, Manager, RunContext, RunPolicy, RunnableStatus, run_fn};
 use support::{HERE, get};
 
 // R65, R66
@@ -55,4 +55,37 @@ async fn verbose_readiness_lists_the_status_of_runnables_below_the_checks() {
         assert_eq!(probe("/healthz?verbose").await.parts(), (200, ping));
     });
     run.await.unwrap();
+}
+
+#[tokio::test]
+async fn probes_are_served_at_the_paths_that_the_builder_names() {
+    let manager = Manager::builder()
+        .without_cluster()
+        .health(HERE)
+        .liveness_path("/livez")
+        .readiness_path("/probes/ready")
+        .build()
+        .await
+        .unwrap();
+    let run = manager.run_until(async {
+        let probe = async |path| get(manager.addresses().health.unwrap(), path).await;
+        assert_eq!(probe("/livez").await.parts(), (200, "ok"));
+        assert_eq!(probe("/livez/ping").await.parts(), (200, "ok"));
+        assert_eq!(probe("/probes/ready").await.parts(), (200, "ok"));
+        assert_eq!(probe("/healthz").await.parts().0, 404);
+        assert_eq!(probe("/readyz").await.parts().0, 404);
+    });
+    run.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_path_for_both_probes_or_without_a_slash_is_an_error() {
+    for (live, ready) in [("/health", "/health"), ("live", "/ready"), ("/live", "/ready?")] {
+        let builder = Manager::builder().without_cluster().health(HERE);
+        let built = builder.liveness_path(live).readiness_path(ready).build().await;
+        assert!(
+            matches!(built, Err(BuildError::Route(_))),
+            "{live} {ready}: {built:?}"
+        );
+    }
 }

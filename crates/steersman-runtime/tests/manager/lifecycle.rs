@@ -30,7 +30,7 @@ use managed::{Log, Steps, cluster, cluster_through, config_map, key, let_go_on, 
 
 // R67, R99, R145
 #[steersman_testing::test]
-async fn what_is_there_what_comes_and_what_goes_is_reconciled(fixture: Fixture) {
+async fn existing_created_updated_and_deleted_objects_are_reconciled(fixture: Fixture) {
     let cluster = cluster(&fixture).await;
     let client = cluster.live();
     client.create(&config_map(&fixture, "before", "1")).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_manager_without_a_cluster_runs_what_needs_none_and_says_what_is_missi
 
 // R60
 #[steersman_testing::test]
-async fn the_first_cluster_is_that_of_those_who_name_none(fixture: Fixture) {
+async fn the_first_cluster_is_the_default_cluster(fixture: Fixture) {
     let (a, b) = (
         managed::cluster_builder(&fixture, "a").build().await.unwrap(),
         managed::cluster_builder(&fixture, "b").build().await.unwrap(),
@@ -244,7 +244,7 @@ fn guarantee_3_an_endpoint_that_ends_ends_the_run() {
 
 // R67
 #[tokio::test]
-async fn one_that_ends_by_itself_is_done_and_the_others_go_on() {
+async fn a_runnable_that_ends_is_done_and_the_others_continue() {
     let manager = without_cluster().await;
     let steps = Steps::new();
     manager.add(run_fn("once", async |_: RunContext| Ok(()))).unwrap();
@@ -256,7 +256,7 @@ async fn one_that_ends_by_itself_is_done_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn one_who_is_to_stop_at_once_starts_nothing() {
+async fn a_run_that_is_stopped_at_once_starts_nothing() {
     let manager = without_cluster().await;
     let steps = Steps::new();
     manager.add(task("task", &steps, RunPolicy::Nothing)).unwrap();
@@ -347,6 +347,7 @@ async fn guarantee_4_no_cluster_is_taken_in_while_it_stops() {
     running.tell();
     told.notified().await;
     let late = steersman_cluster::Cluster::builder("late")
+        .field_manager("test")
         .config(config())
         .build();
     let error = manager.add_cluster(late.await.unwrap()).unwrap_err();
@@ -383,7 +384,7 @@ async fn reluctant(grace: Duration) -> (TestClock, Manager, Arc<Notify>) {
 }
 
 #[tokio::test]
-async fn guarantee_5_who_does_not_end_in_time_is_named() {
+async fn guarantee_5_runnables_that_exceed_the_shutdown_timeout_are_named() {
     let (clock, manager, told) = reluctant(Duration::from_secs(30)).await;
     let steps = Steps::new();
     manager
@@ -410,7 +411,7 @@ async fn guarantee_5_who_does_not_end_in_time_is_named() {
 }
 
 #[tokio::test]
-async fn guarantee_5_the_failure_and_who_is_late_are_both_told() {
+async fn guarantee_5_the_error_names_the_failure_and_late_runnables() {
     let (clock, manager, told) = reluctant(Duration::from_secs(30)).await;
     let bad = run_fn("bad", async |_: RunContext| Err("not feeling like that".into()));
     manager.add(bad).unwrap();
@@ -430,7 +431,7 @@ async fn guarantee_5_the_failure_and_who_is_late_are_both_told() {
 }
 
 #[tokio::test]
-async fn without_grace_nobody_is_waited_for() {
+async fn a_zero_shutdown_timeout_waits_for_nothing() {
     let (_clock, manager, _told) = reluctant(Duration::ZERO).await;
     let running = run(&manager);
     until(|| manager.statuses().of("reluctant") == Some(RunnableStatus::Ready)).await;
@@ -589,7 +590,7 @@ async fn guarantee_8_the_name_of_what_is_disabled_is_free_when_its_cluster_is_re
 
 // R174
 #[steersman_testing::test]
-async fn guarantee_8_a_cluster_that_is_removed_takes_those_along_who_cannot_do_without_it(fixture: Fixture) {
+async fn guarantee_8_removing_a_cluster_stops_the_runnables_that_require_it(fixture: Fixture) {
     let manager = Manager::builder()
         .cluster(cluster(&fixture).await)
         .build()
@@ -677,6 +678,7 @@ impl Runnable for Dependent {
 #[tokio::test]
 async fn guarantee_8_a_leader_whose_cluster_is_removed_has_its_time_also_when_the_run_ends() {
     let b = steersman_cluster::Cluster::builder("b")
+        .field_manager("test")
         .config(kube::Config::new("http://127.0.0.1:1".parse().unwrap()))
         .build()
         .await

@@ -164,7 +164,7 @@ async fn lease_after_renewal(fixture: &Fixture, lease: &str) -> Option<String> {
 
 // R81, R177
 #[steersman_testing::test]
-async fn guarantee_10_who_loses_the_lease_of_one_goes_on_with_the_others(fixture: Fixture) {
+async fn guarantee_10_a_replica_that_loses_one_lease_keeps_the_others(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     create_map(&fixture, "a").await;
     let (one, mut ticks) = replica(&fixture, &proxy, "one").await;
@@ -245,7 +245,7 @@ async fn replicas_share_the_work_and_take_over_what_is_given_up(fixture: Fixture
 }
 
 #[steersman_testing::test]
-async fn where_each_has_a_lease_nobody_leads_as_a_whole(fixture: Fixture) {
+async fn with_a_lease_for_each_runnable_the_manager_itself_does_not_lead(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let (one, _) = replica(&fixture, &proxy, "one").await;
     hold(&fixture, TICKER).await;
@@ -263,7 +263,7 @@ async fn where_each_has_a_lease_nobody_leads_as_a_whole(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn with_one_lease_for_all_a_runnable_is_led_by_who_leads(fixture: Fixture) {
+async fn with_one_lease_for_all_runnables_follow_the_leader(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let election = steady(&fixture, "one");
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;

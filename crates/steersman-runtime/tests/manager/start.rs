@@ -199,7 +199,7 @@ async fn when_the_limit_has_passed_the_rest_starts_without_what_is_not_in_sync(f
 
 // R49, R94, D24
 #[steersman_testing::test]
-async fn what_is_known_to_be_forbidden_or_out_of_reach_is_not_waited_for(fixture: Fixture) {
+async fn forbidden_and_unreachable_kinds_do_not_delay_the_start(fixture: Fixture) {
     let pair = Pair::new(&fixture).await;
     let _unplugged = pair.far.unplug();
     let _forbidden = pair

@@ -324,13 +324,15 @@ async fn leads_without(fixture: &Fixture, election: Election, leads: impl Fn(&Ma
 
 // R90
 #[steersman_testing::test]
-async fn what_is_forbidden_past_the_sync_timeout_counts_as_warm(fixture: Fixture) {
+async fn a_forbidden_kind_counts_as_warm_after_the_sync_timeout(fixture: Fixture) {
     leads_without(&fixture, steady(&fixture, "one"), Manager::is_leading).await;
 }
 
 // R90, R177
 #[steersman_testing::test]
-async fn so_it_does_with_a_lease_for_each_runnable(fixture: Fixture) {
+async fn a_forbidden_kind_counts_as_warm_after_the_sync_timeout_with_a_lease_for_each_runnable(
+    fixture: Fixture,
+) {
     let election = steady(&fixture, "one").per_runnable();
     leads_without(&fixture, election, |manager| manager.leads("maps")).await;
 }
@@ -437,9 +439,7 @@ async fn a_warm_up_that_has_ended_is_not_waited_for(fixture: Fixture) {
 
 // R85, R91
 #[steersman_testing::test]
-async fn what_needs_no_leadership_works_at_once_and_each_controller_can_differ_from_the_rest(
-    fixture: Fixture,
-) {
+async fn controllers_without_leadership_work_at_once_and_override_defaults(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     create_map(&fixture, "a").await;
     occupy(&fixture, 3600).await;
@@ -473,7 +473,7 @@ async fn what_needs_no_leadership_works_at_once_and_each_controller_can_differ_f
 
 // R63, R91
 #[steersman_testing::test]
-async fn where_there_is_no_election_a_warm_controller_works_at_once(fixture: Fixture) {
+async fn without_an_election_a_warm_controller_works_at_once(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     create_map(&fixture, "a").await;
     let identity = user(&fixture, "one").await;
@@ -497,7 +497,7 @@ async fn where_there_is_no_election_a_warm_controller_works_at_once(fixture: Fix
 
 // R94, R95
 #[steersman_testing::test]
-async fn a_lease_that_is_won_during_a_list_holds_up_only_those_who_need_it(fixture: Fixture) {
+async fn a_lease_acquired_during_a_list_delays_only_runnables_that_need_the_list(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     create_map(&fixture, "a").await;
     let stall = proxy.inject(Matching::method("GET").path("/secrets"), Fault::stall());

@@ -11,6 +11,7 @@ async fn a_child_goes_with_its_owner(fixture: Fixture) {
         .own_server(OwnServerOptions::default().controllers())
         .await;
     let cluster = Cluster::builder("test")
+        .field_manager("test")
         .service(server.client())
         .build()
         .await

@@ -17,7 +17,7 @@ pub struct GreetingSpec {
 struct Greeter;
 
 impl ObjectReconciler<Greeting> for Greeter {
-    type Error = steersman::cluster::Error;
+    type Error = ClientError;
 
     async fn reconcile(&self, greeting: Arc<Greeting>, cx: Context) -> Result<Action, Self::Error> {
         let map = ConfigMap {

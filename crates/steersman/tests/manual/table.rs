@@ -10,7 +10,7 @@ use steersman::{
 };
 use steersman_testing::Fixture;
 
-async fn greet(request: Request, cx: Context) -> Result<Action, steersman::cluster::Error> {
+async fn greet(request: Request, cx: Context) -> Result<Action, ClientError> {
     let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
         return Ok(Action::await_change());
     };

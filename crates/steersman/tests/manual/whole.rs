@@ -6,7 +6,7 @@ use kube::{ResourceExt, api::Patch};
 use steersman::prelude::*;
 use steersman_testing::{Fixture, eventually};
 
-async fn mark(request: Request, cx: Context) -> Result<Action, steersman::cluster::Error> {
+async fn mark(request: Request, cx: Context) -> Result<Action, ClientError> {
     if cx.client().get::<ConfigMap>(request.key()).await?.is_some() {
         let seen = Patch::Merge(serde_json::json!({"metadata": {"labels": {"seen": "yes"}}}));
         cx.client().patch::<ConfigMap>(request.key(), &seen).await?;

@@ -28,7 +28,7 @@ pub const GRACE: Duration = Duration::from_secs(30);
 pub struct Stage {
     pub cluster: Cluster,
     pub clock: Arc<dyn Clock>,
-    pub surroundings: Arc<RuntimeContext>,
+    pub runtime: Arc<RuntimeContext>,
     stop: Stop,
     _handle: StopHandle,
 }
@@ -55,14 +55,14 @@ impl Stage {
     pub async fn of(builder: ClusterBuilder, clock: Arc<dyn Clock>) -> Self {
         let cluster = builder.clock(Arc::clone(&clock)).build().await.unwrap();
         let random = Arc::new(Random::from_seed(7));
-        let surroundings = RuntimeContext::new(Arc::clone(&clock), random, Spawner::current());
-        let surroundings = Arc::new(surroundings);
-        surroundings.clusters().insert(cluster.clone()).unwrap();
+        let runtime = RuntimeContext::new(Arc::clone(&clock), random, Spawner::current());
+        let runtime = Arc::new(runtime);
+        runtime.clusters().insert(cluster.clone()).unwrap();
         let (handle, stop) = StopHandle::new();
         Self {
             cluster,
             clock,
-            surroundings,
+            runtime,
             stop,
             _handle: handle,
         }
@@ -78,7 +78,7 @@ impl Stage {
 
     /// For one whose leadership the test keeps.
     pub fn context_led(&self, name: &str, leadership: Leadership) -> RunContext {
-        self.surroundings.context(name, leadership, self.stop.clone())
+        self.runtime.context(name, leadership, self.stop.clone())
     }
 
     /// Waits until the one of this name stands so, and says how.
@@ -88,14 +88,14 @@ impl Stage {
             found = all.get(name).map(ToString::to_string).unwrap_or_default();
             condition(&found)
         };
-        self.surroundings.statuses().when(look).await;
+        self.runtime.statuses().when(look).await;
         found
     }
 
     /// The value of a series, such as `workqueue_adds_total{name="web",controller="web"}`.
     pub fn metric(&self, series: &str) -> f64 {
         let mut registry = Registry::default();
-        self.surroundings.metrics().register(&mut registry);
+        self.runtime.metrics().register(&mut registry);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(series));

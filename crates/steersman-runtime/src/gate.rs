@@ -133,7 +133,7 @@ impl<R: RequestKey> Gates<R> {
     }
 
     /// Returns a sink without a gate.
-    pub(super) fn ungated(&self) -> EnqueueSink<R> {
+    pub(crate) fn ungated(&self) -> EnqueueSink<R> {
         EnqueueSink {
             queue: self.queue.clone(),
             gate: None,
@@ -141,7 +141,7 @@ impl<R: RequestKey> Gates<R> {
     }
 
     /// Returns the sink for the keys of a cluster.
-    pub(super) fn intake(&self, member: &Member) -> EnqueueSink<R> {
+    pub(crate) fn sink(&self, member: &Member) -> EnqueueSink<R> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = gates.entry(member.number()).or_insert_with(|| Watched {
             gate: Arc::new(Gate::new(&self.clock)),
@@ -157,11 +157,11 @@ impl<R: RequestKey> Gates<R> {
     /// closed. A key that was enqueued directly, or is left from another term, has not passed the gate. Otherwise returns
     /// the key.
     pub(crate) fn hold_back(&self, member: &Member, item: Item<R>) -> Option<Item<R>> {
-        self.intake(member).hold_back(item)
+        self.sink(member).hold_back(item)
     }
 
     /// Notes that a source is in sync in a cluster.
-    pub(super) fn in_sync(&self, member: &Member, source: usize) {
+    pub(crate) fn in_sync(&self, member: &Member, source: usize) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(watched) = gates.get_mut(&member.number()) else {
             return;
@@ -172,7 +172,7 @@ impl<R: RequestKey> Gates<R> {
     }
 
     /// Drops the gate of a removed cluster.
-    pub(super) fn forget(&self, member: &Member) {
+    pub(crate) fn forget(&self, member: &Member) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.remove(&member.number());
     }
@@ -207,8 +207,8 @@ mod tests {
         }
     }
 
-    fn waiting(intake: &EnqueueSink<Request>) -> usize {
-        intake.gate.as_ref().unwrap().waiting.depth().warm()
+    fn waiting(sink: &EnqueueSink<Request>) -> usize {
+        sink.gate.as_ref().unwrap().waiting.depth().warm()
     }
 
     fn primary() -> Primary<Request> {
@@ -216,13 +216,13 @@ mod tests {
         Primary::new(&Arc::<Primaries>::default(), to_request, None)
     }
 
-    fn delete(primary: &Primary<Request>, cluster: &str, number: usize, intake: &EnqueueSink<Request>) {
+    fn delete(primary: &Primary<Request>, cluster: &str, number: usize, sink: &EnqueueSink<Request>) {
         let (cluster, key) = (
             ClusterName::from(cluster),
             ObjectKey::new("ns", &format!("job-{number}")),
         );
-        primary.gone(&cluster, key.clone(), intake);
-        intake.add(Request::new(cluster, key), Add::new().retractable());
+        primary.deleted(&cluster, key.clone(), sink);
+        sink.add(Request::new(cluster, key), Add::new().retractable());
     }
 
     // D3
@@ -230,9 +230,9 @@ mod tests {
     fn a_leader_keeps_the_keys_of_all_deletions_behind_a_gate() {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
         let queue = Queue::new(Arc::clone(&clock), Options::new());
-        let (primary, intake) = (primary(), gated(&queue, &clock));
-        (0..3000).for_each(|number| delete(&primary, "a", number, &intake));
-        assert_eq!(waiting(&intake), 3000);
+        let (primary, sink) = (primary(), gated(&queue, &clock));
+        (0..3000).for_each(|number| delete(&primary, "a", number, &sink));
+        assert_eq!(waiting(&sink), 3000);
     }
 
     // D3
@@ -246,8 +246,8 @@ mod tests {
         (0..1500).for_each(|number| delete(&primary, "b", number, &b));
         assert_eq!((waiting(&a), waiting(&b)), (DELETIONS_MAX, DELETIONS_MAX));
         let first = |cluster: &str| Request::new(cluster.into(), ObjectKey::new("ns", "job-500"));
-        let has = |intake: &EnqueueSink<Request>, key: &Request| {
-            intake.gate.as_ref().unwrap().waiting.status(key).is_some()
+        let has = |sink: &EnqueueSink<Request>, key: &Request| {
+            sink.gate.as_ref().unwrap().waiting.status(key).is_some()
         };
         assert!(has(&a, &first("a")) && has(&b, &first("b")));
         assert_eq!(queue.depth().warm(), 0);

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sources of the kinds that a controller owns.
+
+use std::sync::Arc;
+
+use steersman_cache::Resource;
+use steersman_core::ObjectKey;
+use steersman_queue::Add;
+
+use super::{Owners, Primaries};
+use crate::{
+    IntoRequest, Kind, RequestKey,
+    indexes::BY_CONTROLLER,
+    kind::{ClusterChoice, WhenAbsent},
+    namespaced::Namespaced,
+    source::KindSource,
+};
+
+/// Makes the source of an owned kind once the primary kind is final.
+pub(crate) type Owned<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
+
+/// Facts about the primary kind that sources of owned kinds need.
+pub(crate) struct Parent {
+    pub(crate) resource: Resource,
+    pub(crate) namespaced: Namespaced,
+    pub(crate) place: ClusterChoice,
+    pub(crate) objects: Arc<Primaries>,
+}
+
+/// Watches the children of the primary kind, and keeps their index by owner.
+pub(crate) fn owned<C: 'static, R: RequestKey>(
+    child: Kind<C>,
+    owners: fn(&Resource, Namespaced) -> Owners,
+) -> Owned<R>
+where
+    ObjectKey: IntoRequest<R>,
+{
+    Box::new(move |parent| {
+        let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
+        let child = child.index(&BY_CONTROLLER);
+        let child = match (&child.place, &parent.place) {
+            // An owner and its children are in the same cluster.
+            (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
+                place: place.clone(),
+                ..child
+            },
+            _ => child,
+        };
+        let is_optional = child.presence == WhenAbsent::DoWithout;
+        let source = KindSource::new(child, owners).awaiting_scope();
+        if !is_optional {
+            return source;
+        }
+        // No change of a child can enqueue a parent that has none yet.
+        let parents = Arc::clone(&parent.objects);
+        source.on_installed(Arc::new(move |cluster, sink| {
+            for key in parents.keys(cluster) {
+                sink.add(key.into_request(cluster), Add::new().retractable());
+            }
+        }))
+    })
+}
