@@ -7,14 +7,18 @@
 //! 4. [`replicate`]: the same, which also copies changes and deletions.
 //! 5. [`tags`]: a kind that is known only at run time.
 //! 6. [`certificates`]: a kind that might not be installed, and several replicas.
+//! 7. [`memcached`] and [`cron_job`]: the tutorials of kubebuilder.
 
 #![allow(
+    clippy::exhaustive_enums,
     clippy::exhaustive_structs,
     reason = "no crate depends on the examples, and tutorials read better without it"
 )]
 
 pub mod certificates;
+pub mod cron_job;
 pub mod handlers;
+pub mod memcached;
 pub mod mirror;
 pub mod replicate;
 pub mod tags;
