@@ -73,6 +73,8 @@ async fn an_hour_of_resyncs_and_status_changes_sends_no_request(fixture: Fixture
     }
     let limit = Duration::from_secs(300);
     eventually_within(limit, "all parents have their status", async || {
+        // Retries of requests that failed wait by this clock.
+        clock.advance(Duration::from_millis(20));
         let query = steersman_cache::Query::new().namespace(fixture.namespace());
         let all = client.list::<Widget>(&query).await.unwrap();
         let done = all.iter().filter(|one| condition(one, "Configured").0 == "True");
@@ -101,6 +103,7 @@ async fn an_hour_of_resyncs_and_status_changes_sends_no_request(fixture: Fixture
             );
             let is_idle = now == last && controller.depth().ready() + controller.depth().in_flight() == 0;
             last = now;
+            clock.advance(Duration::from_millis(20));
             tokio::time::sleep(Duration::from_millis(50)).await;
             is_idle.then_some(())
         })
