@@ -19,7 +19,10 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
         &["core", "queue", "cache", "cluster", "endpoints"],
     ),
     ("steersman-kit-derive", &[]),
-    ("steersman-kit", &["core", "cache", "cluster", "runtime", "kit-derive"]),
+    (
+        "steersman-kit",
+        &["core", "cache", "cluster", "runtime", "kit-derive"],
+    ),
     ("steersman-apiserver", &[]),
     ("steersman-assets", &[]),
     ("steersman-testing-macros", &[]),

@@ -5,12 +5,11 @@
 
 mod children;
 mod errors;
+mod failover;
 mod finalizers;
 mod loops;
 mod pipeline;
 mod stages;
-mod status;
-mod steady;
 mod story;
 mod support;
 mod table;

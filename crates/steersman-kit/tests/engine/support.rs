@@ -283,3 +283,24 @@ pub async fn manager(cluster: Cluster) -> Manager {
 pub fn labels(object: &impl ResourceExt) -> BTreeMap<String, String> {
     object.labels().clone()
 }
+
+/// Five children of four kinds.
+pub fn five() -> Scripted {
+    scripted(|widget, work| {
+        Box::pin(async move {
+            let name = widget.name_any();
+            work.child(Cond::Available, deployment_of(widget)).await;
+            work.child(Cond::Configured, map_of(widget)).await;
+            let other: ConfigMap =
+                object(json!({"metadata": {"name": format!("{name}-b")}, "data": {"a": "b"}}));
+            work.child(Cond::Configured, other).await;
+            let secret: Secret = object(json!({"metadata": {"name": name}, "stringData": {"a": "b"}}));
+            work.child(Cond::Configured, secret).await;
+            let service: Service = object(json!({
+                "metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": [{"port": 80}]},
+            }));
+            work.child(Cond::Configured, service).await;
+            Ok(Action::await_change())
+        })
+    })
+}
