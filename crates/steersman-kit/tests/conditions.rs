@@ -10,8 +10,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steersman_kit::{
-    ConditionSet, ConditionStatus, Conditions, NoStatus, ObservedAt, Status, StatusFor, StatusParts,
-    lint_status,
+    ConditionSet, ConditionStatus, Conditions, NoStatus, ObservedAt, Status, StatusFor, lint_status,
 };
 
 #[derive(ConditionSet, Clone, Copy, Debug, PartialEq, Eq)]
