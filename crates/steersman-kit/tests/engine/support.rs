@@ -58,7 +58,7 @@ pub enum Cond {
 pub type Children = (Deployment, ConfigMap, Secret, Service, StatefulSet);
 
 type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
-type Script<R> = Arc<dyn for<'a> Fn(&'a Widget, &'a mut Work<R>) -> Doing<'a, Action> + Send + Sync>;
+type Script<R, T = Action> = Arc<dyn for<'a> Fn(&'a Widget, &'a mut Work<R>) -> Doing<'a, T> + Send + Sync>;
 
 /// A reconciler made of a closure.
 #[derive(Clone)]
@@ -132,7 +132,7 @@ pub fn deployed() -> Scripted {
 /// A reconciler with a cleanup, made of two closures.
 pub struct Cleaning {
     pub reconcile: Script<Self>,
-    pub cleanup: Arc<dyn for<'a> Fn(&'a Widget, &'a mut Work<Self>) -> Doing<'a, Cleaned> + Send + Sync>,
+    pub cleanup: Script<Self, Cleaned>,
 }
 
 impl KindReconciler for Cleaning {
