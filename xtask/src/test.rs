@@ -19,15 +19,18 @@ use crate::{
 const SHARED_SERVER_VARIABLE: &str = "STEERSMAN_REAL_SERVER";
 
 /// Test binaries and tests that have a configurable size.
-const LONG_FILES: [(&str, &str); 6] = [
+const LONG_FILES: [(&str, &str); 7] = [
     ("crates/steersman-cache", "faults"),
+    ("crates/steersman-kit", "scale"),
     ("crates/steersman-runtime", "client_go"),
     ("crates/steersman-runtime", "conditional_memory"),
     ("crates/steersman-runtime", "failover"),
     ("crates/steersman-runtime", "soak"),
     ("examples", "two_clusters"),
 ];
-const LONG_TESTS: [&str; 7] = [
+const LONG_TESTS: [&str; 9] = [
+    "an_hour_of_resyncs_and_status_changes",
+    "three_controllers_update_one_status",
     "a_burst_of_changes_over_breaking_watches",
     "a_slow_list_of_many_objects",
     "replicas_in_go_and_rust_follow_each_other",
@@ -38,7 +41,9 @@ const LONG_TESTS: [&str; 7] = [
 ];
 
 /// Sizes that the requirements name. The checks of a commit use smaller sizes, to be quick.
-const LONG_SIZES: [(&str, &str); 9] = [
+const LONG_SIZES: [(&str, &str); 11] = [
+    ("STEERSMAN_KIT_PARENTS", "1000"),
+    ("STEERSMAN_KIT_ROUNDS", "1000"),
     ("STEERSMAN_BURST_ROUNDS", "50"),
     ("STEERSMAN_OBJECTS", "20000"),
     ("STEERSMAN_LIST_DELAY_SECONDS", "60"),

@@ -267,31 +267,46 @@ impl Children {
         {
             return Ok(Some(Settled::Live(Arc::clone(object))));
         }
-        let gone = |error: &Error| error.is_conflict() || (error.is_not_found() && !error.is_absent());
         if let Some(recreate) = recreate
             && recreate(object)?
         {
             return match self.delete(desired, object).await {
                 Ok(()) => Ok(Some(Settled::Terminating)),
-                Err(error) if gone(&error) => Ok(None),
-                Err(error) => Err(error.into()),
+                Err(error) if error.is_conflict() => Ok(None),
+                Err(error) => self.unless_replaced(desired, object, error).await,
             };
         }
         let mut answer = match self.apply(desired, object.uid()).await {
             Ok(answer) => answer,
-            Err(error) if gone(&error) => return Ok(None),
-            Err(error) => return Err(error.into()),
+            Err(error) => return self.unless_replaced(desired, object, error).await,
         };
         if self.has_created_entry(&answer) {
             // The process that created the child ended before it took over the fields of the create.
             self.take_over(desired, answer).await?;
             answer = match self.apply(desired, object.uid()).await {
                 Ok(answer) => answer,
-                Err(error) if gone(&error) => return Ok(None),
-                Err(error) => return Err(error.into()),
+                Err(error) => return self.unless_replaced(desired, object, error).await,
             };
         }
         Ok(self.remember(desired, &answer).await?.map(Settled::Live))
+    }
+
+    /// Returns the error of a write, or `None` if the object was deleted or replaced meanwhile. A server rejects a write with
+    /// another uid as a conflict or as invalid, which also has other causes.
+    async fn unless_replaced(
+        &self,
+        desired: &Desired,
+        object: &Object,
+        error: Error,
+    ) -> Result<Option<Settled>, ChildError> {
+        let may_be_replaced = error.is_conflict() || error.is_invalid() || error.is_not_found();
+        if may_be_replaced && !error.is_absent() {
+            let live = self.read_live(desired).await?;
+            if live.is_none_or(|live| live.uid() != object.uid()) {
+                return Ok(None);
+            }
+        }
+        Err(error.into())
     }
 
     async fn apply(&self, desired: &Desired, uid: &str) -> Result<Value, Error> {

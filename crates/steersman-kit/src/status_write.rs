@@ -5,7 +5,8 @@
 //! 1. Nothing is sent if the status does not differ.
 //! 2. Only the status subresource is written: changes of spec and metadata are never sent.
 //! 3. [`apply_status`] owns only the fields that it sends, so that several controllers share a status without conflicts.
-//! 4. [`update_status`] repeats the change on the newest object after a conflict, unless the generation changed.
+//! 4. An object that replaced the reconciled one does not keep its status.
+//! 5. [`update_status`] repeats the change on the newest object after a conflict, unless the generation changed.
 
 use kube::api::Patch;
 use serde::{Serialize, de::DeserializeOwned};
@@ -66,10 +67,19 @@ pub async fn apply_status<K: KnownKind>(
     let values = client.force().of_as::<Value>(&resource, ObjectDetail::Whole);
     let answer = match values.patch_status(&object.key(), &Patch::Apply(&body)).await {
         Ok(answer) => answer,
-        // Without a resourceVersion, the only conflict is that of the uid: another object has the name.
+        // Without a resourceVersion, the only conflict is that of the uid: another object has the name now.
         Err(error) if error.is_conflict() || is_gone(&error) => return Ok(StatusWrite::Gone),
         Err(error) => return Err(error.into()),
     };
+    let written_to = answer.pointer("/metadata/uid").and_then(Value::as_str);
+    if written_to != metadata.uid.as_deref() {
+        // For custom resources, the server ignores a uid in the body of a status. So another object of the name got this one;
+        // an empty status gives up all its fields.
+        body["metadata"]["uid"] = json!(written_to);
+        body["status"] = json!({});
+        values.patch_status(&object.key(), &Patch::Apply(&body)).await?;
+        return Ok(StatusWrite::Gone);
+    }
     let newest = answer.pointer("/metadata/generation").and_then(Value::as_i64);
     Ok(match newest > metadata.generation {
         true => StatusWrite::WrittenForOldGeneration,

@@ -15,14 +15,14 @@ use steersman_testing::Fixture;
 
 use super::support::*;
 
-fn pods(env: Value, resources: Value) -> Value {
+fn pods(env: &Value, resources: &Value) -> Value {
     json!({
         "metadata": {"labels": {"a": "b"}},
         "spec": {"containers": [{"name": "web", "image": "web", "env": env, "resources": resources}]},
     })
 }
 
-fn deployment(name: &str, env: Value, resources: Value) -> Deployment {
+fn deployment(name: &str, env: &Value, resources: &Value) -> Deployment {
     object(json!({
         "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": pods(env, resources)},
@@ -37,22 +37,22 @@ fn corpus() -> Managed<Scripted> {
             match &*name {
                 "defaulted" => {
                     _ = work
-                        .child(Cond::Available, deployment(&name, json!([]), json!({})))
+                        .child(Cond::Available, deployment(&name, &json!([]), &json!({})))
                         .await
                 }
                 "empty-env" => {
                     let env = json!([{"name": "E", "value": ""}]);
-                    work.child(Cond::Available, deployment(&name, env, json!({})))
+                    work.child(Cond::Available, deployment(&name, &env, &json!({})))
                         .await;
                 }
                 "quantity" => {
                     let resources =
                         json!({"requests": {"cpu": "1000m", "memory": "1024Mi"}, "limits": {"cpu": "2.50"}});
-                    work.child(Cond::Available, deployment(&name, json!([]), resources))
+                    work.child(Cond::Available, deployment(&name, &json!([]), &resources))
                         .await;
                 }
                 "autoscaled" => {
-                    let mut child = deployment(&name, json!([]), json!({}));
+                    let mut child = deployment(&name, &json!([]), &json!({}));
                     child.spec.replicas = Some(2);
                     work.child(Cond::Available, child).ignore("/spec/replicas").await;
                 }
@@ -65,7 +65,7 @@ fn corpus() -> Managed<Scripted> {
                         "metadata": {"name": name},
                         "spec": {
                             "serviceName": "x", "selector": {"matchLabels": {"a": "b"}},
-                            "template": pods(json!([]), json!({})), "volumeClaimTemplates": [claim],
+                            "template": pods(&json!([]), &json!({})), "volumeClaimTemplates": [claim],
                         },
                     }));
                     work.child(Cond::Available, set).await;

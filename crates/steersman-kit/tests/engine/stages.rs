@@ -70,9 +70,9 @@ async fn children_are_usable_in_a_plain_reconciler(fixture: Fixture) {
     noted("live one").await;
 }
 
-// R104, guarantee 4
+// R104, guarantee 5
 #[steersman_testing::test]
-async fn guarantee_4_a_put_of_the_status_is_repeated_after_a_conflict(fixture: Fixture) {
+async fn guarantee_5_a_put_of_the_status_is_repeated_after_a_conflict(fixture: Fixture) {
     fixture.install(&Widget::crd()).await;
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy).await;

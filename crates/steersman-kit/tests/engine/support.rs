@@ -61,7 +61,7 @@ pub enum Cond {
 pub type Children = (Deployment, ConfigMap, Secret, Service, StatefulSet);
 
 type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
-type Script<R> = Arc<dyn for<'a> Fn(&'a Widget, &'a mut Work<R>) -> Doing<'a, Action> + Send + Sync>;
+type Script<R, T = Action> = Arc<dyn for<'a> Fn(&'a Widget, &'a mut Work<R>) -> Doing<'a, T> + Send + Sync>;
 
 /// A reconciler made of a closure.
 #[derive(Clone)]
@@ -135,7 +135,7 @@ pub fn deployed() -> Scripted {
 /// A reconciler with a cleanup, made of two closures.
 pub struct Cleaning {
     pub reconcile: Script<Self>,
-    pub cleanup: Arc<dyn for<'a> Fn(&'a Widget, &'a mut Work<Self>) -> Doing<'a, Cleaned> + Send + Sync>,
+    pub cleanup: Script<Self, Cleaned>,
 }
 
 impl KindReconciler for Cleaning {
@@ -285,4 +285,25 @@ pub async fn manager(cluster: Cluster) -> Manager {
 
 pub fn labels(object: &impl ResourceExt) -> BTreeMap<String, String> {
     object.labels().clone()
+}
+
+/// Five children of four kinds.
+pub fn five() -> Scripted {
+    scripted(|widget, work| {
+        Box::pin(async move {
+            let name = widget.name_any();
+            work.child(Cond::Available, deployment_of(widget)).await;
+            work.child(Cond::Configured, map_of(widget)).await;
+            let other: ConfigMap =
+                object(json!({"metadata": {"name": format!("{name}-b")}, "data": {"a": "b"}}));
+            work.child(Cond::Configured, other).await;
+            let secret: Secret = object(json!({"metadata": {"name": name}, "stringData": {"a": "b"}}));
+            work.child(Cond::Configured, secret).await;
+            let service: Service = object(json!({
+                "metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": [{"port": 80}]},
+            }));
+            work.child(Cond::Configured, service).await;
+            Ok(Action::await_change())
+        })
+    })
 }

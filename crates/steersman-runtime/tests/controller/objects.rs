@@ -117,6 +117,8 @@ async fn on_deleted_is_retried_until_it_succeeds(fixture: Fixture) {
             .on_deleted_everywhere(move |cluster, key| {
                 forgotten.lock().unwrap().push((cluster.clone(), key.clone()))
             })
+            // A second function does not replace the first.
+            .on_deleted_everywhere(|_, _| {})
             .build(&stage.cluster, keeper.clone())
     };
     let controller = make(&stage, &keeper, &forgotten);
