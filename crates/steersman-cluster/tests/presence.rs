@@ -449,6 +449,9 @@ async fn polls_discovery_at_the_shortest_interval_with_an_etag(fixture: Fixture)
 async fn guarantee_3_a_kind_whose_definition_cannot_be_decoded_is_not_absent(fixture: Fixture) {
     install(&fixture).await;
     let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    // Once the server takes an object, it no longer changes the definition.
+    apply(&fixture, &cluster.client()).await;
     // The first list of definitions has one of a form that this program does not know.
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let request = http::Request::get(path).body(Vec::new()).unwrap();
@@ -461,7 +464,6 @@ async fn guarantee_3_a_kind_whose_definition_cannot_be_decoded_is_not_absent(fix
     let _no_stream = proxy.inject(streamed, Fault::answer(400));
     let listed = Fault::respond(200, "application/json", list.to_string());
     let _unknown_form = proxy.inject(Matching::reads().path(path), listed);
-    let cluster = cluster(&fixture, &proxy).await;
     let mut presence = cluster.presence(&widgets(&fixture), Duration::from_millis(50));
     let is_present = presence.when(|sighting| sighting.is_present());
     let found = tokio::time::timeout(Duration::from_secs(20), is_present).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log lines about trouble with a server, and about leadership.
+//! Log lines about trouble with a server or with the log filter, and about leadership.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,7 +8,7 @@ mod lines;
 #[path = "manager/managed/mod.rs"]
 mod managed;
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
@@ -18,8 +18,8 @@ use kube::{
 use serde_json::{Value, json};
 use steersman_core::{Action, ObjectKey, TestClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, Election, Manager, RunContext, RunPolicy, RunnableStatus, reconcile_fn,
-    run_fn,
+    BoxError, Context, Controller, Election, LogLevel, Logging, Manager, RunContext, RunPolicy,
+    RunnableStatus, reconcile_fn, run_fn,
 };
 use steersman_testing::{
     Fixture,
@@ -28,7 +28,7 @@ use steersman_testing::{
 use tokio::sync::watch;
 
 use lines::{LINES, line, logs, said_of, saying, unique};
-use managed::{Log, cluster, cluster_through, config_map, run, stands};
+use managed::{Log, cluster, cluster_through, config_map, key, manager_of, run, stands, until};
 
 fn is_degraded(standing: &RunnableStatus) -> bool {
     matches!(standing, RunnableStatus::Degraded { .. })
@@ -247,6 +247,58 @@ async fn leader_work_that_does_not_end_after_its_lease_was_lost_is_a_warning_and
     running.stop().await.unwrap();
 }
 
+// R117
+#[steersman_testing::test]
+async fn only_a_change_of_the_entry_changes_the_log_filter_and_an_invalid_one_is_logged_once(
+    fixture: Fixture,
+) {
+    logs();
+    let (_dispatch, handle) = Logging::new().writer(io::sink).build().unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
+    let settings = key(&fixture, "settings");
+    manager
+        .add(LogLevel::new(
+            handle.clone(),
+            manager.cluster().unwrap(),
+            settings.clone(),
+        ))
+        .unwrap();
+    let running = run(&manager);
+    let client = manager.client().unwrap();
+    let map = |filter: &str, other: u32| -> ConfigMap {
+        let map = json!({
+            "metadata": {"name": "settings", "namespace": fixture.namespace()},
+            "data": {"log-filter": filter, "other": other.to_string()},
+        });
+        serde_json::from_value(map).unwrap()
+    };
+    let (invalid, changed) = (
+        "invalid log filter; keeping the current one",
+        "log filter changed",
+    );
+    let is_about = |line: &Value| line["map"] == settings.to_string();
+    client.create(&map("loud=very", 0)).await.unwrap();
+    saying(invalid, is_about).await;
+    // The log shows this filter in another order.
+    for filter in ["loud=very", "warn,steersman=trace"] {
+        for other in 1..6 {
+            client.update(&map(filter, other)).await.unwrap();
+        }
+    }
+    saying(changed, is_about).await;
+    handle.set_filter("error").unwrap();
+    client.update(&map("warn,steersman=trace", 6)).await.unwrap();
+    client.update(&map("debug", 6)).await.unwrap();
+    until(|| handle.filter() == "debug").await;
+    running.stop().await.unwrap();
+    let lines = LINES.get().unwrap().borrow().clone();
+    let count = |message: &str| {
+        let said = lines.iter().filter(|line| is_about(line));
+        said.filter(|line| line["msg"] == message).count()
+    };
+    assert_eq!((count(invalid), count(changed)), (1, 2));
+}
+
 // D9, D33
 #[steersman_testing::test]
 async fn impaired_and_degraded_are_two_states_in_the_log(fixture: Fixture) {
@@ -312,7 +364,7 @@ async fn impaired_and_degraded_are_two_states_in_the_log(fixture: Fixture) {
 #[steersman_testing::test]
 async fn a_reconcile_that_panics_is_logged_with_the_message_and_the_next_try(fixture: Fixture) {
     logs();
-    let manager = managed::manager_of(cluster(&fixture).await).await;
+    let manager = manager_of(cluster(&fixture).await).await;
     let name = unique(&fixture, "panicking");
     let reconciler = reconcile_fn(async |_: ObjectKey, cx: Context| {
         assert!(cx.attempt() > 1, "out of order");

@@ -59,6 +59,15 @@ pub(super) struct Slot {
     epoch: u32,
 }
 
+/// The reason why an object is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The stored object is the same.
+    Same,
+    /// The stored object is newer.
+    Older,
+}
+
 /// The result of storing an object.
 #[derive(Debug)]
 pub(super) enum Stored {
@@ -182,16 +191,15 @@ impl State {
             return false;
         };
         let slot = &mut self.slots[slot as usize];
-        let refused = slot
+        let refusal = slot
             .object
             .as_ref()
-            .is_some_and(|stored| is_as_new(stored, object, freshness));
-        if refused {
+            .and_then(|stored| refusal(stored, object, freshness));
+        if refusal.is_some() {
             slot.epoch = self.epoch;
-            let stored = slot.object.as_ref();
-            self.refused_older |= stored.is_some_and(|stored| is_other_version(stored, object));
+            self.refused_older |= refusal == Some(Refusal::Older);
         }
-        refused
+        refusal.is_some()
     }
 
     /// Stores an object with the values of the index functions.
@@ -251,8 +259,8 @@ impl State {
             let found = &mut self.slots[slot as usize];
             found.epoch = self.epoch;
             let stored = found.object.as_ref();
-            if let Some(stored) = stored.filter(|stored| is_as_new(stored, &object, freshness)) {
-                self.refused_older |= is_other_version(stored, &object);
+            if let Some(refusal) = stored.and_then(|stored| refusal(stored, &object, freshness)) {
+                self.refused_older |= refusal == Refusal::Older;
                 return Stored::Refused;
             }
             let is_seen = !stored.is_some_and(|stored| shows_the_same(stored, &object));
@@ -429,26 +437,25 @@ fn sizes(object: &Object) -> Sizes {
     Sizes { stored, decoded }
 }
 
-/// Returns true if `stored` is the same as `object` or newer.
-fn is_as_new(stored: &Object, object: &Object, freshness: Freshness) -> bool {
+/// Returns why `object` does not replace `stored`, if it does not.
+fn refusal(stored: &Object, object: &Object, freshness: Freshness) -> Option<Refusal> {
     let (before, now) = (stored.resource_version(), object.resource_version());
     if before == now {
         // At the same revision, the whole object wins over its metadata. Otherwise the content decides: a CRD with another
-        // default, or a conversion webhook that converts differently, changes the content without a new revision.
-        return if stored.is_metadata_only() == object.is_metadata_only() {
-            stored.uid() == object.uid() && stored.is_same(object)
+        // default, or a conversion webhook that converts differently, changes the content without a new revision. The content
+        // includes the uid.
+        let is_same = if stored.is_metadata_only() == object.is_metadata_only() {
+            stored.is_same(object)
         } else {
             object.is_metadata_only()
         };
+        return is_same.then_some(Refusal::Same);
     }
     // Revisions of different uids are not comparable: they can be from before and after a restored backup.
-    freshness == Freshness::InOrder
-        && stored.uid() == object.uid()
+    let is_older = freshness == Freshness::InOrder
         && compare(before, now) == Some(Ordering::Greater)
-}
-
-fn is_other_version(stored: &Object, object: &Object) -> bool {
-    stored.resource_version() != object.resource_version()
+        && stored.uid() == object.uid();
+    is_older.then_some(Refusal::Older)
 }
 
 /// Returns true if two objects of one revision differ only in parts that neither of them shows.
