@@ -265,7 +265,7 @@ async fn the_table_of_banners(fixture: &Fixture) {
 async fn a_cluster_is_added_and_removed_with_its_secret(fixture: Fixture) {
     let server = fixture.own_server(OwnServerOptions::default()).await;
     let edge = Cluster::new(server.endpoint().config(server.admin()).unwrap()).unwrap();
-    let edge = edge.live();
+    let edge = edge.live().field_manager("tests");
     let namespace: Namespace = object(json!({"metadata": {"name": fixture.namespace()}}));
     edge.create(&namespace).await.unwrap();
     install(&edge, &Web::crd()).await;

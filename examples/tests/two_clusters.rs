@@ -111,7 +111,7 @@ enum Own {
 /// One who asks a server directly.
 fn look_at(server: &OwnServer) -> Client {
     let config = server.endpoint().config(server.admin()).unwrap();
-    Cluster::new(config).unwrap().live()
+    Cluster::new(config).unwrap().live().field_manager("test")
 }
 
 fn secret(fixture: &Fixture, name: &str, value: &str) -> Secret {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask bench`: runs benchmark programs, ours and the peers' in the same run, and shows their figures.
+//! `cargo xtask bench`: runs benchmarks of Steersman and of other frameworks in the same run, and prints the results.
 //!
-//! A program prints one JSON object a line: `bench`, `who`, `n`, `wall_s`, `cpu_s`, `peak_mb`, and what the benchmark
-//! adds. Programs live in `bench/`, those of peers in `bench/peers/`; `bench/registry.rs` lists them.
+//! A program prints one JSON object per line: `bench`, `who`, `n`, `wall_s`, `cpu_s`, `peak_mb`, and fields of the
+//! benchmark. Programs are in `bench/`, those of other frameworks in `bench/peers/`; `bench/registry.rs` lists them.
 
 mod program;
 mod registry;
@@ -20,10 +20,10 @@ use crate::{Failure, root, step::step};
 use program::{Program, go_is_there};
 use registry::{BENCHES, Bench, Kind, Participant};
 
-/// The columns that every benchmark has, in the order of the table.
+/// Columns that every benchmark has, in the order of the table.
 const COLUMNS: [&str; 6] = ["bench", "who", "n", "wall_s", "cpu_s", "peak_mb"];
 
-/// What to run and how to show it.
+/// Options of the command.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     names: Vec<String>,
@@ -50,7 +50,7 @@ impl Plan {
         }
         if plan.quick && plan.save {
             return Err(
-                "figures of a --quick run are not worth keeping: leave one of --quick and --save out"
+                "--quick and --save exclude each other: results of a quick run are not representative"
                     .to_owned(),
             );
         }
@@ -69,7 +69,7 @@ impl Plan {
                     .find(|bench| bench.name == name.as_str())
                     .ok_or_else(|| {
                         let known: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
-                        format!("there is no benchmark `{name}`; there are: {}", known.join(", "))
+                        format!("unknown benchmark `{name}`; benchmarks: {}", known.join(", "))
                     })
             })
             .collect()
@@ -98,15 +98,12 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Failure> {
 }
 
 impl Bench {
-    /// Builds what takes part; returns the command lines to run.
+    /// Builds the programs and returns the command lines to run.
     fn build(&self, go: bool) -> Result<Vec<Vec<OsString>>, Failure> {
         match &self.kind {
             Kind::Direct(programs) => {
                 if programs.iter().any(|program| !program.is_possible(go)) {
-                    eprintln!(
-                        "there is no Go here: the peers in Go are left out of {}",
-                        self.name
-                    );
+                    eprintln!("Go is not installed: skipping the Go programs of {}", self.name);
                 }
                 let possible = programs.iter().filter(|program| program.is_possible(go));
                 possible
@@ -117,7 +114,7 @@ impl Bench {
                 let (possible, missing) = split(participants, go);
                 if !missing.is_empty() {
                     eprintln!(
-                        "there is no Go here: {} are left out of {}",
+                        "Go is not installed: skipping {} of {}",
                         missing.join(", "),
                         self.name
                     );
@@ -135,7 +132,7 @@ impl Bench {
     }
 }
 
-/// Those who can take part here, and the names of those who cannot.
+/// Returns the participants that can be built here, and the names of the others.
 fn split(participants: &[Participant], go: bool) -> (Vec<&Participant>, Vec<&'static str>) {
     let (possible, missing): (Vec<_>, Vec<_>) = participants
         .iter()
@@ -146,7 +143,7 @@ fn split(participants: &[Participant], go: bool) -> (Vec<&Participant>, Vec<&'st
     )
 }
 
-/// Runs one program or driver. Its lines are passed on as they are where JSON is asked for.
+/// Runs one program or driver. With `--json`, its lines are printed unchanged.
 fn measure(line: Vec<OsString>, plan: &Plan) -> Result<Vec<Map<String, Value>>, Failure> {
     let mut words = line.into_iter();
     let program = words.next().unwrap_or_default();
@@ -159,7 +156,7 @@ fn measure(line: Vec<OsString>, plan: &Plan) -> Result<Vec<Map<String, Value>>, 
         .args(words)
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|error| format!("{shown} cannot be run: {error}"))?;
+        .map_err(|error| format!("cannot run {shown}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{shown} failed with {}", output.status));
     }
@@ -170,7 +167,7 @@ fn measure(line: Vec<OsString>, plan: &Plan) -> Result<Vec<Map<String, Value>>, 
             if plan.json {
                 println!("{line}");
             }
-            parse(line).ok_or_else(|| format!("{shown} printed a line that is no measurement: {line}"))
+            parse(line).ok_or_else(|| format!("{shown} printed a line that is not a measurement: {line}"))
         })
         .collect()
 }
@@ -185,7 +182,7 @@ fn parse(line: &str) -> Option<Map<String, Value>> {
         .then_some(row)
 }
 
-/// Rows that differ in figures alone were measured several times: they become one, with the median of each figure.
+/// Merges repeated measurements, which differ only in numbers, into one row with the median of each number.
 fn medians(rows: &[Map<String, Value>]) -> Vec<Map<String, Value>> {
     let is_figure = |(key, value): (&String, &Value)| value.is_number() && key != "n";
     let what = |row: &Map<String, Value>| -> Map<String, Value> {
@@ -215,7 +212,7 @@ fn medians(rows: &[Map<String, Value>]) -> Vec<Map<String, Value>> {
     merged.collect()
 }
 
-/// A Markdown table: the common columns first, then what the benchmark adds.
+/// Returns a Markdown table: the common columns first, then the columns of the benchmark.
 fn table(rows: &[Map<String, Value>]) -> String {
     let rows = medians(rows);
     let mut columns: Vec<&str> = COLUMNS.to_vec();
@@ -267,7 +264,7 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
-/// Keeps the table for people, and the lines for programs.
+/// Writes the results to `bench/results`, as a table and as JSON lines.
 fn save(name: &str, rows: &[Map<String, Value>]) -> Result<(), Failure> {
     let dir = root().join("bench/results");
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -303,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_several_times_is_one_row_of_medians() {
+    fn merges_repeated_measurements_into_medians() {
         let row = |who: &str, cpu: f64, peak: u64| {
             let line = format!(
                 r#"{{"bench":"b","case":"c","who":"{who}","n":1,"wall_s":1,"cpu_s":{cpu},"peak_mb":{peak}}}"#
@@ -323,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_the_common_columns_is_no_measurement() {
+    fn rejects_a_line_without_the_common_columns() {
         assert!(parse(r#"{"bench":"b"}"#).is_none());
         assert!(parse("starting up").is_none());
     }
 
     #[test]
-    fn peers_in_go_are_left_out_where_there_is_no_go() {
+    fn skips_go_programs_without_go() {
         let participant = |who, program| Participant { who, program };
         let all = [
             participant("rust", Program::RustPeer { bin: "a" }),
@@ -342,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_benchmark_is_refused() {
+    fn rejects_an_unknown_benchmark() {
         Plan::parse(&["no-such-bench"])
             .unwrap()
             .chosen()

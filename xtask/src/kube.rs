@@ -11,10 +11,10 @@ use steersman_assets::{Assets, BuildError, Progress};
 
 use crate::Failure;
 
-/// Where nobody watches a terminal, progress is said this often.
+/// Interval between progress lines if standard error is not a terminal.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
-/// `cargo xtask kube`: the directory on standard output, everything else on standard error.
+/// `cargo xtask kube`: prints the directory on standard output and progress on standard error.
 pub(crate) fn print() -> Result<(), Failure> {
     let assets = find_or_build().map_err(|error| describe(&error))?;
     println!("{}", assets.dir().display());
@@ -28,7 +28,7 @@ pub(crate) fn find_or_build() -> Result<Assets, BuildError> {
     result
 }
 
-/// One line that is written over and over on a terminal; elsewhere a line now and then.
+/// Prints progress: one line that is rewritten on a terminal, and occasional lines elsewhere.
 struct Reporter {
     start: Instant,
     said: Option<(Instant, std::mem::Discriminant<Progress>)>,

@@ -9,7 +9,7 @@ use crate::{
 pub(crate) fn run() -> Result<(), Failure> {
     step("formatting", || {
         succeed(cargo().args(["fmt", "--all", "--check"]))?;
-        // Nothing of it is built here, but it is read.
+        // A separate workspace that is not built here.
         succeed(cargo().args(["fmt", "--check", "--manifest-path", "bench/peers/rust/Cargo.toml"]))
     })?;
     step("clippy", || {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The task runner of this repository: `cargo xtask COMMAND`. Plain Rust, nothing else to install.
+//! The task runner of this repository: `cargo xtask COMMAND`. It needs no tools besides cargo.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a command line program talks to people"
+    reason = "a command-line program prints its results"
 )]
 #![allow(
     clippy::disallowed_methods,
-    reason = "people want to know how long a step took in real time"
+    reason = "durations of steps are printed in real time"
 )]
 
 mod bench;
@@ -22,21 +22,21 @@ mod tidy;
 use std::{path::PathBuf, process::ExitCode};
 
 const HELP: &str = "\
-The tasks of this repository.
+Tasks of this repository.
 
-    cargo xtask test                              everything that must hold at every commit
-    cargo xtask test [--embedded|--real] [FILTER] tests alone: all, or those of one API server
-    cargo xtask test --long [--embedded|--real]   those that have a size, as large as requirements say: an hour
+    cargo xtask test                              all checks of a commit
+    cargo xtask test [--embedded|--real] [FILTER] only tests, on both API servers or one of them
+    cargo xtask test --long [--embedded|--real]   tests of scale at their full size; takes an hour
     cargo xtask soak [--seeds N] [--seed S] [--embedded|--real]
-                                                  two replicas under random faults; 10 seeds from 1 unless you say more
-    cargo xtask lint                              formatting, clippy and documentation, warnings denied
-    cargo xtask kube                              build or find the real API server, and print where it is
+                                                  two replicas under random faults; default: 10 seeds, from 1
+    cargo xtask lint                              formatting, clippy and documentation; warnings are errors
+    cargo xtask kube                              find or build the real API server, and print its directory
     cargo xtask bench [NAME…] [--quick] [--json] [--save]
-                                                  measure, beside others in the same run; --save keeps the table
-    cargo xtask tidy [--fix]                      the rules of the tree; --fix writes docs/requirements-tests.md
+                                                  benchmarks, with other frameworks in the same run; --save writes bench/results
+    cargo xtask tidy [--fix]                      checks of the repository; --fix writes docs/requirements-tests.md
 ";
 
-/// Why a task failed, in words for the one who ran it.
+/// Error message of a task, for the terminal.
 type Failure = String;
 
 fn main() -> ExitCode {
@@ -65,13 +65,13 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
             Ok(())
         }
         other => Err(format!(
-            "`{}` is not a task; `cargo xtask help` lists them",
+            "unknown task `{}`; `cargo xtask help` lists the tasks",
             other.join(" ")
         )),
     }
 }
 
-/// The top of the checkout.
+/// Returns the root of the repository.
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .parent()

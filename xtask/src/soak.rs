@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask soak`: two replicas of an operator under random faults, seed after seed.
+//! `cargo xtask soak`: runs two replicas of an operator under random faults, for a range of seeds.
 
 use crate::{
     Failure,
@@ -7,10 +7,10 @@ use crate::{
     test::{self, Servers},
 };
 
-/// Time limit of a seed on a busy machine, for the limit of the whole test.
+/// Time limit of one seed on a busy machine, from which the limit of the test is computed.
 const SECONDS_PER_SEED: u64 = 240;
 
-/// Which seeds to play, and where.
+/// Options of the command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     seeds: u64,
@@ -43,7 +43,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The environment of the test.
+    /// Returns the environment of the test.
     fn variables(&self) -> [(&'static str, String); 4] {
         let limit = self.seeds.saturating_mul(SECONDS_PER_SEED);
         [
@@ -64,9 +64,9 @@ pub(crate) fn run(plan: &Plan) -> Result<(), Failure> {
     test::with_real_server(plan.servers, |servers, variables| {
         step("soak", || {
             let mut soak = cargo();
-            // Of the whole workspace: with other features, much would be built anew.
+            // `--workspace` keeps the features of the other builds; without it, cargo would rebuild dependencies.
             soak.args(["test", "--workspace", "--test", "soak", "--"]);
-            // One server at a time: threads and file descriptors are counted. What each seed did is shown.
+            // One server at a time, because the test counts threads and file descriptors.
             soak.args(["--test-threads=1", "--nocapture"]);
             soak.args(servers.skipped().iter().flat_map(|name| ["--skip", name]));
             succeed(soak.envs(variables).envs(plan.variables()))
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_and_their_number_can_be_named() {
+    fn parses_the_first_seed_and_the_number_of_seeds() {
         let plan = Plan::parse(&["--seeds", "3", "--seed", "41", "--embedded"]).unwrap();
         assert_eq!((plan.seeds, plan.first), (3, 41));
         assert_eq!(plan.servers.skipped(), ["on_real"]);
@@ -89,7 +89,7 @@ mod tests {
         Plan::parse(&["--quick"]).unwrap_err();
     }
 
-    // A variable that nobody reads would be ignored silently.
+    // A variable that no test reads would be ignored silently.
     #[test]
     fn the_test_reads_every_variable() {
         let mut text = String::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps of a task: announced, run, timed.
+//! Steps of a task: prints, runs and times them.
 
 use std::{
     env,
@@ -11,15 +11,15 @@ use std::{
 
 use crate::{Failure, root};
 
-/// A command at the top of the checkout.
+/// Returns a command that runs in the root of the repository.
 pub(crate) fn command(program: impl Into<OsString>) -> Command {
     let mut command = Command::new(program.into());
     command.current_dir(root());
     command
 }
 
-/// The cargo that runs this program, without the words that it gave this program about itself: build scripts look at
-/// them, and would build half of the tree again whenever `cargo xtask` and plain `cargo` take turns.
+/// Returns the cargo that runs this program, without the variables that cargo set for this program: build scripts read
+/// them, and would run again whenever `cargo xtask` and plain `cargo` alternate.
 pub(crate) fn cargo() -> Command {
     let mut cargo = command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in env::vars_os() {
@@ -34,20 +34,20 @@ fn is_of_this_package(variable: &str) -> bool {
     variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
-/// Where cargo puts what it builds: this program is there as well. A variable or a configuration file may have chosen it.
+/// Returns the target directory, which contains this program. A variable or a configuration file can select it.
 pub(crate) fn target() -> PathBuf {
     let program = env::current_exe().unwrap_or_default();
     target_with(&program).map_or_else(|| root().join("target"), Path::to_path_buf)
 }
 
-/// The directory of a program that is `debug/xtask` in it, or `debug/deps/xtask-…` if it is a test.
+/// Returns the target directory of a program `debug/xtask`, or of a test `debug/deps/xtask-…`.
 fn target_with(program: &Path) -> Option<&Path> {
     let dir = program.parent()?;
     let profile = if dir.ends_with("deps") { dir.parent()? } else { dir };
     profile.parent()
 }
 
-/// Runs one step, says what it is before and how long it took after.
+/// Prints the name of a step, runs it, and prints its duration.
 pub(crate) fn step<T>(name: &str, run: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     eprintln!("==> {name}");
     let start = Instant::now();
@@ -56,13 +56,13 @@ pub(crate) fn step<T>(name: &str, run: impl FnOnce() -> Result<T, Failure>) -> R
     Ok(result)
 }
 
-/// Runs a command to its end; what it prints is for the people who watch.
+/// Runs a command to completion and passes its output through.
 pub(crate) fn succeed(command: &mut Command) -> Result<(), Failure> {
     let shown = show(command);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{shown}` failed with {status}")),
-        Err(error) => Err(format!("`{shown}` cannot be run: {error}")),
+        Err(error) => Err(format!("cannot run `{shown}`: {error}")),
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_built_is_where_this_program_is() {
+    fn finds_the_target_directory() {
         for program in [
             "debug/xtask",
             "release/xtask",
@@ -89,7 +89,7 @@ mod tests {
             let program = Path::new("/elsewhere/built").join(program);
             assert_eq!(target_with(&program), Some(Path::new("/elsewhere/built")));
         }
-        // Whatever chose the directory, it is the one that this test was built into.
+        // The directory that this test was built into.
         assert!(env::current_exe().unwrap().starts_with(target()));
         assert!(target().join("debug").is_dir() || target().join("release").is_dir());
     }

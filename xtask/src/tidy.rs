@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask tidy`: the rules of the tree. It is a test as well, so that a plain `cargo test` keeps them.
+//! `cargo xtask tidy`: checks of the repository. They also run as a test, so that `cargo test` enforces them.
 
 mod documents;
 mod features;
@@ -13,14 +13,14 @@ mod tree;
 use crate::{Failure, root};
 use tree::Tree;
 
-/// Whether to complain or to repair what can be derived.
+/// Report problems, or also write generated files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Check,
     Fix,
 }
 
-/// Something that breaks a rule, as `place: what is wrong and what to do`.
+/// A violation of a rule: `place: problem and remedy`.
 type Complaint = String;
 
 const RULES: [fn(&Tree) -> Vec<Complaint>; 12] = [
@@ -48,7 +48,7 @@ pub(crate) fn run(mode: Mode) -> Result<(), Failure> {
     if complaints.is_empty() {
         return Ok(());
     }
-    Err(format!("the tree is not tidy:\n  {}", complaints.join("\n  ")))
+    Err(format!("tidy found problems:\n  {}", complaints.join("\n  ")))
 }
 
 #[cfg(test)]

@@ -111,6 +111,17 @@ impl Identity {
         }
     }
 
+    /// Returns the user as Go prints it in messages.
+    pub(crate) fn printed(&self) -> String {
+        let extra: Vec<String> = self
+            .extra
+            .iter()
+            .map(|(key, values)| format!("{key}:[{}]", values.join(" ")))
+            .collect();
+        let (groups, extra) = (self.groups.join(" "), extra.join(" "));
+        format!("&{{{} {} [{groups}] map[{extra}]}}", self.name, self.uid)
+    }
+
     /// Returns the user info as reviews show it.
     pub(crate) fn info(&self) -> Value {
         let mut info = json!({});
@@ -204,15 +215,27 @@ fn impersonate(
             ));
         }
     }
-    let groups = if groups.is_empty() || !groups.iter().any(|group| group == "system:authenticated") {
-        groups
-            .into_iter()
-            .chain(["system:authenticated".to_owned()])
-            .collect()
-    } else {
-        groups
+    Ok(Identity::of(other, completed(other, groups)))
+}
+
+/// Adds the groups that every user of this name belongs to.
+fn completed(name: &str, mut groups: Vec<String>) -> Vec<String> {
+    let has = |groups: &[String], group: &str| groups.iter().any(|known| known == group);
+    if groups.is_empty()
+        && let Some(account) = name.strip_prefix("system:serviceaccount:")
+        && let Some((namespace, _)) = account.split_once(':')
+    {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    let (everybody, other) = match name {
+        "system:anonymous" => ("system:unauthenticated", "system:unauthenticated"),
+        _ => ("system:authenticated", "system:unauthenticated"),
     };
-    Ok(Identity::of(other, groups))
+    if !has(&groups, everybody) && !has(&groups, other) {
+        groups.push(everybody.to_owned());
+    }
+    groups
 }
 
 /// Returns the identity of a token, and the requested audiences that it is valid for.

@@ -18,7 +18,7 @@ pub(crate) mod protection;
 use std::sync::Arc;
 
 use crate::{
-    apiservice, crd,
+    admission, apiservice, crd,
     handler::update::finalizers,
     resource::Resource,
     state::Context,
@@ -80,7 +80,11 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
     let Some(stored) = cx.state.store.get(resource.storage, key).cloned() else {
         return;
     };
+    if admission::is_configuration(resource) {
+        admission::refresh(cx.state);
+    }
     cx.state.expiry.note(resource, key, stored.revision, cx.now);
+    cx.state.policies.note(&resource.group, &resource.plural);
     let deleting = stored.is_deleting();
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
@@ -125,6 +129,9 @@ fn note_usage(cx: &mut Context<'_>, resource: &Resource, key: &str) {
 
 /// Queues the work that follows from a removal.
 pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &str, removed: &Stored) {
+    if admission::is_configuration(resource) {
+        admission::refresh(cx.state);
+    }
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         push(cx, Work::Definition(key.to_owned()));
     }
@@ -145,6 +152,7 @@ pub(crate) fn after_removal(cx: &mut Context<'_>, resource: &Arc<Resource>, key:
         push(cx, Work::Namespace(namespace));
     }
     workloads::note(cx, resource, key, removed);
+    cx.state.policies.note(&resource.group, &resource.plural);
     note_usage(cx, resource, key);
     let key: Arc<str> = Arc::from(key);
     cx.state.owners.note(resource.storage, &key, None);

@@ -7,6 +7,11 @@
 //! Without optimisation, the parser of that crate takes 100 KB of stack for each pair of brackets. Rules are therefore
 //! compiled and evaluated on a separate stack, and rules that would not fit there are rejected.
 
+mod check;
+pub(crate) mod expression;
+mod lower;
+mod types;
+
 use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
 use serde_json::{Value, json};
 

@@ -7,6 +7,7 @@
 //! 3. Any change of a CRD's spec closes the kind's watches; watches from an earlier revision get 410 Expired.
 //! 4. A deleted CRD stays until all its objects are deleted. Until then its kind is served, except for creates.
 
+pub(crate) mod conversion;
 pub(crate) mod lifecycle;
 pub(crate) mod validate;
 
@@ -122,11 +123,18 @@ pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
         text(&["spec", "names", "plural"]),
         text(&["spec", "names", "kind"]),
     );
-    let storage = match state.registry.find(&group, &plural) {
+    let known = state.registry.find(&group, &plural);
+    let mut written = known
+        .and_then(|known| known.custom.as_ref())
+        .map(|custom| custom.written.clone())
+        .unwrap_or_default();
+    let storage = match known {
         Some(known) => known.storage,
         None => state.store.allocate(),
     };
     let count = state.next_count();
+    let stored = versions[storage_version].get("name").and_then(Value::as_str);
+    written.insert(count, stored.unwrap_or_default().to_owned());
     Some(Resource {
         singular: text(&["spec", "names", "singular"]),
         list_kind: text(&["spec", "names", "listKind"]),
@@ -166,7 +174,8 @@ pub(crate) fn resource(state: &mut State, object: &Object) -> Option<Resource> {
                 .to_owned(),
             edition: count,
             terminating: metadata_of(object).contains_key("deletionTimestamp"),
-            converts_by_webhook: text(&["spec", "conversion", "strategy"]) == "Webhook",
+            converter: conversion::Converter::of(object),
+            written,
         }),
         epoch: count,
         floor: state.store.revision(),

@@ -11,6 +11,7 @@ pub(crate) mod delete;
 pub(crate) mod discovery;
 mod health;
 mod logs;
+pub(crate) mod metrics;
 pub(crate) mod negotiate;
 pub(crate) mod openapi;
 pub(crate) mod options;
@@ -33,6 +34,7 @@ use crate::{
     representation::Representation,
     resource::{Resource, Version, builtin},
     route::{self, Query, ResourcePath, Route, Verb},
+    server::Inner,
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
     store::{Object, Stored},
@@ -149,6 +151,17 @@ pub(crate) struct ListContent {
     pub(crate) items: Vec<Arc<Stored>>,
 }
 
+impl ListContent {
+    /// Converts the items by the conversion webhook of their kind, if it has one.
+    ///
+    /// # Errors
+    /// Returns the failure of the webhook.
+    pub(crate) async fn convert(&mut self, server: &Arc<Inner>) -> Result<()> {
+        self.items = self.representation.convert(server, &self.items).await?;
+        Ok(())
+    }
+}
+
 impl Reply {
     pub(crate) fn bytes(code: StatusCode, bytes: Bytes) -> Self {
         Self {
@@ -191,8 +204,22 @@ impl Reply {
 /// # Errors
 /// Returns the failure to respond with.
 pub(crate) fn dispatch(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
-    crate::auth::authorize::check(cx, call)?;
+    let authorized = crate::auth::authorize::check(cx, call);
     match Route::parse(&call.path) {
+        Route::Resource(path) => {
+            let result = authorized.and_then(|()| resource(cx, call, &path));
+            if !crate::admission::is_waiting(cx) {
+                cx.state.metrics.count(call, &path, &result);
+            }
+            result
+        }
+        route => authorized.and_then(|()| unstored(cx, call, route)),
+    }
+}
+
+/// Handles a request that addresses no resource.
+fn unstored(cx: &mut Context<'_>, call: &Call, route: Route) -> Result<Reply> {
+    match route {
         Route::Resource(path) => resource(cx, call, &path),
         Route::CoreVersions => discovery::core(cx, call),
         Route::Groups => discovery::groups(cx, call),
@@ -206,6 +233,7 @@ fn other(cx: &mut Context<'_>, call: &Call) -> Result<Reply> {
     let path = call.path.trim_end_matches('/');
     match path {
         "/version" => Ok(Reply::json(StatusCode::OK, &discovery::version())),
+        "/metrics" => Ok(metrics::answer(cx)),
         "" => Ok(Reply::json(StatusCode::OK, &discovery::paths(cx))),
         "/openapi/v2" => Ok(openapi::version_2(call)),
         "/openapi/v3" => Ok(openapi::index(cx)),
@@ -272,15 +300,6 @@ fn find(cx: &Context<'_>, path: &ResourcePath) -> Result<Target> {
     if wrong_scope {
         return Err(missing());
     }
-    if let Some(custom) = &target.resource.custom
-        && custom.converts_by_webhook
-        && version != target.resource.strategy.storage_version
-    {
-        let kind = format!("{}, Kind={}", target.api_version(), target.resource.kind);
-        return Err(Failure::internal(format!(
-            "conversion webhook for {kind} failed: this server calls no webhooks"
-        )));
-    }
     if !path.subresource.is_empty() && target.version().subresource(&path.subresource).is_none() {
         return Err(if target.resource.custom.is_some() {
             target.not_found()
@@ -345,7 +364,7 @@ fn subresource(cx: &mut Context<'_>, call: &Call, target: &Target, verb: Verb) -
         ("eviction", Verb::Create) => special::evict(cx, call, target),
         ("binding", Verb::Create) => special::bind(cx, call, target),
         ("log", Verb::Get) => logs::read(cx, call, target),
-        (sub, _) if builtin::NEEDS_KUBELET.contains(&sub) => Err(special::not_implemented(cx, target)),
+        (sub, _) if builtin::NEEDS_KUBELET.contains(&sub) => Err(special::connect(cx, call, target)),
         (_, Verb::Get) => read::get(cx, call, target),
         (_, Verb::Update) => update::update(cx, call, target),
         (_, Verb::Patch) => patch::patch(cx, call, target),

@@ -15,38 +15,78 @@ use crate::json::{DEPTH, is_deeper};
 /// Maximum number of JSON bytes that one patch copies.
 const COPIED: usize = 3 * 1024 * 1024;
 
-/// Applies a patch; returns `None` if it does not apply.
-pub(crate) fn apply(document: &Value, operations: &[Value]) -> Option<Value> {
+/// Applies a patch.
+///
+/// # Errors
+/// Returns the library's text about the first operation that does not apply.
+pub(crate) fn apply(document: &Value, operations: &[Value]) -> Result<Value, String> {
     let mut document = document.clone();
     let mut room = COPIED;
     for operation in operations {
-        let text = |key: &str| operation.get(key).and_then(Value::as_str);
-        let value = operation.get("value").cloned().unwrap_or_default();
-        let path = text("path")?;
-        match text("op")? {
-            "add" => put(&mut document, path, value, true)?,
-            "replace" => put(&mut document, path, value, false)?,
-            "remove" => drop(remove(&mut document, path)?),
-            "test" => {
-                if *get(&document, path)? != value {
-                    return None;
-                }
-            }
-            "copy" => {
-                // The whole document cannot be copied.
-                let from = text("from").filter(|from| !from.is_empty())?;
-                let copied = get(&document, from)?.clone();
-                room = room.checked_sub(copied.to_string().len())?;
-                put(&mut document, path, copied, true)?;
-            }
-            "move" => {
-                let moved = remove(&mut document, text("from")?)?;
-                put(&mut document, path, moved, true)?;
-            }
-            _ => return None,
-        }
+        step(&mut document, operation, &mut room).ok_or_else(|| complaint(&document, operation))?;
     }
-    Some(document)
+    Ok(document)
+}
+
+/// Applies one operation; returns `None` if it does not apply.
+fn step(document: &mut Value, operation: &Value, room: &mut usize) -> Option<()> {
+    let text = |key: &str| operation.get(key).and_then(Value::as_str);
+    let value = operation.get("value").cloned().unwrap_or_default();
+    let path = text("path")?;
+    match text("op")? {
+        "add" => put(document, path, value, true),
+        "replace" => put(document, path, value, false),
+        "remove" => remove(document, path).map(drop),
+        "test" => (*get(document, path)? == value).then_some(()),
+        "copy" => {
+            // The whole document cannot be copied.
+            let from = text("from").filter(|from| !from.is_empty())?;
+            let copied = get(document, from)?.clone();
+            *room = room.checked_sub(copied.to_string().len())?;
+            put(document, path, copied, true)
+        }
+        "move" => {
+            let moved = remove(document, text("from")?)?;
+            put(document, path, moved, true)
+        }
+        _ => None,
+    }
+}
+
+/// Says why an operation does not apply.
+fn complaint(document: &Value, operation: &Value) -> String {
+    let text = |key: &str| operation.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (op, path) = (text("op"), text("path"));
+    let has_parent = |path: &str| {
+        let parent = split(path).and_then(|(parent, _)| document.pointer(parent));
+        parent.is_some_and(|parent| parent.is_object() || parent.is_array())
+    };
+    let last = |path: &str| split(path).map_or_else(String::new, |(_, last)| last);
+    match op {
+        "add" | "remove" | "replace" if !has_parent(path) => {
+            let shown = if op == "replace" {
+                path.to_owned()
+            } else {
+                format!("{path:?}")
+            };
+            format!("{op} operation does not apply: doc is missing path: {shown}: missing value")
+        }
+        "add" => format!(
+            "error in add for path: '{path}': Unable to access invalid index: {}",
+            last(path)
+        ),
+        "remove" => format!(
+            "error in remove for path: '{path}': Unable to remove nonexistent key: {}: missing value",
+            last(path)
+        ),
+        "replace" => format!("replace operation does not apply: doc is missing key: {path}: missing value"),
+        "test" => format!("testing value {path} failed: test failed"),
+        "copy" | "move" => {
+            let from = text("from");
+            format!("{op} operation does not apply: doc is missing from path: {from}: missing value")
+        }
+        _ => format!("Unexpected kind: {op}"),
+    }
 }
 
 /// Splits a pointer into its parent and its last part.
@@ -128,10 +168,10 @@ mod tests {
     fn a_missing_field_counts_as_null() {
         let document = json!({"a": {"b": 1}, "l": [1, 2]});
         let patch = |operations: Value| apply(&document, operations.as_array().unwrap());
-        assert!(patch(json!([{"op": "test", "path": "/a/none"}])).is_some());
-        assert!(patch(json!([{"op": "test", "path": "/a/b", "value": 2}])).is_none());
-        assert!(patch(json!([{"op": "remove", "path": "/a/none"}])).is_none());
-        assert!(patch(json!([{"op": "add", "path": "/none/x", "value": 1}])).is_none());
+        assert!(patch(json!([{"op": "test", "path": "/a/none"}])).is_ok());
+        assert!(patch(json!([{"op": "test", "path": "/a/b", "value": 2}])).is_err());
+        assert!(patch(json!([{"op": "remove", "path": "/a/none"}])).is_err());
+        assert!(patch(json!([{"op": "add", "path": "/none/x", "value": 1}])).is_err());
         let patched = patch(
             json!([{"op": "replace", "path": "/a/c", "value": 2}, {"op": "add", "path": "/l/-", "value": 3}]),
         );
@@ -149,16 +189,16 @@ mod tests {
             let document = json!({"a": ["0123456789"], "o": {}});
             apply(&document, &vec![operation.clone(); count])
         };
-        assert!(patched(&wide, 3).is_some());
-        assert!(patched(&deep, 3).is_some());
-        assert!(patched(&wide, 40).is_none());
-        assert!(patched(&deep, 110).is_none());
+        assert!(patched(&wide, 3).is_ok());
+        assert!(patched(&deep, 3).is_ok());
+        assert!(patched(&wide, 40).is_err());
+        assert!(patched(&deep, 110).is_err());
         let deepen = |depth: usize| {
             let path = "/a".repeat(depth);
             json!({"op": "add", "path": path, "value": {}})
         };
         let operations: Vec<Value> = (1..=DEPTH).map(deepen).collect();
-        assert!(apply(&json!({}), &operations[..DEPTH - 1]).is_some());
-        assert!(apply(&json!({}), &operations).is_none());
+        assert!(apply(&json!({}), &operations[..DEPTH - 1]).is_ok());
+        assert!(apply(&json!({}), &operations).is_err());
     }
 }

@@ -38,6 +38,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod apiservice;
 mod apply;
 mod auth;
@@ -56,6 +57,7 @@ mod listen;
 mod managed;
 mod names;
 mod observe;
+mod policy;
 mod protobuf;
 mod quantity;
 mod random;
@@ -72,9 +74,11 @@ mod store;
 mod strategic;
 mod table;
 mod warning;
+mod webhook;
 mod workloads;
 mod write;
 
+pub use admission::{AdmissionDenied, AdmissionRequest};
 pub use auth::Identity;
 pub use body::{Body, BodyError};
 pub use listen::{ListenError, Listener};

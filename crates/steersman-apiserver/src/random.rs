@@ -3,25 +3,69 @@
 //!
 //! # Guarantees
 //! 1. The same seed and the same calls give the same values.
+//! 2. A request that is handled again draws the same values again.
 
 /// A small generator (splitmix64): its output must be well distributed, not secret.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random {
+    state: u64,
+    /// The values drawn since [`Self::start_tape`].
+    tape: Option<Tape>,
+}
+
+/// Values that are drawn again when a request is handled again.
+#[derive(Clone, Debug)]
+struct Tape {
+    values: Vec<u64>,
+    /// The next value to repeat.
+    next: usize,
+}
 
 /// Characters of generated names: no vowels, so that no words result, and no characters that look alike.
 const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self {
+            state: seed,
+            tape: None,
+        }
+    }
+
+    /// Draws the values of an earlier attempt again, and records those that follow.
+    pub(crate) fn start_tape(&mut self, values: Vec<u64>) {
+        self.tape = Some(Tape { values, next: 0 });
+    }
+
+    /// Ends the recording and returns it.
+    pub(crate) fn take_tape(&mut self) -> Vec<u64> {
+        self.tape.take().map(|tape| tape.values).unwrap_or_default()
+    }
+
+    /// Returns the next value of the tape, or else a fresh one, which is recorded.
+    pub(crate) fn repeated(&mut self, fresh: impl FnOnce(&mut Self) -> u64) -> u64 {
+        if let Some(tape) = &mut self.tape
+            && let Some(value) = tape.values.get(tape.next)
+        {
+            tape.next += 1;
+            return *value;
+        }
+        let value = fresh(self);
+        if let Some(tape) = &mut self.tape {
+            tape.values.push(value);
+            tape.next += 1;
+        }
+        value
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.repeated(|random| {
+            random.state = random.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = random.state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        })
     }
 
     /// Returns a version 4 UUID.

@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 
 use crate::{
     conversion,
+    crd::conversion::{convert_all, has_webhook},
     handler::negotiate::Form,
     resource::{Resource, Version},
     schema::{fill, prune},
+    server::Inner,
+    status::Result,
     store::{Object, Stored, encode, metadata_of},
     table::{self, Include},
 };
@@ -26,6 +29,8 @@ pub(crate) struct Representation {
     now: SystemTime,
     /// `{"kind":"…","apiVersion":"…",`
     prefix: Bytes,
+    /// True if a webhook converts the objects before they are serialized.
+    by_webhook: bool,
 }
 
 impl Representation {
@@ -51,7 +56,28 @@ impl Representation {
             form,
             now,
             prefix: Bytes::from(prefix),
+            by_webhook: has_webhook(resource),
         }
+    }
+
+    /// Returns true if objects have to be converted by [`Self::convert`] before they are serialized.
+    pub(crate) fn is_by_webhook(&self) -> bool {
+        self.by_webhook
+    }
+
+    /// Converts stored objects by the conversion webhook of their kind, if it has one.
+    ///
+    /// # Errors
+    /// Returns the failure of the webhook.
+    pub(crate) async fn convert(
+        &self,
+        server: &Arc<Inner>,
+        items: &[Arc<Stored>],
+    ) -> Result<Vec<Arc<Stored>>> {
+        if !self.by_webhook {
+            return Ok(items.to_vec());
+        }
+        convert_all(server, &self.resource, self.version, items).await
     }
 
     /// Sets the time up to which ages count.
@@ -204,6 +230,9 @@ impl Representation {
     }
 
     fn is_stored_form(&self, stored: &Stored) -> bool {
+        if self.by_webhook {
+            return true;
+        }
         match &self.resource.custom {
             Some(custom) => {
                 stored.edition == custom.edition && self.version == self.resource.strategy.storage_version
@@ -214,6 +243,9 @@ impl Representation {
 
     /// Converts an object from the stored version to the requested one.
     pub(crate) fn converted(&self, object: Object) -> Object {
+        if self.by_webhook {
+            return object;
+        }
         convert_from_storage(&self.resource, self.version, object)
     }
 }

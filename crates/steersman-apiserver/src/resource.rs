@@ -5,7 +5,7 @@ pub(crate) mod builtin;
 pub(crate) mod registry;
 pub(crate) mod strategy;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
@@ -49,8 +49,10 @@ pub(crate) struct Custom {
     /// Edition of the CRD's schemas; objects of another edition are converted when read.
     pub(crate) edition: u64,
     pub(crate) terminating: bool,
-    /// True if versions other than the stored one need a conversion webhook, which this server does not call.
-    pub(crate) converts_by_webhook: bool,
+    /// The webhook that converts objects between versions; without one, versions differ in name only.
+    pub(crate) converter: Option<Arc<crate::crd::conversion::Converter>>,
+    /// The storage version of each edition.
+    pub(crate) written: BTreeMap<u64, String>,
 }
 
 /// One version of a kind.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Label and field selectors.
 
+mod structured;
+
 use serde_json::{Map, Value};
 
 use crate::{

@@ -2,7 +2,9 @@
 //! The server and its builder.
 
 use std::{
+    collections::BTreeMap,
     fmt,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,6 +19,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
+    admission::{self, AdmissionDenied, AdmissionRequest, Hook, HookCall, Hooks, InProcess, Progress},
     apiservice,
     auth::{self, Authenticator, Identity, rbac, token::Signer},
     background,
@@ -52,6 +55,8 @@ pub(crate) struct Inner {
     /// Publishes the newest revision to waiting requests and watches.
     pub(crate) revisions: watch::Sender<u64>,
     observer: Option<Observer>,
+    /// The addresses of the services that webhooks name, by namespace, name and port.
+    pub(crate) services: BTreeMap<(String, String, u16), SocketAddr>,
     state: Mutex<State>,
 }
 
@@ -91,11 +96,7 @@ impl ApiServer {
     /// request.
     pub fn step(&self) -> bool {
         let mut state = self.inner.lock();
-        let mut cx = Context {
-            state: &mut state,
-            now: self.inner.clock.now(),
-            warnings: Vec::new(),
-        };
+        let mut cx = Context::of_server(&mut state, self.inner.clock.now());
         background::expiry::expire(&mut cx);
         workloads::wake(&mut cx);
         let done = background::step(&mut cx);
@@ -139,6 +140,8 @@ pub struct Builder {
     tokens: Vec<(String, Identity)>,
     workloads: Option<Workloads>,
     observer: Option<Observer>,
+    services: BTreeMap<(String, String, u16), SocketAddr>,
+    hooks: InProcess,
 }
 
 impl Default for Builder {
@@ -151,6 +154,7 @@ impl Default for Builder {
                 garbage_collection: true,
                 namespace_deletion: true,
                 quota_usage: true,
+                webhooks: true,
                 immediate: true,
             },
             retention: Retention {
@@ -160,6 +164,8 @@ impl Default for Builder {
             tokens: Vec::new(),
             workloads: None,
             observer: None,
+            services: BTreeMap::new(),
+            hooks: InProcess::default(),
         }
     }
 }
@@ -234,6 +240,66 @@ impl Builder {
         self
     }
 
+    /// Calls the webhooks of webhook configurations. Default: true. If disabled, configurations are stored and have no
+    /// effect.
+    pub fn webhooks(mut self, on: bool) -> Self {
+        self.settings.webhooks = on;
+        self
+    }
+
+    /// Names the address at which webhooks reach a port of a Service. The server routes to no Pods, so it cannot find
+    /// the address itself. Default: none, and a call of a webhook by Service fails.
+    pub fn service_address(
+        mut self,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        port: u16,
+        address: impl Into<SocketAddr>,
+    ) -> Self {
+        self.services
+            .insert((namespace.into(), name.into(), port), address.into());
+        self
+    }
+
+    /// Adds an admission hook that changes objects before they are validated. It runs for every create and update by a
+    /// client, before mutating webhooks and in the order of the calls; `name` appears in denials. Default: none.
+    ///
+    /// ```
+    /// use steersman_apiserver::{AdmissionDenied, ApiServer};
+    ///
+    /// let server = ApiServer::builder().mutating_hook("teams.example.com", |request, object| {
+    ///     if request.namespace() == "locked" {
+    ///         return Err(AdmissionDenied::new("the namespace is locked"));
+    ///     }
+    ///     object["metadata"]["labels"]["team"] = "blue".into();
+    ///     Ok(())
+    /// });
+    /// ```
+    pub fn mutating_hook(
+        mut self,
+        name: impl Into<String>,
+        hook: impl Fn(&AdmissionRequest, &mut serde_json::Value) -> Result<(), AdmissionDenied>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let hook = Hook::closure(name.into(), HookCall::Mutating(Arc::new(hook)));
+        self.hooks.mutating.push(Arc::new(hook));
+        self
+    }
+
+    /// Adds an admission hook that allows or denies writes. It runs for every create, update and deletion by a client,
+    /// beside validating webhooks; `name` appears in denials. Default: none.
+    pub fn validating_hook(
+        mut self,
+        name: impl Into<String>,
+        hook: impl Fn(&AdmissionRequest) -> Result<(), AdmissionDenied> + Send + Sync + 'static,
+    ) -> Self {
+        let hook = Hook::closure(name.into(), HookCall::Validating(Arc::new(hook)));
+        self.hooks.validating.push(Arc::new(hook));
+        self
+    }
+
     /// Builds and starts the server.
     #[must_use]
     pub fn build(self) -> ApiServer {
@@ -260,19 +326,23 @@ impl Builder {
             compaction: crate::store::compaction::Compaction::default(),
             served_definitions: std::collections::BTreeMap::new(),
             discovery: handler::discovery::Cache::default(),
+            policies: crate::policy::Policies::default(),
+            metrics: handler::metrics::Metrics::default(),
             world: workloads::World::new(self.workloads),
+            hooks: Hooks {
+                in_process: self.hooks,
+                ..Hooks::default()
+            },
         };
-        furnish(&mut Context {
-            state: &mut state,
-            now: self.clock.now(),
-            warnings: Vec::new(),
-        });
+        admission::refresh(&mut state);
+        furnish(&mut Context::of_server(&mut state, self.clock.now()));
         let revisions = watch::Sender::new(state.store.revision());
         ApiServer {
             inner: Arc::new(Inner {
                 clock: self.clock,
                 revisions,
                 observer: self.observer,
+                services: self.services,
                 state: Mutex::new(state),
             }),
         }
@@ -339,11 +409,7 @@ impl Inner {
     /// Runs the simulated work that is due.
     pub(crate) fn tick(&self) {
         let mut state = self.lock();
-        let mut cx = Context {
-            state: &mut state,
-            now: self.clock.now(),
-            warnings: Vec::new(),
-        };
+        let mut cx = Context::of_server(&mut state, self.clock.now());
         workloads::wake(&mut cx);
         if cx.state.settings.immediate {
             while background::step(&mut cx) {}
@@ -385,11 +451,7 @@ impl Inner {
         }
         let identified = {
             let mut state = self.lock();
-            let mut cx = Context {
-                state: &mut state,
-                now: self.clock.now(),
-                warnings: Vec::new(),
-            };
+            let mut cx = Context::of_server(&mut state, self.clock.now());
             auth::authenticate(&mut cx, call)
         };
         match identified {
@@ -422,14 +484,25 @@ impl Inner {
     async fn answer(self: &Arc<Self>, call: &Call, effects: &[Effect]) -> Response<Body> {
         let mut patience = None;
         let mut raced = false;
+        let mut progress = Progress::default();
         loop {
             let race = !raced && effects.iter().any(|effect| matches!(effect, Effect::Race));
             raced = true;
-            let outcome = self.dispatch(call, race);
-            let reply = match outcome {
+            let (outcome, mut warnings) = self.dispatch(call, race, &mut progress);
+            if let Some(task) = progress.take_pending() {
+                progress.advance(self, task).await;
+                continue;
+            }
+            let mut reply = match outcome {
                 Ok(reply) => reply,
-                Err(failure) => return failed(&failure),
+                Err(failure) => return warned(failed(&failure), &warnings),
             };
+            reply.warnings.append(&mut warnings);
+            if let Content::List(list) = &mut reply.content
+                && let Err(failure) = list.convert(self).await
+            {
+                return warned(failed(&failure), &reply.warnings);
+            }
             let Content::Wait(revision) = reply.content else {
                 return self.finish(call, effects, reply);
             };
@@ -450,13 +523,15 @@ impl Inner {
         }
     }
 
-    fn dispatch(&self, call: &Call, race: bool) -> crate::status::Result<Reply> {
+    /// Handles the request under the lock. If [`Progress::take_pending`] then returns a task, the reply is not final.
+    fn dispatch(
+        &self,
+        call: &Call,
+        race: bool,
+        progress: &mut Progress,
+    ) -> (crate::status::Result<Reply>, Vec<String>) {
         let mut state = self.lock();
-        let mut cx = Context {
-            state: &mut state,
-            now: self.clock.now(),
-            warnings: Vec::new(),
-        };
+        let mut cx = Context::of_server(&mut state, self.clock.now());
         let revision = cx.state.store.revision();
         cx.state.compaction.advance(cx.now, revision);
         background::expiry::expire(&mut cx);
@@ -464,17 +539,14 @@ impl Inner {
         if race {
             fault::race(&mut cx, call);
         }
-        let mut reply = handler::dispatch(&mut cx, call);
-        if let Ok(reply) = &mut reply {
-            reply.warnings.append(&mut cx.warnings);
-        }
+        let (reply, warnings) = progress.attempt(&mut cx, call);
         if cx.state.settings.immediate {
             while background::step(&mut cx) {}
         }
         let revision = state.store.revision();
         drop(state);
         self.announce(revision);
-        reply
+        (reply, warnings)
     }
 
     fn finish(self: &Arc<Self>, call: &Call, effects: &[Effect], reply: Reply) -> Response<Body> {
@@ -530,11 +602,15 @@ impl Inner {
                 response.headers_mut().insert(name, value);
             }
         }
-        for value in warning::headers(&reply.warnings) {
-            response.headers_mut().append(header::WARNING, value);
-        }
-        response
+        warned(response, &reply.warnings)
     }
+}
+
+fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+    for value in warning::headers(warnings) {
+        response.headers_mut().append(header::WARNING, value);
+    }
+    response
 }
 
 fn respond(code: StatusCode, body: Body) -> Response<Body> {

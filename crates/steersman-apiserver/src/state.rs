@@ -10,6 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
+    admission::Admission,
     auth::{Authenticator, token::Signer},
     clock::rfc3339,
     fault::Rules,
@@ -26,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) garbage_collection: bool,
     pub(crate) namespace_deletion: bool,
     pub(crate) quota_usage: bool,
+    /// Webhook configurations take effect.
+    pub(crate) webhooks: bool,
     /// Background work runs with the write that causes it.
     pub(crate) immediate: bool,
 }
@@ -50,13 +53,25 @@ pub(crate) struct State {
     /// The uid and generation of each served CRD.
     pub(crate) served_definitions: BTreeMap<String, String>,
     pub(crate) discovery: crate::handler::discovery::Cache,
+    pub(crate) policies: crate::policy::Policies,
+    pub(crate) metrics: crate::handler::metrics::Metrics,
     pub(crate) world: crate::workloads::World,
+    pub(crate) hooks: crate::admission::Hooks,
 }
 
 impl State {
     pub(crate) fn next_count(&mut self) -> u64 {
         self.counter += 1;
         self.counter
+    }
+
+    /// Returns the next count; a request that is handled again gets the same one.
+    pub(crate) fn repeated_count(&mut self) -> u64 {
+        let Self { random, counter, .. } = self;
+        random.repeated(|_| {
+            *counter += 1;
+            *counter
+        })
     }
 }
 
@@ -67,9 +82,31 @@ pub(crate) struct Context<'a> {
     pub(crate) now: SystemTime,
     /// Warnings of admission plugins for the client.
     pub(crate) warnings: Vec<String>,
+    /// The request whose writes pass admission hooks. Background work has none: no hook sees its writes.
+    pub(crate) admission: Option<Admission<'a>>,
+}
+
+impl<'a> Context<'a> {
+    /// Creates the context of work that no request asked for.
+    pub(crate) fn of_server(state: &'a mut State, now: SystemTime) -> Self {
+        Self {
+            state,
+            now,
+            warnings: Vec::new(),
+            admission: None,
+        }
+    }
 }
 
 impl Context<'_> {
+    /// Runs a part of a request whose writes are already admitted.
+    pub(crate) fn admitted<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let progress = self.admission.take();
+        let result = work(self);
+        self.admission = progress;
+        result
+    }
+
     /// Returns the current time in the format of objects.
     pub(crate) fn timestamp(&self) -> Value {
         Value::from(rfc3339(self.now))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Failures, serialized as `Status` bodies.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -25,7 +27,7 @@ impl std::fmt::Display for Qualified<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: StatusCode,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     details: Option<Map<String, Value>>,
     /// `metadata.continue` of an expired list.
@@ -41,7 +43,7 @@ impl Failure {
     pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
+            reason: Cow::Borrowed(reason),
             message: message.into(),
             details: None,
             continue_token: None,
@@ -67,6 +69,28 @@ impl Failure {
     /// Returns the failure of an unknown path: the plain text of Go's file server instead of a `Status`.
     pub(crate) fn unknown_path() -> Self {
         Self::plain(StatusCode::NOT_FOUND, "404 page not found\n")
+    }
+
+    /// Returns the failure of a handler that stops until an admission task is done. No client sees it.
+    pub(crate) fn suspended() -> Self {
+        Self::internal("the request waits for admission")
+    }
+
+    /// Returns the failure that a webhook describes by a `Status`, with another message.
+    pub(crate) fn of_status(status: &Value, message: String) -> Self {
+        let code = status.get("code").and_then(Value::as_u64);
+        let code = code.and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
+        let reason = status.get("reason").and_then(Value::as_str).unwrap_or_default();
+        Self {
+            reason: Cow::Owned(reason.to_owned()),
+            details: status.get("details").and_then(Value::as_object).cloned(),
+            ..Self::new(
+                code.filter(|code| code.as_u16() >= 400)
+                    .unwrap_or(StatusCode::BAD_REQUEST),
+                "",
+                message,
+            )
+        }
     }
 
     /// Creates a failure that is sent as plain text.
@@ -103,6 +127,22 @@ impl Failure {
         Self {
             details: Some(failure.details.clone().unwrap_or_default()),
             ..failure
+        }
+    }
+
+    /// Returns the rejection of an admission policy; its status code follows from the reason.
+    pub(crate) fn denied_by_policy(of: Qualified<'_>, name: &str, why: &str, reason: &str) -> Self {
+        let (code, reason) = match reason {
+            "Forbidden" => (StatusCode::FORBIDDEN, "Forbidden"),
+            "Unauthorized" => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+            "RequestEntityTooLarge" => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+            _ => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+        };
+        let forbidden = Self::forbidden(of, name, why).detail("causes", json!([{"message": why}]));
+        Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            ..forbidden
         }
     }
 
@@ -309,7 +349,7 @@ impl Failure {
             "status": "Failure", "message": self.message, "code": self.code.as_u16(),
         });
         if !self.reason.is_empty() {
-            body["reason"] = Value::from(self.reason);
+            body["reason"] = Value::from(self.reason.as_ref());
         }
         if let Some(details) = &self.details {
             body["details"] = Value::Object(details.clone());

@@ -39,6 +39,26 @@ async fn a_watch_ends_cleanly_at_its_timeout() {
     assert_eq!(watch.next().await, None);
 }
 
+/// A server whose clock stands still keeps such a watch waiting for ever.
+#[tokio::test]
+async fn a_watch_waits_for_a_later_revision_by_the_servers_clock() {
+    let (server, clock) = timed();
+    let path = format!(
+        "{MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=1000000"
+    );
+    let open = Watch::open(&server, &path);
+    let mut open = std::pin::pin!(open);
+    assert!(futures::poll!(open.as_mut()).is_pending());
+    clock.advance(Duration::from_millis(2999));
+    assert!(futures::poll!(open.as_mut()).is_pending());
+    clock.advance(Duration::from_millis(1));
+    let mut watch = open.await;
+    let error = watch.next().await.unwrap();
+    assert_eq!(error["type"], "ERROR");
+    assert_eq!(error["object"]["reason"], "Timeout");
+    assert_eq!(watch.next().await, None);
+}
+
 #[tokio::test]
 async fn bookmarks_come_every_minute_and_shortly_before_the_end() {
     let (server, clock) = timed();

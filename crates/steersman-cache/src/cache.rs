@@ -26,11 +26,11 @@ mod written;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
-use steersman_core::{Presence, Task};
+use steersman_core::{Mutex, Presence, Task};
 use tokio::sync::watch;
 
 pub use held::InformerHandle;
@@ -200,7 +200,7 @@ impl Cache {
     /// Returns the configured scope of a resource, which [`informer`](Self::informer) uses.
     pub fn scope(&self, resource: &Resource) -> Scope {
         let (scope, _) = self.settings(resource);
-        match lock(&self.0.namespaces).get(resource) {
+        match self.0.namespaces.lock().get(resource) {
             Some(namespaces) => scope.with_namespaces(namespaces.clone()),
             // The default namespaces do not apply to a cluster-scoped kind.
             None if resource.is_namespaced() == Some(false) && !self.0.kinds.contains_key(resource) => {
@@ -218,8 +218,11 @@ impl Cache {
         let namespaces: Namespaces = namespaces.into_iter().collect();
         let informer = {
             // Under the lock of the informers, so that no informer starts with the old namespaces meanwhile.
-            let entries = self.0.lock();
-            lock(&self.0.namespaces).insert(resource.clone(), namespaces.clone());
+            let entries = self.0.entries.lock();
+            self.0
+                .namespaces
+                .lock()
+                .insert(resource.clone(), namespaces.clone());
             let entry = entries.get(&(resource.clone(), None));
             let informer = entry.map(|entry| entry.access.informer.clone());
             if let Some(informer) = &informer {
@@ -245,7 +248,7 @@ impl Cache {
     /// Returns the informer of the scope that `choose` derives from the configured scope. Starts it if it does not run.
     fn hold(&self, resource: &Resource, choose: impl FnOnce(Scope) -> Scope) -> InformerHandle {
         // All under one lock: a concurrent change of namespaces happens entirely before or entirely after this.
-        let mut entries = self.0.lock();
+        let mut entries = self.0.entries.lock();
         let scope = choose(self.scope(resource));
         let key = self.key(resource, &scope);
         let entry = entries
@@ -293,7 +296,7 @@ impl Cache {
     /// it does not keep the informer running. An informer that only lingers is not returned.
     fn running(&self, resource: &Resource, part: Option<&Scope>, wanted: ObjectDetail) -> Option<Access> {
         let access = {
-            let entries = self.0.lock();
+            let entries = self.0.entries.lock();
             let entry = entries
                 .get(&self.key_of(resource, part))
                 .filter(|entry| entry.lease.strong_count() > 0)?;
@@ -309,7 +312,7 @@ impl Cache {
     /// The next call that asks for the resource starts a new informer. Returns the number of ended informers.
     pub fn remove(&self, resource: &Resource) -> usize {
         let removed: Vec<Entry> = {
-            let mut entries = self.0.lock();
+            let mut entries = self.0.entries.lock();
             let keys: Vec<_> = entries
                 .keys()
                 .filter(|(found, _)| found == resource)
@@ -326,7 +329,7 @@ impl Cache {
     /// last handle is dropped, unless another caller asks for them before. Returns the number of ended informers.
     pub fn end_idle(&self, resource: &Resource) -> usize {
         let ended: Vec<Entry> = {
-            let mut entries = self.0.lock();
+            let mut entries = self.0.entries.lock();
             let of_it = entries.iter_mut().filter(|((found, _), _)| found == resource);
             let mut idle = Vec::new();
             for (key, entry) in of_it {
@@ -347,6 +350,7 @@ impl Cache {
     #[must_use]
     pub fn informers(&self) -> Vec<Informer> {
         self.0
+            .entries
             .lock()
             .values()
             .map(|entry| entry.access.informer.clone())
@@ -371,7 +375,7 @@ impl Cache {
 
     /// Returns true if an informer of this scope, or of the configured scope for `None`, exists, for whole objects or metadata.
     fn is_running(&self, resource: &Resource, part: Option<&Scope>) -> bool {
-        let entries = self.0.lock();
+        let entries = self.0.entries.lock();
         entries.contains_key(&self.key_of(resource, part))
     }
 
@@ -402,13 +406,9 @@ impl Cache {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
-        lock(&self.entries)
-    }
-
     /// Called when the last handle of an informer is dropped. Ends the informer, after the delay if it lingers.
     fn released(self: &Arc<Self>, key: &Key) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(key) else { return };
         if entry.lease.strong_count() > 0 {
             return;
@@ -427,7 +427,7 @@ impl Inner {
         entry._lingering = Some(self.surroundings.spawner().spawn("linger", async move {
             clock.sleep_until(deadline).await;
             let Some(cache) = cache.upgrade() else { return };
-            let mut entries = cache.lock();
+            let mut entries = cache.entries.lock();
             let is_free = entries
                 .get(&key)
                 .is_some_and(|entry| entry.lease.strong_count() == 0);
@@ -438,11 +438,6 @@ impl Inner {
             cache.changes.send_replace(());
         }));
     }
-}
-
-/// Locks, ignoring poison: the data is consistent after every statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Indexes {

@@ -27,12 +27,12 @@ mod subscription;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use kube::Client;
-use steersman_core::{Clock, Random, Spawner, Task};
+use steersman_core::{Clock, Mutex, Random, Spawner, Task};
 
 pub use event::Event;
 pub use registration::{Handler, Registration};
@@ -223,11 +223,11 @@ impl Informer {
         let shared = Arc::downgrade(&self.0);
         let widening = async move {
             if let Some(shared) = shared.upgrade() {
-                shared.adjust(&mut shared.lock());
+                shared.adjust(&mut shared.running.lock());
             }
         };
         let task = self.0.surroundings.spawner.spawn("widening", widening);
-        *self.0.widening.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        *self.0.widening.lock() = Some(task);
     }
 
     /// Records the wanted namespaces without waiting. [`adjust`](Self::adjust) applies them.
@@ -248,7 +248,7 @@ impl Informer {
     /// Starts and ends reflectors to match the wanted scope. Waits for handlers of this informer, and calls them for objects that
     /// are no longer wanted.
     pub(crate) fn adjust(&self) {
-        self.0.adjust(&mut self.0.lock());
+        self.0.adjust(&mut self.0.running.lock());
     }
 
     /// Returns the resource that the informer watches.
@@ -352,7 +352,7 @@ impl Informer {
     pub fn end(&self) {
         // First, so that a caller that waits for the lock starts nothing.
         self.0.board.end();
-        self.0.lock().clear();
+        self.0.running.lock().clear();
         self.0.dispatch.end();
     }
 
@@ -447,10 +447,6 @@ impl Informer {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts and ends reflectors to match the scope. Starts none if the informer was ended.
     fn adjust(&self, running: &mut BTreeMap<String, Running>) {
         if self.board.has_ended() {

@@ -10,13 +10,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use steersman_core::{Clock, MonotonicTime, Random};
+use steersman_core::{Clock, MonotonicTime, Mutex, Random};
 use tokio::sync::Notify;
 
 /// After the first answer, all waiting reflectors retry within this time.
@@ -110,7 +110,7 @@ impl Liveness {
     }
 
     fn scout(&self) -> std::sync::MutexGuard<'_, Option<(Weak<()>, MonotonicTime)>> {
-        self.0.scout.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.scout.lock()
     }
 }
 

@@ -38,6 +38,7 @@
 
 mod answer;
 mod collection;
+mod create_or_update;
 mod deletion;
 mod finalizer;
 mod kind;
@@ -53,14 +54,26 @@ use bytes::Bytes;
 use kube::{api::ValidationDirective, core::DynamicObject};
 use steersman_cache::{Object, ObjectDetail, ReadScopes, Reader, Resource, Scope, View};
 
-use self::{deletion::Answer, request::Plan};
 pub use self::{
+    create_or_update::OperationResult,
     deletion::Deletion,
     kind::{Kind, KindClient},
     metadata::MetadataClient,
     watch::Watch,
 };
+use self::{
+    deletion::Answer,
+    request::{Plan, invalid},
+};
 use crate::{Error, Fence, Operation, cluster::Inner, transport::Transport};
+
+/// The name of the executable is no default: it differs between builds, tests and releases, and each new name would
+/// share the ownership of fields with the names before.
+const NO_FIELD_MANAGER: &str = "the client has no field manager, by which the server records the owner of each field; \
+    set a stable name with `ClusterBuilder::field_manager` or `Client::field_manager`";
+
+/// Maximum number of attempts of a change that other clients overtake; then the conflict is returned.
+const CONFLICT_TRIES: u32 = 10;
 
 /// Reads and writes the objects of one cluster. Cloning copies a pointer.
 #[derive(Clone)]
@@ -92,7 +105,7 @@ struct LiveReads {
 struct Writes {
     dry_run: bool,
     force: bool,
-    field_manager: Arc<str>,
+    field_manager: Option<Arc<str>>,
     validation: Option<ValidationDirective>,
 }
 
@@ -109,7 +122,7 @@ impl Client {
             writes: Writes {
                 dry_run: false,
                 force: false,
-                field_manager: Arc::clone(cluster.field_manager()),
+                field_manager: cluster.field_manager().cloned(),
                 validation: None,
             },
             observer: None,
@@ -186,10 +199,12 @@ impl Client {
         self.with(|parts| parts.writes.dry_run = true)
     }
 
-    /// Returns a client that writes with this field manager. Default: the field manager of the cluster.
+    /// Returns a client that writes with this field manager: a stable name of at most 128 characters, by which the
+    /// server records the owner of each field. Default: the field manager of the
+    /// [cluster](crate::ClusterBuilder::field_manager); without one, every write except a deletion is an error.
     #[must_use]
     pub fn field_manager(&self, name: &str) -> Self {
-        self.with(|parts| parts.writes.field_manager = name.into())
+        self.with(|parts| parts.writes.field_manager = Some(name.into()))
     }
 
     /// Returns a client whose applies take over fields of other field managers. Default: such fields are conflicts.
@@ -256,6 +271,11 @@ impl Client {
         self.0.transport.clone().holding(held).into_kube()
     }
 
+    /// Returns a client whose reads show the newest state.
+    fn newest(&self) -> Self {
+        self.not_older_than("")
+    }
+
     fn with(&self, change: impl FnOnce(&mut Parts)) -> Self {
         let mut parts = Parts::clone(&self.0);
         change(&mut parts);
@@ -297,8 +317,11 @@ impl Client {
         let call = plan.call;
         let writes = &self.0.writes;
         let validation = writes.validation.as_ref().map_or("", ValidationDirective::as_str);
+        let Some(field_manager) = &writes.field_manager else {
+            return Err(invalid(call, NO_FIELD_MANAGER));
+        };
         let plan = plan
-            .with("fieldManager", &*writes.field_manager)
+            .with("fieldManager", &**field_manager)
             .with_if(writes.dry_run, "dryRun", "All")
             .with_if(!validation.is_empty(), "fieldValidation", validation);
         let json = self.exchange(plan).await?;

@@ -83,7 +83,7 @@ pub(crate) struct Inner {
     name: ClusterName,
     config: Option<Config>,
     service: Option<kube::Client>,
-    field_manager: Arc<str>,
+    field_manager: Option<Arc<str>>,
     missing: CacheMissPolicy,
     /// Kinds that are always read from the server.
     uncached: HashSet<Resource>,
@@ -127,10 +127,12 @@ impl Cluster {
     /// Returns a builder for another connection to the same server. It copies the clock and the names of this cluster,
     /// and shares neither connections nor cache, gate or counters.
     pub fn another(&self, name: impl Into<ClusterName>) -> ClusterBuilder {
-        let builder = Self::builder(name)
+        let mut builder = Self::builder(name)
             .clock(Arc::clone(self.clock()))
-            .user_agent(self.user_agent())
-            .field_manager(&*self.0.field_manager);
+            .user_agent(self.user_agent());
+        if let Some(name) = &self.0.field_manager {
+            builder = builder.field_manager(&**name);
+        }
         match (&self.0.service, &self.0.config) {
             (Some(service), _) => builder.service(service.clone()),
             (None, Some(config)) => builder.config(config.clone()),
@@ -287,8 +289,8 @@ impl Inner {
         &self.name
     }
 
-    pub(crate) fn field_manager(&self) -> &Arc<str> {
-        &self.field_manager
+    pub(crate) fn field_manager(&self) -> Option<&Arc<str>> {
+        self.field_manager.as_ref()
     }
 
     pub(crate) fn transport(&self) -> &Transport {

@@ -86,6 +86,15 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    /// The closure that changes the object returned an error. Nothing was written.
+    #[error("cannot {call}: the closure failed")]
+    Change {
+        /// The failed operation.
+        call: Box<Operation>,
+        /// The error of the closure.
+        #[source]
+        source: tower::BoxError,
+    },
     /// The request is invalid, and was not sent.
     #[error("cannot {call}: {reason}")]
     Invalid {
@@ -142,6 +151,7 @@ impl Error {
             | Self::Unreachable { call, .. }
             | Self::Decode { call, .. }
             | Self::Encode { call, .. }
+            | Self::Change { call, .. }
             | Self::Invalid { call, .. }
             | Self::Read { call, .. } => call,
         }
@@ -239,7 +249,11 @@ impl Error {
             Self::Unreachable { source, .. } => !is_unsent(source),
             Self::Refused { refusal, .. } => refusal.code >= 500,
             Self::TimedOut { .. } | Self::Decode { .. } => true,
-            Self::NotFound { .. } | Self::Encode { .. } | Self::Invalid { .. } | Self::Read { .. } => false,
+            Self::NotFound { .. }
+            | Self::Encode { .. }
+            | Self::Change { .. }
+            | Self::Invalid { .. }
+            | Self::Read { .. } => false,
         };
         is_unknown && self.call().is_write()
     }

@@ -41,6 +41,7 @@
 //! | … metadata only, which is cheaper | [`Client::metadata`] |
 //! | … bypassing the cache | [`Client::live`] |
 //! | … as a dry run, with another field manager, with force, with another timeout | [`Client::dry_run`], [`Client::field_manager`], [`Client::force`], [`Client::timeout`] |
+//! | create an object or update the existing one | [`Client::create_or_update`], [`Client::apply`] |
 //! | write only while a lease is held | [`Fence`], [`Client::fenced`] |
 //! | record events | [`Recorder`] |
 //! | use other features of kube | [`Client::kube`] |
@@ -66,7 +67,7 @@ mod presence;
 mod recorder;
 mod transport;
 
-pub use client::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
+pub use client::{Client, Deletion, Kind, KindClient, MetadataClient, OperationResult, Watch};
 pub use cluster::{
     BadKubeconfig, CacheSettings, Cluster, ClusterBuilder, ClusterName, ClusterState, ConnectError,
     InferError,

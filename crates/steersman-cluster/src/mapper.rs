@@ -40,7 +40,7 @@ mod table;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -50,7 +50,7 @@ use futures::{
     stream,
 };
 use steersman_cache::Resource;
-use steersman_core::{Clock, MonotonicTime, Presence};
+use steersman_core::{Clock, MonotonicTime, Mutex, Presence, RwLock};
 
 use self::{
     discovery::Failure,
@@ -367,7 +367,7 @@ impl Mapper {
     }
 
     fn join(&self, source: &Source) -> SharedFuture<Flight> {
-        let mut flights = self.lock();
+        let mut flights = self.0.flights.lock();
         if let Some(flight) = flights.get(source).and_then(WeakShared::upgrade) {
             return flight;
         }
@@ -388,10 +388,6 @@ impl Mapper {
     fn now(&self) -> MonotonicTime {
         self.0.clock.now()
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Source, WeakShared<Flight>>> {
-        self.0.flights.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Shared {
@@ -399,17 +395,17 @@ impl Shared {
     async fn ask(self: Arc<Self>, source: Source) -> Result<(), Arc<Failure>> {
         let tag = self.read(|table| table.tag(&source));
         let answer = discovery::ask(&self.transport, &source, tag).await;
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         table.note(source, self.clock.now(), answer).map_err(Arc::new)
     }
 
     fn forget(&self, resource: &Resource, is_meant: impl Fn(&Resource) -> bool) {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         table.forget(resource.group(), is_meant);
     }
 
     fn read<T>(&self, read: impl FnOnce(&Table) -> T) -> T {
-        read(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.table.read())
     }
 }
 

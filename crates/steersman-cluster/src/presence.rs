@@ -37,12 +37,12 @@ mod tracker;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use steersman_cache::{InformerContext, Resource};
-use steersman_core::{Presence, Sighting};
+use steersman_core::{Mutex, Presence, Sighting};
 use tokio::sync::watch;
 
 use self::tracker::{Asked, Tracker};
@@ -69,7 +69,7 @@ pub(crate) struct Presences {
 
 impl Presences {
     fn tracker(&self, surroundings: &InformerContext, mapper: &Mapper) -> Arc<Tracker> {
-        let mut tracker = self.tracker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tracker = self.tracker.lock();
         tracker.upgrade().unwrap_or_else(|| {
             let started = Arc::new(Tracker::start(surroundings, mapper, &self.changes));
             *tracker = Arc::downgrade(&started);
@@ -89,7 +89,7 @@ impl Presences {
     }
 
     fn running(&self) -> Option<Arc<Tracker>> {
-        let tracker = self.tracker.lock().unwrap_or_else(PoisonError::into_inner);
+        let tracker = self.tracker.lock();
         tracker.upgrade()
     }
 }

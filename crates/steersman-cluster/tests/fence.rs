@@ -316,6 +316,7 @@ async fn guarantee_1_an_attempt_whose_time_is_over_before_its_bytes_are_written_
     let (config, arrived) = counting_server();
     let clock = TestClock::new();
     let builder = Cluster::builder("a")
+        .field_manager("tester")
         .config(config)
         .clock(Arc::new(clock.clone()));
     let cluster = builder.build().await.unwrap();
@@ -360,7 +361,8 @@ async fn guarantee_2_a_write_whose_answer_is_cut_off_may_have_been_applied() {
         Ok::<_, Infallible>(Response::new(StreamBody::new(rest)))
     });
     let service = kube::Client::new(service, "default");
-    let cluster = Cluster::builder("a").service(service).build().await.unwrap();
+    let builder = Cluster::builder("a").field_manager("tester").service(service);
+    let cluster = builder.build().await.unwrap();
     let (client, key) = (cluster.live(), ObjectKey::new("n", "a"));
     let map: ConfigMap = object(json!({"metadata": {"name": "a", "namespace": "n"}}));
     let (mut write, mut read) = (pin!(client.create(&map)), pin!(client.get::<ConfigMap>(&key)));

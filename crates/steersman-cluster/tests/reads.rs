@@ -480,7 +480,7 @@ async fn a_cluster_is_made_from_a_configuration_alone(fixture: Fixture) {
         cluster.config().map(|config| &config.cluster_url),
         Some(&config.cluster_url)
     );
-    let client = cluster.client();
+    let client = cluster.client().field_manager("tester");
     client.create(&config_map(&fixture, "a", "first")).await.unwrap();
     let found = client
         .get_required::<ConfigMap>(&key(&fixture, "a"))
@@ -494,7 +494,7 @@ async fn the_empty_namespace_is_all_of_them_from_the_cache_and_from_the_server(f
     let proxy = fixture.proxy().await;
     let config = support::config(&fixture, &proxy);
     let cluster = Cluster::new(config).unwrap();
-    let client = cluster.client();
+    let client = cluster.client().field_manager("tester");
     let mut map = config_map(&fixture, "a", "first");
     map.metadata.labels = Some([("test".to_owned(), fixture.namespace().to_owned())].into());
     client.create(&map).await.unwrap();

@@ -270,6 +270,7 @@ async fn a_write_that_finds_no_connection_is_tried_again() {
     let address = socket.local_addr().unwrap();
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let cluster = Cluster::builder("nowhere")
+        .field_manager("tester")
         .config(config)
         .clock(Arc::new(clock.clone()))
         .build()

@@ -55,6 +55,7 @@ async fn a_token_that_was_replaced_is_no_reason_to_fail(fixture: Fixture) {
     std::fs::write(&file, old.identity().token()).unwrap();
     let here = Scope::all().namespace(fixture.namespace());
     let cluster = Cluster::builder("pod")
+        .field_manager("tester")
         .config(config(&fixture, &proxy, &file))
         .clock(Arc::new(clock.clone()))
         .cache(|cache| cache.defaults(here, InformerOptions::default()))
@@ -112,6 +113,7 @@ async fn a_new_token_is_used_within_a_minute(fixture: Fixture) {
     let file = directory.path().join("token");
     std::fs::write(&file, old.identity().token()).unwrap();
     let cluster = Cluster::builder("pod")
+        .field_manager("tester")
         .config(config(&fixture, &proxy, &file))
         .clock(Arc::new(clock.clone()))
         .build()

@@ -249,6 +249,7 @@ async fn a_kind_that_no_type_is_known_of_can_be_left_out_of_the_cache(fixture: F
     let proxy = fixture.proxy().await;
     proxy.announce(fixture.admin());
     let cluster = steersman_cluster::Cluster::builder("test")
+        .field_manager("tester")
         .config(proxy.endpoint().config(fixture.admin()).unwrap())
         .cache(|cache| cache.uncached_resource(maps()))
         .build()

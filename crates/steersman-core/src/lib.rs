@@ -18,6 +18,7 @@ mod presence;
 mod random;
 #[cfg(feature = "tokio")]
 mod spawner;
+mod sync;
 
 pub use action::{Action, Next};
 #[cfg(feature = "tokio")]
@@ -30,3 +31,4 @@ pub use presence::{Presence, Sighting};
 pub use random::Random;
 #[cfg(feature = "tokio")]
 pub use spawner::{Spawner, Task};
+pub use sync::{Mutex, RwLock};

@@ -32,10 +32,10 @@ use std::{
     fmt,
     future::{Future, ready},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
-use steersman_core::error_chain;
+use steersman_core::{Mutex, error_chain};
 
 use crate::{BoxError, HttpHandler, RegistrationGuard, RouteError, Routes};
 
@@ -184,14 +184,14 @@ impl Checks {
 
     /// Removes a check from the list; it still runs by its own path. Unknown names are ignored.
     pub fn hide(&self, name: &str) {
-        if let Some(entry) = lock(&self.entries).get_mut(name) {
+        if let Some(entry) = self.entries.lock().get_mut(name) {
             entry.is_hidden = true;
         }
     }
 
     /// Adds lines to every verbose list, for people to read. They do not affect the result.
     pub fn add_details(&self, lines: impl Fn() -> Vec<String> + Send + Sync + 'static) {
-        lock(&self.details).push(Arc::new(lines));
+        self.details.lock().push(Arc::new(lines));
     }
 
     /// Mounts the checks at `path`, `path/` and `path/<check>`.
@@ -212,7 +212,7 @@ impl Checks {
     }
 
     fn insert(&self, name: String, check: Check) -> Result<RegistrationGuard, DuplicateCheck> {
-        match lock(&self.entries).entry(name.clone()) {
+        match self.entries.lock().entry(name.clone()) {
             btree_map::Entry::Occupied(_) => return Err(DuplicateCheck { name }),
             btree_map::Entry::Vacant(vacant) => vacant.insert(Entry {
                 check,
@@ -222,7 +222,7 @@ impl Checks {
         let entries: Weak<Entries> = Arc::downgrade(&self.entries);
         Ok(RegistrationGuard::new(move || {
             if let Some(entries) = entries.upgrade() {
-                let removed = lock(&entries).remove(&name);
+                let removed = entries.lock().remove(&name);
                 // Dropping the check can run user code, so the lock is released first.
                 drop(removed);
             }
@@ -231,7 +231,7 @@ impl Checks {
 
     /// Returns the present checks. They run without the lock.
     fn entries(&self) -> Vec<(String, Entry)> {
-        let entries = lock(&self.entries);
+        let entries = self.entries.lock();
         entries
             .iter()
             .map(|(name, entry)| (name.clone(), entry.clone()))
@@ -240,7 +240,7 @@ impl Checks {
 
     /// Returns the detail lines.
     fn details(&self) -> Vec<String> {
-        let details = lock(&self.details).clone();
+        let details = self.details.lock().clone();
         let lines = details.iter().flat_map(|lines| lines());
         lines.map(|line| one_line(&line)).collect()
     }
@@ -250,12 +250,8 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl fmt::Debug for Checks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(lock(&self.entries).keys()).finish()
+        f.debug_set().entries(self.entries.lock().keys()).finish()
     }
 }

@@ -22,8 +22,10 @@ mod server;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use steersman_core::Mutex;
 
 use prometheus_client::{encoding::text::encode_registry, registry::Registry};
 
@@ -75,7 +77,7 @@ impl MetricsRegistry {
     pub fn register(&self, fill: impl FnOnce(&mut Registry)) -> RegistrationGuard {
         let mut part = Registry::default();
         fill(&mut part);
-        let mut parts = self.lock();
+        let mut parts = self.0.lock();
         let id = parts.next_id;
         parts.next_id += 1;
         parts.by_id.insert(id, Arc::new(part));
@@ -84,7 +86,7 @@ impl MetricsRegistry {
         RegistrationGuard::new(move || {
             if let Some(parts) = parts.upgrade() {
                 // Dropping a collector can run user code, so the lock is released first.
-                let part = Self(parts).lock().by_id.remove(&id);
+                let part = parts.lock().by_id.remove(&id);
                 drop(part);
             }
         })
@@ -104,7 +106,7 @@ impl MetricsRegistry {
     /// Returns the metrics as text.
     #[must_use]
     pub fn encode(&self, exposition: Exposition) -> String {
-        let parts: Vec<Arc<Registry>> = self.lock().by_id.values().cloned().collect();
+        let parts: Vec<Arc<Registry>> = self.0.lock().by_id.values().cloned().collect();
         let mut families = Families::default();
         let mut failed = 0;
         for part in parts {
@@ -130,18 +132,14 @@ impl MetricsRegistry {
     }
 
     fn is_first_warning(&self, name: &str) -> bool {
-        self.lock().warned.insert(name.to_owned())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Parts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().warned.insert(name.to_owned())
     }
 }
 
 impl fmt::Debug for MetricsRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MetricsRegistry")
-            .field("registrations", &self.lock().by_id.len())
+            .field("registrations", &self.0.lock().by_id.len())
             .finish_non_exhaustive()
     }
 }

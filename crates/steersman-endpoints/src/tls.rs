@@ -8,7 +8,7 @@
 use std::{
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
-use steersman_core::{Clock, error_chain};
+use steersman_core::{Clock, Mutex, RwLock, error_chain};
 use tokio_rustls::TlsAcceptor;
 
 /// Interval between two reads of the files. Kubernetes takes up to a minute to update a mounted Secret, so watching the
@@ -190,18 +190,18 @@ impl Files {
             key: read(&self.key, tokio::fs::read(&self.key).await)?,
         };
         let digest = pair.digest();
-        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_read = self.last_read.lock();
         if last_read.digest == digest {
             return Ok(false);
         }
         let certified = Arc::new(pair.certified(&self.certificate, &self.key)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = certified;
+        *self.current.write() = certified;
         last_read.digest = digest;
         Ok(true)
     }
 
     fn log(&self, result: Result<bool, TlsError>) {
-        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_read = self.last_read.lock();
         let certificate = self.certificate.display();
         match result {
             Ok(changed) => {
@@ -224,7 +224,7 @@ impl Files {
 
 impl ResolvesServerCert for Files {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         Some(Arc::clone(&current))
     }
 }

@@ -117,7 +117,11 @@ impl Stand {
             async move { forward(client, &writes, request).await }
         });
         let service = kube::Client::new(service, "default");
-        let cluster = Cluster::builder("stand").service(service).build().await?;
+        let cluster = Cluster::builder("stand")
+            .service(service)
+            .field_manager("test")
+            .build()
+            .await?;
         Ok(Self {
             cluster,
             writes,
@@ -183,8 +187,7 @@ impl Stand {
         let ask = ResourceQuery::kind(group, &types.kind).version(version);
         let mapping = self.cluster.mapper().resolve(&ask).await;
         let mapping = mapping.unwrap_or_else(|error| panic!("{case}: {error}: is its CRD installed?"));
-        let client = self.cluster.live().field_manager("test");
-        let client = client.of(mapping.resource());
+        let client = self.cluster.live().of(mapping.resource());
         let made = client.create(&object).await;
         let mut made = made.unwrap_or_else(|error| panic!("{case}: {error}"));
         let status = object

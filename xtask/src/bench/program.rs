@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that are measured, and how each is built.
+//! Builds the programs of benchmarks.
 
 use std::{
     path::PathBuf,
@@ -11,12 +11,12 @@ use crate::{
     step::{cargo, command, succeed, target},
 };
 
-/// The profile of what is measured.
+/// Cargo profile of measured programs.
 const MEASURED: &str = "production";
-/// The profile of what measures, which takes less time to build.
+/// Cargo profile of drivers, which builds faster.
 const MEASURING: &str = "release";
 
-/// Where a program comes from.
+/// Source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
     /// A program of this workspace.
@@ -33,7 +33,7 @@ pub(super) enum Program {
 }
 
 impl Program {
-    /// Builds it, and says where it is.
+    /// Builds the program and returns its path.
     pub(super) fn build(&self) -> Result<PathBuf, Failure> {
         match self {
             Self::Rust { package, bin } => build_here(MEASURED, package, bin),
@@ -74,7 +74,7 @@ impl Program {
         }
     }
 
-    /// Whether it can be built here.
+    /// Reports whether the program can be built on this machine.
     pub(super) fn is_possible(&self, go: bool) -> bool {
         go || !matches!(self, Self::Go { .. })
     }
@@ -95,7 +95,7 @@ fn build_here(profile: &str, package: &str, bin: &str) -> Result<PathBuf, Failur
     Ok(target().join(profile).join(bin))
 }
 
-/// Whether there is a Go that can be run.
+/// Reports whether Go is installed.
 pub(super) fn go_is_there() -> bool {
     let version = Command::new("go")
         .arg("version")

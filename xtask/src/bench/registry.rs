@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The benchmarks, and who takes part in each. `bench/README.md` says what a program must do.
+//! The benchmarks and their participants. `bench/README.md` specifies the interface of a program.
 
 use super::program::Program;
 
@@ -10,19 +10,19 @@ pub(super) struct Bench {
     pub(super) kind: Kind,
 }
 
-/// How a benchmark is run.
+/// The way to run a benchmark.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// Each program runs alone and says itself whose figures it prints.
+    /// Each program runs alone, and prints the name of its participant.
     Direct(&'static [Program]),
-    /// A driver sets the stage and runs the participants in turn.
+    /// A driver prepares a server and runs the participants in turn.
     Driven {
         driver: &'static str,
         participants: &'static [Participant],
     },
 }
 
-/// A program that a driver runs, by the name that the table shows.
+/// A program that a driver runs, with its name in the table.
 #[derive(Debug)]
 pub(super) struct Participant {
     pub(super) who: &'static str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What documents say of the code is true.
+//! Documents agree with the code.
 
 use super::{
     Complaint,
@@ -28,7 +28,7 @@ pub(super) fn every_crate_is_in_the_code_map(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// A feature is named as "feature `name`" or "`name` feature".
+/// Checks that features named as "feature `name`" or "`name` feature" exist.
 pub(super) fn features_in_documents_exist(tree: &Tree) -> Vec<Complaint> {
     let ours: Vec<String> = packages(tree)
         .into_iter()
@@ -38,7 +38,7 @@ pub(super) fn features_in_documents_exist(tree: &Tree) -> Vec<Complaint> {
         .with_extension("Cargo.toml")
         .map(|file| file.text.as_str())
         .collect();
-    // A dependency's feature exists if we ask for it somewhere.
+    // Features of dependencies count if a manifest enables them.
     let exists = |name: &str| {
         ours.iter().any(|ours| ours == name)
             || manifests.iter().any(|text| text.contains(&format!("\"{name}\"")))
@@ -48,23 +48,19 @@ pub(super) fn features_in_documents_exist(tree: &Tree) -> Vec<Complaint> {
         .files
         .iter()
         .filter(|file| file.path.ends_with(".md") || file.path.ends_with("/lib.rs"))
-        // It also names features that later versions removed.
+        // The changelog also names features that later versions removed.
         .filter(|file| file.path != "CHANGELOG.md")
     {
         for (number, line) in file.text.lines().enumerate() {
             for name in named_features(line).filter(|name| !exists(name)) {
-                complaints.push(format!(
-                    "{}:{}: there is no feature `{name}`",
-                    file.path,
-                    number + 1
-                ));
+                complaints.push(format!("{}:{}: unknown feature `{name}`", file.path, number + 1));
             }
         }
     }
     complaints
 }
 
-/// A number that two decisions have says nothing.
+/// Checks that each decision has a unique number.
 pub(super) fn decisions_have_numbers_of_their_own(tree: &Tree) -> Vec<Complaint> {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     let mut complaints = Vec::new();
@@ -74,7 +70,10 @@ pub(super) fn decisions_have_numbers_of_their_own(tree: &Tree) -> Vec<Complaint>
             continue;
         };
         if let Some((_, other)) = seen.iter().find(|(taken, _)| *taken == number) {
-            complaints.push(format!("{}: {number} is the number of {other}", file.path));
+            complaints.push(format!(
+                "{}: {number} is already the number of {other}",
+                file.path
+            ));
         }
         if !file.text.starts_with(&format!("# {number} ")) {
             complaints.push(format!("{}: its title does not begin with {number}", file.path));
@@ -85,7 +84,7 @@ pub(super) fn decisions_have_numbers_of_their_own(tree: &Tree) -> Vec<Complaint>
 }
 
 fn named_features(line: &str) -> impl Iterator<Item = &str> {
-    // Every second piece between backticks is code; what stands around it tells whether it is a feature.
+    // Every second piece between backticks is code; the text around it shows whether it is a feature.
     let pieces: Vec<&str> = line.split('`').collect();
     let code = (1..pieces.len().saturating_sub(1)).step_by(2);
     code.filter(move |at| {
@@ -106,7 +105,7 @@ mod tests {
     );
 
     #[test]
-    fn a_crate_outside_the_code_map_is_found() {
+    fn rejects_a_crate_outside_the_code_map() {
         let absent = Tree::of(&[MANIFEST, (ARCHITECTURE, "# A\n\n`a`\n\n## Code map\n\nnothing\n")]);
         assert_eq!(every_crate_is_in_the_code_map(&absent).len(), 1);
         let named = Tree::of(&[MANIFEST, (ARCHITECTURE, "# A\n\n## Code map\n\n`crates/a`\n")]);
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_two_decisions_is_found() {
+    fn rejects_a_duplicate_number_of_a_decision() {
         let tree = Tree::of(&[
             ("docs/decisions/0001-a.md", "# 0001 A\n"),
             ("docs/decisions/0001-b.md", "# 0001 B\n"),
@@ -133,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_that_does_not_exist_is_found() {
+    fn rejects_an_unknown_feature() {
         let text = "The feature `fast`, the `c` feature, and feature `slow`; code `x` is none.\n";
         let complaints = features_in_documents_exist(&Tree::of(&[MANIFEST, ("README.md", text)]));
-        assert_eq!(complaints, ["README.md:1: there is no feature `slow`"]);
+        assert_eq!(complaints, ["README.md:1: unknown feature `slow`"]);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrows between crates go one way.
+//! Crates depend only on lower layers.
 
 use super::{
     Complaint,
@@ -7,7 +7,7 @@ use super::{
     tree::Tree,
 };
 
-/// Each crate and those of ours that it may know. What a crate's tests use is their business.
+/// Each crate with the crates of this workspace that it is allowed to depend on. Dev-dependencies are not checked.
 const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("steersman-core", &[]),
     ("steersman-queue", &["core"]),
@@ -37,12 +37,12 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("xtask", &["assets"]),
 ];
 
-/// Crates that know neither Kubernetes nor HTTP nor a runtime, unless somebody asks for it by a feature; and by what
-/// names of packages, or first words of them, these would come in.
+/// Crates without mandatory dependencies on Kubernetes, HTTP or a runtime, and the prefixes of the packages that would
+/// add one.
 const PURE: [&str; 2] = ["steersman-core", "steersman-queue"];
 const IMPURE: [&str; 6] = ["kube", "k8s-openapi", "http", "hyper", "tower", "tokio"];
 
-/// Programs at the end of all arrows.
+/// Programs on which no crate depends.
 const MAY_KNOW_ALL: [&str; 4] = ["steersman-cli", "steersman-demo", "steersman-examples", "bench-"];
 
 pub(super) fn crates_depend_downwards(tree: &Tree) -> Vec<Complaint> {
@@ -53,20 +53,20 @@ pub(super) fn crates_depend_downwards(tree: &Tree) -> Vec<Complaint> {
         }
         let Some((_, known)) = MAY_KNOW.iter().find(|(name, _)| *name == package.name) else {
             complaints.push(format!(
-                "{}: say in xtask/src/tidy/layers.rs which crates `{}` may know",
+                "{}: list the permitted dependencies of `{}` in xtask/src/tidy/layers.rs",
                 package.path, package.name
             ));
             continue;
         };
         let unknown = not_among(&package, known).into_iter().chain(impure(&package));
         complaints.extend(
-            unknown.map(|name| format!("{}: `{}` must not know `{name}`", package.path, package.name)),
+            unknown.map(|name| format!("{}: `{}` must not depend on `{name}`", package.path, package.name)),
         );
     }
     complaints
 }
 
-/// Every crate that has a place among the layers exists.
+/// Checks that every crate in the list of layers exists.
 pub(super) fn layers_are_those_of_the_tree(tree: &Tree) -> Vec<Complaint> {
     let members = members(tree);
     let is_missing = |name: &&str| members.iter().all(|package| package.name != **name);
@@ -79,8 +79,8 @@ pub(super) fn layers_are_those_of_the_tree(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// A crate cannot be published whose tests need a published version of a crate that depends on it. A dependency by path alone
-/// is left out of what is published.
+/// Checks for cycles that prevent publishing: a crate whose tests need a published version of a crate that depends on it.
+/// A dependency with `path` alone is not part of the published manifest.
 pub(super) fn no_cycle_stops_publishing(tree: &Tree) -> Vec<Complaint> {
     let members = members(tree);
     let mut complaints = Vec::new();
@@ -103,7 +103,7 @@ fn depends_on(members: &[Package], name: &str, on: &str) -> bool {
     dependencies.any(|dependency| dependency.name == on || depends_on(members, &dependency.name, on))
 }
 
-/// What it knows of ours and may not. The façade is above all.
+/// Returns dependencies that are not permitted. The crate `steersman` is the top layer.
 fn not_among<'a>(package: &'a Package, known: &[&str]) -> Vec<&'a str> {
     let names = package.dependencies.iter().map(|dependency| &*dependency.name);
     let ours = names.filter(|name| *name == "steersman" || name.starts_with("steersman-"));
@@ -138,13 +138,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arrow_upwards_is_found() {
+    fn rejects_a_dependency_on_a_higher_layer() {
         let manifest = "[package]\nname = \"steersman-queue\"\n[dependencies]\nsteersman-core.workspace = true\nsteersman-cache.workspace = true\n";
         let tree = Tree::of(&[("crates/steersman-queue/Cargo.toml", manifest)]);
         let complaints = crates_depend_downwards(&tree);
         assert_eq!(complaints.len(), 1);
         assert!(
-            complaints[0].contains("must not know `steersman-cache`"),
+            complaints[0].contains("must not depend on `steersman-cache`"),
             "{complaints:?}"
         );
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_in_the_core_is_found_unless_it_is_asked_for() {
+    fn rejects_a_mandatory_runtime_in_core() {
         let core = |rest: &str| complaints_about("steersman-core", rest).len();
         assert_eq!(
             core("[dependencies]\ntokio = { workspace = true, optional = true }\n"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_dependency_that_depends_on_the_crate_is_found_unless_it_is_a_path() {
+    fn rejects_a_dev_dependency_cycle_with_a_version() {
         let complaints = |line: &str| {
             let manifest = format!("[package]\nname = \"a\"\n[dev-dependencies]\n{line}\n");
             let tree = Tree::of(&[
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_without_a_place_is_found() {
+    fn rejects_a_crate_without_a_layer() {
         let tree = Tree::of(&[(
             "crates/steersman-new/Cargo.toml",
             "[package]\nname = \"steersman-new\"\n",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The packages of the tree, as their manifests tell.
+//! Packages of the repository, read from their manifests.
 
 use toml::{Table, Value};
 
@@ -8,41 +8,41 @@ use super::tree::Tree;
 #[derive(Debug)]
 pub(super) struct Package {
     pub(super) name: String,
-    /// The manifest's path.
+    /// Path of the manifest.
     pub(super) path: String,
-    /// What the package itself needs, on whatever system, to run or to be built; not its tests.
+    /// Dependencies and build dependencies, on all platforms.
     pub(super) dependencies: Vec<Dependency>,
-    /// What its tests need besides.
+    /// Dev-dependencies.
     pub(super) test_dependencies: Vec<Dependency>,
     pub(super) features: Vec<String>,
-    /// Whether it belongs to our workspace; the programs of peers have one of their own.
+    /// Set if it belongs to the main workspace; the programs in `bench/peers` have a separate one.
     pub(super) is_member: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Dependency {
-    /// The package's name, whatever it is called here.
+    /// Name of the package, even if the dependency is renamed.
     pub(super) name: String,
     pub(super) is_optional: bool,
-    /// Whether the manifest names a version, itself or by the workspace.
+    /// Set if the manifest or the workspace specifies a version.
     pub(super) is_published: bool,
 }
 
 impl Package {
-    /// The directory of the package, with a `/` behind it.
+    /// Returns the directory of the package, with a trailing `/`.
     pub(super) fn dir(&self) -> &str {
         self.path.trim_end_matches("Cargo.toml")
     }
 }
 
-/// Every package of the tree. A manifest that is no TOML is cargo's to complain about.
+/// Returns all packages of the repository. Skips invalid manifests, which cargo reports.
 pub(super) fn packages(tree: &Tree) -> Vec<Package> {
     tree.with_extension("/Cargo.toml")
         .filter_map(|file| package(&file.path, &file.text.parse().ok()?))
         .collect()
 }
 
-/// The packages of our workspace.
+/// Returns the packages of the main workspace.
 pub(super) fn members(tree: &Tree) -> Vec<Package> {
     let mut packages = packages(tree);
     packages.retain(|package| package.is_member);
@@ -135,7 +135,7 @@ six = "1"
     }
 
     #[test]
-    fn a_package_with_a_workspace_of_its_own_is_no_member() {
+    fn a_package_with_a_separate_workspace_is_not_a_member() {
         let tree = Tree::of(&[
             ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
             (

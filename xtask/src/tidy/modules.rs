@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every Rust file is part of some target. A file that no module reaches is never compiled, and rots.
+//! Every Rust file is part of a target. A file without a `mod` declaration is never compiled.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ pub(super) fn every_file_is_reached(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// Whether cargo compiles this file as the root of a target.
+/// Reports whether cargo compiles this file as the root of a target.
 fn is_target(package: &Package, path: &str) -> bool {
     let Some(inside) = path.strip_prefix(package.dir()) else {
         return false;
@@ -52,7 +52,7 @@ fn reach<'a>(tree: &'a Tree, file: &'a File, is_root: bool, reached: &mut HashSe
     }
     let (dir, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
     let stem = name.trim_end_matches(".rs");
-    // The files of a root's modules lie beside it, those of another module in a directory of its name.
+    // Modules of a root are files beside it; modules of another file are in a directory with the name of that file.
     let inner = if is_root || stem == "mod" {
         dir.to_owned()
     } else {
@@ -74,7 +74,7 @@ enum Declared {
     Path(String),
 }
 
-/// What `mod name;` lines say, with a `#[path]` before them where there is one.
+/// Returns the modules that `mod name;` lines declare, with their `#[path]` if any.
 fn declarations(text: &str) -> Vec<Declared> {
     let mut found = Vec::new();
     let mut path = None;
@@ -106,7 +106,7 @@ mod tests {
     const MANIFEST: (&str, &str) = ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n");
 
     #[test]
-    fn a_file_without_a_declaration_is_found() {
+    fn rejects_a_file_without_a_mod_declaration() {
         let tree = Tree::of(&[
             MANIFEST,
             (

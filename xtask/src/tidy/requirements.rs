@@ -18,9 +18,9 @@ use crate::Failure;
 const DOCUMENT: &str = "docs/requirements.md";
 const TEST_LIST: &str = "docs/requirements-tests.md";
 const LAST: u32 = 177;
-/// The list of tests of a requirement that no test cites.
+/// Shown for a requirement that no test cites.
 const NONE: &str = "–";
-/// The text of [`TEST_LIST`] before its rows.
+/// Text of [`TEST_LIST`] before its rows.
 const HEAD: &str = "\
 # Tests of each requirement
 
@@ -43,7 +43,7 @@ pub(super) fn each_requirement_has_one_row_and_its_tests(tree: &Tree) -> Vec<Com
     let mut complaints: Vec<Complaint> = citations
         .iter()
         .filter(|(number, _)| !(1..=LAST).contains(*number))
-        .map(|(number, tests)| format!("there is no R{number}, which is cited by {}", join(tests)))
+        .map(|(number, tests)| format!("unknown requirement R{number}, cited by {}", join(tests)))
         .collect();
     let rows: Vec<u32> = document.text.lines().filter_map(requirement).collect();
     for number in 1..=LAST {
@@ -69,7 +69,7 @@ pub(super) fn fix(tree: &Tree) -> Result<(), Failure> {
         .map_err(|error| format!("cannot write {TEST_LIST}: {error}"))
 }
 
-/// The number of a row `| R1 | sentence |`.
+/// Returns the number of a row `| R1 | sentence |`.
 fn requirement(line: &str) -> Option<u32> {
     let cells: Vec<&str> = line
         .strip_prefix('|')?
@@ -88,7 +88,7 @@ fn requirement(line: &str) -> Option<u32> {
         .filter(|_| !sentence.is_empty())
 }
 
-/// The text of [`TEST_LIST`]: a row `| R1 | tests |` for each requirement.
+/// Returns the text of [`TEST_LIST`]: a row `| R1 | tests |` for each requirement.
 fn table(citations: &Citations) -> String {
     (1..=LAST).fold(HEAD.to_owned(), |text, number| {
         let tests = citations.get(&number).map_or_else(|| NONE.to_owned(), join);
@@ -108,7 +108,7 @@ fn citations(tree: &Tree) -> Citations {
     let mut citations = Citations::new();
     for file in tree
         .with_extension(".rs")
-        // Its tests have examples of citations.
+        // This file contains examples of citations.
         .filter(|file| file.path != "xtask/src/tidy/requirements.rs")
     {
         for (number, test) in cited_in(file) {
@@ -121,7 +121,7 @@ fn citations(tree: &Tree) -> Citations {
     citations
 }
 
-/// `crates/steersman-queue/tests/fairness.rs` is `queue/tests/fairness` to a reader.
+/// Returns the short name of a file: `queue/tests/fairness` for `crates/steersman-queue/tests/fairness.rs`.
 fn short(path: &str) -> &str {
     let path = path.trim_end_matches(".rs");
     path.strip_prefix("crates/steersman-")
@@ -129,9 +129,9 @@ fn short(path: &str) -> &str {
         .unwrap_or(path)
 }
 
-/// The citations of a file, each with the name of its test.
+/// Returns the citations of a file, each with the name of its test.
 ///
-/// Formatted code tells where a function ends: by a brace as far from the margin as its first line.
+/// A function ends at the first closing brace with the indentation of its first line; the code is formatted by rustfmt.
 fn cited_in(file: &File) -> Vec<(u32, String)> {
     let mut found = Vec::new();
     let mut before: Vec<u32> = Vec::new();
@@ -184,7 +184,7 @@ fn function_name(line: &str) -> Option<&str> {
     after.split(['(', '<']).next()
 }
 
-/// `// R9, R12–R14: why` is 9, 12, 13 and 14.
+/// Parses a citation: `// R9, R12–R14: why` is 9, 12, 13 and 14.
 fn numbers(comment: &str) -> Vec<u32> {
     let text = comment.trim_start_matches(['/', '!']);
     let mut found = Vec::new();
@@ -240,7 +240,7 @@ mod inner {
     }
 
     #[test]
-    fn citations_before_in_and_by_name_are_found() {
+    fn finds_citations_before_in_and_by_name() {
         let expected = [
             (1, "one"),
             (3, "one"),
@@ -314,7 +314,7 @@ mod inner {
         let tree = Tree::of(&[(DOCUMENT, &sentences()), (TEST_LIST, &tests), test]);
         assert_eq!(
             each_requirement_has_one_row_and_its_tests(&tree),
-            ["there is no R900, which is cited by `a/tests/b::one`"]
+            ["unknown requirement R900, cited by `a/tests/b::one`"]
         );
     }
 }

@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What may not stand in any file.
+//! Text that no file is allowed to contain.
 
 use std::{env, path::Path};
 
 use super::{Complaint, tree::Tree};
 
-/// Lines that a Rust file may have.
+/// Maximum number of lines of a Rust file.
 const LONGEST: usize = 800;
 
 pub(super) fn no_path_of_a_machine(tree: &Tree) -> Vec<Complaint> {
-    // Put together here, or this file would be the first to break the rule.
+    // Joined here, so that this file does not violate the rule.
     let mut forbidden: Vec<String> = ["home", "root", "Users", "work", "mnt"]
         .iter()
         .map(|dir| format!("/{dir}/"))
         .collect();
-    // A home that everybody has, as in some containers, tells nothing of anybody.
+    // A home directory of root or of a container is not specific to a machine.
     let is_own = |home: &String| home.len() > 1 && Path::new(home) != env::temp_dir();
     forbidden.extend(env::var("HOME").ok().filter(is_own));
     forbidden.push(tree.root.to_string_lossy().into_owned());
     find(tree, |line| {
         let path = forbidden.iter().find(|path| is_path(line, path))?;
-        Some(format!("`{path}` is a path of somebody's machine"))
+        Some(format!("`{path}` is a path of one machine"))
     })
 }
 
-/// Whether `path` starts a path in `line`, rather than being the middle of a longer one or of a URL, and ends where a name
-/// in it does.
+/// Reports whether `line` contains `path` as the beginning of a path, not within a longer path or a URL.
 fn is_path(line: &str, path: &str) -> bool {
     let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
     line.match_indices(path).any(|(at, _)| {
@@ -48,7 +47,7 @@ pub(super) fn no_unfinished_mark_without_a_link(tree: &Tree) -> Vec<Complaint> {
                 !line[..at].ends_with(is_word) && !line[at + mark.len()..].starts_with(is_word)
             })
         })?;
-        (!line.contains("https://")).then(|| format!("a {mark} needs a link to where it is followed up"))
+        (!line.contains("https://")).then(|| format!("add a link to the issue of this {mark}"))
     })
 }
 
@@ -58,7 +57,7 @@ const STOCK_PHRASES: [&str; 5] = ["somebody", "nobody", "whoever", "those who", 
 /// Words that do not begin a sentence of rustdoc.
 const STOCK_BEGINNINGS: [&str; 4] = ["What ", "Who ", "Whoever ", "Those "];
 
-/// Refuses stock phrases in rustdoc, errors and log lines of the crates.
+/// Rejects stock phrases in rustdoc, errors and log lines of the crates.
 pub(super) fn plain_words(tree: &Tree) -> Vec<Complaint> {
     let sources = tree.with_extension(".rs").filter(|file| {
         let is_test = file.path.contains("/tests/") || file.path.ends_with("tests.rs");
@@ -110,7 +109,7 @@ pub(super) fn no_file_is_too_long(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// Complaints about single lines of files that people write; lock files and the like are written by tools.
+/// Returns complaints about single lines. Skips generated files, such as lock files.
 fn find(tree: &Tree, complaint: impl Fn(&str) -> Option<String>) -> Vec<Complaint> {
     let written = tree
         .files
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stock_phrases_are_found_in_docs_and_messages_only() {
+    fn rejects_stock_phrases_in_docs_and_messages() {
         let found = |line: &str| {
             let tree = Tree::of(&[("crates/a/src/lib.rs", line)]);
             plain_words(&tree).len()
@@ -150,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_a_machine_is_found() {
+    fn rejects_a_path_of_one_machine() {
         let path = ["/ho", "me/somebody/src"].concat();
         let text = format!("see {path}\nhttps://example.com{path}\n");
         assert_eq!(no_path_of_a_machine(&Tree::of(&[("a.md", &text)])).len(), 1);
     }
 
     #[test]
-    fn a_name_that_begins_like_that_of_the_checkout_is_another() {
+    fn accepts_a_path_that_only_starts_like_the_repository() {
         let mut tree = Tree::of(&[(
             "a.md",
             "x /nowhere/tree-fkZK/config\nx /nowhere/tree/a\n`/nowhere/tree`\n",
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_mark_needs_a_link() {
+    fn rejects_an_unfinished_mark_without_a_link() {
         let mark = ["TO", "DO"].concat();
         let text = format!("// {mark}: later\n// {mark}: https://example.com/1\nlet {mark}S = 1;\n");
         let complaints = no_unfinished_mark_without_a_link(&Tree::of(&[("a.rs", &text)]));
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_found() {
+    fn rejects_a_long_file() {
         assert_eq!(
             no_file_is_too_long(&Tree::of(&[("a.rs", &"\n".repeat(LONGEST + 1))])).len(),
             1

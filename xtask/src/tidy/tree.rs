@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The text files of the checkout, or those that a test makes up.
+//! The text files of the repository, or those of a test.
 
 use std::{
     fs, io,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::Failure;
 
-/// What holds nothing of ours. In a worktree, `.git` is a file.
+/// Directories and files to skip. In a worktree, `.git` is a file.
 const SKIPPED: [&str; 3] = [".git", "target", "node_modules"];
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Tree {
 
 #[derive(Debug)]
 pub(super) struct File {
-    /// Relative to the top, with `/` between its parts.
+    /// Path relative to the root of the repository, with `/` as separator.
     pub(super) path: String,
     pub(super) text: String,
 }
@@ -46,7 +46,7 @@ impl Tree {
             if kind.is_dir() {
                 self.add(&path)?;
             } else if kind.is_file()
-                // What is no text has no rules.
+                // Binary files are not checked.
                 && let Ok(text) = fs::read_to_string(&path)
             {
                 let relative = path.strip_prefix(&self.root).unwrap_or(&path);

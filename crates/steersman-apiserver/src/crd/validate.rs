@@ -12,6 +12,7 @@ use crate::{
     state::Context,
     status::FieldError,
     store::{Object, metadata_of},
+    write::checks::webhook,
 };
 
 /// Validates a CRD.
@@ -34,8 +35,10 @@ pub(crate) fn check(_cx: &Context<'_>, old: Option<&Object>, object: &Object, er
     }
     check_group(&group, errors);
     check_scope(&text(&["spec", "scope"]), errors);
-    check_names(object, errors);
     check_versions(object, errors);
+    check_names(object, errors);
+    check_shared(object, errors);
+    webhook::conversion(at(object, &["spec", "conversion"]), errors);
     if let Some(old) = old {
         check_change(old, object, errors);
     }
@@ -55,19 +58,15 @@ pub(crate) fn check(_cx: &Context<'_>, old: Option<&Object>, object: &Object, er
 }
 
 fn check_group(group: &str, errors: &mut Vec<FieldError>) {
+    let problems = names::subdomain(group);
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
-        return;
-    }
-    for error in names::subdomain(group) {
-        errors.push(FieldError::invalid("spec.group", &Value::from(group), &error));
-    }
-    if !group.contains('.') {
-        errors.push(FieldError::invalid(
-            "spec.group",
-            &Value::from(group),
-            "should be a domain with at least one dot",
-        ));
+    } else if !problems.is_empty() {
+        let problems = problems.join(",");
+        errors.push(FieldError::invalid("spec.group", &Value::from(group), &problems));
+    } else if !group.contains('.') {
+        let detail = "should be a domain with at least one dot";
+        errors.push(FieldError::invalid("spec.group", &Value::from(group), detail));
     }
 }
 
@@ -85,96 +84,129 @@ fn check_scope(scope: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn check_names(object: &Object, errors: &mut Vec<FieldError>) {
-    let names = at(object, &["spec", "names"])
-        .cloned()
-        .unwrap_or_else(|| json!({}));
-    for (field, required) in [
-        ("plural", true),
-        ("singular", false),
-        ("kind", true),
-        ("listKind", true),
-    ] {
-        let name = names.get(field).and_then(Value::as_str).unwrap_or_default();
-        let path = format!("spec.names.{field}");
-        if name.is_empty() {
-            if required {
-                errors.push(FieldError::required(path, ""));
-            }
-            continue;
-        }
-        for error in names::NameRule::Label1035.check(&name.to_lowercase(), false) {
-            errors.push(FieldError::invalid(path.clone(), &Value::from(name), &error));
+    let names = at(object, &["spec", "names"]).cloned().unwrap_or_default();
+    let text = |field: &str| names[field].as_str().unwrap_or_default();
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if text(field).is_empty() {
+            errors.push(FieldError::required(format!("spec.names.{field}"), ""));
         }
     }
-    if names.get("kind").is_some() && names.get("kind") == names.get("listKind") {
-        let value = names.get("listKind").cloned().unwrap_or_default();
+    for field in ["plural", "singular"] {
+        if !text(field).is_empty() {
+            check_label(format!("spec.names.{field}"), text(field), errors);
+        }
+    }
+    for field in ["kind", "listKind"] {
+        let problems = names::NameRule::Label1035.check(&text(field).to_lowercase(), false);
+        if !text(field).is_empty() && !problems.is_empty() {
+            let problems = problems.join(",");
+            let detail = format!("may have mixed case, but should otherwise match: {problems}");
+            let path = format!("spec.names.{field}");
+            errors.push(FieldError::invalid(path, &names[field], &detail));
+        }
+    }
+    check_list(&names, "shortNames", errors);
+    if !text("kind").is_empty() && text("kind") == text("listKind") {
+        let detail = "kind and listKind may not be the same";
         errors.push(FieldError::invalid(
             "spec.names.listKind",
-            &value,
-            "kind and listKind may not be the same",
+            &names["listKind"],
+            detail,
         ));
+    }
+    check_list(&names, "categories", errors);
+}
+
+fn check_list(names: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let items = names[field].as_array().into_iter().flatten();
+    for (index, name) in items.enumerate() {
+        let path = format!("spec.names.{field}[{index}]");
+        check_label(path, name.as_str().unwrap_or_default(), errors);
     }
 }
 
+fn check_label(path: String, name: &str, errors: &mut Vec<FieldError>) {
+    let problems = names::NameRule::Label1035.check(name, false);
+    if !problems.is_empty() {
+        errors.push(FieldError::invalid(path, &Value::from(name), &problems.join(",")));
+    }
+}
+
+fn versions(object: &Object) -> &[Value] {
+    let versions = at(object, &["spec", "versions"]).and_then(Value::as_array);
+    versions.map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Returns a part of the versions that is the same in all of them. The real server stores it once, checks it after the
+/// names, and reports it under another path.
+fn shared<'a>(versions: &'a [Value], pointer: &str) -> Option<&'a Value> {
+    let first = versions.first()?.pointer(pointer)?;
+    let mut all = versions.iter();
+    all.all(|version| version.pointer(pointer) == Some(first))
+        .then_some(first)
+}
+
+const SCHEMA: &str = "/schema/openAPIV3Schema";
+const SUBRESOURCES: &str = "/subresources";
+
 fn check_versions(object: &Object, errors: &mut Vec<FieldError>) {
-    let versions = at(object, &["spec", "versions"])
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let versions = versions(object);
+    for (index, version) in versions.iter().enumerate() {
+        if version.pointer(SCHEMA).is_none() {
+            let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
+            errors.push(FieldError::required(path, ""));
+        }
+    }
     let mut seen = BTreeSet::new();
-    let schema_of = |version: &Value| version.pointer("/schema/openAPIV3Schema").cloned();
-    // If all versions have the same schema, the real server stores it once and names that path in errors.
-    let shared = versions
-        .iter()
-        .all(|version| schema_of(version) == versions.first().and_then(schema_of));
     for (index, version) in versions.iter().enumerate() {
         let at = format!("spec.versions[{index}]");
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
-        if !seen.insert(name.to_owned()) {
-            errors.push(FieldError::invalid(
-                "spec.versions",
-                &Value::from(name),
-                "must contain unique version names",
-            ));
+        seen.insert(name);
+        check_label(format!("{at}.name"), name, errors);
+        if shared(versions, SCHEMA).is_none()
+            && let Some(schema) = version.pointer(SCHEMA)
+        {
+            check_schema(schema, &format!("{at}.schema.openAPIV3Schema"), errors);
         }
-        for error in names::NameRule::Label1035.check(name, false) {
-            errors.push(FieldError::invalid(
-                format!("{at}.name"),
-                &Value::from(name),
-                &error,
-            ));
+        if shared(versions, SUBRESOURCES).is_none() {
+            check_scale(&version["subresources"], &format!("{at}.subresources"), errors);
         }
-        match version.pointer("/schema/openAPIV3Schema") {
-            None => errors.push(FieldError::required(format!("{at}.schema.openAPIV3Schema"), "")),
-            Some(_) if shared && index > 0 => {}
-            Some(schema) => {
-                let at = if shared {
-                    "spec.validation.openAPIV3Schema".to_owned()
-                } else {
-                    format!("{at}.schema.openAPIV3Schema")
-                };
-                structural::check(schema, &at, errors);
-                cel::check_schema(schema, &at, errors);
-            }
-        }
-        check_scale(version, &at, errors);
     }
     let storing = versions
         .iter()
-        .filter(|version| version.get("storage") == Some(&json!(true)))
-        .count();
-    if storing != 1 {
-        let shown = Value::Array(versions);
-        errors.push(FieldError::invalid(
-            "spec.versions",
-            &shown,
+        .filter(|version| version["storage"] == json!(true));
+    let storing = storing.count();
+    let problems = [
+        (seen.len() != versions.len(), "must contain unique version names"),
+        (
+            storing != 1,
             "must have exactly one version marked as storage version",
-        ));
+        ),
+    ];
+    for (_, detail) in problems.iter().filter(|(is_wrong, _)| *is_wrong) {
+        let shown = Value::Array(versions.to_vec());
+        errors.push(FieldError::invalid("spec.versions", &shown, detail));
     }
 }
 
-fn check_scale(version: &Value, at: &str, errors: &mut Vec<FieldError>) {
-    let Some(scale) = version.pointer("/subresources/scale") else {
+/// Checks what all versions have in common.
+fn check_shared(object: &Object, errors: &mut Vec<FieldError>) {
+    let versions = versions(object);
+    if let Some(schema) = shared(versions, SCHEMA) {
+        check_schema(schema, "spec.validation.openAPIV3Schema", errors);
+    }
+    if let Some(subresources) = shared(versions, SUBRESOURCES) {
+        check_scale(subresources, "spec.subresources", errors);
+    }
+}
+
+fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    structural::check(schema, path, errors);
+    cel::check_schema(schema, path, errors);
+}
+
+fn check_scale(subresources: &Value, at: &str, errors: &mut Vec<FieldError>) {
+    let Some(scale) = subresources.get("scale") else {
         return;
     };
     for (field, root, required) in [
@@ -183,7 +215,7 @@ fn check_scale(version: &Value, at: &str, errors: &mut Vec<FieldError>) {
         ("labelSelectorPath", ".", false),
     ] {
         let path = scale.get(field).and_then(Value::as_str).unwrap_or_default();
-        let field = format!("{at}.subresources.scale.{field}");
+        let field = format!("{at}.scale.{field}");
         if path.is_empty() {
             if required {
                 errors.push(FieldError::required(field, ""));

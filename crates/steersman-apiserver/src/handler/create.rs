@@ -4,8 +4,9 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Call, Reply, Target, WriteOptions, Written, decode, object_reply};
+use super::{Call, Reply, Target, WriteOptions, Written, decode, object_reply, update::store};
 use crate::{
+    admission::{self as hooks, Write},
     managed,
     state::Context,
     status::{Failure, FieldError, Result},
@@ -22,12 +23,7 @@ pub(crate) fn create(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     let (mut object, warnings) = decode::body(call, target, options.validation)?;
     managed::on_update(cx, target, None, &mut object, &options.manager);
     let written = insert(cx, target, object, &options)?;
-    let code = if kinds::answers_create_with_ok(target) {
-        StatusCode::OK
-    } else {
-        StatusCode::CREATED
-    };
-    Ok(object_reply(call, target, code, &written)?.warned(warnings))
+    Ok(object_reply(call, target, StatusCode::CREATED, &written)?.warned(warnings))
 }
 
 /// Completes, validates and stores a new object.
@@ -38,13 +34,15 @@ pub(crate) fn insert(
     options: &WriteOptions,
 ) -> Result<Written> {
     let resource = &target.resource;
+    let is_named = !name_of(&object).is_empty();
     let name = settle_identity(cx, target, &mut object)?;
-    let named = Target {
+    let mut named = Target {
         name: name.clone(),
         ..target.clone()
     };
     admission::check_create(cx, &named)?;
     admission::change_new(cx, &named, &mut object)?;
+    let name = mutate(cx, &mut named, is_named, &mut object, options.dry_run)?;
     prepare(cx, &named, &mut object);
     kinds::prepare_create(cx, &named, &mut object)?;
     let generated = !name.is_empty() && metadata_of(&object).get("generateName").is_some();
@@ -59,7 +57,9 @@ pub(crate) fn insert(
     if !errors.is_empty() {
         return Err(Failure::invalid(resource.qualified_kind(), &name, &errors));
     }
-    let charges = admission::check_write(cx, &named, None, &object)?;
+    admission::check_write(cx, &named, None, &object)?;
+    hooks::validate(cx, Write::create(&named, &object, options.dry_run))?;
+    let charges = admission::quota::check(cx, &named, None, &object)?;
     if !options.dry_run {
         let revision = take_revision(&mut object);
         let is_post = target.name.is_empty();
@@ -83,9 +83,59 @@ pub(crate) fn insert(
     if options.dry_run {
         return Ok(Written::Transient(Box::new(object)));
     }
-    let stored = cx.put(resource, &named.key(), object);
+    let written = store(cx, &named, object)?;
     admission::quota::charge(cx, charges);
-    Ok(Written::Stored(stored))
+    Ok(written)
+}
+
+/// Runs the mutating hooks on a new object, which they see without uid, time of creation and generated name. Returns the
+/// name of the object.
+fn mutate(
+    cx: &mut Context<'_>,
+    target: &mut Target,
+    is_named: bool,
+    object: &mut Object,
+    dry_run: bool,
+) -> Result<String> {
+    if cx.state.hooks.mutating.is_empty() {
+        return Ok(target.name.clone());
+    }
+    let mut shown = object.clone();
+    let mut unnamed = target.clone();
+    if let Some(Value::Object(metadata)) = shown.get_mut("metadata") {
+        for key in [
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
+            metadata.remove(key);
+        }
+        if !is_named {
+            metadata.remove("name");
+            unnamed.name.clear();
+        }
+    }
+    let plugins = |cx: &mut Context<'_>, object: &mut Object| admission::change_new(cx, target, object);
+    let changed = hooks::mutate(cx, Write::create(&unnamed, &shown, dry_run), plugins)?;
+    if let Some(changed) = changed {
+        *object = changed;
+    }
+    let name = name_of(object);
+    if !name.is_empty() {
+        target.name = name;
+    } else if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && !target.name.is_empty()
+    {
+        metadata.insert("name".to_owned(), Value::from(target.name.clone()));
+    }
+    Ok(target.name.clone())
+}
+
+fn name_of(object: &Object) -> String {
+    let name = metadata_of(object).get("name").and_then(Value::as_str);
+    name.unwrap_or_default().to_owned()
 }
 
 /// Removes `resourceVersion` from a new object and returns it; zero if it is absent or not a number.

@@ -6,8 +6,6 @@
 //! 2. Preconditions are checked before anything changes.
 //! 3. Deleting an object that is already terminating changes nothing, unless the propagation policy changes.
 
-use std::sync::Arc;
-
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -15,9 +13,11 @@ use super::{
     Call, Content, ListContent, Reply, Target, Written, check_dry_run, decode, object_reply,
     options::ListOptions,
     representation,
-    update::{bump_generation, current, finalizers, is_done_for, stamp},
+    update::{bump_generation, current, finalizers, is_done_for, stamp, store},
 };
 use crate::{
+    admission::{self as hooks, Write},
+    crd::conversion,
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
     store::{Object, Stored, metadata_of},
@@ -114,6 +114,22 @@ impl DeleteOptions {
     }
 }
 
+/// Returns the options as admission hooks see them.
+pub(crate) fn shown_options(call: &Call) -> Value {
+    let sent = if call.body.is_empty() {
+        from_query(call)
+    } else {
+        from_body(call).unwrap_or_default()
+    };
+    let mut shown = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+    for (key, value) in sent.as_object().into_iter().flatten() {
+        if !matches!(key.as_str(), "kind" | "apiVersion") && !value.is_null() {
+            shown[key] = value.clone();
+        }
+    }
+    shown
+}
+
 fn from_body(call: &Call) -> Result<Value> {
     decode::value(call, "DeleteOptions", &mut Vec::new())
 }
@@ -186,7 +202,8 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         .cloned()
         .ok_or_else(|| target.not_found())?;
     check_preconditions(target, &existing, options)?;
-    let old = current(target, &existing);
+    let old = current(cx, target, &existing)?;
+    admit(cx, target, &old, options.dry_run)?;
     let mut object = old.clone();
     let deleting = metadata_of(&old).contains_key("deletionTimestamp");
     propagate(target, &mut object, options);
@@ -198,7 +215,7 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
                 cx, target, object, deleting, options,
             ))));
         }
-        let mut gone = take(cx, target, &existing, options);
+        let mut gone = take(cx, target, old, options);
         if let (true, Some(Value::Object(metadata))) = (deleting, gone.get_mut("metadata")) {
             metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
         }
@@ -217,7 +234,10 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
     }
     if is_done_for(target, &object) {
-        return Ok(Deleted::Gone(Box::new(take(cx, target, &existing, options))));
+        return Ok(Deleted::Gone(Box::new(take(cx, target, old, options))));
+    }
+    if conversion::has_webhook(resource) && object == old {
+        return Ok(Deleted::Marked(Written::Transient(Box::new(object))));
     }
     if object == *existing.object() {
         return Ok(Deleted::Marked(Written::Stored(existing)));
@@ -225,11 +245,14 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
     if options.dry_run {
         return Ok(Deleted::Marked(Written::Transient(Box::new(object))));
     }
-    Ok(Deleted::Marked(Written::Stored(cx.put(
-        resource,
-        &target.key(),
-        object,
-    ))))
+    Ok(Deleted::Marked(store(cx, target, object)?))
+}
+
+/// Runs the admission hooks of a deletion.
+fn admit(cx: &mut Context<'_>, target: &Target, old: &Object, dry_run: bool) -> Result<()> {
+    let write = Write::delete(target, old, dry_run);
+    hooks::mutate(cx, write, |_, _| Ok(()))?;
+    hooks::validate(cx, write)
 }
 
 /// Removes an object of a kind with graceful deletion. As the real server does, it first marks the object, which
@@ -250,12 +273,11 @@ fn take_gracefully(
         return object;
     }
     let marked = cx.put(&target.resource, &target.key(), object);
-    take(cx, target, &marked, options)
+    take(cx, target, Object::clone(&marked.object()), options)
 }
 
 /// Removes an object, except in a dry run; returns it under the revision of the deletion.
-fn take(cx: &mut Context<'_>, target: &Target, existing: &Stored, options: &DeleteOptions) -> Object {
-    let mut gone = Object::clone(&existing.object());
+fn take(cx: &mut Context<'_>, target: &Target, mut gone: Object, options: &DeleteOptions) -> Object {
     if !options.dry_run {
         cx.remove(&target.resource, &target.key());
         stamp(&mut gone, cx.state.store.revision());
@@ -375,17 +397,18 @@ pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Targ
     let list = ListOptions::parse(&call.query, &target.resource, target.version(), "", false)?;
     let options = DeleteOptions::parse(call)?;
     let revision = cx.state.store.revision();
-    let prefix = target.resource.prefix(&target.namespace);
-    let found = cx
-        .state
-        .store
-        .scan(target.resource.storage, &prefix, None, revision);
-    let items: Vec<Arc<Stored>> = found
-        .into_iter()
-        .map(|(_, stored)| stored)
-        .filter(|stored| list.selector.sees(stored))
-        .collect();
-    for stored in &items {
+    let known = cx
+        .admission
+        .as_mut()
+        .and_then(|admission| admission.progress.take_collection());
+    let (items, deleted) = known.unwrap_or_else(|| {
+        let prefix = target.resource.prefix(&target.namespace);
+        let storage = target.resource.storage;
+        let found = cx.state.store.scan(storage, &prefix, None, revision);
+        let found = found.into_iter().map(|(_, stored)| stored);
+        (found.filter(|stored| list.selector.sees(stored)).collect(), 0)
+    });
+    for (index, stored) in items.iter().enumerate().skip(deleted) {
         let one = Target {
             name: stored.text("name"),
             namespace: stored.text("namespace"),
@@ -395,7 +418,12 @@ pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Targ
             Ok(_) => {}
             // Another request deleted the object first.
             Err(failure) if failure.code == StatusCode::NOT_FOUND => {}
-            Err(failure) => return Err(failure),
+            Err(failure) => {
+                if let Some(admission) = &mut cx.admission {
+                    admission.progress.keep_collection(items, index);
+                }
+                return Err(failure);
+            }
         }
     }
     let metadata = json!({"resourceVersion": revision.to_string()})

@@ -68,7 +68,7 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
         .get(target.resource.storage, &target.key())
         .cloned()
         .ok_or_else(|| target.not_found())?;
-    let live = current(target, &existing);
+    let live = current(cx, target, &existing)?;
     let mut patched = patched(call, target, kind, &whole(target, &live))?;
     if let (PatchType::Strategic, Value::Object(fields)) = (kind, &mut patched) {
         // Such a patch cannot change these fields: the object is always decoded as its own kind.
@@ -174,7 +174,7 @@ pub(crate) fn patched(call: &Call, target: &Target, kind: PatchType, live: &Valu
                 )));
             }
             let operations = operations.as_array().map_or(&[][..], Vec::as_slice);
-            crate::jsonpatch::apply(live, operations).ok_or_else(Failure::unprocessable)
+            crate::jsonpatch::apply(live, operations).map_err(|_| Failure::unprocessable())
         }
         PatchType::Merge => {
             let patch = reader::parse(&call.body, &mut Vec::new())
@@ -214,7 +214,10 @@ fn apply(cx: &mut Context<'_>, call: &Call, target: &Target, options: &WriteOpti
         return Err(target.not_found());
     }
     check_config(target, &mut config, existing.is_some())?;
-    let live = existing.as_ref().map(|existing| current(target, existing));
+    let live = match &existing {
+        Some(existing) => Some(current(cx, target, existing)?),
+        None => None,
+    };
     let mut applied = managed::on_apply(cx, target, live.as_ref(), &config, &options.manager, force)?;
     check_name(target, &config)?;
     if let Some(Value::Object(metadata)) = applied.get_mut("metadata") {

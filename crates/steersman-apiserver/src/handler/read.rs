@@ -12,6 +12,7 @@ use super::{
     representation,
 };
 use crate::{
+    crd::conversion,
     state::Context,
     status::{Failure, Result},
     store::{Object, Stored, Unreadable},
@@ -39,6 +40,11 @@ pub(crate) fn get(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<
         .store
         .get(target.resource.storage, &target.key())
         .ok_or_else(|| target.not_found())?;
+    if representation.is_by_webhook() {
+        let stored = Arc::clone(stored);
+        let object = conversion::read_as(cx, target, &stored)?;
+        return Ok(Reply::bytes(StatusCode::OK, representation.whole_object(&object)));
+    }
     Ok(Reply::bytes(StatusCode::OK, representation.whole(stored)))
 }
 

@@ -12,6 +12,7 @@ use super::{
     update::{check_identity, check_uid, current, replace},
 };
 use crate::{
+    admission::{self, GroupVersionKind, Write},
     managed,
     resource::{Resource, ScalePaths, Strategy, Version, at},
     schema::Schema,
@@ -70,7 +71,7 @@ fn of(target: &Target) -> Target {
 /// Handles a GET of a scale.
 pub(crate) fn get(cx: &mut Context<'_>, target: &Target) -> Result<Reply> {
     let stored = find(cx, target)?;
-    let object = current(target, &stored);
+    let object = current(cx, target, &stored)?;
     if target.resource.custom.is_some() && at(&object, &paths(target)?.spec).is_none() {
         let path = paths(target)?.spec.join(".");
         return Err(Failure::internal(format!(
@@ -86,7 +87,7 @@ pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
     let (mut new, warnings) = decode::body(call, &of(target), options.validation)?;
     check_identity(&of(target), &mut new)?;
     let stored = find(cx, target)?;
-    let live = to_write(target, &current(target, &stored))?;
+    let live = to_write(target, &current(cx, target, &stored)?)?;
     managed::on_update(cx, &of(target), Some(&live), &mut new, &options.manager);
     Ok(set(cx, target, &stored, &new, &options)?.warned(warnings))
 }
@@ -99,7 +100,7 @@ pub(crate) fn patch(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
     patch::check_options(call, kind)?;
     let scale = of(target);
     let stored = find(cx, target)?;
-    let live = to_write(target, &current(target, &stored))?;
+    let live = to_write(target, &current(cx, target, &stored)?)?;
     let (mut new, warnings) = if kind == PatchType::Apply {
         let applied = apply(cx, call, target, &live, &options)?;
         patch::settle(&scale, applied, options.validation)?
@@ -262,6 +263,8 @@ fn set(
 ) -> Result<Reply> {
     let custom = target.resource.custom.is_some();
     let path = &paths(target)?.spec;
+    let changed = admit(cx, target, stored, new, options.dry_run)?;
+    let new = changed.as_ref().unwrap_or(new);
     let replicas = at(new, &["spec", "replicas"]).cloned().unwrap_or(json!(0));
     let count = replicas.as_i64().unwrap_or_default();
     if custom && count == NONE {
@@ -275,7 +278,7 @@ fn set(
     check_uid(target, &stored.text("uid"), new)?;
     let version = metadata_of(new).get("resourceVersion").and_then(Value::as_str);
     let version = version.unwrap_or_default();
-    let mut object = current(target, stored);
+    let mut object = current(cx, target, stored)?;
     let managed = managed::scale::from_scale(
         target,
         metadata_of(&object).get("managedFields"),
@@ -298,8 +301,25 @@ fn set(
         subresource: String::new(),
         ..target.clone()
     };
-    let written = replace(cx, &main, stored, object, options.dry_run)?;
+    let written = cx.admitted(|cx| replace(cx, &main, stored, object, options.dry_run))?;
     Ok(Reply::json(StatusCode::OK, &scale(target, &written.object())?))
+}
+
+/// Runs the admission hooks of the scale.
+fn admit(
+    cx: &mut Context<'_>,
+    target: &Target,
+    stored: &Stored,
+    new: &Object,
+    dry_run: bool,
+) -> Result<Option<Object>> {
+    let old = to_write(target, &current(cx, target, stored)?)?;
+    let kind = GroupVersionKind::of(&of(target));
+    let write = Write {
+        kind: Some(&kind),
+        ..Write::update(target, &old, new, dry_run)
+    };
+    admission::admit(cx, write)
 }
 
 fn insert(object: &mut Object, path: &[String], value: Value) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Subresources that are actions: token requests, evictions, bindings.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use super::{
     update::replace,
 };
 use crate::{
+    admission::{self, GroupVersionKind, Operation, Write},
     auth::token::{Account, BOUND_KINDS, Bound, ISSUER},
     clock::rfc3339,
     managed,
@@ -21,9 +22,43 @@ use crate::{
     store::{Object, metadata_of},
 };
 
+/// Runs the admission hooks of an action, whose object is never stored.
+fn admit(cx: &mut Context<'_>, call: &Call, target: &Target, body: Value) -> Result<Value> {
+    let Some(sub) = target.version().subresource(&target.subresource) else {
+        return Ok(body);
+    };
+    let or = |own: &str, main: &str| {
+        if own.is_empty() {
+            main.to_owned()
+        } else {
+            own.to_owned()
+        }
+    };
+    let kind = GroupVersionKind {
+        group: sub.group.clone(),
+        version: or(&sub.version, &target.version().name),
+        kind: sub.kind.clone(),
+    };
+    let Value::Object(mut object) = body else {
+        return Ok(body);
+    };
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+    if let Value::Object(metadata) = metadata {
+        metadata.insert("namespace".to_owned(), json!(target.namespace));
+    }
+    let dry_run = call.query.filled("dryRun").is_some();
+    let write = Write {
+        kind: Some(&kind),
+        ..Write::create(target, &object, dry_run)
+    };
+    let changed = admission::admit(cx, write)?;
+    Ok(Value::Object(changed.unwrap_or(object)))
+}
+
 /// Issues a token for a service account.
 pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "TokenRequest", &mut Vec::new())?;
+    let body = admit(cx, call, target, body)?;
     let stored = cx
         .state
         .store
@@ -162,6 +197,7 @@ fn node_of(cx: &Context<'_>, bound: Option<&Bound>, namespace: &str) -> Option<(
 /// Evicts a Pod, unless a disruption budget forbids it.
 pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "Eviction", &mut Vec::new())?;
+    let body = admit(cx, call, target, body)?;
     let stored = cx
         .state
         .store
@@ -194,7 +230,7 @@ pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
         subresource: String::new(),
         ..target.clone()
     };
-    remove(cx, &main, &options)?;
+    cx.admitted(|cx| remove(cx, &main, &options))?;
     let reply =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(Reply::json(StatusCode::CREATED, &reply))
@@ -223,6 +259,42 @@ fn blocking_budget(cx: &Context<'_>, target: &Target, labels: Option<&Value>) ->
     blocking.and_then(|budget| metadata_of(&budget).get("name")?.as_str().map(str::to_owned))
 }
 
+/// Runs the admission hooks of a connection to a Pod, Service or Node, and returns the failure of a server without
+/// kubelets.
+pub(crate) fn connect(cx: &mut Context<'_>, call: &Call, target: &Target) -> Failure {
+    let sub = target.version().subresource(&target.subresource);
+    let kind = sub.map_or("", |sub| sub.kind.as_str()).to_owned();
+    let kind = GroupVersionKind {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind,
+    };
+    let mut object = Object::new();
+    for flag in ["stdin", "stdout", "stderr", "tty"] {
+        if call.query.flag(flag) && call.query.get(flag).is_some() {
+            object.insert(flag.to_owned(), json!(true));
+        }
+    }
+    for text in ["container", "path"] {
+        if let Some(value) = call.query.filled(text) {
+            object.insert(text.to_owned(), json!(value));
+        }
+    }
+    let command: Vec<&str> = call.query.all("command").collect();
+    if !command.is_empty() {
+        object.insert("command".to_owned(), json!(command));
+    }
+    let write = Write {
+        operation: Operation::Connect,
+        kind: Some(&kind),
+        ..Write::create(target, &object, false)
+    };
+    match admission::admit(cx, write) {
+        Ok(_) => not_implemented(cx, target),
+        Err(failure) => failure,
+    }
+}
+
 /// Returns the failure for subresources that need a kubelet; this server has none.
 pub(crate) fn not_implemented(cx: &Context<'_>, target: &Target) -> Failure {
     if cx
@@ -243,6 +315,7 @@ pub(crate) fn not_implemented(cx: &Context<'_>, target: &Target) -> Failure {
 /// Binds a Pod to a node.
 pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "Binding", &mut Vec::new())?;
+    let body = admit(cx, call, target, body)?;
     let stored = cx
         .state
         .store
@@ -314,17 +387,17 @@ pub(crate) fn bind(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result
         all.extend(annotations);
         object["metadata"]["annotations"] = json!(all);
     }
+    let labels = body.pointer("/metadata/labels").and_then(Value::as_object);
+    for (key, value) in labels.into_iter().flatten() {
+        object["metadata"]["labels"][key] = value.clone();
+    }
+    crate::write::admission::topology::label(cx, &mut object, node);
     let raw = Target {
         subresource: "binding".to_owned(),
         ..target.clone()
     };
-    replace(
-        cx,
-        &raw,
-        &Arc::clone(&stored),
-        object,
-        call.query.filled("dryRun").is_some(),
-    )?;
+    let dry_run = call.query.filled("dryRun").is_some();
+    cx.admitted(|cx| replace(cx, &raw, &stored, object, dry_run))?;
     let reply =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(Reply::json(StatusCode::CREATED, &reply))

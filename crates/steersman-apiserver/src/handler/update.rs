@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::{Call, Reply, Target, WriteOptions, Written, create, decode, object_reply};
 use crate::{
+    admission::{self as hooks, Write},
+    crd::conversion,
     managed,
     resource::Resource,
     state::Context,
@@ -35,7 +37,7 @@ pub(crate) fn update(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resu
         let written = create::insert(cx, target, object, &options)?;
         return Ok(object_reply(call, target, StatusCode::CREATED, &written)?.warned(warnings));
     };
-    let live = current(target, &existing);
+    let live = current(cx, target, &existing)?;
     managed::on_update(cx, target, Some(&live), &mut object, &options.manager);
     let written = replace(cx, target, &existing, object, options.dry_run)?;
     Ok(object_reply(call, target, StatusCode::OK, &written)?.warned(warnings))
@@ -79,17 +81,31 @@ pub(crate) fn check_identity(target: &Target, object: &mut Object) -> Result<()>
     Ok(())
 }
 
-/// Returns the stored object in the form of the current schema.
-pub(crate) fn current(target: &Target, existing: &Stored) -> Object {
+/// Returns the stored object in the form of the current schema; in the requested version if a webhook converts it.
+pub(crate) fn current(cx: &mut Context<'_>, target: &Target, existing: &Stored) -> Result<Object> {
     let resource = &target.resource;
-    match &resource.custom {
+    if conversion::has_webhook(resource) {
+        return conversion::read_as(cx, target, existing);
+    }
+    Ok(match &resource.custom {
         Some(custom) if existing.edition != custom.edition => crate::representation::convert_from_storage(
             resource,
             resource.strategy.storage_version,
             Object::clone(&existing.object()),
         ),
         _ => Object::clone(&existing.object()),
+    })
+}
+
+/// Stores an object of the requested version.
+pub(super) fn store(cx: &mut Context<'_>, target: &Target, object: Object) -> Result<Written> {
+    if !conversion::has_webhook(&target.resource) {
+        return Ok(Written::Stored(cx.put(&target.resource, &target.key(), object)));
     }
+    let (object, mut shown) = conversion::write_as(cx, target, &object)?;
+    let stored = cx.put(&target.resource, &target.key(), object);
+    stamp(&mut shown, stored.revision);
+    Ok(Written::Transient(Box::new(shown)))
 }
 
 /// Completes, validates and stores a replacement. If it removes the last finalizer of a terminating object, the object
@@ -102,8 +118,12 @@ pub(crate) fn replace(
     dry_run: bool,
 ) -> Result<Written> {
     let resource = &target.resource;
-    check_preconditions(target, existing, &object)?;
-    let old = current(target, existing);
+    let old = current(cx, target, existing)?;
+    check_uid(target, &existing.text("uid"), &object)?;
+    if let Some(changed) = hooks::mutate(cx, Write::update(target, &old, &object, dry_run), |_, _| Ok(()))? {
+        object = changed;
+    }
+    check_revision(target, existing, &object)?;
     restore(target, &old, &mut object);
     kinds::prepare_update(cx, target, &old, &mut object)?;
     count_generation(target, &old, &mut object);
@@ -113,7 +133,9 @@ pub(crate) fn replace(
     if !errors.is_empty() {
         return Err(Failure::invalid(resource.qualified_kind(), &target.name, &errors));
     }
-    let charges = admission::check_write(cx, target, Some(&old), &object)?;
+    admission::check_write(cx, target, Some(&old), &object)?;
+    hooks::validate(cx, Write::update(target, &old, &object, dry_run))?;
+    let charges = admission::quota::check(cx, target, Some(&old), &object)?;
     stamp(&mut object, existing.revision);
     managed::ignore_timestamps(&old, &mut object);
     if is_done_for(target, &object) {
@@ -122,15 +144,18 @@ pub(crate) fn replace(
         }
         return Ok(Written::Transient(Box::new(object)));
     }
+    if conversion::has_webhook(resource) && object == old {
+        return Ok(Written::Transient(Box::new(object)));
+    }
     if object == *existing.object() {
         return Ok(Written::Stored(Arc::clone(existing)));
     }
     if dry_run {
         return Ok(Written::Transient(Box::new(object)));
     }
-    let stored = cx.put(resource, &target.key(), object);
+    let written = store(cx, target, object)?;
     admission::quota::charge(cx, charges);
-    Ok(Written::Stored(stored))
+    Ok(written)
 }
 
 /// Sets `resourceVersion` to `revision`.
@@ -140,10 +165,9 @@ pub(super) fn stamp(object: &mut Object, revision: u64) {
     }
 }
 
-/// Checks that the uid and `resourceVersion` of the request equal those of the stored object.
-fn check_preconditions(target: &Target, existing: &Stored, object: &Object) -> Result<()> {
+/// Checks that the `resourceVersion` of the request equals that of the stored object.
+fn check_revision(target: &Target, existing: &Stored, object: &Object) -> Result<()> {
     let resource = &target.resource;
-    check_uid(target, &existing.text("uid"), object)?;
     let version = metadata_of(object).get("resourceVersion").and_then(Value::as_str);
     let version = version.unwrap_or_default();
     if version.is_empty() || version == "0" {

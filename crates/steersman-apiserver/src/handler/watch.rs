@@ -33,6 +33,9 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// Size in bytes at which a chunk of events is sent.
 const CHUNK: usize = 64 * 1024;
 
+/// Number of events that one call of a conversion webhook converts.
+const BATCH: usize = 100;
+
 /// A watch that has not started yet.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -72,6 +75,8 @@ struct View {
     representation: Representation,
     /// True until the first event is sent.
     is_fresh: bool,
+    /// True once the initial state is converted.
+    is_begun: bool,
 }
 
 /// Starts a watch.
@@ -126,6 +131,7 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
         selector: options.selector,
         representation,
         is_fresh: true,
+        is_begun: false,
     };
     Ok(Reply::content(Content::Watch(Box::new(Plan {
         view,
@@ -136,10 +142,10 @@ pub(crate) fn start(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
 }
 
 impl View {
-    /// Writes the event of an entry, if the watch selects it.
-    fn event(&mut self, entry: &Entry, out: &mut BytesMut) {
+    /// Returns the event of an entry, if the watch selects it.
+    fn event(&self, entry: &Entry) -> Option<(&'static str, Arc<Stored>)> {
         if entry.storage != self.storage || !entry.key.starts_with(&self.prefix) {
-            return;
+            return None;
         }
         let seen = |stored: &Option<Arc<Stored>>| {
             stored
@@ -148,14 +154,10 @@ impl View {
                 .cloned()
         };
         match (seen(&entry.old), seen(&entry.new)) {
-            (None, Some(new)) => self.tell("ADDED", &new, out),
-            (Some(_), Some(new)) => self.tell("MODIFIED", &new, out),
-            (Some(_), None) => {
-                if let Some(departed) = entry.departed() {
-                    self.tell("DELETED", departed, out);
-                }
-            }
-            (None, None) => {}
+            (None, Some(new)) => Some(("ADDED", new)),
+            (Some(_), Some(new)) => Some(("MODIFIED", new)),
+            (Some(_), None) => Some(("DELETED", Arc::clone(entry.departed()?))),
+            (None, None) => None,
         }
     }
 }
@@ -254,10 +256,10 @@ impl Events {
                 }
             }
             if let Some(how) = self.control.cut_after(self.sent) {
-                return self.cut(how);
+                return self.cut(how).await;
             }
             let limit = self.control.limit().map(|limit| limit.saturating_sub(self.sent));
-            match self.events(limit) {
+            match self.events(limit).await {
                 None => return None,
                 Some(events) if !events.is_empty() => return Some(Ok(events)),
                 Some(_) => {}
@@ -309,7 +311,7 @@ impl Events {
     }
 
     /// Ends the stream as a fault requests.
-    fn cut(&mut self, how: Cut) -> Option<std::result::Result<Bytes, BodyError>> {
+    async fn cut(&mut self, how: Cut) -> Option<std::result::Result<Bytes, BodyError>> {
         match how {
             Cut::Clean => None,
             Cut::Reset => {
@@ -321,6 +323,7 @@ impl Events {
                 self.control.reset_next();
                 let next = self
                     .events(Some(1))
+                    .await
                     .filter(|events| !events.is_empty())
                     .unwrap_or_else(|| self.mark());
                 let first = next.iter().position(|byte| *byte == b'\n').unwrap_or(next.len());
@@ -330,13 +333,45 @@ impl Events {
     }
 
     /// Returns at most `limit` events from the initial state, or else from the log; `None` once the watch has to close.
-    fn events(&mut self, limit: Option<usize>) -> Option<Bytes> {
-        if let Some(start) = self.start.take()
-            && let Some(first) = self.begin(start, limit)
-        {
-            return Some(first);
+    async fn events(&mut self, limit: Option<usize>) -> Option<Bytes> {
+        if let Some(mut start) = self.start.take() {
+            if let Start::State { items, .. } = &mut start
+                && self.view.representation.is_by_webhook()
+                && !std::mem::replace(&mut self.view.is_begun, true)
+            {
+                match self.view.representation.convert(&self.server, items).await {
+                    Ok(converted) => *items = converted,
+                    Err(failure) => start = Start::Failed(failure),
+                }
+            }
+            if let Some(first) = self.begin(start, limit) {
+                return Some(first);
+            }
         }
-        self.replay(limit)
+        let mut events = Vec::new();
+        let out = self.replay(limit, &mut events)?;
+        if events.is_empty() {
+            return Some(out);
+        }
+        Some(self.converted(events).await)
+    }
+
+    /// Writes events whose objects a webhook converts.
+    async fn converted(&mut self, events: Vec<(&'static str, Arc<Stored>)>) -> Bytes {
+        let mut out = BytesMut::new();
+        let (kinds, items): (Vec<_>, Vec<_>) = events.into_iter().unzip();
+        match self.view.representation.convert(&self.server, &items).await {
+            Ok(items) => {
+                for (kind, stored) in kinds.into_iter().zip(items) {
+                    self.view.tell(kind, &stored, &mut out);
+                }
+            }
+            Err(failure) => {
+                self.ended = true;
+                line("ERROR", failure.body().to_string().as_bytes(), &mut out);
+            }
+        }
+        out.freeze()
     }
 
     fn begin(&mut self, start: Start, limit: Option<usize>) -> Option<Bytes> {
@@ -382,8 +417,14 @@ impl Events {
         }
     }
 
-    /// Returns the events that are available now; `None` once the watch has to close.
-    fn replay(&mut self, limit: Option<usize>) -> Option<Bytes> {
+    /// Returns the events that are available now; `None` once the watch has to close. Events that a webhook converts are
+    /// added to `to_convert` instead.
+    fn replay(
+        &mut self,
+        limit: Option<usize>,
+        to_convert: &mut Vec<(&'static str, Arc<Stored>)>,
+    ) -> Option<Bytes> {
+        let by_webhook = self.view.representation.is_by_webhook();
         let mut out = BytesMut::new();
         self.changed.mark_unchanged();
         self.view.representation.at(self.server.clock.now());
@@ -406,14 +447,22 @@ impl Events {
             if limit.is_some_and(|limit| events >= limit) || out.len() >= CHUNK {
                 break;
             }
-            let before = out.len();
-            self.view.event(entry, &mut out);
-            events += usize::from(out.len() > before);
+            if let Some((kind, stored)) = self.view.event(entry) {
+                events += 1;
+                if by_webhook {
+                    to_convert.push((kind, stored));
+                } else {
+                    self.view.tell(kind, &stored, &mut out);
+                }
+            }
             self.cursor = entry.revision;
+            if to_convert.len() >= BATCH {
+                break;
+            }
         }
         self.sent += events;
         drop(state);
-        if out.is_empty() && !alive {
+        if out.is_empty() && to_convert.is_empty() && !alive {
             return None;
         }
         Some(out.freeze())

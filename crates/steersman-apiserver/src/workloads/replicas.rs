@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ReplicaSet controller: keeps a number of Pods.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -22,10 +22,7 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     let wanted = usize::try_from(number(&set, &["spec", "replicas"], 1)).unwrap_or_default();
     let mut active = active(cx, &set);
     if active.len() > wanted {
-        // Pods that are not ready are deleted first, then the youngest.
-        active.sort_by_key(|pod| (pods::is_ready(pod), created(pod)));
-        let ready_last = active.partition_point(|pod| !pods::is_ready(pod));
-        active[ready_last..].reverse();
+        rank(&mut active);
         for pod in &active[..active.len() - wanted] {
             actor::delete(cx, PODS, &actor::key(pod));
         }
@@ -38,6 +35,55 @@ pub(super) fn advance(cx: &mut Context<'_>, key: &str) {
     report(cx, key, &set);
 }
 
+/// Sorts Pods in the order in which they are deleted, as kube-controller-manager does: Pods without a node, pending,
+/// unready, of a lower deletion cost, that share a node with more others, with more restarts, and the youngest.
+fn rank(pods: &mut [Arc<Object>]) {
+    let node = |pod: &Object| text(pod, &["spec", "nodeName"]);
+    let nodes: Vec<String> = pods.iter().map(|pod| node(pod)).collect();
+    pods.sort_by_cached_key(|pod| {
+        let node = node(pod);
+        let phase = match text(pod, &["status", "phase"]).as_str() {
+            "" | "Pending" => 0,
+            "Unknown" => 1,
+            _ => 2,
+        };
+        let is_ready = pods::is_ready(pod);
+        let neighbours = nodes.iter().filter(|other| **other == node).count();
+        let neighbours = if is_ready { neighbours } else { 0 };
+        (
+            !node.is_empty(),
+            phase,
+            is_ready,
+            deletion_cost(pod),
+            Reverse(neighbours),
+            Reverse(restarts(pod)),
+            Reverse(created(pod)),
+        )
+    });
+}
+
+fn deletion_cost(pod: &Object) -> i32 {
+    let cost = text(
+        pod,
+        &[
+            "metadata",
+            "annotations",
+            "controller.kubernetes.io/pod-deletion-cost",
+        ],
+    );
+    cost.parse().unwrap_or_default()
+}
+
+fn restarts(pod: &Object) -> i64 {
+    let statuses = at(pod, &["status", "containerStatuses"]).and_then(Value::as_array);
+    let counts = statuses
+        .into_iter()
+        .flatten()
+        .filter_map(|status| status["restartCount"].as_i64());
+    counts.max().unwrap_or_default()
+}
+
+/// Returns the time of creation, and the revision for Pods of the same second.
 fn created(pod: &Object) -> (String, u64) {
     let revision = text(pod, &["metadata", "resourceVersion"])
         .parse()

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Admission: the plugins that kube-apiserver enables by default, which reject or change writes.
 
+mod certificates;
 mod classes;
 mod limits;
 pub(crate) mod priority;
 pub(crate) mod quota;
+mod resize;
+mod runtime_class;
 mod security;
+pub(crate) mod topology;
 mod usage;
 
 use http::StatusCode;
@@ -27,6 +31,8 @@ pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object)
     if target.resource.is("", "pods") {
         limits::set_defaults(cx, target, object);
         priority::admit_pod(cx, target, object)?;
+        runtime_class::admit(cx, target, object)?;
+        topology::admit(cx, object);
     } else if target.resource.is("", "persistentvolumeclaims") {
         classes::of_claim(cx, object);
     } else if target.resource.is("networking.k8s.io", "ingresses") {
@@ -35,13 +41,13 @@ pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object)
     Ok(())
 }
 
-/// Runs the validating plugins on a valid object. Returns the quota usage to charge once the object is stored.
+/// Runs the validating plugins on a valid object, except the quota, which comes after all others.
 pub(crate) fn check_write(
     cx: &mut Context<'_>,
     target: &Target,
     old: Option<&Object>,
     object: &Object,
-) -> Result<quota::Charges> {
+) -> Result<()> {
     let resource = &target.resource;
     let is_limited = match target.subresource.as_str() {
         "" => resource.is("", "persistentvolumeclaims") || resource.is("", "pods") && old.is_none(),
@@ -51,14 +57,23 @@ pub(crate) fn check_write(
     if is_limited {
         limits::check(cx, target, object)?;
     }
+    if resource.is("", "pods") && target.subresource.is_empty() && old.is_none() {
+        runtime_class::check(cx, target, object)?;
+    }
+    if resource.is("", "persistentvolumeclaims")
+        && target.subresource.is_empty()
+        && let Some(old) = old
+    {
+        resize::check(cx, target, old, object)?;
+    }
+    certificates::check(cx, target, old, object)?;
     if resource.is("scheduling.k8s.io", "priorityclasses") {
         priority::check_class(cx, target, old.is_none(), object)?;
     }
     if old.is_none() && resource.is("networking.k8s.io", "ingresses") {
         classes::warn_of_annotation(cx, object);
     }
-    security::check(cx, target, old, object)?;
-    quota::check(cx, target, old, object)
+    security::check(cx, target, old, object)
 }
 
 /// Namespaces that cannot be deleted.

@@ -3,11 +3,13 @@
 //!
 //! The recorded conversations `pods`, `workloads`, `networks` and `settings` cover each rule.
 
+mod admission;
 mod event;
 mod limits;
 mod network;
 mod pod;
 mod settings;
+pub(crate) mod webhook;
 mod workload;
 
 use serde_json::{Map, Value, json};
@@ -56,6 +58,16 @@ pub(crate) fn check(target: &Target, old: Option<&Object>, object: &Object, erro
         }
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
             settings::binding(target.resource.namespaced, old, &whole, &mut errors)
+        }
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => webhook::configuration(&whole, &mut errors),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+            admission::policy(&whole, &mut errors)
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            admission::binding(&whole, &mut errors)
         }
         ("coordination.k8s.io", "leases") => settings::lease(&whole, &mut errors),
         _ => {}

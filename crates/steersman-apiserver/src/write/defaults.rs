@@ -62,6 +62,15 @@ pub(crate) fn apply(resource: &Resource, object: &mut Object) {
                 put(hook, "reinvocationPolicy", json!("Never"));
             })
         }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => with(object, "spec", |spec| {
+            put(spec, "failurePolicy", json!("Fail"));
+            with(spec, "matchConstraints", match_resources);
+        }),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            with(object, "spec", |spec| {
+                with(spec, "matchResources", match_resources)
+            })
+        }
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(object),
         ("autoscaling", "horizontalpodautoscalers") => with(object, "spec", autoscaler),
         ("apiextensions.k8s.io", "customresourcedefinitions") => crate::crd::defaults(object),
@@ -472,4 +481,13 @@ fn webhook(hook: &mut Object) {
     with(hook, "clientConfig", |config| {
         with(config, "service", |service| put(service, "port", json!(443)))
     });
+}
+
+fn match_resources(resources: &mut Object) {
+    put(resources, "matchPolicy", json!("Equivalent"));
+    put(resources, "namespaceSelector", json!({}));
+    put(resources, "objectSelector", json!({}));
+    for rules in ["resourceRules", "excludeResourceRules"] {
+        each(resources, rules, |rule| put(rule, "scope", json!("*")));
+    }
 }

@@ -8,6 +8,7 @@ use crate::{
     background::protection,
     crd,
     handler::{Target, delete::DeleteOptions},
+    policy::authorization,
     resource::at,
     schema::go,
     state::Context,
@@ -67,7 +68,7 @@ fn give_address(cx: &mut Context<'_>, object: &mut Object) {
     }
     let headless = spec.get("clusterIP") == Some(&json!("None"));
     if !spec.contains_key("clusterIP") {
-        let host = cx.state.next_count() + 9;
+        let host = cx.state.repeated_count() + 9;
         spec.insert(
             "clusterIP".to_owned(),
             json!(format!("10.0.{}.{}", host / 250 % 250, host % 250 + 1)),
@@ -424,11 +425,6 @@ pub(crate) fn on_deletion(target: &Target, object: &mut Object) {
     }
 }
 
-/// Returns true if a create of the kind responds with 200 instead of 201.
-pub(crate) fn answers_create_with_ok(_target: &Target) -> bool {
-    false
-}
-
 /// Validates the content of a built-in object.
 pub(crate) fn validate(
     cx: &Context<'_>,
@@ -445,6 +441,17 @@ pub(crate) fn validate(
         ("", "pods" | "resourcequotas") => checks::check(target, old, object, errors),
         _ if target.subresource.is_empty() => checks::check(target, old, object, errors),
         _ => {}
+    }
+    if errors.is_empty() && target.subresource.is_empty() {
+        match (target.resource.group.as_str(), target.resource.plural.as_str()) {
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+                authorization::policy(cx, old, object, errors)
+            }
+            ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+                authorization::binding(cx, old, object, errors)
+            }
+            _ => {}
+        }
     }
 }
 

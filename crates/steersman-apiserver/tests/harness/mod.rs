@@ -4,7 +4,9 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod conversation;
+pub(crate) mod conversions;
 pub(crate) mod hostile;
+pub(crate) mod webhooks;
 
 use std::time::{Duration, SystemTime};
 

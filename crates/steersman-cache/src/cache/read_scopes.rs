@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The scopes in which a reader reads, and the informers that its reads open.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use steersman_core::Mutex;
 
 use tokio::sync::Notify;
 
@@ -98,6 +97,7 @@ impl ReadScopes {
 #[derive(Debug, Default)]
 pub(super) struct Opened {
     scopes: ReadScopes,
+    /// Not locked while the cache is asked for an informer, since that can wait for handlers.
     by_resource: Mutex<ByResource<Vec<Opening>>>,
 }
 
@@ -129,7 +129,7 @@ impl Opened {
         wanted: ObjectDetail,
         namespace: &str,
     ) -> Option<Store> {
-        let all = self.lock();
+        let all = self.by_resource.lock();
         let mut openings = all.get(resource)?.iter();
         let found = openings.find(|opening| opening.is(scope, wanted))?;
         found.held.is_readable_in(namespace).then(|| found.held.view())
@@ -142,7 +142,7 @@ impl Opened {
         scope: Option<&Scope>,
         wanted: ObjectDetail,
     ) -> Option<(Access, Arc<Lease>)> {
-        let all = self.lock();
+        let all = self.by_resource.lock();
         let mut openings = all.get(resource)?.iter();
         let found = openings.find(|opening| opening.is(scope, wanted) && !opening.held.is_ended())?;
         Some((found.held.access.clone(), Arc::clone(&found.held.lease)))
@@ -157,7 +157,7 @@ impl Opened {
         held: InformerHandle,
     ) {
         let ended = {
-            let mut all = self.lock();
+            let mut all = self.by_resource.lock();
             let openings = all.entry(resource.clone()).or_default();
             let known = openings.iter().position(|opening| opening.is(scope, wanted));
             let ended = known.map(|known| openings.swap_remove(known));
@@ -176,7 +176,7 @@ impl Opened {
     /// Releases the informer with this lease, if it was opened here, for metadata and for whole objects.
     pub(super) fn remove(&self, resource: &Resource, lease: &Arc<Lease>) {
         let removed: Vec<Opening> = {
-            let mut all = self.lock();
+            let mut all = self.by_resource.lock();
             let openings = all.get_mut(resource);
             let is_it = |opening: &mut Opening| Arc::ptr_eq(&opening.held.lease, lease);
             openings.map_or_else(Vec::new, |openings| openings.extract_if(.., is_it).collect())
@@ -189,7 +189,7 @@ impl Opened {
 
     /// Returns all opened informers. The flag is true if the scopes declare the informer.
     pub(super) fn all(&self, cache: &Cache) -> Vec<(InformerHandle, bool)> {
-        let all = self.lock();
+        let all = self.by_resource.lock();
         let with_declared = |opening: &Opening| {
             let is_declared = self.scopes.declares(cache, &opening.held.lease, opening.wanted);
             (opening.held.clone(), is_declared)
@@ -201,11 +201,6 @@ impl Opened {
         if let Some(notify) = &self.scopes.notify {
             notify.notify_one();
         }
-    }
-
-    /// Locks the map. Not held while the cache is asked for an informer, since that can wait for handlers.
-    fn lock(&self) -> MutexGuard<'_, ByResource<Vec<Opening>>> {
-        self.by_resource.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

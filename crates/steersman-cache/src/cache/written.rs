@@ -54,7 +54,7 @@ impl Cache {
 
     /// Returns the informers of a resource, each with the cell of its overlay.
     fn accesses(&self, resource: &Resource) -> Vec<Access> {
-        let entries = self.0.lock();
+        let entries = self.0.entries.lock();
         let of_resource = entries.iter().filter(|((found, _), _)| found == resource);
         of_resource.map(|(_, entry)| entry.access.clone()).collect()
     }

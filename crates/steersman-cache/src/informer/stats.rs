@@ -4,13 +4,13 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use steersman_core::MonotonicTime;
+use steersman_core::{MonotonicTime, Mutex};
 
 use crate::{Resource, Scope, WatchError};
 
@@ -72,23 +72,23 @@ pub(super) struct HandlerFigures {
 
 impl Figures {
     pub(super) fn of_handler(&self, name: &str) -> Arc<HandlerFigures> {
-        let mut handlers = lock(&self.handlers);
+        let mut handlers = self.handlers.lock();
         // Drops unused names, unless a counter is above zero.
         handlers.retain(|_, figures| Arc::strong_count(figures) > 1 || figures.tells_something());
         Arc::clone(handlers.entry(name.to_owned()).or_default())
     }
 
     pub(super) fn heard(&self, now: MonotonicTime) {
-        *lock(&self.last_event) = Some(now);
+        *self.last_event.lock() = Some(now);
     }
 
     pub(super) fn last_event(&self) -> Option<MonotonicTime> {
-        *lock(&self.last_event)
+        *self.last_event.lock()
     }
 
     /// Returns the handlers whose `count` is above zero.
     pub(super) fn handlers(&self, count: impl Fn(&HandlerFigures) -> &AtomicU64) -> Vec<(String, u64)> {
-        let handlers = lock(&self.handlers);
+        let handlers = self.handlers.lock();
         let counts = handlers
             .iter()
             .map(|(name, figures)| (name, count(figures).load(Relaxed)));
@@ -105,11 +105,6 @@ impl HandlerFigures {
     }
 }
 
-/// Locks, ignoring poison: the data is consistent after every statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +117,7 @@ mod tests {
         drop((quiet, slow));
         let again = figures.of_handler("slow");
         again.slow.fetch_add(1, Relaxed);
-        assert_eq!(lock(&figures.handlers).len(), 1);
+        assert_eq!(figures.handlers.lock().len(), 1);
         assert_eq!(figures.handlers(|of| &of.slow), [("slow".to_owned(), 3)]);
         assert_eq!(figures.handlers(|of| &of.panicked), []);
     }

@@ -3,10 +3,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
-use steersman_core::ObjectKey;
+use steersman_core::{Mutex, ObjectKey};
 use tokio::sync::Notify;
 
 use super::{Event, Handler, Registration};
@@ -84,7 +84,7 @@ impl Subscription {
         loop {
             let arrived = self.queue.arrived.notified();
             {
-                let mut pending = self.queue.lock();
+                let mut pending = self.queue.pending.lock();
                 let delivery = pending.pop();
                 if delivery.is_some() || pending.ended {
                     return delivery;
@@ -112,18 +112,14 @@ impl Handler for Subscriber {
     }
 
     fn ended(&self) {
-        self.0.lock().ended = true;
+        self.0.pending.lock().ended = true;
         self.0.arrived.notify_one();
     }
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn push(&self, event: Event) {
-        self.lock().push(event, self.lag);
+        self.pending.lock().push(event, self.lag);
         self.arrived.notify_one();
     }
 }

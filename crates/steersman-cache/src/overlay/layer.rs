@@ -7,13 +7,13 @@ use std::{
     cmp::Ordering,
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use steersman_core::{Clock, MonotonicTime, ObjectKey};
+use steersman_core::{Clock, MonotonicTime, Mutex, ObjectKey};
 
 use crate::{Object, Query, Revision, revision::compare, store::State};
 
@@ -84,7 +84,7 @@ impl Layer {
 
     pub(super) fn wrote(&self, state: &State, object: Arc<Object>) {
         let key = object.key();
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if let Some(known) = entries.by_key.get(&key) {
             let is_late = match &known.what {
                 // Revisions of different uids are not comparable.
@@ -105,7 +105,7 @@ impl Layer {
     }
 
     pub(super) fn deleted(&self, state: &State, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let after = match entries.by_key.get(key).map(|known| &known.what) {
             // The response is late, and the object was written again meanwhile.
             Some(What::Written(known)) if known.uid() == uid && is_newer(known, revision) => return,
@@ -129,7 +129,7 @@ impl Layer {
     pub(crate) fn get(&self, state: &State, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let stored = state.get(namespace, name);
         let key = ObjectKey::new(namespace, name);
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.by_key.get(&key) else {
             return stored.cloned();
         };
@@ -142,7 +142,7 @@ impl Layer {
 
     /// Returns a snapshot of all entries.
     pub(crate) fn laid(&self, state: &State) -> Laid {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         self.sweep(&mut entries, state);
         let entries = entries.by_key.iter();
         Laid(entries.map(|(key, entry)| (key.clone(), entry.shows())).collect())
@@ -193,7 +193,7 @@ impl Layer {
     /// Called after the store, or a namespace of it, reached a revision. Entries that this ends are hidden from readers anyway,
     /// except with incomparable revisions. So they are removed only from time to time.
     pub(crate) fn reached(&self, state: &State, revision: &str) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         entries.told += 1;
         if entries.told >= entries.by_key.len() || !is_number(revision) {
             self.sweep(&mut entries, state);
@@ -202,7 +202,7 @@ impl Layer {
 
     /// Removes entries that have ended.
     pub(crate) fn settle(&self, state: &State) {
-        self.sweep(&mut self.lock(), state);
+        self.sweep(&mut self.entries.lock(), state);
     }
 
     /// Returns written objects that ended without ever being in the store: they were created and deleted between two lists, so no
@@ -211,7 +211,7 @@ impl Layer {
         if !self.has_lost.swap(false, Relaxed) {
             return Vec::new();
         }
-        std::mem::take(&mut self.lock().lost)
+        std::mem::take(&mut self.entries.lock().lost)
     }
 
     fn sweep(&self, entries: &mut Entries, state: &State) {
@@ -229,7 +229,7 @@ impl Layer {
     }
 
     fn end_if(&self, key: &ObjectKey, stored: Option<&Object>, ends: impl FnOnce(&Entry) -> bool) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if entries.by_key.get(key).is_some_and(ends) {
             self.end(&mut entries, key, stored);
         }
@@ -314,9 +314,6 @@ impl Layer {
     }
 
     // Ignores poison: the map is consistent after every statement.
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Entry {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records the requests of replicas, to show which ones they do not send.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use steersman_core::Mutex;
 
 use http::Uri;
 use steersman_apiserver::Exchange;
@@ -41,29 +43,29 @@ impl Requests {
     fn note_read(&self, uri: &Uri) {
         let collection = uri.path().rsplit('/').next().unwrap_or_default();
         if CACHED.contains(&collection) {
-            self.lock().reads.push(uri.to_string());
+            self.0.lock().reads.push(uri.to_string());
         }
     }
 
     fn note_write(&self, replica: &str, method: &str, uri: &Uri) {
         let write = format!("{method} {}", uri.path());
-        self.lock().writes.push((replica.to_owned(), write));
+        self.0.lock().writes.push((replica.to_owned(), write));
     }
 
     /// Returns the number of lists and watches.
     pub(crate) fn count(&self) -> usize {
-        self.lock().reads.len()
+        self.0.lock().reads.len()
     }
 
     /// Returns the number of writes.
     pub(crate) fn writes(&self) -> usize {
-        self.lock().writes.len()
+        self.0.lock().writes.len()
     }
 
     /// Fails if a replica wrote any object before it wrote to a lease, counted from `writes`. Requests of the killed
     /// replica can still be on their way, and do not count.
     pub(crate) fn ensure_lease_first(&self, writes: usize, dead: &str) -> Result<(), StepError> {
-        let noted = self.lock();
+        let noted = self.0.lock();
         let mut since = noted.writes.iter().skip(writes);
         let first = since.find(|(replica, _)| replica != dead);
         let first = first.map_or("nothing", |(_, write)| write);
@@ -75,16 +77,12 @@ impl Requests {
 
     /// Fails if there were more than `count` lists and watches.
     pub(crate) fn ensure_only(&self, count: usize) -> Result<(), StepError> {
-        let noted = self.lock();
+        let noted = self.0.lock();
         let more = noted.reads.get(count..).unwrap_or_default().join(", ");
         ensure(
             more.is_empty(),
             format_args!("replicas list or watch anew: {more}"),
         )
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Current state of the demo, for display.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use steersman_core::Mutex;
 
 use steersman_cache::Query;
 use steersman_cluster::Client;
@@ -34,19 +33,19 @@ impl Scene {
 
     /// Adds a replica.
     pub(crate) fn enter(&self, name: &str, state: watch::Receiver<State>) {
-        self.lock().push((name.to_owned(), state));
+        self.replicas.lock().push((name.to_owned(), state));
     }
 
     /// Removes a replica.
     pub(crate) fn leave(&self, name: &str) {
-        self.lock().retain(|(present, _)| present != name);
+        self.replicas.lock().retain(|(present, _)| present != name);
     }
 
     /// Returns the scene as three lines.
     pub(crate) async fn lines(&self, title: &str, elapsed: Duration) -> Vec<String> {
         let webs = self.client.list::<Web>(&Query::new()).await.unwrap_or_default();
         let ready = webs.iter().filter(|web| web.is_ready()).count();
-        let replicas = self.lock().clone();
+        let replicas = self.replicas.lock().clone();
         let told: Vec<String> = replicas
             .iter()
             .map(|(name, state)| format!("{name}: {}", describe(&state.borrow())))
@@ -57,10 +56,6 @@ impl Scene {
             format!("     replicas  {}", told.join(" | ")),
             format!("     webs      {ready} of {} ready", webs.len()),
         ]
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Replicas> {
-        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,12 +5,11 @@ use std::{
     future::Future,
     io::{self, IsTerminal, Write},
     pin::pin,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use serde_json::Value;
-use steersman_core::{Clock, TokioClock};
+use steersman_core::{Clock, Mutex, TokioClock};
 
 use super::scene::Scene;
 use crate::{args::Demo, exit::OutputError, terminal::Paint};
@@ -114,14 +113,10 @@ impl View {
 
     /// Runs `write` while the lower lines are off the screen: its output stays above them.
     fn above(&self, write: impl FnOnce(&mut Inner) -> io::Result<()>) -> Result<(), OutputError> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.erase()?;
         write(&mut inner)?;
         Ok(inner.draw()?)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -190,7 +185,7 @@ mod tests {
 
     impl Write for Screen {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -206,7 +201,7 @@ mod tests {
             .unwrap();
         view.line("done").unwrap();
         view.clear().unwrap();
-        let text = String::from_utf8(screen.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(screen.0.lock().clone()).unwrap();
         let (up, block) = ("\x1b[2A\r\x1b[J", "one leads\ntwo is warm\n");
         assert_eq!(text, format!("{block}{up}done\n{block}{up}"));
     }
@@ -218,7 +213,7 @@ mod tests {
         let view = View::on(Box::new(screen.clone()), Some(data), true, Paint::none());
         view.show(vec!["one leads".to_owned()]).unwrap();
         view.datum(&Value::from(7)).unwrap();
-        let text = String::from_utf8(screen.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(screen.0.lock().clone()).unwrap();
         assert_eq!(text, "one leads\n\x1b[1A\r\x1b[J7\none leads\n");
     }
 
@@ -228,6 +223,6 @@ mod tests {
         let view = View::on(Box::new(screen.clone()), None, false, Paint::none());
         view.line("a").unwrap();
         view.clear().unwrap();
-        assert_eq!(*screen.0.lock().unwrap(), b"a\n");
+        assert_eq!(*screen.0.lock(), b"a\n");
     }
 }

@@ -16,11 +16,8 @@ use serde_json::{Value, json};
 use steersman_cache::ObjectDetail;
 use steersman_core::ObjectKey;
 
-use super::{Client, Kind, KindClient};
+use super::{CONFLICT_TRIES, Client, Kind, KindClient};
 use crate::{Error, ObjectExt};
-
-/// After this many consecutive changes by other clients, the conflict is returned.
-const TRIES: u32 = 10;
 
 impl<K: kube::Resource + DeserializeOwned + Send + Sync + 'static> KindClient<K> {
     /// As [`Client::add_finalizer`].
@@ -67,7 +64,7 @@ impl<K: kube::Resource + DeserializeOwned + Send + Sync + 'static> KindClient<K>
     ) -> Result<Option<()>, Error> {
         let uid = metadata.uid.clone().unwrap_or_default();
         let mut held = metadata.finalizers.clone().unwrap_or_default();
-        let mut tries = TRIES;
+        let mut tries = CONFLICT_TRIES;
         loop {
             let Some(wanted) = change(&held) else {
                 return Ok(Some(()));
@@ -122,7 +119,7 @@ impl<K: kube::Resource + DeserializeOwned + Send + Sync + 'static> KindClient<K>
 
     async fn live_metadata(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>, Error> {
         let client: KindClient<PartialObjectMeta<K>> =
-            self.client.live().of_as(&self.resource, ObjectDetail::Metadata);
+            self.client.newest().of_as(&self.resource, ObjectDetail::Metadata);
         let found = client.get(key).await?;
         Ok(found.map(|found| found.metadata.clone()))
     }

@@ -30,7 +30,7 @@ impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'sta
 pub struct KindClient<K> {
     pub(super) client: Client,
     pub(super) resource: Resource,
-    wanted: ObjectDetail,
+    pub(super) wanted: ObjectDetail,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -308,7 +308,7 @@ pub(super) fn encode(call: &Operation, value: &impl Serialize) -> Result<Vec<u8>
     serde_json::to_vec(value).map_err(|source| unwritable(call, source))
 }
 
-fn unwritable(call: &Operation, source: serde_json::Error) -> Error {
+pub(super) fn unwritable(call: &Operation, source: serde_json::Error) -> Error {
     let call = Box::new(call.clone());
     Error::Encode { call, source }
 }

@@ -224,7 +224,9 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the field manager of writes. Default: the name of the program.
+    /// Sets the field manager of writes: a stable name of at most 128 characters, by which the server records the owner
+    /// of each field. Default: none; then every write except a deletion is an error, unless the client
+    /// [sets one](crate::Client::field_manager). Controllers set one for their clients.
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.field_manager = Some(name.into());
         self
@@ -352,7 +354,7 @@ impl ClusterBuilder {
             name,
             config: self.config,
             service: self.service,
-            field_manager: self.field_manager.unwrap_or(program).into(),
+            field_manager: self.field_manager.map(Into::into),
             missing,
             uncached,
             gate_keeper,
@@ -398,7 +400,7 @@ fn wall_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// Returns the name of this program, for the `User-Agent` header and the field manager.
+/// Returns the name of this program, for the `User-Agent` header.
 fn program() -> String {
     let path = std::env::current_exe().ok();
     let name = path.as_deref().and_then(|path| path.file_stem()?.to_str());

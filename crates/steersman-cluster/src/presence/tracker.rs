@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use steersman_cache::{
     Event, Health, Informer, InformerContext, InformerOptions, Registration, Representation, Resource, Scope,
     StoreOptions, WatchError,
 };
-use steersman_core::{Clock, MonotonicTime, Presence, Sighting, Task};
+use steersman_core::{Clock, MonotonicTime, Mutex, Presence, Sighting, Task};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::{
@@ -194,11 +194,11 @@ impl fmt::Debug for Asked {
 
 impl Shared {
     fn facts(&self) -> MutexGuard<'_, PresenceIndex> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.facts.lock()
     }
 
     fn asked(&self) -> MutexGuard<'_, BTreeMap<Resource, Entry>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 }
 

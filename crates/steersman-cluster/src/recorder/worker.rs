@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use super::{
     Counters, Key, Message, Reference,
     book::{Book, Series, Step},
-    names,
+    cut, names,
 };
 use crate::{
     ApiError, ClusterName, Fence,
@@ -28,6 +28,8 @@ use crate::{
 
 /// Number of attempts to write an event.
 const TRIES: u32 = 5;
+/// Maximum length of a field manager.
+const FIELD_MANAGER_MAX: usize = 128;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of rejections that are remembered as logged. There are as many as components, times a few codes.
 const TOLD_MAX: usize = 1000;
@@ -194,9 +196,10 @@ impl Worker {
     ) -> Written {
         let mut transport = self.transport.clone();
         fences.iter().for_each(|fence| transport.add_fence(fence.clone()));
+        let address = format!("{path}?fieldManager={}", part(cut(component, FIELD_MANAGER_MAX)));
         let mut delay = FIRST_DELAY;
         for attempt in 1..=TRIES {
-            match write_once(&transport, &method, &path, body).await {
+            match write_once(&transport, &method, &address, body).await {
                 Attempt::Done => return Written::Done,
                 Attempt::Gone(_) if method == Method::PATCH => return Written::Gone,
                 Attempt::Gone(refusal) | Attempt::Refused(refusal) => {

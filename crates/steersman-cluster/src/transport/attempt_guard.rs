@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Conditions of one attempt: the gate, fences and the timeout.
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::future::select_all;
 use steersman_cache::WriteGuard;
-use steersman_core::MonotonicTime;
+use steersman_core::{MonotonicTime, Mutex};
 
 use super::{SendError, SharedTransport};
 use crate::{Closed, Fence};
@@ -29,11 +25,7 @@ pub(super) struct Refused(Arc<Mutex<Option<SendError>>>);
 
 impl Refused {
     pub(super) fn take(&self) -> Option<SendError> {
-        self.lock().take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<SendError>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().take()
     }
 }
 
@@ -79,7 +71,7 @@ impl AttemptGuard {
         let guard = WriteGuard::new(move || {
             pass.check().map_err(|error| {
                 let text = error.to_string();
-                *kept.lock() = Some(error);
+                *kept.0.lock() = Some(error);
                 text.into()
             })
         });

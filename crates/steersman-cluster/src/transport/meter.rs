@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of requests, and the state of the connection to the server.
 
-use std::{
-    error::Error,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{error::Error, sync::Arc};
+
+use steersman_core::Mutex;
 
 use http::{Method, StatusCode};
 use tokio::sync::watch;
@@ -116,7 +115,7 @@ impl Meter {
 
 impl Counts {
     fn add(&self, method: &Method, code: Option<StatusCode>) {
-        let mut counts = self.lock();
+        let mut counts = self.0.lock();
         let known = counts
             .iter_mut()
             .find(|(known, its_code, _)| known == method && *its_code == code);
@@ -128,6 +127,7 @@ impl Counts {
 
     fn all(&self, host: &str) -> Vec<RequestCount> {
         let mut counts: Vec<_> = self
+            .0
             .lock()
             .iter()
             .map(|(method, code, count)| RequestCount {
@@ -139,10 +139,6 @@ impl Counts {
             .collect();
         counts.sort_by(|a, b| (&a.method, a.code).cmp(&(&b.method, b.code)));
         counts
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<(Method, Option<StatusCode>, u64)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,12 +7,11 @@
 use std::{
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use http::HeaderValue;
-use steersman_core::MonotonicTime;
+use steersman_core::{MonotonicTime, Mutex};
 
 /// Time for which a token is used without reading the file. Kubelets write a new token long before the old one expires.
 const FRESH: Duration = Duration::from_secs(60);
@@ -49,7 +48,7 @@ impl TokenFile {
 
     /// Returns the token as a header value.
     pub(super) fn header(&self, now: MonotonicTime) -> HeaderValue {
-        let known = self.lock();
+        let known = self.known.lock();
         if now.saturating_since(known.read) < FRESH {
             return known.header.clone();
         }
@@ -61,17 +60,13 @@ impl TokenFile {
     /// remove the file after the program has started (<https://github.com/kubernetes/kubernetes/issues/68164>).
     pub(super) fn reload(&self, now: MonotonicTime) -> HeaderValue {
         let read = read(&self.path);
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         known.read = now;
         match read {
             Ok(header) => known.header = header,
             Err(error) => tracing::warn!(%error, "cannot reload the token; using the last one"),
         }
         known.header.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

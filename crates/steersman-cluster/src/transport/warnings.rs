@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Logs each warning of the server once, such as deprecated API versions.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashSet;
+
+use steersman_core::Mutex;
 
 use http::{HeaderMap, header};
 
@@ -29,7 +28,7 @@ impl Warnings {
     }
 
     fn is_new(&self, text: &str) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.len() < REMEMBERED && !known.contains(text) && known.insert(text.into())
     }
 }

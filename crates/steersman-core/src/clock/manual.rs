@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::{Clock, MonotonicTime, Sleep};
+use crate::Mutex;
 
 /// A clock that a test moves, so that no test waits for real time.
 ///
@@ -63,13 +64,13 @@ impl TestClock {
 
     /// Advances monotonic and wall-clock time, and wakes sleepers whose deadline is reached, the earliest first.
     pub fn advance(&self, by: Duration) {
-        let now = self.lock().now + by;
+        let now = self.shared.lock().now + by;
         self.advance_to(now);
     }
 
     /// Advances monotonic and wall-clock time to `moment`; does nothing if that is in the past.
     pub fn advance_to(&self, moment: MonotonicTime) {
-        let mut shared = self.lock();
+        let mut shared = self.shared.lock();
         let now = shared.now.max(moment);
         let by = now.saturating_since(shared.now);
         shared.wall += by;
@@ -92,32 +93,33 @@ impl TestClock {
 
     /// Advances only the wall clock, as a suspend of the machine does. Wakes no sleeper.
     pub fn suspend(&self, by: Duration) {
-        self.lock().wall += by;
+        self.shared.lock().wall += by;
     }
 
     /// Sets the wall clock, to the past or to the future. Wakes no sleeper.
     pub fn set_wall(&self, wall: SystemTime) {
-        self.lock().wall = wall;
+        self.shared.lock().wall = wall;
     }
 
     /// Returns the earliest deadline of all sleepers.
     #[must_use]
     pub fn next_deadline(&self) -> Option<MonotonicTime> {
-        self.lock().sleepers.keys().next().map(|(deadline, _)| *deadline)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .lock()
+            .sleepers
+            .keys()
+            .next()
+            .map(|(deadline, _)| *deadline)
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> MonotonicTime {
-        self.lock().now
+        self.shared.lock().now
     }
 
     fn wall(&self) -> SystemTime {
-        self.lock().wall
+        self.shared.lock().wall
     }
 
     fn sleep_until(&self, deadline: MonotonicTime) -> Sleep {
@@ -142,7 +144,7 @@ impl Future for ManualSleep {
         let this = &mut *self;
         // Cloning or dropping a waker can run any code, so neither is done under the lock.
         let waker = cx.waker().clone();
-        let mut shared = this.clock.lock();
+        let mut shared = this.clock.shared.lock();
         if shared.now >= this.deadline {
             return Poll::Ready(());
         }
@@ -160,7 +162,12 @@ impl Future for ManualSleep {
 impl Drop for ManualSleep {
     fn drop(&mut self) {
         if let Some(arrival) = self.arrival {
-            let waker = self.clock.lock().sleepers.remove(&(self.deadline, arrival));
+            let waker = self
+                .clock
+                .shared
+                .lock()
+                .sleepers
+                .remove(&(self.deadline, arrival));
             drop(waker);
         }
     }

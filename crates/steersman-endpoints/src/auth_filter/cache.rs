@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A cache whose entries expire.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use steersman_core::{Clock, MonotonicTime};
+use steersman_core::{Clock, MonotonicTime, Mutex};
 
 /// Maximum number of entries. An operator has few scrapers; more entries mean that a client tries tokens.
 const ENTRIES_MAX: usize = 4096;
@@ -49,14 +44,14 @@ impl<V: Clone> Cache<V> {
     }
 
     pub(super) fn get(&self, key: &Digest) -> Option<V> {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let entry = entries.get(key)?;
         (self.clock.now() < entry.expires).then(|| entry.value.clone())
     }
 
     pub(super) fn insert(&self, key: Digest, value: V, ttl: Duration) {
         let now = self.clock.now();
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if entries.len() >= ENTRIES_MAX {
             entries.retain(|_, entry| now < entry.expires);
         }
@@ -66,10 +61,6 @@ impl<V: Clone> Cache<V> {
         }
         let expires = now + ttl;
         entries.insert(key, Entry { expires, value });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Entry<V>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,7 +94,7 @@ mod tests {
         for number in 0..3 * ENTRIES_MAX {
             cache.insert(digest([number.to_le_bytes().as_slice()]), (), Duration::MAX);
         }
-        assert!(cache.lock().len() <= ENTRIES_MAX);
+        assert!(cache.entries.lock().len() <= ENTRIES_MAX);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::{body::Incoming, rt};
-use steersman_core::{Clock, MonotonicTime, Sleep};
+use steersman_core::{Clock, MonotonicTime, Mutex, Sleep};
 use tokio::io::{self, AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::handler::{BodyTimeout, BoxError};
@@ -58,7 +58,7 @@ impl HeaderTimer {
     }
 
     pub(super) fn deadline(&self) -> MonotonicTime {
-        match *self.lock() {
+        match *self.state.lock() {
             State::Connected(since) | State::Header(since) => since + HEADER_TIMEOUT,
             State::Idle(since) => since + IDLE_TIMEOUT,
         }
@@ -66,7 +66,7 @@ impl HeaderTimer {
 
     /// Called when hyper starts to wait for a header.
     fn start(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         *state = match *state {
             State::Connected(since) => State::Header(since),
             State::Header(_) | State::Idle(_) => State::Idle(self.clock.now()),
@@ -74,14 +74,10 @@ impl HeaderTimer {
     }
 
     fn on_read(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let State::Idle(_) = *state {
             *state = State::Header(self.clock.now());
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,7 +110,7 @@ impl Future for HeaderSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { timer, sleep } = &mut *self;
-        let sleep = sleep.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let sleep = sleep.get_mut();
         loop {
             let deadline = timer.deadline();
             let (_, armed) = match sleep {

@@ -213,7 +213,8 @@ async fn guarantee_1_a_run_follows_another_as_if_it_were_the_first(fixture: Fixt
 
 fn fixture_client(fixture: &Fixture) -> steersman_cluster::Client {
     let config = fixture.endpoint().config(fixture.admin()).unwrap();
-    steersman_cluster::Cluster::new(config).unwrap().live()
+    let cluster = steersman_cluster::Cluster::new(config).unwrap();
+    cluster.live().field_manager("test")
 }
 
 // R33

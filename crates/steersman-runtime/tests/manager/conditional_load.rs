@@ -330,12 +330,8 @@ fn order(random: &Random) -> Vec<usize> {
 async fn ten_kinds_are_installed_and_removed_in_random_order_beside_a_broken_group(fixture: Fixture) {
     let own = fixture.own_server(Default::default()).await;
     let config = own.endpoint().config(own.admin()).unwrap();
-    let watched = Cluster::builder("default")
-        .field_manager("test")
-        .config(config)
-        .build()
-        .await
-        .unwrap();
+    let watched = Cluster::builder("default").field_manager("test").config(config);
+    let watched = watched.build().await.unwrap();
     let (client, admin) = (watched.live(), own.client());
     let services = break_a_group(&admin).await;
     let manager = manager_of(watched).await;

@@ -171,12 +171,8 @@ async fn reconciles_in_flight_where_one_of_several_clusters_loses_the_kind_end_i
 ) {
     let own = fixture.own_server(Default::default()).await;
     let config = own.endpoint().config(own.admin()).unwrap();
-    let other = Cluster::builder("other")
-        .field_manager("test")
-        .config(config)
-        .build()
-        .await
-        .unwrap();
+    let other = Cluster::builder("other").field_manager("test").config(config);
+    let other = other.build().await.unwrap();
     let watched = cluster(&fixture).await;
     let clients = [cluster(&fixture).await.live(), other.live()];
     let here = TestKind::new(&fixture, "Widget");
@@ -311,11 +307,7 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
     let own = fixture.own_server(Default::default()).await;
     let proxy = FaultProxy::start(own.endpoint()).await.unwrap();
     let config = proxy.endpoint().config(own.admin()).unwrap();
-    let (watched, _refused) = polling(
-        Cluster::builder("default").field_manager("test").config(config),
-        &proxy,
-    )
-    .await;
+    let (watched, _refused) = polling(Cluster::builder("default").config(config), &proxy).await;
     let admin = own.client();
     let client = Cluster::builder("admin")
         .field_manager("test")

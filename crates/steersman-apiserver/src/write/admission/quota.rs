@@ -40,7 +40,7 @@ fn is_counted(target: &Target, is_new: bool) -> bool {
 }
 
 /// Checks that a write stays within the quotas of its namespace.
-pub(super) fn check(
+pub(crate) fn check(
     cx: &Context<'_>,
     target: &Target,
     old: Option<&Object>,

@@ -12,7 +12,7 @@ fn selector(of: &str, spec: &Value, errors: &mut Errors<'_>) {
     if selector.is_null() {
         errors.required("spec.selector");
     } else {
-        label_selector(selector, errors);
+        label_selector("spec.selector", selector, errors);
         if is_empty(&selector["matchLabels"]) && is_empty(&selector["matchExpressions"]) {
             let detail = format!("empty selector is invalid for {of}");
             errors.invalid("spec.selector", selector, &detail);
@@ -35,9 +35,11 @@ fn is_valid(selector: &Value) -> bool {
     expressions.all(|expression| OPERATORS.contains(&text(expression, "operator")))
 }
 
-fn label_selector(selector: &Value, errors: &mut Errors<'_>) {
-    errors.labels("spec.selector.matchLabels", &selector["matchLabels"]);
-    for (path, expression) in items(selector, "matchExpressions", "spec.selector.matchExpressions") {
+/// Checks a label selector at a path.
+pub(super) fn label_selector(path: &str, selector: &Value, errors: &mut Errors<'_>) {
+    errors.labels(&format!("{path}.matchLabels"), &selector["matchLabels"]);
+    let path = format!("{path}.matchExpressions");
+    for (path, expression) in items(selector, "matchExpressions", &path) {
         let operator = text(expression, "operator");
         let count = expression["values"].as_array().map_or(0, Vec::len);
         match operator {
@@ -252,23 +254,24 @@ pub(super) fn daemon_set(old: Option<&Value>, object: &Value, errors: &mut Error
 pub(super) fn job(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) {
     let spec = &object["spec"];
     job_spec("spec", spec, errors);
-    if let Some(old) = old {
-        let old = &old["spec"];
+    if let Some(whole_old) = old {
+        let old = &whole_old["spec"];
         let (was, is) = (&old["completions"], &spec["completions"]);
         let indexed = text(spec, "completionMode") == "Indexed" && *is == spec["parallelism"];
         if !indexed {
             errors.immutable("spec.completions", was, is);
         }
         errors.immutable("spec.selector", &old["selector"], &spec["selector"]);
-        // The template of a suspended Job can still change, so that a queue controller can place the Job.
-        if old["suspend"] != json!(true) {
-            errors.immutable("spec.template", &old["template"], &spec["template"]);
+        job_template(whole_old, spec, errors);
+        for field in [
+            "completionMode",
+            "podFailurePolicy",
+            "backoffLimitPerIndex",
+            "managedBy",
+            "successPolicy",
+        ] {
+            errors.immutable(&format!("spec.{field}"), &old[field], &spec[field]);
         }
-        errors.immutable(
-            "spec.completionMode",
-            &old["completionMode"],
-            &spec["completionMode"],
-        );
         return;
     }
     let uid = text(&object["metadata"], "uid");
@@ -284,6 +287,62 @@ pub(super) fn job(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) 
     if !selects(&spec["selector"], labels) {
         let detail = "`selector` does not match template `labels`";
         errors.invalid("spec.template.metadata.labels", labels, detail);
+    }
+}
+
+/// Checks a change of the Pod template of a Job.
+///
+/// Where a suspended Job without Pods will run, and the resources of its containers, can change, so that a queue
+/// controller can place it.
+fn job_template(old: &Value, spec: &Value, errors: &mut Errors<'_>) {
+    let status = &old["status"];
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let is_suspended = conditions
+        .any(|condition| text(condition, "type") == "Suspended" && text(condition, "status") == "True");
+    let has_pods = status["active"].as_i64().unwrap_or_default() > 0;
+    let can_move =
+        old["spec"]["suspend"] == json!(true) && (status["startTime"].is_null() || is_suspended) && !has_pods;
+    let (mut old, new) = (old["spec"]["template"].clone(), &spec["template"]);
+    if !can_move {
+        errors.immutable("spec.template", &old, new);
+        return;
+    }
+    let (old, new) = (&mut old["spec"], &new["spec"]);
+    for field in ["nodeSelector", "tolerations", "schedulingGates"] {
+        copy(old, new, field);
+    }
+    if new["affinity"].is_null() && old["affinity"].is_object() {
+        copy(&mut old["affinity"], &Value::Null, "nodeAffinity");
+        if is_empty(&old["affinity"]) {
+            copy(old, &Value::Null, "affinity");
+        }
+    } else if new["affinity"].is_object() {
+        copy(&mut old["affinity"], &new["affinity"], "nodeAffinity");
+    }
+    for list in ["containers", "initContainers"] {
+        let count = |spec: &Value| spec[list].as_array().map_or(0, Vec::len);
+        if count(old) != count(new) {
+            continue;
+        }
+        for index in 0..count(new) {
+            let (old, new) = (&mut old[list][index], &new[list][index]);
+            if old["name"] == new["name"] {
+                copy(old, new, "resources");
+            }
+        }
+    }
+    errors.immutable("spec.template.spec", old, new);
+}
+
+/// Gives a field the value that it has elsewhere.
+fn copy(to: &mut Value, from: &Value, field: &str) {
+    match from.get(field) {
+        Some(value) => to[field] = value.clone(),
+        None => {
+            if let Value::Object(fields) = to {
+                fields.remove(field);
+            }
+        }
     }
 }
 

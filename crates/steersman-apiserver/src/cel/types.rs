@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Types of CEL expressions, as far as the checks of admission expressions need them.
+
+use std::fmt;
+
+/// The type of an expression. Types that no check needs are [`Type::Dyn`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    Dyn,
+    Bool,
+    Int,
+    Uint,
+    Double,
+    String,
+    Bytes,
+    Null,
+    Timestamp,
+    Duration,
+    List,
+    Map,
+    Optional,
+    /// A value with known fields.
+    Object(&'static ObjectType),
+    /// The type of `variables`.
+    Variables,
+}
+
+/// A type with known fields.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ObjectType {
+    name: &'static str,
+    fields: &'static [(&'static str, Type)],
+}
+
+impl ObjectType {
+    pub(crate) fn field(&self, name: &str) -> Option<Type> {
+        let found = self.fields.iter().find(|(known, _)| *known == name);
+        found.map(|(_, field)| *field)
+    }
+}
+
+impl Type {
+    /// Returns true if values of this type never equal values of another type.
+    pub(crate) fn is_primitive(self) -> bool {
+        matches!(
+            self,
+            Self::Bool | Self::String | Self::Bytes | Self::Timestamp | Self::Duration
+        ) || self.is_number()
+    }
+
+    pub(crate) fn is_number(self) -> bool {
+        matches!(self, Self::Int | Self::Uint | Self::Double)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dyn => "dyn",
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::Uint => "uint",
+            Self::Double => "double",
+            Self::String => "string",
+            Self::Bytes => "bytes",
+            Self::Null => "null_type",
+            Self::Timestamp => "timestamp",
+            Self::Duration => "duration",
+            Self::List => "list(dyn)",
+            Self::Map => "map(dyn, dyn)",
+            Self::Optional => "optional_type(dyn)",
+            Self::Object(object) => object.name,
+            Self::Variables => "kubernetes.variables",
+        })
+    }
+}
+
+const KIND: ObjectType = ObjectType {
+    name: "kubernetes.GroupVersionKind",
+    fields: &[
+        ("group", Type::String),
+        ("version", Type::String),
+        ("kind", Type::String),
+    ],
+};
+const RESOURCE: ObjectType = ObjectType {
+    name: "kubernetes.GroupVersionResource",
+    fields: &[
+        ("group", Type::String),
+        ("version", Type::String),
+        ("resource", Type::String),
+    ],
+};
+const USER: ObjectType = ObjectType {
+    name: "kubernetes.UserInfo",
+    fields: &[
+        ("username", Type::String),
+        ("uid", Type::String),
+        ("groups", Type::List),
+        ("extra", Type::Map),
+    ],
+};
+/// The type of `request`.
+pub(crate) const REQUEST: ObjectType = ObjectType {
+    name: "kubernetes.AdmissionRequest",
+    fields: &[
+        ("kind", Type::Object(&KIND)),
+        ("resource", Type::Object(&RESOURCE)),
+        ("subResource", Type::String),
+        ("requestKind", Type::Object(&KIND)),
+        ("requestResource", Type::Object(&RESOURCE)),
+        ("requestSubResource", Type::String),
+        ("name", Type::String),
+        ("namespace", Type::String),
+        ("operation", Type::String),
+        ("userInfo", Type::Object(&USER)),
+        ("dryRun", Type::Bool),
+        ("options", Type::Dyn),
+    ],
+};
+const NAMESPACE_METADATA: ObjectType = ObjectType {
+    name: "kubernetes.NamespaceMetadata",
+    fields: &[
+        ("name", Type::String),
+        ("generateName", Type::String),
+        ("namespace", Type::String),
+        ("labels", Type::Map),
+        ("annotations", Type::Map),
+        ("UID", Type::String),
+        ("creationTimestamp", Type::Timestamp),
+        ("deletionGracePeriodSeconds", Type::Int),
+        ("deletionTimestamp", Type::Timestamp),
+        ("generation", Type::Int),
+        ("resourceVersion", Type::String),
+        ("finalizers", Type::List),
+    ],
+};
+const NAMESPACE_SPEC: ObjectType = ObjectType {
+    name: "kubernetes.NamespaceSpec",
+    fields: &[("finalizers", Type::List)],
+};
+const NAMESPACE_STATUS: ObjectType = ObjectType {
+    name: "kubernetes.NamespaceStatus",
+    fields: &[("conditions", Type::List), ("phase", Type::String)],
+};
+/// The type of `namespaceObject`.
+pub(crate) const NAMESPACE: ObjectType = ObjectType {
+    name: "kubernetes.Namespace",
+    fields: &[
+        ("metadata", Type::Object(&NAMESPACE_METADATA)),
+        ("spec", Type::Object(&NAMESPACE_SPEC)),
+        ("status", Type::Object(&NAMESPACE_STATUS)),
+    ],
+};
+
+/// Functions that kube-apiserver v1.37 declares and kube-cel evaluates, by result. A name with a dot has no target.
+const FUNCTIONS: &[(Type, &[&str])] = &[
+    (
+        Type::Bool,
+        &[
+            "contains",
+            "startsWith",
+            "endsWith",
+            "matches",
+            "isIP",
+            "isCIDR",
+            "isURL",
+            "isQuantity",
+            "isSemver",
+            "isSorted",
+            "isInteger",
+            "isLessThan",
+            "isGreaterThan",
+            "hasValue",
+            "ip.isCanonical",
+            "isUnspecified",
+            "isLoopback",
+            "isLinkLocalMulticast",
+            "isLinkLocalUnicast",
+            "isGlobalUnicast",
+            "containsIP",
+            "containsCIDR",
+            "sets.contains",
+            "sets.equivalent",
+            "sets.intersects",
+        ],
+    ),
+    (
+        Type::Int,
+        &[
+            "int",
+            "size",
+            "indexOf",
+            "lastIndexOf",
+            "compareTo",
+            "sign",
+            "asInteger",
+            "major",
+            "minor",
+            "patch",
+            "family",
+            "prefixLength",
+            "getFullYear",
+            "getMonth",
+            "getDayOfYear",
+            "getDayOfMonth",
+            "getDate",
+            "getDayOfWeek",
+            "getHours",
+            "getMinutes",
+            "getSeconds",
+            "getMilliseconds",
+        ],
+    ),
+    (Type::Uint, &["uint"]),
+    (Type::Double, &["double", "asApproximateFloat"]),
+    (
+        Type::String,
+        &[
+            "string",
+            "charAt",
+            "lowerAscii",
+            "upperAscii",
+            "replace",
+            "substring",
+            "trim",
+            "join",
+            "format",
+            "strings.quote",
+            "getScheme",
+            "getHost",
+            "getHostname",
+            "getPort",
+            "getEscapedPath",
+            "find",
+        ],
+    ),
+    (Type::Bytes, &["bytes"]),
+    (Type::Timestamp, &["timestamp"]),
+    (Type::Duration, &["duration"]),
+    (
+        Type::List,
+        &[
+            "split",
+            "findAll",
+            "slice",
+            "sort",
+            "flatten",
+            "distinct",
+            "reverse",
+            "lists.range",
+        ],
+    ),
+    (Type::Map, &["getQuery"]),
+    (
+        Type::Optional,
+        &[
+            "optional.none",
+            "optional.of",
+            "optional.ofNonZeroValue",
+            "or",
+            "validate",
+            "format.named",
+            "first",
+            "last",
+        ],
+    ),
+    (
+        Type::Dyn,
+        &[
+            "dyn",
+            "value",
+            "orValue",
+            "min",
+            "max",
+            "sum",
+            "ip",
+            "cidr",
+            "masked",
+            "url",
+            "quantity",
+            "add",
+            "sub",
+            "semver",
+            "format.dns1123Label",
+            "format.dns1123Subdomain",
+            "format.dns1035Label",
+            "format.dns1035LabelPrefix",
+            "format.dns1123LabelPrefix",
+            "format.dns1123SubdomainPrefix",
+            "format.qualifiedName",
+            "format.labelValue",
+            "format.uri",
+            "format.uuid",
+            "format.byte",
+            "format.date",
+            "format.datetime",
+        ],
+    ),
+];
+
+/// Methods of the authorizer, which is refused as a whole.
+const AUTHORIZER: &[(Type, &[&str])] = &[
+    (Type::Bool, &["allowed", "errored"]),
+    (Type::String, &["reason", "error"]),
+    (
+        Type::Dyn,
+        &[
+            "path",
+            "check",
+            "group",
+            "resource",
+            "serviceAccount",
+            "subresource",
+            "namespace",
+            "name",
+            "fieldSelector",
+            "labelSelector",
+        ],
+    ),
+];
+
+/// Functions that kube-cel also accepts without a target, unlike kube-apiserver.
+const METHODS: &[&str] = &[
+    "contains",
+    "startsWith",
+    "endsWith",
+    "min",
+    "max",
+    "sum",
+    "indexOf",
+    "lastIndexOf",
+    "replace",
+    "split",
+    "join",
+    "trim",
+    "lowerAscii",
+    "upperAscii",
+    "substring",
+    "charAt",
+    "format",
+    "isSorted",
+    "find",
+    "findAll",
+];
+
+/// Returns the result type of a function; `None` if it is unknown.
+pub(crate) fn function(name: &str, has_target: bool) -> Option<Type> {
+    if !has_target && METHODS.contains(&name) {
+        return None;
+    }
+    let methods = AUTHORIZER.iter().filter(|_| has_target);
+    let mut all = FUNCTIONS.iter().chain(methods);
+    let found = all.find(|(_, names)| names.contains(&name));
+    found.map(|(result, _)| *result)
+}
