@@ -13,7 +13,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 use futures::future::select_all;
@@ -26,6 +26,7 @@ use crate::{
     controller::Plan,
     source::{KindSpec, Reporter, SourceState},
 };
+use steersman_core::Mutex;
 
 /// Clients for the reads of the reconciles of a run, one for each cluster.
 pub(crate) struct CachedReads {
@@ -229,7 +230,7 @@ impl CachedReads {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ClusterName, (Cluster, Client)>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 }
 

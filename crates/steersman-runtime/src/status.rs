@@ -6,10 +6,10 @@ mod status_log;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, MutexGuard, OnceLock},
 };
 
-use steersman_core::{Clock, Spawner};
+use steersman_core::{Clock, Mutex, Spawner};
 use tokio::sync::watch;
 
 use self::status_log::Told;
@@ -187,7 +187,7 @@ impl StatusRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Board> {
-        self.0.board.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.board.lock()
     }
 }
 

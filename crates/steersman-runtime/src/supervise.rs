@@ -16,7 +16,7 @@ use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     task::Poll,
 };
 
@@ -25,7 +25,7 @@ use crate::{
     Term, run_synced,
 };
 use futures::{FutureExt, future::select_all, poll};
-use steersman_core::{Clock, MonotonicTime, Task, error_chain, panic_message};
+use steersman_core::{Clock, MonotonicTime, Mutex, Task, error_chain, panic_message};
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::terms::across_terms;
@@ -108,7 +108,7 @@ impl Leaving {
 
     /// Returns the tasks that have not ended.
     fn present(&self) -> MutexGuard<'_, Vec<Cancelled>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|one| *one.progress.borrow() != Progress::Ended);
         all
     }

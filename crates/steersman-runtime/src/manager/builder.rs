@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builder of managers.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    net::SocketAddr,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use crate::{BoxError, DuplicateCluster, Options, RunnableStatus, RuntimeContext};
 use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
-use steersman_core::{Clock, MonotonicTime, Random, Spawner, Task, TokioClock};
+use steersman_core::{Clock, MonotonicTime, Mutex, Random, Spawner, Task, TokioClock};
 use steersman_endpoints::{
     BindError, CheckError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RegistrationGuard,
     RouteError, Routes, Server,

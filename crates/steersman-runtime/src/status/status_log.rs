@@ -8,7 +8,7 @@
 //!    impaired to degraded. A closed watch, a 410 and a lost response have recovered by then: neither the failure nor its
 //!    end is logged above `debug`.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use steersman_core::Task;
 
@@ -124,7 +124,7 @@ impl StatusHandle {
 
 impl Inner {
     fn warn_now(&self, number: u64, fields: &Fields) {
-        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut board = self.board.lock();
         let Board { told, entries, .. } = &mut *board;
         let Some(told) = told.get_mut(&number).filter(|told| told.overdue.is_some()) else {
             return; // It has just recovered.

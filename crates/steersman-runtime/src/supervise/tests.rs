@@ -69,7 +69,7 @@ async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begi
     let (runs, blocked) = (Arc::new(runs), Mutex::new(Some(blocked)));
     let deaf = runnable(move |cx| {
         runs.send_modify(|runs| *runs += 1);
-        let blocked = blocked.lock().unwrap().take();
+        let blocked = blocked.lock().take();
         async move {
             cx.ready();
             // The first one cannot be cancelled for a while.
@@ -240,7 +240,7 @@ async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_sto
     let (told, is_told) = oneshot::channel();
     let told = Mutex::new(Some(told));
     let slow = runnable(move |cx| {
-        let told = told.lock().unwrap().take();
+        let told = told.lock().take();
         async move {
             cx.stop().requested().await;
             let _ = told.map(|told| told.send(()));
