@@ -12,7 +12,7 @@ use std::{
 use steersman_core::{Clock, Mutex, Spawner};
 use tokio::sync::watch;
 
-use self::status_log::Told;
+use self::status_log::Logged;
 
 /// Status of a runnable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ struct Board {
     /// Number of handles that were made.
     taken: u64,
     /// The state that was last logged, by the number of the handle.
-    told: BTreeMap<u64, Told>,
+    logged: BTreeMap<u64, Logged>,
 }
 
 /// Handle for the status of one runnable. Drop removes the entry. Has no effect once another handle has the name.
@@ -202,7 +202,7 @@ impl StatusHandle {
         if before == Some(&status) {
             return;
         }
-        self.tell(&mut board, &status);
+        self.log_status(&mut board, &status);
         if status.is_ready() {
             board.settled.insert(self.name.clone());
         }
@@ -240,7 +240,7 @@ impl StatusHandle {
 impl Drop for StatusHandle {
     fn drop(&mut self) {
         let mut board = self.board.lock();
-        board.told.remove(&self.number);
+        board.logged.remove(&self.number);
         if !self.is_own(&board) {
             return;
         }

@@ -200,7 +200,7 @@ impl Supervisor {
     ///
     /// # Cancel safety
     /// The future can be dropped at any time.
-    pub(crate) async fn rid_of(&self, needs: RunPolicy) {
+    pub(crate) async fn wait_for_earlier_run(&self, needs: RunPolicy) {
         gone(self.leaving.of(|one| one.needs == needs)).await;
     }
 
@@ -241,7 +241,7 @@ impl Supervisor {
     }
 
     /// Returns the failures that were not received yet.
-    pub(crate) fn unheard(&mut self) -> Vec<Failure> {
+    pub(crate) fn unreported_failures(&mut self) -> Vec<Failure> {
         std::iter::from_fn(|| self.failures.1.try_recv().ok()).collect()
     }
 

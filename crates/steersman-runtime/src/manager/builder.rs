@@ -499,7 +499,7 @@ impl Endpoints {
             let server = server
                 .try_clone()
                 .map_err(|error| RunError::Endpoint(error.into()))?;
-            let (mut ending, told) = (ending.clone(), ending.clone());
+            let (mut ending, is_ending) = (ending.clone(), ending.clone());
             let (done, ended) = oneshot::channel();
             let failures = failures.clone();
             let task = spawner.spawn("http", async move {
@@ -510,7 +510,7 @@ impl Endpoints {
                     Ok(Err(error)) => Some(error.into()),
                     Err(_) => Some("it panicked".into()),
                 };
-                if !*told.borrow() {
+                if !*is_ending.borrow() {
                     // One failure is enough to end the run.
                     let _ = failures.try_send(error.unwrap_or_else(|| "it ended by itself".into()));
                 } else if let Some(error) = error {
